@@ -5,7 +5,7 @@ it becomes ready (a task with a program) or completed (a gate). Every way back t
 deferred task that is due, a lost or restarted attempt. So cancellations fire each time that a task
 becomes ready. A new task that waits for nothing and cancels nothing is stored as ready at once.
 A held task does not enter, whatever becomes of its edges, until a person releases it.
-REPORT alone comes back from any end, when a person wants another report.
+What has ended comes back when a person wants it again, with all that depends on it. REPORT comes back when a person wants another report.
 
 ``MOVES`` is the only place that says so. The guards in ``sql/*.sql`` (``{from EVENT}``, ``{to EVENT}``), the diagram in the
 documentation and the tests of every (state, event) are made from it. An attempt has no state of its own, only an end; what an end
@@ -67,6 +67,7 @@ class Event(StrEnum):
     SKIP = "skip"
     RETRY = "retry"
     REOPEN = "reopen"
+    REDO = "redo"
     UPDATE = "update"
 
 
@@ -109,6 +110,11 @@ MOVES: dict[Event, Move] = {
     Event.SKIP: _move("waiting held ready deferred", "skipped", "what it needs will not come, or a person decided so"),
     Event.RETRY: _move("failed canceled skipped", "waiting", "a person wants it run again"),
     Event.REOPEN: _move("skipped", "waiting", "the root of its being skipped is retried"),
+    Event.REDO: _move(
+        "completed failed rejected canceled skipped deferred",
+        "waiting",
+        "a person wants it, or a task that it depends on, to run again (`retry --from`)",
+    ),
     Event.UPDATE: _move(
         "completed failed rejected canceled",
         "waiting",

@@ -89,6 +89,7 @@ class Reason(StrEnum):
     UNKNOWN = "no such revision, run or task"
     ON_HOLD = "the archive is on hold"
     WAITED_FOR = "other runs wait for a task of it, or name it as the reason of their state"
+    SECOND = "a command would do a second time what it has done"
     GUARDED = "it is guarded, and only an approver may act on it"
 
 
@@ -1385,8 +1386,60 @@ class Model:
         self._hold_reopened(reopened)
         return self._follow(before)
 
-    def _bring_back(self, task: Task) -> None:
-        task.state = move(task.state, Event.RETRY)
+    def retry_from(self, key: RunKey, name: str, force: bool = False, from_start: bool = False) -> Changes:
+        """A task and everything behind it in its run, also what had completed (design 5.30; decision 0001, point 30)."""
+        before = self.states()
+        run = self.run(key)
+        if run.deleted:
+            raise Refused(Reason.GONE)
+        start = self._in(Key(*key, name), *SETTLED, State.DEFERRED)
+        if start.root:
+            raise Refused(Reason.STATE, start.root.key)
+        if by := [edge.source.key for edge in start.into if skips(edge)]:
+            raise Refused(Reason.BLOCKED, *by)
+        part = self.part(start)
+        if any(task.state is State.RUNNING for task in part):
+            raise Refused(Reason.STATE)
+        once = [task for task in part if task.definition.poll or task.definition.on_lost == "fail"]
+        if not from_start and any(task.state in (State.COMPLETED, State.DEFERRED) for task in once):
+            raise Refused(Reason.SECOND)
+        superseded = [task for task in part if task.cause is Cause.SUPERSEDED and task.superseded_by not in part]
+        if superseded and not force:
+            raise Refused(Reason.SUPERSEDED)
+        ended = [
+            task
+            for task in part
+            if task is start or task.state is State.DEFERRED or (task.settled and task.state is not State.SKIPPED)
+        ]
+        self._refuse_unapproved(ended)
+        reopened, stay = self._judge_again(ended)
+        again = [*ended, *reopened]
+        if not force:
+            if self._is_gone(run):
+                raise Refused(Reason.GONE)
+            self._refuse_outdated(again)
+        for task in ended:
+            task.polls = task.polls and not from_start
+            self._bring_back(task, Event.REDO)
+        self._reopen(reopened, stay, again)
+        self._hold_again(again)
+        self._hold_reopened(task for task in again if task is not start)
+        return self._follow(before)
+
+    def part(self, start: Task) -> list[Task]:
+        """The task and everything behind it in its run, but for what a person skipped and what is behind that alone."""
+        found = [start]
+        for task in found:
+            for edge in task.out_of:
+                target = edge.target
+                by_a_person = target.state is State.SKIPPED and target.root is None
+                inside = edge.kind in DEPENDS and not edge.crossing and target.name != REPORT
+                if inside and not by_a_person and target not in found:
+                    found.append(target)
+        return found
+
+    def _bring_back(self, task: Task, event: Event = Event.RETRY) -> None:
+        task.state = move(task.state, event)
         task.cause = task.superseded_by = None
         task.waived = task.as_completed = False
         task.failures = task.deferrals = task.losses = 0

@@ -44,20 +44,32 @@ def restart(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) 
     act(client, "restart", names, {}, as_json, dry_run)
 
 
-@click.command()
+@click.command(
+    epilog="Examples: arkqueue retry papers@12/index; arkqueue retry papers@12 --from fetch; arkqueue retry 'papers@12/*/volume-7' --from fetch"
+)
 @click.argument("names", metavar="TASK-OR-RUN-OR-ARCHIVE…", nargs=-1, required=True)
 @click.option(
     "--force", is_flag=True, help="Although it is superseded, or later revisions have gone on from it or done its work."
 )
 @click.option("--failed", is_flag=True, help="Of a run or an archive: the failed tasks alone, and none that is out of date.")  # fmt: skip
-@click.option("--from-start", is_flag=True, help="The command also of a task that is polled: it may do a second time what it has done.")  # fmt: skip
+@click.option("--from", "from_task", metavar="TASK", help="Of a run or an item: this task and everything behind it, also what has completed.")  # fmt: skip
+@click.option("--from-start", is_flag=True, help="The command also of a task that is polled or must not run twice: it may do a second time what it has done.")  # fmt: skip
 @dry_run
 @as_json
 @calls_server
 def retry(
-    client: Client, names: Sequence[str], force: bool, failed: bool, from_start: bool, dry_run: bool, as_json: bool
+    client: Client,
+    names: Sequence[str],
+    force: bool,
+    failed: bool,
+    from_task: str | None,
+    from_start: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Run a failed or canceled task again, with the definition that it had; what was skipped because of it comes back. A deferred one is tried at once.
+
+    With --from, a task of a run runs again and everything behind it in that run, whatever had become of it, but for what a person skipped.
 
     What has a poll and was deferred is polled again, with a new deadline; its command runs again with --from-start alone.
     """
@@ -65,10 +77,14 @@ def retry(
         raise click.UsageError("--failed and --from-start do not go together: name the task or run.")
     if failed and force:
         raise click.UsageError("--failed and --force do not go together: name the task or run that is to be forced.")
+    if failed and from_task is not None:
+        raise click.UsageError("--failed and --from do not go together: --from runs again also what has completed.")
     for name in names:
         if is_archive(name) and not failed:
             raise click.UsageError(f"{name!r} is the name of an archive: name a run or a task, or add --failed.")
-    body = {"failed": True} if failed else {"force": force, "from_start": from_start}
+    body: dict[str, Any] = {"failed": True} if failed else {"force": force, "from_start": from_start}
+    if from_task is not None:
+        body["from_task"] = from_task
     act(client, "retry", names, body, as_json, dry_run, partial(many_lines, "to be run again"))
 
 
@@ -248,6 +264,9 @@ def act(
             if body.get("failed"):
                 fault = "is the name of a task, and --failed is for runs and archives"
                 raise Invalid(found["full_name"], fault, "Leave --failed out.")
+            if body.get("from_task") is not None:
+                fault = "is the name of a task, and --from is for runs and items"
+                raise Invalid(found["full_name"], fault, f"Name its run: {found['full_name'].partition('/')[0]}.")
             task = post(f"/tasks/{found['task']}")
             return task, [task_line(task)]
         if body.get("assume_gone"):

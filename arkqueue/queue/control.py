@@ -103,7 +103,7 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
 
     archive = archive_of_run(session, run)
     change(session, [archive], begin)
-    _go_on(session, archive, done, left[MOST_TASKS:], go_on)
+    in_portions(session, archive, done, left[MOST_TASKS:], go_on)
     return done
 
 
@@ -160,15 +160,10 @@ def retry(
         if row.state not in MOVES[Event.RETRY].sources:
             remedy = "restart it" if row.state == State.RUNNING else ""
             raise Conflict(here, f"is {row.state}: a failed, canceled, waived or deferred task can be retried", remedy)
-        if row.root_id is not None:
-            root, remedy = _root(graph, row.root_id, row)
-            raise Conflict(here, f"was skipped because of {root}", remedy)
-        if row.superseded_by is not None and not force:
-            raise Conflict(here, _superseded(graph, row), f"force it, {NEWEST}")
-        if needed := graph.rows("staying_skipped", candidates=[row.id], roots=[]):
-            root, remedy = _root(graph, needed[0].root, row)
-            needs = "runs only where something failed, and is skipped because of" if needed[0].is_unneeded else "needs"
-            raise Conflict(here, f"{needs} {root}", remedy)
+        if row.root_id is None and row.superseded_by is not None and not force:
+            raise Conflict(here, superseded(graph, row), f"force it, {NEWEST}")
+        if why := blocked(graph, row):
+            raise why
         reopened, staying = judge_again(graph, [row.id])
         if not force:
             refuse_outdated(graph, row, [row.id, *reopened], f"arkqueue retry {here}")
@@ -212,7 +207,7 @@ def refresh_run(session: Session, run: RunId, by: str) -> Done:
         done.tasks = _poll_now(graph, left[:MOST_TASKS]).tasks
 
     archive = on_run(session, run, "refresh", by, begin)
-    _go_on(session, archive, done, left[MOST_TASKS:], _poll_now)
+    in_portions(session, archive, done, left[MOST_TASKS:], _poll_now)
     return done
 
 
@@ -229,7 +224,7 @@ def refresh_archive(session: Session, archive: ArchiveId, by: str) -> Done:
         graph.do("remember", by=by, verb="refresh", archive=archive, run=None, task=None, note="")
 
     change(session, [archive], begin)
-    _go_on(session, archive, done, left[MOST_TASKS:], _poll_now)
+    in_portions(session, archive, done, left[MOST_TASKS:], _poll_now)
     return done
 
 
@@ -324,11 +319,11 @@ def prioritize_run(session: Session, run: RunId, priority: int, by: str) -> Done
 
     left: list[int] = []
     archive = on_run(session, run, "prioritize", by, begin, str(priority))
-    _go_on(session, archive, done, left[MOST_TASKS:], act)
+    in_portions(session, archive, done, left[MOST_TASKS:], act)
     return done
 
 
-def _go_on(session: Session, archive: int, done: Done, tasks: Sequence[int], act: Callable[..., Done]) -> None:
+def in_portions(session: Session, archive: int, done: Done, tasks: Sequence[int], act: Callable[..., Done]) -> None:
     """Act on the further tasks of a large run, so many with each transaction, and add what was done. A rehearsal says how many it has not reached."""
     for n, portion in enumerate(portions(tasks)):
         if session.is_over:
@@ -389,6 +384,19 @@ def reopen(graph: Graph, sources: Sequence[int], reopened: Sequence[int]) -> lis
     return targets
 
 
+def blocked(graph: Graph, row: Any) -> Conflict | None:
+    """Why a task cannot come back: another bad task of its run skips it, or the product of one that is lost."""
+    here = _name(graph, row)
+    if row.root_id is not None:
+        root, remedy = _root(graph, row.root_id, row)
+        return Conflict(here, f"was skipped because of {root}", remedy)
+    if needed := graph.rows("staying_skipped", candidates=[row.id], roots=[]):
+        root, remedy = _root(graph, needed[0].root, row)
+        needs = "runs only where something failed, and is skipped because of" if needed[0].is_unneeded else "needs"
+        return Conflict(here, f"{needs} {root}", remedy)
+    return None
+
+
 def unjudged(graph: Graph, reopened: Sequence[int]) -> list[int]:
     """Settled tasks of other runs that were not judged for what now comes back (docs/decisions/0001, point 18)."""
     return graph.ids("unjudged", tasks=list(reopened)) if reopened else []
@@ -442,7 +450,7 @@ def _root(graph: Graph, task: int, skipped: Any) -> tuple[str, str]:
         again = f"arkqueue trigger {place.archive}{branch} --revision {place.number} {place.name}{without}"
         return f"{name}, which is completed", f"run it all the same: {again}"
     if row.superseded_by is not None:
-        return f"{name}, which {_superseded(graph, row)}", f"arkqueue retry {name} --force, {NEWEST}"
+        return f"{name}, which {superseded(graph, row)}", f"arkqueue retry {name} --force, {NEWEST}"
     said = f"{name}, which is {row.state}"
     if row.state == State.REJECTED:
         return said, f"arkqueue skip {name} --as-completed"
@@ -458,7 +466,8 @@ def _is_outdated(graph: Graph, task: int) -> bool:
     return False
 
 
-def _superseded(graph: Graph, row: Any) -> str:
+def superseded(graph: Graph, row: Any) -> str:
+    """By which task another one is superseded, as a person is told."""
     by = graph.rows("place_of_task", task=row.superseded_by)
     return f"is superseded by {task_name(by[0]) if by else PURGED}"
 

@@ -105,6 +105,53 @@ update task t set state = {to reopen}, asks = false, root_id = null, blocks = 0,
 where t.id = any(%(tasks)s) and {from reopen}
 returning t.id;
 
+-- name: named_in_run
+-- The tasks of a run with a name: of one item, or of all.
+select t.id, t.state, t.kind, t.name, t.item, t.root_id from task t
+where t.run_id = %(run)s and t.name = %(name)s and (%(item)s::text is null or t.item = %(item)s) and t.kind <> 'gate' and not t.deleted
+order by t.item, t.id;
+
+-- name: names_in_run
+-- The names of what a run has from its workflow files; of one item, or all.
+select t.name from task t
+where t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted and (%(item)s::text is null or t.item = %(item)s)
+group by t.name order by min(t.position), t.name;
+
+-- name: passable_inside
+-- Which tasks of a run depend on which others of it; of one item, or all. A task that a person skipped takes nothing on to others.
+select e.target, e.source
+from task t join edge e on e.target = t.id and e.kind = 'depends' and not e.crossing
+where t.run_id = %(run)s and not t.deleted and not (t.state = 'skipped' and t.root_id is null)
+  and (%(item)s::text is null or t.item = %(item)s and t.kind = 'ordinary');
+
+-- name: done_once
+-- Of some tasks, those that have completed or are deferred, and that would do again what can be done once (design 5.30).
+select t.id from task t join definition d on d.id = t.definition_id
+where t.id = any(%(tasks)s) and t.state in ('completed', 'deferred') and (d.body ? 'poll' or d.body->>'on_lost' = 'fail')
+order by t.id limit %(most)s;
+
+-- name: redo
+-- Take tasks that have ended or are deferred back to waiting, their counters anew (design 5.30).
+update task t set state = {to redo}, asks = false, root_id = null, blocks = 0, superseded_by = null, settled_at = null, due_at = null, by = null, stop = null,
+    waived = false, as_completed = false, fault = null, failures = 0, deferrals = 0, losses = 0,
+    deferred_at = case when t.polls then clock_timestamp() end
+where t.id = any(%(tasks)s) and {from redo}
+returning t.id;
+
+-- name: unmeet_between
+-- Edges inside a run, each given by its source and its target, are unmet again; a ready task waits again.
+with reopened as (
+    update edge e set met = false
+    from unnest(%(sources)s::bigint[], %(targets)s::bigint[]) given(source, target)
+    where e.target = given.target and e.source = given.source and e.met and not e.crossing and e.kind = 'depends'
+    returning e.target
+), counted as (
+    select target, count(*)::int as n from reopened group by target
+)
+update task t set unmet = t.unmet + c.n, asks = false,
+    state = case when {from unmeet t} then {to unmeet} else t.state end
+from counted c where t.id = c.target;
+
 -- name: start_over
 -- Let the command of tasks that do not run be what runs next, and not their polls (design 5.29).
 update task set polls = false where id = any(%(tasks)s) and polls and state <> 'running';
@@ -383,8 +430,8 @@ join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id
 where t.id = %(task)s;
 
 -- name: place_of_run
--- Where a run is, and whether it was deleted.
-select run.id, run.archive_id, run.number, run.run, run.deleted_at, run.deleted_tasks, a.name as archive, b.name as branch, b.main
+-- Where a run is, and whether it was canceled or deleted.
+select run.id, run.archive_id, run.number, run.run, run.deleted_at, run.canceled_at, run.deleted_tasks, a.name as archive, b.name as branch, b.main
 from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id
 where run.id = %(run)s;
 

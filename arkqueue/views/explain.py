@@ -17,7 +17,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId, TaskKind, Trigger
-from arkqueue.names import PURGED, Name, name_of, parse_name, run_name
+from arkqueue.names import EVERY_TASK, PURGED, Name, name_of, parse_name, run_name, task_in_run
 from arkqueue.plan import matches_branch
 from arkqueue.states import UNSETTLED, State, run_state
 from arkqueue.views.archives import archive as show_archive
@@ -195,8 +195,8 @@ class _Task:
         names = task_names(self.session, [row.root_id, row.superseded_by])
         lost = f" Nothing will run it: {gone(row)}." if gone(row) else ""
         if row.state == State.COMPLETED:
-            logs = [] if row.gate else [f"arkqueue logs {name}"]
-            return Reason(kind=Why.COMPLETED, text=f"It completed{when}.", commands=logs)
+            commands = [] if row.gate else [f"arkqueue logs {name}", *self._once_more()]
+            return Reason(kind=Why.COMPLETED, text=f"It completed{when}.", commands=commands)
         if row.state in (State.FAILED, State.REJECTED):
             return self._ended_badly(when, by, lost)
         if row.state == State.SKIPPED:
@@ -217,6 +217,14 @@ class _Task:
                 kind=Why.SUPERSEDED, text=text, tasks=tasks, commands=[f"arkqueue explain {task}" for task in tasks]
             )
         return Reason(kind=Why.CANCELED, text=f"It was canceled{by}{when}.{lost}", commands=remedies(row))
+
+    def _once_more(self) -> list[str]:
+        """The command that runs it again with everything behind it, unless that is out of date (design 5.30)."""
+        row = self.row
+        if row.kind != TaskKind.ORDINARY or gone(row) or self._later():
+            return []
+        part = run_name(row) + (task_in_run(EVERY_TASK, row.item) if row.item else "")
+        return [f"arkqueue retry {shlex.quote(part)} --from {row.name}"]
 
     def _unneeded(self, root: Any, name: str) -> Reason:
         """What runs only where something failed, or needs such a task, and was skipped as ``root`` completed (design 5.6)."""
@@ -330,6 +338,9 @@ class _Task:
                 return deferred(other, subject)
             case State.HELD:
                 return held(other, subject)
+            case State.COMPLETED:
+                text = f"{subject} is to run again: a retry with --from was broken off before it. Give that command again; arkqueue show {run_name(other)} has it."
+                return Reason(kind=Why.BLOCKED, text=text, tasks=[name])
         for reason in asking(self.session, other, subject) or parked(other, subject):
             return reason
         return Reason(kind=Why.ABOUT_TO_START, text=f"{subject} is {other.state}.", tasks=[name])

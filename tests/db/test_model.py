@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from arkqueue.model import COMMIT, REPORT, End, When, Workflow
-from arkqueue.states import State
+from arkqueue.states import SETTLED, State
 from tests.db import strategies
 from tests.db.scripted_repository import Repository
 from tests.model import (
@@ -61,6 +61,7 @@ class Subject(Protocol):
     def cancel_run(self, key: RunKey) -> object: ...
     def restart(self, key: Key) -> object: ...
     def retry(self, key: Key, force: bool, from_start: bool = False) -> object: ...
+    def retry_from(self, key: RunKey, name: str, force: bool, from_start: bool) -> object: ...
     def refresh(self, key: Key) -> object: ...
     def refresh_all(self) -> object: ...
     def retry_failed(self, key: RunKey) -> object: ...
@@ -433,6 +434,38 @@ class Beside(RuleBasedStateMachine):
         self.saw("retry by force", force)
         self.saw("retried and held", self.model.task(key).state is State.HELD)
 
+    def retry_from(self, data: st.DataObject) -> None:
+        """Mostly a task that has ended, with others behind it that have; now and then any. Runs are brought on until there is one."""
+        code = data.draw(st.sampled_from([0, 0, 65]))
+        for run in self.model.runs[::-1]:
+            if not self._with_an_end_behind() and any(len(self.model.part(task)) > 1 for task in run.own):
+                self.settle(run, first=code)
+        if long := self._with_an_end_behind():
+            key = data.draw(st.sampled_from(long))
+        else:
+            key = self.pick_any(data, State.COMPLETED, State.DEFERRED, *BAD)
+        force, from_start = data.draw(st.booleans()), data.draw(st.sampled_from([True, True, False]))
+        was = {task.key: task.state for task in self.model.part(self.model.task(key))}
+        self.both("retry_from", key.run_key, key.name, force, from_start, judged_again=was)
+        part = [self.model.task(key) for key in was]
+        back = [task for task in part if was[task.key] in SETTLED and not task.settled]
+        self.saw(
+            "what had completed behind a task runs again", any(was[task.key] is State.COMPLETED for task in back[1:])
+        )
+        self.saw("what was rejected runs again", any(was[task.key] is State.REJECTED for task in back))
+        self.saw("a second time on purpose", from_start and any(task.definition.poll for task in back))
+        self.saw("what another failure skips stays skipped", back and any(task.root for task in part))
+
+    def _with_an_end_behind(self) -> list[Key]:
+        """Tasks that have ended, behind which another one has completed or was rejected."""
+        ended = [self.model.task(key) for key in self.keys(State.COMPLETED, State.DEFERRED, *BAD)]
+        done = (State.COMPLETED, State.REJECTED)
+        return [
+            task.key
+            for task in ended
+            if not task.run.deleted and any(other.state in done for other in self.model.part(task)[1:])
+        ]
+
     def refresh(self, data: st.DataObject) -> None:
         """A task that is polled, now and then any other, or all of them."""
         polled = [key for key in self.keys(State.DEFERRED) if self.model.task(key).polls]
@@ -571,13 +604,13 @@ class Beside(RuleBasedStateMachine):
         if data.draw(st.booleans()) and (bad := [task.key for task in run.own if task.state in BAD]):
             self.retry_one(data, data.draw(st.sampled_from(bad)))
 
-    def settle(self, run: Run) -> None:
-        """End what is ready or runs of a run; the first task of its file fails, and then its REPORT runs."""
+    def settle(self, run: Run, *, first: int = 1) -> None:
+        """End what is ready or runs of a run, the `first` task of its file with this exit code; and then its REPORT runs."""
         self.claim_all()
         for _ in run.tasks:
             going = [task for task in run.tasks.values() if task.state is State.RUNNING]
             for task in going:
-                code = 1 if task in run.own[:1] else 0
+                code = first if task in run.own[:1] else 0
                 self.both("finish", task.key, *((End.STOPPED, None) if task.stop else (End.EXITED, code)))
             self.claim_all()
             if not going:
@@ -785,6 +818,7 @@ class Beside(RuleBasedStateMachine):
         self.saw(
             "outdated by what was purged", is_outdated and ours and not {*ours.tasks} <= self.model.states().keys()
         )
+        self.saw("a second time is refused", ours is not None and ours.reason is Reason.SECOND)
         has_started = ours is not None and ours.reason is Reason.STARTED
         self.saw(
             "what was purged had started", has_started and ours and not {*ours.tasks} <= self.model.states().keys()
@@ -986,6 +1020,7 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("refresh", 2, {State.DEFERRED}),
     ("retry", 5, BAD | {State.DEFERRED}),
     ("retry_failed", 3, {State.FAILED}),
+    ("retry_from", 3, {State.COMPLETED}),
     ("skip", 2, UNSETTLED | BAD),
     ("skip_until", 1, BAD),
     ("delete", 2, UNSETTLED | BAD),

@@ -24,7 +24,7 @@ from psycopg._preparing import PrepareManager
 
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
-from arkqueue.errors import Conflict, Forbidden, Invalid
+from arkqueue.errors import Conflict, Forbidden, Invalid, NotFound
 from arkqueue.model import (
     REPORT,
     ArchiveId,
@@ -52,6 +52,7 @@ from arkqueue.queue import (
     many,
     pauses,
     purge,
+    redo,
     reports,
     triggering,
 )
@@ -234,6 +235,11 @@ class QueueAsSubject:
         with _refusals():
             many.retry_failed(self.session, self._run(key), self.by, approver=self.approver)
 
+    def retry_from(self, key: RunKey, name: str, force: bool, from_start: bool) -> None:
+        with _refusals():
+            run, who = self._run(key), self.approver
+            redo.retry_from(self.session, run, name, self.by, force=force, from_start=from_start, approver=who)
+
     def prioritize_run(self, key: RunKey, priority: int) -> None:
         with _refusals():
             control.prioritize_run(self.session, self._run(key), priority, self.by)
@@ -385,7 +391,7 @@ class _refusals:
         pass
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, Conflict | Forbidden | Invalid):
+        if isinstance(error, Conflict | Forbidden | Invalid | NotFound):
             raise Refused(Reason.STATE) from error
 
 
@@ -692,6 +698,11 @@ INGREDIENTS = {
         "retry of a deferred task",
         "retry is refused",
         "retry_failed",
+        "retry_from",
+        "retry_from is refused",
+        "what had completed behind a task runs again",
+        "a second time on purpose",
+        "a second time is refused",
         "skip",
         "skip as completed",
         "skip is refused",

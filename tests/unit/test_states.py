@@ -30,12 +30,12 @@ EXPECTED = {
         "complete": "completed", "fail": "failed", "reject": "rejected", "defer": "deferred", "stop": "canceled",
         "hand_back": "waiting", "restart": "waiting", "rerun": "waiting",
     },
-    "deferred": {"due": "waiting", "cancel": "canceled", "skip": "skipped"},
-    "completed": {"update": "waiting"},
-    "failed": {"retry": "waiting", "update": "waiting"},
-    "rejected": {"update": "waiting"},
-    "canceled": {"retry": "waiting", "update": "waiting"},
-    "skipped": {"retry": "waiting", "reopen": "waiting"},
+    "deferred": {"due": "waiting", "redo": "waiting", "cancel": "canceled", "skip": "skipped"},
+    "completed": {"redo": "waiting", "update": "waiting"},
+    "failed": {"redo": "waiting", "retry": "waiting", "update": "waiting"},
+    "rejected": {"redo": "waiting", "update": "waiting"},
+    "canceled": {"redo": "waiting", "retry": "waiting", "update": "waiting"},
+    "skipped": {"redo": "waiting", "retry": "waiting", "reopen": "waiting"},
 }  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def test_every_state_allows_exactly_the_events_of_the_design(state: State, event
 
 def test_nothing_leaves_a_final_state_but_by_a_persons_retry_and_report_by_an_update() -> None:
     leaving = {event for event, m in MOVES.items() if m.sources & SETTLED}
-    assert leaving == {Event.RETRY, Event.REOPEN, Event.UPDATE}
+    assert leaving == {Event.RETRY, Event.REOPEN, Event.REDO, Event.UPDATE}
 
 
 def test_the_only_way_to_ready_is_from_waiting() -> None:

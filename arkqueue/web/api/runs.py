@@ -16,7 +16,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, LONGEST_KEY, ArchiveId, RunId, TaskId, Trigger
 from arkqueue.names import EVERY_TASK, Name, parse_name, task_in_run
-from arkqueue.queue import control, deletion, many, triggering
+from arkqueue.queue import control, deletion, many, redo, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.tokens import Scope
 from arkqueue.queue.triggering import ProposedRun
@@ -74,6 +74,7 @@ class Verb(StrEnum):
 class Options(BaseModel):
     """How an action is meant. ``assume_gone``: of cancel of one task; ``force``: of retry and skip; ``as_completed``: of skip. ``failed``: of retry of
     a run or an archive, the failed tasks alone, and none that is out of date. ``from_start``: of retry, the command also of what is polled.
+    ``from_task``: of retry of a run or an item, the task of this name and everything behind it, also what had completed.
 
     ``priority``: of prioritize; lower numbers go first. ``item``: of a run, only the tasks of this item.
     """
@@ -85,6 +86,7 @@ class Options(BaseModel):
     as_completed: bool = False
     failed: bool = False
     from_start: bool = False
+    from_task: str | None = Field(default=None, min_length=1, max_length=100)
     priority: StrictInt | None = Field(default=None, ge=LEAST_PRIORITY, le=GREATEST_PRIORITY)
     item: Item = None
 
@@ -102,6 +104,9 @@ class Options(BaseModel):
         if self.failed and self.from_start:
             fault = "asks to run the commands of all that failed from the start"
             raise Invalid("the request", fault, "Name the task or the run, without failed.")
+        if self.failed and self.from_task is not None:
+            fault = "asks for what failed, and for a task and everything behind it"
+            raise Invalid("the request", fault, "Leave out failed or from_task.")
         return self.failed
 
     def the_priority(self) -> int:
@@ -133,7 +138,7 @@ _OF_RUNS = _MEANT | {
     Verb.CANCEL: ("item",),
     Verb.RESTART: ("item",),
     Verb.REFRESH: ("item",),
-    Verb.RETRY: ("force", "failed", "from_start", "item"),
+    Verb.RETRY: ("force", "failed", "from_start", "from_task", "item"),
     Verb.SKIP: ("as_completed", "force", "item"),
     Verb.PRIORITIZE: ("priority", "item"),
 }
@@ -325,10 +330,13 @@ def act_on_run(
 
 def do_to_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Done:
     """Do what a verb says to the tasks of a run."""
+    session, by, who = caller.session, caller.by, caller.approver
+    force, as_completed, from_start = options.force, options.as_completed, options.from_start
+    if options.from_task is not None and not options.the_failed():
+        task, item = options.from_task, options.item
+        return redo.retry_from(session, run, task, by, item=item, force=force, from_start=from_start, approver=who)
     if options.item is not None:
         return _do_to_item(caller, verb, run, options.item, options)
-    session, by, who = caller.session, caller.by, caller.approver
-    force, as_completed = options.force, options.as_completed
     match verb:
         case Verb.CANCEL:
             return control.cancel_run(session, run, by, approver=who)
@@ -337,7 +345,7 @@ def do_to_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Done:
         case Verb.RETRY if options.the_failed():
             return many.retry_failed(session, run, by, who)
         case Verb.RETRY:
-            return many.retry_run(session, run, by, force=force, from_start=options.from_start, approver=who)
+            return many.retry_run(session, run, by, force=force, from_start=from_start, approver=who)
         case Verb.REFRESH:
             return control.refresh_run(session, run, by)
         case Verb.SKIP:

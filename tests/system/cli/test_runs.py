@@ -688,6 +688,41 @@ def test_an_item_is_retried_at_the_step_that_failed_and_no_other_item_is(arkqueu
     assert arkqueue("retry", "papers@2/*/b%2Fc", "--failed").lines == ["papers@2/fetch/b%2Fc: ready"]
 
 
+def test_an_item_and_a_run_go_on_at_a_step_that_a_person_names(arkqueue: Cli, session: Session) -> None:
+    archive = a_list(session)
+    steps = [f"{step}/{item}@2" for step in ("fetch", "check", "store") for item in ("a", "b/c")]
+    archive.run(*steps)
+    told = arkqueue("explain", "papers@2/check/a")
+    assert "arkqueue retry 'papers@2/*/a' --from check" in told.out
+    tried = arkqueue("retry", "papers@2/*/a", "--from", "check", "--dry-run")
+    assert tried.lines == [
+        "Nothing is changed. It would be:",
+        "papers@2/check/a: ready",
+        "papers@2/store/a: waiting (for papers@2/check/a)",
+    ]
+    done = arkqueue("retry", "papers@2/*/a", "--from", "check")
+    assert (done.code, done.lines) == (0, tried.lines[1:])
+    refused = arkqueue("retry", "papers@2", "--from", "store")
+    assert (refused.code, refused.lines) == (0, ["papers@2/store/b%2Fc: ready"]), "store of a is on its way"
+    archive.run("check/a@2", "store/a@2", "store/b/c@2")
+    done = arkqueue("retry", "papers@2", "--from", "check", "--from-start", "--force")
+    assert len(done.lines) == 4
+    (entry,) = arkqueue("show", "papers@2", "--json").json["deeds"][-1:]
+    assert (entry["verb"], entry["note"]) == ("retry", "--from check --force --from-start")
+    for words, said in {
+        (
+            "papers@2/check/a",
+            "--from",
+            "check",
+        ): "is the name of a task, and --from is for runs and items. Name its run",
+        ("papers@2", "--from", "chekc"): "has no task 'chekc'. Did you mean check?",
+        ("papers@2", "--from", "check", "--failed"): "--failed and --from do not go together",
+        ("papers", "--from", "check"): "is the name of an archive",
+    }.items():
+        refused = arkqueue("retry", *words)
+        assert (refused.code != 0, said in refused.err) == (True, True), refused.err
+
+
 def test_an_item_is_canceled_from_its_end_on_and_skipped(arkqueue: Cli, session: Session) -> None:
     archive = a_list(session)
     done = arkqueue("cancel", "papers@2/*/a")

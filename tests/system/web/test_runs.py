@@ -404,6 +404,34 @@ def test_what_failed_of_an_archive_is_retried(operator: httpx.Client, session: S
     problem(operator.post(f"{run}/cancel", json={"failed": True}), 422, "failed means nothing here")
 
 
+def test_a_part_of_a_run_or_of_an_item_runs_again(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit(
+        {"fetch": "foreach: [a, b]", "pack": "foreach: [a, b]\ndepends: [fetch]", "index": "depends: [pack]"}
+    )
+    archive.run("fetch/a@2", "fetch/b@2", "pack/a@2", "pack/b@2", "index@2")
+    path = f"/runs/{archive.run_id(2)}/retry"
+    tried = operator.post(path, json={"from_task": "fetch"}, params={"dry_run": True}).json()
+    assert len(tried["done"]) == 5
+    assert set(archive.states().values()) == {"completed"}
+    done = operator.post(path, json={"from_task": "fetch", "item": "b"}).json()
+    assert (done["done"], done["refused"]) == (["papers@2/fetch/b", "papers@2/pack/b"], [])
+    archive.run("fetch/b@2", "pack/b@2")
+    done = operator.post(path, json={"from_task": "pack"}).json()
+    assert sorted(done["done"]) == ["papers@2/index", "papers@2/pack/a", "papers@2/pack/b"]
+    archive.claim()
+    problem(operator.post(path, json={"from_task": "fetch"}), 409, "would run again what is running: papers@2/pack/a")
+    problem(operator.post(path, json={"from_task": "fetsch"}), 404, "has no task 'fetsch'")
+    problem(
+        operator.post(path, json={"from_task": "fetch", "failed": True}), 422, "asks for what failed, and for a task"
+    )
+    skip = path.replace("retry", "skip")
+    problem(operator.post(skip, json={"from_task": "fetch"}), 422, "from_task means nothing here")
+    problem(operator.post("/archives/papers/retry", json={"from_task": "fetch"}), 422, "from_task means nothing here")
+    one = f"/tasks/{archive.task('fetch/a@2')}/retry"
+    problem(operator.post(one, json={"from_task": "fetch"}), 422, "from_task means nothing here")
+
+
 def test_every_verb_can_be_tried_without_doing_it(operator: httpx.Client, session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]", "c": "", "running": "", "held": "hold: true"})

@@ -1,0 +1,215 @@
+"""Running a part of a run again, from one of its tasks on: ``retry RUN --from TASK`` (design 5.30; docs/decisions/0001, point 30).
+
+The *part* is the task and everything behind it: what depends on it inside the run, directly or through others. Of one item, it is what depends on it in that item alone. What has ended
+of the part goes back to waiting, and so runs again in the order of its edges; what has not started waits again. What a person skipped stays skipped, and so does what depends on the task
+through that alone. What another bad task still skips stays skipped, too.
+
+Everything is judged before anything changes: a part is refused as a whole. A large one takes several transactions (`portions`), and the task itself comes back in the last one. So nothing of
+the part runs before all of it waits. Where that ends early, the part waits, and whoever gives the command again completes it; where the run was canceled or deleted meanwhile, nothing waits.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from arkqueue.db.session import Session
+from arkqueue.errors import Conflict, NotFound
+from arkqueue.model import RunId, TaskKind
+from arkqueue.names import EVERY_TASK, item_name, run_name, task_in_run
+from arkqueue.queue.control import (
+    NEWEST,
+    archive_of_run,
+    blocked,
+    in_portions,
+    judge_again,
+    place_of_run,
+    refuse_implicit,
+    refuse_outdated,
+    superseded,
+    task_name_of,
+)
+from arkqueue.queue.done import MOST_TASKS, Done, Refused
+from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved
+from arkqueue.queue.triggering import MOST_NAMED, refuse_stopped
+from arkqueue.states import SETTLED, State
+
+
+@dataclass(slots=True)
+class _Part:
+    """What is to run again. ``members``: also what has not started, and what stays skipped. ``back``: what goes back to waiting, the ``starts`` at the end.
+
+    ``edges``: those inside the part, each as its source and its target.
+    """
+
+    members: list[int] = field(default_factory=list)
+    back: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    edges: list[tuple[int, int]] = field(default_factory=list)
+
+
+def retry_from(
+    session: Session,
+    run: RunId,
+    name: str,
+    by: str,
+    *,
+    item: str | None = None,
+    force: bool = False,
+    from_start: bool = False,
+    approver: Approver | None = None,
+) -> Done:
+    """Run a task of a run again and everything behind it, also what had completed. Of a task with a list that is each of its items, or one ``item`` alone.
+
+    Refused where something of that runs; where later revisions have gone on from it, unless ``force`` (design 5.19); and where a command would do a second time what it has done
+    (`poll`, `on_lost: fail`), unless ``from_start``.
+    """
+    done, part = Done(), _Part()
+
+    def begin(graph: Graph) -> None:
+        place = place_of_run(graph, run)
+        here = item_name(place, item) if item else run_name(place)
+        if place.deleted_at is not None:
+            raise Conflict(run_name(place), "was deleted")
+        if item and graph.rows("tombstone_of_item", run=run, item=item):
+            raise Conflict(here, "was deleted", f"arkqueue undelete {shlex.quote(here)}")
+        refuse_stopped(graph, place.archive_id)
+        part.starts, done.refused = _starts(graph, run, name, item, here)
+        part.members, part.edges = _behind(graph, run, part.starts, item)
+        locked = graph.rows("lock_tasks", tasks=part.members)
+        _refuse_running(graph, here, locked)
+        if not from_start:
+            _refuse_second(graph, here, name, part.members)
+        if not force:
+            _refuse_superseded(graph, locked)
+        ended = [row.id for row in locked if row.id in part.starts or _has_ended(row)]
+        refuse_unapproved(graph, ended, approver)
+        reopened, _ = judge_again(graph, ended)
+        part.back = [*sorted({*ended, *reopened} - {*part.starts}), *part.starts]
+        if not force:
+            first = next(row for row in locked if row.id == part.starts[0])
+            refuse_outdated(graph, first, part.back, f"arkqueue retry {shlex.quote(here)} --from {name}")
+        if from_start:
+            graph.do("start_over", tasks=ended)
+        options = [("--force", force), ("--from-start", from_start)]
+        of_item = [task_in_run(EVERY_TASK, item)[1:]] if item else []
+        note = " ".join([*of_item, f"--from {name}", *(option for option, is_given in options if is_given)])
+        graph.do("remember", by=by, verb="retry", archive=place.archive_id, run=run, task=None, note=note)
+        if len(part.back) > MOST_TASKS:
+            _wait_for_the_rest(graph, part, {*part.members} - {*part.back[MOST_TASKS:]})
+        done.tasks = _again(graph, part, part.back[:MOST_TASKS])
+
+    def go_on(graph: Graph, tasks: Sequence[int]) -> Done:
+        (place,) = graph.rows("place_of_run", run=run) or [None]
+        if place is None:
+            return Done(left=len(tasks))
+        if (place.deleted_at, place.canceled_at) != (None, None):
+            graph.follow(again=tasks)  # nothing waits for them any more
+            return Done(left=len(tasks))
+        if any(row.state == State.RUNNING for row in graph.rows("lock_tasks", tasks=part.members)):
+            return Done(left=len(tasks))
+        _wait_for_the_rest(graph, part, {*tasks})
+        return Done(_again(graph, part, tasks))
+
+    archive = archive_of_run(session, run)
+    change(session, [archive], begin)
+    in_portions(session, archive, done, part.back[MOST_TASKS:], go_on)
+    return done
+
+
+def _starts(graph: Graph, run: int, name: str, item: str | None, here: str) -> tuple[list[int], list[Refused]]:
+    """The tasks to start from, and those that another bad task keeps from it. Those that have not started are on their way."""
+    rows = graph.rows("named_in_run", run=run, name=name, item=item)
+    if not rows:
+        known = graph.rows("names_in_run", run=run, item=item)
+        near = get_close_matches(name, [row.name for row in known], 1)
+        has = ", ".join(row.name for row in known[:MOST_NAMED])
+        remedy = f"Did you mean {near[0]}?" if near else f"It has: {has}." if known else ""
+        raise NotFound(here, f"has no task {name!r}", remedy)
+    refuse_implicit(rows[0], "retried")
+    _refuse_running(graph, here, rows)
+    ended = [row for row in rows if row.state in SETTLED or row.state == State.DEFERRED]
+    if not ended:
+        more = f"; and {len(rows) - 1} more" if len(rows) > 1 else ""
+        fault = f"is {rows[0].state}{more}: it has not ended, and will run anyway"
+        raise Conflict(task_name_of(graph, rows[0].id), fault)
+    refused = {row.id: Refused(row.id, why) for row in ended if (why := blocked(graph, row))}
+    done = Done(tasks=[row.id for row in ended if row.id not in refused], refused=list(refused.values()))
+    return done.unless_refused().tasks, done.refused
+
+
+def _behind(graph: Graph, run: int, starts: Sequence[int], item: str | None) -> tuple[list[int], list[tuple[int, int]]]:
+    """The tasks of the part, and the edges inside it. No way leads through what a person skipped."""
+    targets: dict[int, list[int]] = defaultdict(list)
+    for edge in graph.rows("passable_inside", run=run, item=item):
+        targets[edge.source].append(edge.target)
+    members, edges, left = set(starts), list[tuple[int, int]](), list(starts)
+    while left:
+        source = left.pop()
+        for target in targets[source]:
+            edges.append((source, target))
+            if target not in members:
+                members.add(target)
+                left.append(target)
+    return sorted(members), edges
+
+
+def _has_ended(row: Any) -> bool:
+    """Whether a task is to run again by itself; what was skipped is judged with what skipped it."""
+    return row.state == State.DEFERRED or (row.state in SETTLED and row.state != State.SKIPPED)
+
+
+def _refuse_running(graph: Graph, here: str, rows: Sequence[Any]) -> None:
+    if running := [row.id for row in rows if row.state == State.RUNNING]:
+        fault = f"would run again what is running: {_named(graph, running)}"
+        raise Conflict(here, fault, "Wait until that has ended, or cancel it.")
+
+
+def _refuse_second(graph: Graph, here: str, name: str, tasks: Sequence[int]) -> None:
+    """Raise ``Conflict`` where a command may not run a second time unasked, and has run, or has been deferred."""
+    if second := graph.ids("done_once", tasks=list(tasks), most=MOST_NAMED + 1):
+        fault = f"would do a second time what is meant to be done once (poll, on_lost: fail): {_named(graph, second)}"
+        again = f"arkqueue retry {shlex.quote(here)} --from {name} --from-start"
+        raise Conflict(here, fault, f"If that is what you want: {again}")
+
+
+def _refuse_superseded(graph: Graph, rows: Sequence[Any]) -> None:
+    """Raise ``Conflict`` where a task was superseded, but by one that runs again with it."""
+    members = {row.id for row in rows}
+    for row in rows:
+        if row.state == State.CANCELED and row.superseded_by is not None and row.superseded_by not in members:
+            raise Conflict(task_name_of(graph, row.id), superseded(graph, row), f"force it, {NEWEST}")
+
+
+def _named(graph: Graph, tasks: Sequence[int]) -> str:
+    names = ", ".join(task_name_of(graph, task) for task in tasks[:MOST_NAMED])
+    return names + (" and more" if len(tasks) > MOST_NAMED else "")
+
+
+def _wait_for_the_rest(graph: Graph, part: _Part, tasks: Collection[int]) -> None:
+    """Let tasks wait for those of the part that come back later: nothing of it runs before the tasks to start from do."""
+    back = {*part.back}
+    edges = [(source, target) for source, target in part.edges if source in back and target in tasks]
+    sources, targets = [source for source, _ in edges], [target for _, target in edges]
+    graph.do("unmeet_between", sources=sources, targets=targets)
+
+
+def _again(graph: Graph, part: _Part, tasks: Sequence[int]) -> list[int]:
+    """Take tasks of the part back to waiting; returns those that a workflow file names."""
+    rows = graph.rows("lock_tasks", tasks=list(tasks))
+    graph.rows("lock_ready_targets", sources=list(tasks))
+    back = graph.ids("redo", tasks=list(tasks))
+    targets = graph.ids("unmeet", sources=back)
+    graph.do("untick_report", tasks=[row.id for row in rows if row.state in SETTLED])
+    graph.do("uncancel_run", tasks=back)
+    hold_again(graph, back, [task for task in back if task not in part.starts])
+    # What comes back later is not judged as it is now.
+    later = {*part.back} - {*back}
+    judged = {*back, *targets, *graph.ids("settled_before", tasks=back)}
+    graph.follow(entering=back, again=sorted(judged - later))
+    return [row.id for row in rows if row.kind == TaskKind.ORDINARY]
