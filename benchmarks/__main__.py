@@ -39,6 +39,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "16": ("canceling:canceling", "canceling a large run"),
     "17": ("purging:purging", "a history of ten million tasks, and its purge"),
     "18": ("locks:locks", "passing a lock on"),
+    "19": ("priorities:priorities", "claims among mixed priorities"),
     "containers": ("containers:containers", "containers beside the bare SDK"),
     "workspaces-svn": ("workspaces:subversion", "workspaces beside svn"),
     "workspaces-git": ("workspaces:git", "workspaces beside git"),
