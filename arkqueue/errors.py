@@ -6,6 +6,7 @@ ArkqueueError                what a person is told: the thing, the fault and the
 ├── Conflict                 the state of the thing forbids the action (HTTP 409)
 │   └── HomeTaken            a home folder has a task manager already
 ├── Invalid                  a malformed request, name or value (HTTP 422)
+│   └── InvalidPayload       what was submitted, with all its faults at once
 ├── Forbidden                the token does not allow it (HTTP 403)
 ├── TooLarge                 one revision has more tasks than one transaction can store in its time
 ├── DatabaseUnavailable      PostgreSQL does not answer; the caller tries again
@@ -26,6 +27,7 @@ Expected ends (a non-zero exit, a timeout, a cancellation, a lost lease) are val
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 
 
 class ArkqueueError(Exception):
@@ -59,6 +61,18 @@ class Invalid(ArkqueueError):
     """The request is malformed."""
 
     exit_code = 2
+
+
+class InvalidPayload(Invalid):
+    """What was submitted has faults; all of them are listed."""
+
+    MOST_NAMED = 10
+
+    def __init__(self, thing: str, faults: Sequence[str]) -> None:
+        self.faults = list(faults)
+        more = len(faults) - self.MOST_NAMED
+        named = "; ".join(faults[: self.MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
+        super().__init__(thing, f"has {len(faults)} fault{'s' * (len(faults) != 1)}: {named}", "Nothing is planned.")
 
 
 class Forbidden(ArkqueueError):

@@ -38,6 +38,8 @@ OWN = "self"
 
 CHANGES = "ARKQUEUE_CHANGES"
 """The variable that names the list of what differs from BASE."""
+SUBMISSION = "ARKQUEUE_SUBMISSION"
+"""The variable that names the payload of the submission that a run was made for."""
 
 
 def as_priority(value: object) -> int | None:
@@ -97,6 +99,29 @@ class Trigger(StrEnum):
     MANUAL = "manual"
     SCHEDULE = "schedule"
     SUBMISSION = "submission"
+
+
+class PayloadKind(StrEnum):
+    """How a submission's payload is written."""
+
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    LINES = "lines"
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """The submission that a task's run was made for, without its payload. ``sender_id``: by which its sender knows it; None: by none."""
+
+    kind: PayloadKind
+    sender_id: str | None
+
+
+LONGEST_PAYLOAD = 64 * 2**20
+"""Bytes of a submission's payload."""
+LONGEST_SENDER_ID = 200
+"""Characters of the id by which a sender knows a submission."""
 
 
 class TaskKind(StrEnum):
@@ -298,12 +323,21 @@ class Foreach:
     """A list: its task has one task for each item. Two tasks are over the same list where their ``Foreach`` are equal.
 
     ``file``: the file of the archive that holds the list (None: it is written in the workflow file). ``key``: the field that identifies an item (None: the first of ``key``, ``id`` and ``name`` that an item has). ``items``: a digest of the items, by which
-    `Workflow.lists` has them: a definition is shared by all items of its task, and does not repeat them.
+    `Workflow.lists` has them: a definition is shared by all items of its task, and does not repeat them. Of the items of a submission, which each run has for itself, it says so in place of a digest.
     """
 
     items: str
     key: str | None = None
     file: str | None = None
+
+    @classmethod
+    def of_submission(cls, key: str | None) -> Foreach:
+        """The items of whichever submission a run is made for."""
+        return cls(f"{Trigger.SUBMISSION}:{key or ''}", key)
+
+    @property
+    def is_of_submission(self) -> bool:
+        return self == self.of_submission(self.key)
 
 
 class Pull(StrEnum):
@@ -465,8 +499,17 @@ class TaskDefinition:
     @property
     def wants_changes(self) -> bool:
         """Whether the task gets ``ARKQUEUE_CHANGES``: it asks for them, or names the variable."""
+        return self.changes or self._names(CHANGES)
+
+    @property
+    def wants_submission(self) -> bool:
+        """Whether the task gets ``ARKQUEUE_SUBMISSION``: it is not for an item alone, or names the variable."""
+        return not (self.foreach is not None and self.foreach.is_of_submission) or self._names(SUBMISSION)
+
+    def _names(self, variable: str) -> bool:
+        """Whether what the task runs, or its ``env``, names a variable."""
         command = self.command if isinstance(self.command, str) else "\0".join(self.command or ())
-        return self.changes or any(CHANGES in text for text in (command, self.script or "", *self.env.values()))
+        return any(variable in text for text in (command, self.script or "", *self.env.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,13 +524,17 @@ class Workflow:
     """The files that were read for lists: what the workflow is follows from them, too."""
 
     def items_of(self, definition: TaskDefinition) -> tuple[Item, ...] | None:
-        """The items that a task has a task for; None: it has no list."""
-        return None if definition.foreach is None else self.lists[definition.foreach.items]
+        """The items that a task has a task for; None: it has no list. There are none of a submission where the run is made for none."""
+        if definition.foreach is None:
+            return None
+        if definition.foreach.is_of_submission:
+            return self.lists.get(definition.foreach.items, ())
+        return self.lists[definition.foreach.items]
 
     @property
     def item_tasks(self) -> int:
         """The tasks that a run has for items, beside one for each definition."""
-        return sum(len(self.lists[one.foreach.items]) for one in self.tasks if one.foreach)
+        return sum(len(self.items_of(one) or ()) for one in self.tasks)
 
 
 class End(StrEnum):

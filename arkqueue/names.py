@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 from arkqueue.errors import Invalid
 
 _FORM = re.compile(
-    r"(?P<archive>[^:@/]+)(?::(?P<branch>[^:@/]+))?@(?P<revision>\d{1,18}|g[0-9a-fA-F]{4,64}|fill:\d{1,9})(?:\.(?P<run>\d{1,9}))?"
+    r"(?P<archive>[^:@/]+)(?::(?P<branch>[^:@/]+))?@(?P<revision>\d{1,18}|g[0-9a-fA-F]{4,64}|fill:\d{1,9}|id:[^:@/]+)(?:\.(?P<run>\d{1,9}))?"
     r"(?:/(?P<task>[^/]+)(?:/(?P<item>[^/]+))?)?"
 )
 _BARE_SHA = re.compile(r"(?P<place>[^@/]+@)(?P<revision>(?=\d*[a-fA-F])[0-9a-fA-F]{4,64}([./].*)?)")
@@ -26,6 +26,8 @@ _BARE_BRANCH = re.compile(r"(?P<archive>[^:@/]+):(?P<branch>[^:@]+)@(?P<revision
 
 FILL = "fill:"
 """What stands in a name in place of a revision, before the number of a backfill."""
+ID = "id:"
+"""What stands in a name in place of a revision, before the id by which its sender knows a submission."""
 _BACKFILL = re.compile(rf"(?P<archive>[^:@/]+)@{FILL}(?P<number>\d{{1,9}})")
 
 EVERY_TASK = "*"
@@ -43,7 +45,7 @@ RESERVED = frozenset({"api", "docs", "favicon.ico", "healthz", "metrics", "opena
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A run (``task`` None) or a task. ``revision`` is a ledger number, ``g`` and a prefix of a SHA, or ``fill:`` and the number of a backfill. None: the main branch, the commit run."""
+    """A run (``task`` None) or a task. ``revision`` is a ledger number, ``g`` and a prefix of a SHA, ``fill:`` and the number of a backfill, or ``id:`` and the sender's id of a submission. None: the main branch, the commit run."""
 
     archive: str
     revision: str
@@ -56,7 +58,13 @@ class Name:
         branch = f":{_quoted(self.branch)}" if self.branch else ""
         run = f".{self.run}" if self.run is not None else ""
         task = task_in_run(self.task, self.item) if self.task is not None else ""
-        return f"{_quoted(self.archive)}{branch}@{self.revision}{run}{task}"
+        revision = f"{ID}{_quoted(self.sender_id)}" if self.sender_id is not None else self.revision
+        return f"{_quoted(self.archive)}{branch}@{revision}{run}{task}"
+
+    @property
+    def sender_id(self) -> str | None:
+        """The id by which its sender knows the submission whose run is meant; None: the name says a revision."""
+        return self.revision.removeprefix(ID) if self.revision.startswith(ID) else None
 
 
 @lru_cache(4096)  # each run of a list has the same tasks
@@ -88,6 +96,11 @@ def name_of(
 def backfill_name(archive: str, number: int) -> str:
     """The name of a backfill, which stands for all of its runs."""
     return f"{_quoted(archive)}@{FILL}{number}"
+
+
+def submission_name(archive: str, sender_id: str) -> str:
+    """The name of the run of a submission, by its sender's id."""
+    return str(Name(archive, f"{ID}{sender_id}"))
 
 
 def as_backfill(text: str) -> tuple[str, int] | None:

@@ -8,6 +8,7 @@ assert archive.states() == {...}
 
 from __future__ import annotations
 
+import hashlib
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,12 +19,14 @@ from arkqueue import workflow
 from arkqueue.db.session import Session
 from arkqueue.gateway.sql import SqlGateway
 from arkqueue.model import (
+    ArchiveId,
     ArchiveSettings,
     AttemptId,
     Claim,
     End,
     Fault,
     Outcome,
+    PayloadKind,
     Receipt,
     Revision,
     SourceFile,
@@ -31,7 +34,8 @@ from arkqueue.model import (
     Workflow,
 )
 from arkqueue.plan import Entry
-from arkqueue.queue import archives, claim, control, finish, ledger, triggering
+from arkqueue.queue import archives, claim, control, finish, ledger, submissions, triggering
+from arkqueue.workflow import payload
 
 PROCESS, HOST = "manager-1", "host-1"
 NOTHING = Workflow()
@@ -99,6 +103,31 @@ class AnArchive:
 
     def trigger(self, number: int, *names: str, branch: str = "", **options: Any) -> int:
         return triggering.trigger(self.session, self.revisions[branch, number], names=names or None, **options)
+
+    def submit(
+        self,
+        text: str = "[]",
+        number: int | None = None,
+        *,
+        kind: PayloadKind = PayloadKind.JSON,
+        sender_id: str | None = None,
+        **options: Any,
+    ) -> int:
+        """Submit a payload at a revision (None: the head); returns the id of the run."""
+        at = self.revisions["", number or self.numbers[""]]
+        (row,) = self.session.rows("revision_at", revision=at)
+        definitions = map(workflow.from_json, row.tasks)
+        keys = [one.foreach.key for one in definitions if one.foreach and one.foreach.is_of_submission]
+        judged = payload.judge(text.encode(), kind, keys)
+        assert not judged.faults, judged.faults
+        handed = submissions.Payload(kind, len(text), hashlib.sha256(text.encode()).hexdigest())
+        stored = submissions.store_payload(self.session, [text.encode()])
+        made = submissions.submit(
+            self.session, ArchiveId(self.id), self.name, at, handed, stored, judged.lists,
+            sender_id=sender_id, by="ann", head_of=None if number else self.branches[""].id, **options,
+        )  # fmt: skip
+        assert made is not None
+        return made[0]
 
     def task(self, key: str, *, branch: str = "") -> TaskId:
         """The id of ``name@number``, ``name/item@number`` or ``name@number.run``."""

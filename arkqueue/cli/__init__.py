@@ -4,6 +4,6 @@ Commands that look after archives, runs and tasks talk to the HTTP API and to no
 ``hook`` work where they are called. Exit codes: 0; 1 the answer is no; 2 usage; 3 the server cannot be reached. Nobody is shown a traceback.
 """
 
-from arkqueue.cli.program import COMMANDS, LATER, arkqueue, beginning, main
+from arkqueue.cli.program import COMMANDS, arkqueue, beginning, main
 
-__all__ = ["COMMANDS", "LATER", "arkqueue", "beginning", "main"]
+__all__ = ["COMMANDS", "arkqueue", "beginning", "main"]

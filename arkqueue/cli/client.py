@@ -9,12 +9,13 @@ import http.client
 import json
 import os
 import pwd
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from arkqueue.config import Configuration
@@ -41,11 +42,11 @@ class Busy(Unreachable):
 
 
 class Refused(ArkqueueError):
-    """The server's answer is no; ``status`` is HTTP's."""
+    """The server's answer is no; ``status`` is HTTP's, ``faults`` are each of several."""
 
-    def __init__(self, status: int, thing: str, fault: str, remedy: str) -> None:
+    def __init__(self, status: int, thing: str, fault: str, remedy: str, faults: Sequence[str] = ()) -> None:
         super().__init__(thing, fault, remedy)
-        self.status = status
+        self.status, self.faults = status, faults
         if status == 422:
             self.exit_code = Invalid.exit_code
 
@@ -125,6 +126,11 @@ class Client:
         with self._answer(method, path, body, query, "application/json") as answer:
             return _json(self.url, answer)
 
+    def hand_in(self, path: str, payload: IO[bytes], media_type: str, headers: Mapping[str, str], **query: Any) -> Any:
+        """Post a file as it is, in pieces."""
+        with self._answer("POST", path, payload, query, "application/json", headers, media_type) as answer:
+            return _json(self.url, answer)
+
     def events(self, path: str, **query: Any) -> Iterator[Event]:
         """Server-sent events until the server ends them."""
         with self._answer("GET", path, None, query, "text/event-stream") as answer:
@@ -147,15 +153,25 @@ class Client:
 
     @contextmanager
     def _answer(
-        self, method: str, path: str, body: Any, query: dict[str, Any], accept: str
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        query: dict[str, Any],
+        accept: str,
+        more: Mapping[str, str] = MappingProxyType({}),
+        media_type: str | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
-        headers = {"Accept": accept, "Connection": "close"}
+        """``media_type``: of a body that is a file; else it is sent as JSON."""
+        headers = {"Accept": accept, "Connection": "close", **more}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         if name := user():
             headers["Arkqueue-User"] = name
-        data = None
-        if body is not None:
+        data: Any = None
+        if media_type is not None:
+            data, headers["Content-Type"] = body, media_type
+        elif body is not None:
             data = json.dumps(body).encode()
             headers["Content-Type"] = "application/json"
         given = {name: value for name, value in query.items() if value is not None and value != ()}
@@ -196,7 +212,8 @@ class Client:
             return Busy(thing, fault, remedy)
         if status == 503:
             return Unreachable(self.url, f"answers, but has no database: {detail}")
-        return Refused(status, thing or self.url, fault or detail, typed(remedy))
+        faults = [str(fault["message"]) for fault in problem.get("faults") or () if "message" in fault]
+        return Refused(status, thing or self.url, fault or detail, typed(remedy), faults)
 
     def _unreachable(self, why: str) -> Unreachable:
         return Unreachable(

@@ -29,6 +29,7 @@ COMMANDS = {
     "sync": ("archive", "Look at an archive's repository now."),
     "check": ("check", "Find the faults of workflow files."),
     "trigger": ("runs", "Run tasks of a revision by hand."),
+    "submit": ("submit", "Hand in a document, and run the tasks that are for it."),
     "runs": ("runs", "List runs."),
     "show": ("runs", "Show a run or a task."),
     "watch": ("watch", "Watch runs as they go."),
@@ -75,9 +76,6 @@ REMEDIES = {
 }
 """What helps where the system refuses something, by its reason."""
 
-LATER = ("submit",)
-"""Commands that are not built yet."""
-
 
 @contextmanager
 def beginning() -> Iterator[None]:
@@ -108,8 +106,6 @@ class Commands(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         from difflib import get_close_matches
 
-        if args and args[0] in LATER:
-            raise click.UsageError(f"{args[0]} is not supported yet.", ctx)
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = get_close_matches(args[0], COMMANDS, 1, cutoff=0.7)  # `status` is no `restart`
             hint = f" Did you mean {near[0]}?" if near else ""

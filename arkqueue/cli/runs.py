@@ -11,7 +11,7 @@ import click
 
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import ago, at, bold, dim, print_json, say, state, table, took
-from arkqueue.model import USUAL_PRIORITY
+from arkqueue.model import USUAL_PRIORITY, Trigger
 from arkqueue.text import on_one_line, one_line, visible
 
 if TYPE_CHECKING:
@@ -144,19 +144,29 @@ def _need(need: Any) -> str:
 @click.argument("archive", required=False)
 @click.option("--branch", metavar="BRANCH", help="Of this branch of the archive only.")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="In this state only; again for more.")
+@click.option("--trigger", type=click.Choice([str(one) for one in Trigger]), help="Made by this only.")
 @click.option("--backfills/--no-backfills", default=None, help="Those of backfills alone, or none of them.")
 @click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="At most so many.")
 @click.option("--before", type=click.IntRange(min=1), metavar="CURSOR", help="Go on where a list has ended.")
 @as_json
 @calls_server
 def runs(
-    client: Client, archive: str | None, branch: str | None, states: Sequence[str], backfills: bool | None, limit: int, before: int | None, as_json: bool
+    client: Client, archive: str | None, branch: str | None, states: Sequence[str], trigger: str | None, backfills: bool | None, limit: int, before: int | None, as_json: bool
 ) -> None:  # fmt: skip
     """List runs, the newest first."""
     if branch is not None and archive is None:
         raise click.UsageError("--branch needs an ARCHIVE.")
     only = None if backfills is None else str(backfills).lower()
-    page = client.get("/runs", archive=archive, branch=branch, state=states, backfills=only, limit=limit, before=before)
+    page = client.get(
+        "/runs",
+        archive=archive,
+        branch=branch,
+        state=states,
+        trigger=trigger,
+        backfills=only,
+        limit=limit,
+        before=before,
+    )
     if as_json:
         print_json(page)
         return
@@ -166,7 +176,7 @@ def runs(
     ]  # fmt: skip
     table(rows, ("RUN", "STATE", "TASKS", "MADE", "BY", "MESSAGE"))
     if not rows:
-        say("no runs" + (" of this kind" if states or branch else " yet"), err=True)
+        say("no runs" + (" of this kind" if states or branch or trigger else " yet"), err=True)
     if page["next"] is not None:
         say(f"there are older ones: --before {page['next']}", err=True)
 
@@ -332,6 +342,7 @@ def _show_run(run: Any, states: Sequence[str] = (), *, items: bool = False) -> N
             if run["backfill"]
             else "",
         ),
+        ("submission", visible(run["submission"] or "")),
         ("origin", f"made by {visible(run['origin'])}, generation {run['generation']}" if run["origin"] else ""),
         ("made", f"{at(run['created_at'])}, {run['trigger']}" + _by(run["by"])),
         ("settled", at(run["settled_at"]) if run["settled_at"] else ""),

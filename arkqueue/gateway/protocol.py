@@ -22,6 +22,7 @@ from arkqueue.model import (
     AttemptId,
     Claim,
     Finished,
+    Handed,
     Live,
     LogAppend,
     LogCut,
@@ -101,6 +102,12 @@ class Gateway(Protocol):
 
     def inputs(self, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
         """The newest outputs of what each task depends on, by the dependency's name; a task without any is left out."""
+
+    def submission(self, task: TaskId) -> Handed | None:
+        """The submission that a task's run was made for; None: it was made for none."""
+
+    def payload_part(self, task: TaskId, position: int) -> bytes | None:
+        """A part of its payload, counted from 0; None: there are no more. It does not change."""
 
     def report(self, task: TaskId) -> dict[str, Any]:
         """The report that the command of a REPORT gets as INPUTS, as ``docs/report.schema.json`` describes it. It does not change from now on."""

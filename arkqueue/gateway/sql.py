@@ -16,6 +16,7 @@ from arkqueue.model import (
     Claim,
     End,
     Finished,
+    Handed,
     Live,
     LogAppend,
     LogCut,
@@ -27,7 +28,7 @@ from arkqueue.model import (
     Scratch,
     TaskId,
 )
-from arkqueue.queue import archives, claim, finish, logs, scratch
+from arkqueue.queue import archives, claim, finish, logs, scratch, submissions
 from arkqueue.queue.reports import give
 from arkqueue.runtime.wakeup import Bell
 from arkqueue.views.naming import attempt_names
@@ -101,6 +102,12 @@ class SqlGateway:
 
     def inputs(self, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
         return claim.inputs(self.session, tasks)
+
+    def submission(self, task: TaskId) -> Handed | None:
+        return submissions.handed(self.session, task)
+
+    def payload_part(self, task: TaskId, position: int) -> bytes | None:
+        return submissions.part_for(self.session, task, position)
 
     def report(self, task: TaskId) -> dict[str, Any]:
         return as_json(report(self.session, *give(self.session, task)))

@@ -201,10 +201,11 @@ def plan(
     edges = _Edges(past, commits, purged, defined, {COMMIT, *(key.name for key in chosen)}, without, of_commits, lists)
 
     commit = Key(COMMIT)
-    if commit in past:
-        edges.add(Edge(commit, past[commit].task, declared=False))
-    for entry in defined[COMMIT].depends if COMMIT in defined else ():
-        edges.depend(commit, entry)
+    if trigger is not Trigger.SUBMISSION:  # which waits at no gate, and for no commit (design 5.14)
+        if commit in past:
+            edges.add(Edge(commit, past[commit].task, declared=False))
+        for entry in defined[COMMIT].depends if COMMIT in defined else ():
+            edges.depend(commit, entry)
     for name, definition in chosen.items():
         for key in _keys(name, lists.get(name.name)):
             edges.add(Edge(key, commit, declared=False))

@@ -23,7 +23,7 @@ from arkqueue.queue.finish import presume_gone
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved, unapproved
 from arkqueue.queue.reports import keep
-from arkqueue.queue.triggering import MOST_NAMED, refuse_overwriting, refuse_stopped, refuse_superseded
+from arkqueue.queue.triggering import GO_BACK, MOST_NAMED, refuse_overwriting, refuse_stopped, refuse_superseded
 from arkqueue.states import MOVES, SETTLED, Event, State
 
 NEWEST = "or trigger the task at the newest revision"
@@ -436,7 +436,7 @@ def refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str) 
         raise Conflict(
             here, f"tasks of later revisions have started after it: {names}", "force it if they may be out of date"
         )
-    refuse_overwriting(graph, here, row.branch_id, programs, f"{command} --force")
+    refuse_overwriting(graph, here, row.branch_id, programs, GO_BACK.format(f"{command} --force"))
 
 
 def _root(graph: Graph, task: int, skipped: Any) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from arkqueue.db.session import Session, execute, rows
 from arkqueue.errors import Conflict
 from arkqueue.model import RunId
 from arkqueue.names import run_name
+from arkqueue.queue import submissions
 from arkqueue.queue.control import task_name_of
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.removal import check_reason
@@ -165,6 +166,7 @@ def sweep(session: Session) -> None:
 
     while session.retrying(step):
         pass
+    submissions.sweep(session)
 
 
 def _exported(session: Session, runs: Sequence[int], export: Exporter) -> dict[int, tuple[Any, ...]]:
@@ -223,6 +225,7 @@ def _purge(
     graph.do("purge_edges", runs=ids)
     graph.do("purge_tasks", runs=ids)
     graph.do("purge_items", runs=ids)
+    graph.do("leave_payloads_of_runs", runs=ids)
     graph.do("purge_reports", runs=ids)
     graph.do("purge_schedules", runs=ids)
     graph.do("purge_notes", runs=ids)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from arkqueue.db import Connection
 from arkqueue.db.session import Block, Kept, answers
 from arkqueue.model import COMMIT, REPORT, Cancels, Fault, Item, Key, TaskDefinition, TaskId, TaskKind, Workflow
+from arkqueue.names import COMMIT_RUN
 from arkqueue.plan import (
     Draft,
     Known,
@@ -223,6 +224,11 @@ def read(
     gone = graph.rows("nearest_purged", **nearest) if ids[0].has_purged else []
     purged = frozenset(Key(row.name, row.item) for row in gone)
     past = {key: occurrence(row) for row in found if (key := Key(row.name, row.item)) not in purged}
+    if (commit := past.get(Key(COMMIT))) and commit.place[1] > COMMIT_RUN:
+        # What comes after a submission waits for no less than it would without that, which waits at no gate.
+        number, last = commit.place
+        for row in graph.rows("behind_submission", branch=branch, number=number, run=last):
+            past[Key(COMMIT)] = occurrence(row)
     commits = {Key(row.name, row.item): occurrence(row) for row in in_commits}
     return Reading(Known(past, purged=purged, commits=commits), _as_ids(ids), others)
 

@@ -1,4 +1,4 @@
-"""Further runs of a revision that is in the ledger: by a person, by a schedule, or as part of a backfill (design 5.11, 5.17, 5.18).
+"""Further runs of a revision that is in the ledger: by a person, by a schedule, for a submission, or as part of a backfill (design 5.11, 5.17, 5.18, 5.31).
 
 Their definitions are the ones that were kept with the revision, or of a backfill with the one that it names, and are never read again (design 5.2). A run takes its place right after those that the revision has.
 """
@@ -10,11 +10,12 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid, NotFound
-from arkqueue.model import COMMIT, REPORT, Fault, Key, TaskKind, Trigger, Workflow
+from arkqueue.model import COMMIT, REPORT, Fault, Item, Key, TaskKind, Trigger, Workflow
 from arkqueue.names import name_of, task_name
 from arkqueue.plan import Draft, Edge, Occurrence, Plan, is_for, plan
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS, NewEdge, NewTask
@@ -23,8 +24,11 @@ from arkqueue.queue.guards import Approver, refuse_left_out
 from arkqueue.queue.storage import Branch, Content, Reading, occurrence, read, workflow_of, write
 from arkqueue.states import State
 
+NONE: Mapping[str, tuple[Item, ...]] = MappingProxyType({})
 MOST_NAMED = 10
 """Tasks that a refusal names."""
+GO_BACK = "to go back on purpose: {}"
+"""The remedy where an older revision would replace the work of a newer one, with the command."""
 BEHIND = 40
 """By so much the tasks of a backfill have a higher priority number than their definitions say: what is committed goes first."""
 
@@ -236,14 +240,15 @@ def propose(
     force: bool = False,
     approver: Approver | None = None,
     part: Part | None = None,
+    lists: Mapping[str, tuple[Item, ...]] = NONE,
 ) -> Proposal:
-    """Plan what `trigger` makes, whatever the cause, inside a transaction that goes on. ``part``: as part of a backfill.
+    """Plan what `trigger` makes, whatever the cause, inside a transaction that goes on. ``part``: as part of a backfill. ``lists``: the items of a submission, by `Foreach.items`.
 
-    Only a person is refused a run whose task would be skipped at once, as the product that it needs will not come; a schedule's run is stored and has failed.
+    Who asks for a run, by hand or with a submission, is refused one whose task would be skipped at once, as the product that it needs will not come; a schedule's run is stored and has failed.
     """
     (row,) = graph.rows("revision_at", revision=revision)
     (files,) = [row] if part is None else graph.rows("revision_at", revision=part.definitions)
-    is_asked = cause is Trigger.MANUAL and (part is None or part.is_first)
+    is_asked = cause in (Trigger.MANUAL, Trigger.SUBMISSION) and (part is None or part.is_first)
     refuse_stopped(graph, row.archive_id)
     here, there = map(_revision_name, (row, files))
     if row.gone:
@@ -257,6 +262,7 @@ def propose(
             there, "its workflow files have faults", f"see arkqueue show {there}; mend them in a new revision"
         )
     workflow = workflow_of(graph, files.tasks)
+    workflow = replace(workflow, lists={**workflow.lists, **lists}) if lists else workflow
     _check_names(there, workflow, [*(names or ()), *without])
     branch = Branch(row.branch_id, row.archive_id, row.branch, row.main, None)
     place = {"branch": branch.id, "number": row.number}
@@ -275,11 +281,11 @@ def propose(
         without=without,
     )
     chosen = list(dict.fromkeys(node.key.name for node in planned.nodes if node.kind is TaskKind.ORDINARY))
-    if is_asked and files.guards:
+    if is_asked and files.guards and cause is not Trigger.SUBMISSION:  # whose tasks its sender does not choose
         refuse_left_out(there, files, {*without, *_left_out(workflow, chosen)}, approver)
     _refuse_incomplete(graph, here, row, workflow, planned, chosen, cause, names, is_asked=is_asked)
     if is_asked and not force:
-        _refuse_outdated(graph, here, row, run, planned, names, part)
+        _refuse_outdated(graph, here, row, run, planned, cause, names, part)
     if part is not None:
         before = _planned_before(graph, part, branch.id, planned)
         planned = part.ordered(planned, before)
@@ -324,14 +330,19 @@ def _refuse_incomplete(
     is_asked: bool,
 ) -> None:
     """Raise ``Conflict`` where a planned run has no task, lacks one that was asked for, or has one that cannot start."""
+    is_submission = cause is Trigger.SUBMISSION
     if left_out := [name for name in names or () if name not in chosen]:
         fault = f"{', '.join(left_out)}: not for {cause} runs, or not for this branch"
         raise Conflict(here, fault, f"see `on` and `branches` of {left_out[0]}")
-    if not chosen and names is None and is_asked:
+    if is_submission and not any(
+        is_for(d, cause, row.branch) for d in workflow.tasks if d.name not in (COMMIT, REPORT)
+    ):
+        raise Conflict(here, "no task of this revision runs on submissions", "add `submission` to the `on` of some")
+    if not chosen and names is None and is_asked and not is_submission:
         alone = [d.name for d in workflow.tasks if is_for(d, cause, row.branch)]
         remedy = f"name what is to run: {', '.join(alone[:MOST_NAMED])}" if alone else "add `manual` to their `on`"
         raise Conflict(here, "no task of this revision runs both on commits and by hand", remedy)
-    if not chosen:
+    if not chosen and not is_submission:
         raise Conflict(
             here, f"no task of this revision runs on {cause}", f"name the tasks, or add `{cause}` to their `on`"
         )
@@ -345,9 +356,11 @@ def _refuse_incomplete(
         may_join = all(is_for(d, cause, row.branch) for d in workflow.tasks if d.name in sources)
         remedy = f"leave out the dependency: {options}"
         remedy = f"name {' and '.join(sources)} too, or {remedy}" if may_join else remedy
+        if is_submission:
+            remedy = f"have {' and '.join(sources)} run first, or write `optional: true` beside the dependency"
         raise Conflict(here, lacking, remedy)
     if planned.lost and is_asked:
-        raise _lost(graph, here, planned.lost[0])
+        raise _lost(graph, here, planned.lost[0], is_submission=is_submission)
     if planned.unneeded and is_asked and names is not None:
         raise _unneeded(graph, here, planned.unneeded[0])
 
@@ -358,12 +371,13 @@ def _refuse_outdated(
     row: Any,
     run: int,
     planned: Plan,
+    cause: Trigger,
     names: Collection[str] | None,
     part: Part | None,
 ) -> None:
     """Raise ``Conflict`` where a later run has superseded a task of a planned run, or has completed it."""
     keys = [node.key for node in planned.nodes if node.kind is TaskKind.ORDINARY]
-    refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(keys, 0))
+    refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(keys, 0), cause)
     programs = [
         (node.key.name, node.key.item, row.number, run)
         for node in planned.nodes
@@ -372,7 +386,10 @@ def _refuse_outdated(
     on = "" if row.main else f" --branch {shlex.quote(row.branch)}"
     named = "".join(f" {name}" for name in names or ())
     back = f"arkqueue trigger {row.archive}{on} --revision {row.number} --force{named}"
-    refuse_overwriting(graph, here, row.branch_id, programs, part.again if part else back)
+    remedy = GO_BACK.format(part.again if part else back)
+    if cause is Trigger.SUBMISSION:
+        remedy = "submit it at the newest revision: leave out --revision"
+    refuse_overwriting(graph, here, row.branch_id, programs, remedy)
 
 
 def _left_out(workflow: Workflow, chosen: Collection[str]) -> set[str]:
@@ -388,11 +405,11 @@ def _left_out(workflow: Workflow, chosen: Collection[str]) -> set[str]:
 
 
 def refuse_overwriting(
-    graph: Graph, here: str, branch: int, tasks: Sequence[tuple[str, str, int, int]], back: str
+    graph: Graph, here: str, branch: int, tasks: Sequence[tuple[str, str, int, int]], remedy: str
 ) -> None:
     """Raise ``Conflict`` where one of these tasks has completed at a later place: an older revision never replaces the work of a newer one unasked (design 5.19).
 
-    ``tasks``: the name, item, number and run of each. ``back``: the command that goes back on purpose.
+    ``tasks``: the name, item, number and run of each. ``remedy``: what helps.
     """
     if not tasks:
         return
@@ -404,7 +421,9 @@ def refuse_overwriting(
         named = ", ".join(map(task_name, later[:MOST_NAMED]))
         named += " and more" if len(later) > MOST_NAMED else ""
         raise Conflict(
-            here, f"would replace the work of later revisions: {named} completed", f"to go back on purpose: {back}"
+            here,
+            f"would replace the work of later revisions: {named} completed",
+            remedy,
         )
 
 
@@ -426,7 +445,9 @@ def store(graph: Graph, proposal: Proposal, by: str, hold: int | None = None) ->
         behind=BEHIND if proposal.part else 0,
     )
     write(graph, branch.archive, [draft], Content(graph.kept, [proposal.workflow]))
-    if draft.exclusives and (gate := graph.ids("next_gate", branch=branch.id, number=proposal.number)):
+    # Submission runs close no gate (design 5.14).
+    is_closing = draft.exclusives and proposal.cause is not Trigger.SUBMISSION
+    if is_closing and (gate := graph.ids("next_gate", branch=branch.id, number=proposal.number)):
         graph.do("add_exclusive_edges", gate=gate[0], sources=draft.exclusives)
     graph.follow(entering=draft.gates, then=draft.behind, again=draft.lost)
     return new
@@ -454,7 +475,7 @@ def refuse_stopped(graph: Graph, archive: int) -> None:
         raise Conflict(f"archive {row.name}", f"is stopped, and nothing of it starts: {row.stopped}")
 
 
-def _lost(graph: Graph, here: str, lost: tuple[str, int]) -> Conflict:
+def _lost(graph: Graph, here: str, lost: tuple[str, int], *, is_submission: bool) -> Conflict:
     """The refusal of a run whose task needs the product of a source that will not have one (design 5.18)."""
     task, source = lost
     (row,) = graph.rows("place_of_task", task=source)
@@ -462,11 +483,10 @@ def _lost(graph: Graph, here: str, lost: tuple[str, int]) -> Conflict:
     what = (
         "failed and was waived" if row.state == "failed" else f"was {'superseded' if row.superseded_by else row.state}"
     )
-    return Conflict(
-        here,
-        f"{task} needs {name}, which {what}",
-        f"name {row.name} too, or leave out the dependency: --without {row.name}",
-    )
+    remedy = f"name {row.name} too, or leave out the dependency: --without {row.name}"
+    if is_submission:
+        remedy = f"run it again: arkqueue retry {name} --force"
+    return Conflict(here, f"{task} needs {name}, which {what}", remedy)
 
 
 def _unneeded(graph: Graph, here: str, unneeded: tuple[str, int]) -> Conflict:
@@ -479,11 +499,19 @@ def _unneeded(graph: Graph, here: str, unneeded: tuple[str, int]) -> Conflict:
     return Conflict(here, fault, f"--without {row.name} runs it all the same")
 
 
-def refuse_superseded(graph: Graph, here: str, branch: int, number: int, run: int, attempts: Mapping[Key, int]) -> None:
-    """Raise ``Conflict`` where a later task that cancels one of these has fired already (design 5.11); ``attempts`` by key."""
+def refuse_superseded(
+    graph: Graph,
+    here: str,
+    branch: int,
+    number: int,
+    run: int,
+    attempts: Mapping[Key, int],
+    cause: Trigger | None = None,
+) -> None:
+    """Raise ``Conflict`` where a later task that cancels one of these has fired already (design 5.11); ``attempts`` by key. ``cause``: of a run that is not stored yet."""
     names, items = [key.name for key in attempts], [key.item for key in attempts]
     told = {"names": names, "items": items, "attempts": list(attempts.values())}
-    later = graph.rows("superseders", branch=branch, number=number, run=run, **told)
+    later = graph.rows("superseders", branch=branch, number=number, run=run, cause=cause and str(cause), **told)
     if later:
         row = later[0]
         fault = f"{row.name} is superseded by {row.by} of revision {row.number}"

@@ -258,13 +258,15 @@ join branch b on b.id = c.branch_id join archive a on a.id = b.archive_id
 order by c.highest_number desc, c.highest_run desc, c.name limit %(most)s;
 
 -- name: superseders
--- Later tasks whose `cancels` have fired and that cancel tasks of these names and items at this place (design 5.11).
+-- Later tasks whose `cancels` have fired and that cancel tasks of these names and items at this place (design 5.11). `cause`: the trigger of a run that is to be at that place; null: the run is there.
 select n.name, f.number, f.run, f.name as by
 from unnest(%(names)s::text[], %(items)s::text[], %(attempts)s::int[]) n(name, item, attempts)
 join task f on f.branch_id = %(branch)s and f.fired and (f.number, f.run) > (%(number)s, %(run)s)
 join definition d on d.id = f.definition_id
 cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
 where not c.here and c.name = n.name and (f.item = n.item or f.item = '' or n.item = '') and not (c.unstarted and n.attempts > 0)
+  and (coalesce(%(cause)s::text, (select o.trigger from run o where o.branch_id = %(branch)s and o.number = %(number)s and o.run = %(run)s)) <> 'submission'
+       or f.item = n.item and (select g.trigger from run g where g.id = f.run_id) = 'submission')
 order by f.number, f.run limit 20;
 
 -- name: tasks_to_act_on

@@ -5,6 +5,11 @@
 -- Statements name the tasks they are about by id. Where they look for others (`lock_victims` and what follows), `offset 0` keeps the order of the steps: from
 -- what is known to what is looked for, whatever the statistics say of either.
 
+-- part: supersedes
+-- Whether a task `f` supersedes an unsettled task `u` of its branch that it names: that of an earlier place; of a submission only what is of a later submission, with the same key (design 5.10).
+(u.number, u.run) < (f.number, f.run)
+and (select v.trigger <> 'submission' or u.item = f.item and (select g.trigger = 'submission' from run g where g.id = f.run_id) from run v where v.id = u.run_id)
+
 -- name: lock_archives
 -- Lock the archives whose graph is about to change, in order; and say which start of the server this is. The statements
 -- that follow are planned once for a connection: they are always the same few index look-ups, and planning them anew took longer than running them. The plan
@@ -124,7 +129,7 @@ with source as materialized (
     cross join lateral (
         select from task u
         where u.branch_id = f.branch_id and u.name = c.name and (u.item = f.item or u.item = '' or f.item = '') and u.number <= f.number and u.settled_at is null
-          and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
+          and case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
         limit 1) u
     where f.enters and f.cancels and not f.is_parked
 ), decided as materialized (
@@ -188,7 +193,7 @@ with recursive gate(id, level, is_plain) as (
         select case count(*) when 1 then min(u.id) end as id
         from (select u.id from task u
               where u.branch_id = f.branch_id and u.name = c.name and (u.item = f.item or u.item = '' or f.item = '') and u.number <= f.number and u.settled_at is null
-                and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
+                and case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
               limit 2) u
         having count(*) > 0) v
     where gate.is_plain and gate.level > 0
@@ -265,7 +270,7 @@ where v.id in (
     cross join lateral (
         select u.id from task u
         where u.branch_id = f.branch_id and u.name = c.name and (u.item = f.item or u.item = '' or f.item = '') and u.number <= f.number and u.settled_at is null
-          and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
+          and case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
         offset 0) u
     where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f})
 order by v.id for no key update;
@@ -283,7 +288,7 @@ with victim as (
     cross join lateral (
         select u.id, u.attempts from task u
         where u.branch_id = f.branch_id and u.name = c.name and (u.item = f.item or u.item = '' or f.item = '') and u.number <= f.number and u.settled_at is null and {from cancel u}
-          and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
+          and case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
         offset 0) u
     where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f}
       and not (c.unstarted and u.attempts > 0)
@@ -302,7 +307,7 @@ with pair as (
     cross join lateral (
         select u.id, u.run_id from task u
         where u.branch_id = f.branch_id and u.name = c.name and (u.item = f.item or u.item = '' or f.item = '') and u.number <= f.number and u.settled_at is null and {from stop u}
-          and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
+          and case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
         offset 0) u
     where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f} and not c.unstarted
 ), asked as (

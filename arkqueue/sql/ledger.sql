@@ -11,6 +11,11 @@ on conflict (archive_id) do update set asked = excluded.asked, (asked_at, revisi
 )
 returning archive_id;
 
+-- name: scan_of_archive
+-- How far it is that an archive's repository is looked at: the newest notice that was not looked at to the end, and whether a failed look came after the last wish for one.
+select a.name, a.stopped, a.trouble, a.next_read_at > clock_timestamp() as is_tried, l.asked, l.looked
+from archive a left join look l on l.archive_id = a.id where a.id = %(archive)s;
+
 -- name: let_be_due
 -- Let an archive's time have come, also in the pause after a failure: a person says that it may have been mended.
 update archive set next_read_at = least(next_read_at, clock_timestamp()) where id = %(archive)s;
@@ -164,7 +169,7 @@ update branch set deleted_at = clock_timestamp() where id = %(branch)s;
 
 -- name: head
 -- The head of a branch, locked; whether the branch or its archive is watched no more, or the archive is stopped or on hold, whether it has schedules, and the
--- exclusive tasks of the head's commit run, and of runs that are none, that close the gate to the next revision (design 5.14).
+-- exclusive tasks of the head's commit run, and of runs by hand and of schedules, that close the gate to the next revision (design 5.14).
 select b.head_id, r.number, r.name as revision, r.generation,
        b.deleted_at is not null or a.removed_at is not null as gone, a.stopped is not null as stopped, a.hold_id, b.import_id, b.import_until,
        a.settings->'require_approval' as guards, a.settings->'workflow_authors' as authors, w.files, r.is_foreign,
@@ -173,7 +178,7 @@ select b.head_id, r.number, r.name as revision, r.generation,
        exists (select from schedule s where s.branch_id = b.id) as scheduled,
        array(select t.id from task t join run on run.id = t.run_id
              where t.branch_id = b.id and t.exclusive and t.settled_at is null
-               and (run.trigger <> 'commit' or t.number = r.number)
+               and run.trigger <> 'submission' and (run.trigger <> 'commit' or t.number = r.number)
                and not exists (select from edge e where e.source = t.id and e.kind = 'exclusive' and e.crossing)
              order by t.id) as exclusives
 from branch b join archive a on a.id = b.archive_id left join revision r on r.id = b.head_id left join workflow w on w.id = r.workflow_id

@@ -11,7 +11,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from arkqueue.model import Claim, TaskDefinition
+from arkqueue.model import Claim, Handed, PayloadKind, TaskDefinition
 from arkqueue.workspace import Workspace
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -28,13 +28,14 @@ def of_process(
     workspace: Workspace,
     user: str | None,
     scratch: Path | None = None,
+    handed: Handed | None = None,
 ) -> dict[str, str]:
     """All variables of a process. A task's own ``env`` may replace what stands before it here, never what says which task this is."""
     values = {"PATH": PATH, "LANG": "C.UTF-8", "TMPDIR": str(workspace.tmp), "CI": "true"}
     values |= _identity(user) | definition.env
     if workspace.path_first is not None:
         values["PATH"] = f"{workspace.path_first}:{values['PATH']}"
-    return values | _about(claim, definition, archive, workspace, workspace.files, scratch)
+    return values | _about(claim, definition, archive, workspace, workspace.files, scratch, handed)
 
 
 def of_container(
@@ -46,18 +47,30 @@ def of_container(
     path_first: str | None,
     path: str,
     scratch: Path | None = None,
+    handed: Handed | None = None,
 ) -> dict[str, str]:
     """What a container gets beside its image's own variables. ``files`` and ``scratch``: where it sees the attempt's files and its scratch folder; ``path``: the image's PATH."""
     values = {"CI": "true"} | definition.env
     if path_first is not None:
         values["PATH"] = f"{path_first}:{values.get('PATH') or path or PATH}"
-    return values | _about(claim, definition, archive, workspace, files, scratch)
+    return values | _about(claim, definition, archive, workspace, files, scratch, handed)
+
+
+def payload_file(handed: Handed) -> str:
+    """The name of the file that has a submission's payload."""
+    return f"submission.{'txt' if handed.kind is PayloadKind.LINES else handed.kind}"
 
 
 def _about(
-    claim: Claim, definition: TaskDefinition, archive: str, workspace: Workspace, files: Path, scratch: Path | None
+    claim: Claim,
+    definition: TaskDefinition,
+    archive: str,
+    workspace: Workspace,
+    files: Path,
+    scratch: Path | None,
+    handed: Handed | None,
 ) -> dict[str, str]:
-    """Which task this is. ``files`` and ``scratch``: where it sees the attempt's files and its scratch folder."""
+    """Which task this is. ``files`` and ``scratch``: where it sees the attempt's files and its scratch folder. ``handed``: the submission that its run was made for."""
     about = {
         "ARCHIVE": archive,
         "BRANCH": claim.branch,
@@ -79,6 +92,10 @@ def _about(
         about["CHANGES"] = str(files / workspace.changes.name)
     if scratch is not None:
         about["SCRATCH"] = str(scratch)
+    if handed is not None:
+        about["SUBMISSION_ID"] = handed.sender_id or ""
+        if definition.wants_submission:
+            about["SUBMISSION"] = str(files / payload_file(handed))
     return {"ARKQUEUE": "1"} | {PREFIX + name: value for name, value in about.items()}
 
 

@@ -14,7 +14,7 @@ import shlex
 import stat
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from arkqueue.errors import ExecutorError, NotFound, Withheld, WorkspaceError
 from arkqueue.executor import Container, Mount, Program, argv_for
 from arkqueue.executor.exposure import exposure, is_harmless
 from arkqueue.logs.write import LogWriter
-from arkqueue.model import CHANGES, ChangeStatus, Checkout, Claim, Origin, TaskDefinition
+from arkqueue.model import CHANGES, ChangeStatus, Checkout, Claim, Handed, Origin, TaskDefinition
 from arkqueue.names import name_of
 from arkqueue.repository import Following, Handover, Recorded, Survey, locate
 from arkqueue.repository.changes import as_json
@@ -116,6 +116,7 @@ class Preparation:
         owner = owner_named(user) if user else None
         scratch = self._scratch(claim, definition, partial(self.scratches.for_process, owner=owner))
         survey = self._survey(claim, definition, log)
+        handed = self.sources.submission(claim)
         source = _source(claim, definition, self.sources, survey, log)
         claim, changes = self._changes(claim, definition, survey, log)
         workspace = self._noted(
@@ -127,6 +128,7 @@ class Preparation:
                 inputs=inputs,
                 message=claim.message,
                 changes=changes,
+                submission=self._payload(claim, definition, handed),
                 owner=owner,
                 layered_by="kernel",
             ),
@@ -135,7 +137,7 @@ class Preparation:
         return Program(
             claim.attempt,
             argv_for(definition, str(workspace.script)),
-            environment.of_process(claim, definition, archive.name, workspace, user, scratch),
+            environment.of_process(claim, definition, archive.name, workspace, user, scratch, handed),
             working_folder(definition, workspace.tree),
             user,
             shell=definition.script is not None,
@@ -174,6 +176,7 @@ class Preparation:
             user, container = f"{uid}:{gid}", replace(container, groups=groups)
         scratch = self._scratch(claim, definition, partial(self.scratches.for_container, image=image))
         survey = self._survey(claim, definition, log)
+        handed = self.sources.submission(claim)
         source = _source(claim, definition, self.sources, survey, log, OWN_FILES)
         claim, changes = self._changes(claim, definition, survey, log)
         workspace = self._noted(
@@ -185,6 +188,7 @@ class Preparation:
                 inputs=inputs,
                 message=claim.message,
                 changes=changes,
+                submission=self._payload(claim, definition, handed),
                 owner=(account.uid, account.gid),
                 layered_by="engine",
                 image=image,
@@ -209,6 +213,7 @@ class Preparation:
             path_first,
             docker.path(image) if path_first else "",
             SCRATCH if scratch else None,
+            handed,
         )
         mounts = (
             Mount(str(WORKSPACE), workspace.layer or workspace.tree),
@@ -282,6 +287,14 @@ class Preparation:
         except TooManyPaths as error:
             remedy = f"Change fewer files at once, or take {CHANGES} and `changes` out of the task"
             raise WorkspaceError(CHANGES, f"it cannot be made: {error}", remedy) from error
+
+    def _payload(
+        self, claim: Claim, definition: TaskDefinition, handed: Handed | None
+    ) -> tuple[str, Iterator[bytes]] | None:
+        """The file of the submission's payload, for a task that gets it."""
+        if handed is None or not definition.wants_submission:
+            return None
+        return environment.payload_file(handed), self.sources.payload(claim)
 
     def _recorded(self, claim: Claim) -> Recorded:
         return Recorded(self.sources.open(claim.archive, claim.archive.url), claim.recorded)

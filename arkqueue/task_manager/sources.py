@@ -7,14 +7,25 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from arkqueue import workflow
 from arkqueue.config import Configuration
 from arkqueue.errors import Elsewhere
 from arkqueue.gateway import Gateway
-from arkqueue.model import REPORT, AttemptKind, Claim, Registration, Revision, Scratch, TaskDefinition, TaskId
+from arkqueue.model import (
+    REPORT,
+    AttemptKind,
+    Claim,
+    Handed,
+    Registration,
+    Revision,
+    Scratch,
+    TaskDefinition,
+    TaskId,
+    Trigger,
+)
 from arkqueue.repository import Archive, Following, Location
 from arkqueue.repository.opening import following_of, location_of, open_location
 
@@ -86,6 +97,17 @@ class Sources:
         """Note that a scratch folder is there, where that is not known yet."""
         if not scratch.is_made:
             self._gateway.scratch_made(scratch.id)
+
+    def submission(self, claim: Claim) -> Handed | None:
+        """The submission that a claim's run was made for; None: it was made for none."""
+        return self._gateway.submission(claim.task) if claim.trigger == Trigger.SUBMISSION else None
+
+    def payload(self, claim: Claim) -> Iterator[bytes]:
+        """Its payload, as it was handed in, in parts."""
+        position = 0
+        while (part := self._gateway.payload_part(claim.task, position)) is not None:
+            yield part
+            position += 1
 
     def base(self, claim: Claim) -> Revision | None:
         """The revision that a claim has as its base, as the ledger has it."""

@@ -30,6 +30,7 @@ from arkqueue.views.find import (
     find_task,
     no_task,
     own_names,
+    resolved,
 )
 from arkqueue.views.graph import kind_of
 from arkqueue.views.naming import task_name, task_names
@@ -126,7 +127,7 @@ def explain_name(session: Session, text: str) -> Explanation:
 
 
 def _explain_name(session: Session, text: str) -> Explanation:
-    name = parse_name(text)
+    name = resolved(session, parse_name(text))
     archive = find_archive(session, name.archive)
     try:
         place = find_revision(session, archive, name)

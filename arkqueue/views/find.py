@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any
 
@@ -69,8 +69,26 @@ def no_main_branch(archive: str, names: Sequence[str]) -> NotFound:
     return NotFound(f"archive {archive}", "no branch of it is tracked", remedy)
 
 
+def resolved(session: Session, name: Name) -> Name:
+    """A name by a revision, for one by the sender's id of a submission; raises ``NotFound`` where there is none, or its run was purged."""
+    if name.sender_id is None:
+        return name
+    whole = replace(name, task=None, item="")
+    if name.branch is not None:
+        fault = "names a branch, and a submission's id is one of the whole archive"
+        raise Invalid(str(whole), fault, f"Leave it out: {replace(whole, branch=None)}")
+    archive = find_archive(session, name.archive)
+    for row in session.rows("submission_named", archive=archive, sender=name.sender_id):
+        if row.at is not None:
+            raise NotFound(str(whole), f"was handled: it was submitted on {at(row.made_at)}, and {purged(row)}")
+        (run,) = session.rows("place_of_run", run=row.run_id)
+        return replace(name, revision=str(run.number), run=run.run, branch=None if run.main else run.branch)
+    raise NotFound(str(whole), f"nothing was submitted to {name.archive} with this id")
+
+
 def find_revision(session: Session, archive: ArchiveId, name: Name) -> Place:
     """The revision that a name means."""
+    name = resolved(session, name)
     if name.revision.startswith(FILL):
         fault = "is the name of a backfill, and here one of its runs is wanted"
         raise Invalid(
@@ -95,7 +113,7 @@ def find_revision(session: Session, archive: ArchiveId, name: Name) -> Place:
 
 def find_run(session: Session, text: str | Name) -> RunId:
     """The run of a name."""
-    name = parse_name(text) if isinstance(text, str) else text
+    name = resolved(session, parse_name(text) if isinstance(text, str) else text)
     place = find_revision(session, find_archive(session, name.archive), name)
     rows = session.rows("runs_of_revision", branch=place.branch, number=place.number)
     wanted = name.run or COMMIT_RUN
@@ -117,7 +135,12 @@ def _refuse_purged(session: Session, place: Place, name: Name) -> None:
 def purged(row: Any) -> str:
     """When, by whom and why a run was purged; the row has what the audit log says."""
     reason = f", because {row.note}" if row.note else ""
-    return f"was purged on {row.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC by {row.by}{reason}"
+    return f"was purged on {at(row.at)} by {row.by}{reason}"
+
+
+def at(moment: datetime) -> str:
+    """A moment, in a sentence."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def find_task(session: Session, text: str | Name) -> TaskId:
@@ -125,6 +148,7 @@ def find_task(session: Session, text: str | Name) -> TaskId:
     name = parse_name(text) if isinstance(text, str) else text
     if name.task is None:
         raise Invalid(str(name), "is the name of a run, not of a task", f"Write {name}/TASK.")
+    name = resolved(session, name)
     place = find_revision(session, find_archive(session, name.archive), name)
     found = session.rows("tasks_named", branch=place.branch, name=name.task, number=place.number, item=name.item)
     chosen = [row for row in found if row.run == (name.run or COMMIT_RUN)]
@@ -138,6 +162,7 @@ def find_task(session: Session, text: str | Name) -> TaskId:
 
 def find_item(session: Session, name: Name) -> RunId:
     """The run of an item, which ``RUN/*/KEY`` names; raises ``NotFound`` where the run has no task for it."""
+    name = resolved(session, name)
     run = find_run(session, name)
     if not session.rows("has_item", run=run, item=name.item):
         where = replace(name, task=None, item="")

@@ -14,7 +14,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, BranchId, Fault, RunId, Trigger
-from arkqueue.names import backfill_name, run_name
+from arkqueue.names import backfill_name, run_name, submission_name
 from arkqueue.states import OPEN, RunState, State, run_state
 from arkqueue.views.graph import EdgeView, edges_of
 from arkqueue.views.naming import names_within
@@ -49,6 +49,7 @@ class RunView:
     """One run. ``rev`` and ``revision`` are the ledger's number and id; ``report`` is the state of its REPORT, None at a baseline; ``dropped``: a rewrite took its revision away.
     ``changed_since_report``: its tasks have come to something else since its last report (design 5.32).
     ``backfill``: the name of the backfill that it is part of; it has the workflow files of the revision ``definitions``, a number. ``left_out``: later fires of its schedule that made no run of their own, as this one stands for them (design 5.17).
+    ``submission``: its name by the id by which the sender of a submission knows it; None: there is no such id.
     """
 
     id: int
@@ -80,6 +81,7 @@ class RunView:
     changed_since_report: bool
     backfill: str | None
     definitions: int | None
+    submission: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,4 +242,5 @@ def _view(row: Any) -> RunView:
         settled_at=None if row.unsettled else row.settled_at,
         backfill=row.backfill_number and backfill_name(row.archive, row.backfill_number),
         definitions=row.definitions_number,
+        submission=None if row.sender_id is None else submission_name(row.archive, row.sender_id),
     )

@@ -25,7 +25,9 @@ MOST = 2000
 ACCEPTED_AT_ONCE = 128
 """Connections that are accepted before any of them is looked at."""
 PATIENCE = 30.0
-"""Seconds in which a request's head has to come, and its body."""
+"""Seconds in which a request's head has to come, and its body, or so much of it as `LEAST`."""
+LEAST = 2**20
+"""Bytes of a long body, a submission's payload say, that come meanwhile: then it is waited for longer."""
 UNREAD = 60.0
 """Seconds in which a client has to read some of what waits for it."""
 LINGER = 1.0
@@ -44,6 +46,8 @@ class Protocol(H11Protocol):
     _overdue: asyncio.TimerHandle | None = None
     """When it is waited for no longer, or, after an answer that ends the connection, when that is over."""
     _looking: asyncio.TimerHandle | None = None
+    _came = 0
+    """Bytes that came since it was waited for."""
     _is_ended = False
     """Whether such an answer was sent: what still comes means nothing."""
 
@@ -57,6 +61,7 @@ class Protocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._is_ended:
+            self._came += len(data)
             super().data_received(data)
 
     def handle_events(self) -> None:
@@ -80,12 +85,16 @@ class Protocol(H11Protocol):
         awaited = (state, self.cycle) if state in (h11.IDLE, h11.SEND_BODY) else None
         if awaited == self._awaited or self._is_ended:
             return
-        self._awaited = awaited
+        self._awaited, self._came = awaited, 0
         if self._overdue is not None:
             self._overdue.cancel()
         self._overdue = self.loop.call_later(PATIENCE, self._give_up) if awaited else None
 
     def _give_up(self) -> None:
+        if self._came >= LEAST and self.conn.their_state is h11.SEND_BODY:
+            self._came = 0
+            self._overdue = self.loop.call_later(PATIENCE, self._give_up)
+            return
         self._end(Refused(408, "the request", f"has not come whole within {PATIENCE:g} s", "Send it at once."))
 
     # -- answers -----------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ _SCHEMA = {
         "faults": {
             "type": "array",
             "items": {"type": "object"},
-            "description": "of each field, where several are at fault",
+            "description": "of each field, or of a payload, where several are at fault",
         },
     },
 }
@@ -107,7 +107,8 @@ def of_error(error: errors.ArkqueueError) -> JSONResponse:
         # Where the database is, and what it said, is no business of a client's.
         error = errors.DatabaseUnavailable("the database", "does not answer", "Try again; the server's log says more.")
     detail = f"{error.thing}: {error.fault}" + (f". {error.remedy}" if error.remedy else "")
-    return problem(status, detail, headers, kind, thing=error.thing, fault=error.fault, remedy=error.remedy)
+    more = {"faults": [{"message": said} for said in error.faults]} if isinstance(error, errors.InvalidPayload) else {}
+    return problem(status, detail, headers, kind, thing=error.thing, fault=error.fault, remedy=error.remedy, **more)
 
 
 def install(app: FastAPI) -> None:

@@ -118,8 +118,11 @@ def _poll(poll: PollEntry) -> Poll:
 
 
 def _triggers(fields: Fields) -> tuple[Trigger, ...]:
-    """In one order, so that equal definitions are equal; a schedule without ``on`` means no run for each commit."""
-    words = set(listed(fields.on)) or ({"manual"} if fields.schedule else {"commit", "manual"})
+    """In one order, so that equal definitions are equal; a schedule, or the items of a submission, without ``on`` means no run for each commit."""
+    usual = (
+        {"submission"} if fields.foreach == "submission" else {"manual"} if fields.schedule else {"commit", "manual"}
+    )
+    words = set(listed(fields.on)) or usual
     if fields.schedule:
         words.add("schedule")
     return tuple(trigger for trigger in Trigger if trigger in words)

@@ -16,6 +16,7 @@ from pydantic_core import core_schema
 from arkqueue.model import MOST_LABELS, MOST_LOCKS, When
 from arkqueue.workflow.containers import AnyImage, AnyMount, Network, ResourcesEntry, User, Workdir
 from arkqueue.workflow.values import (
+    A_LIST,
     Count,
     Cron,
     Duration,
@@ -36,12 +37,12 @@ from arkqueue.workflow.values import (
     Victim,
     Written,
     Zone,
+    as_written,
     either,
     list_file,
-    no_submission,
+    of_submission,
     patterns,
     positive,
-    trigger,
     wrong,
 )
 
@@ -130,11 +131,12 @@ class ListFile(StrictModel):
 
 
 AnyList = Annotated[
-    Annotated[list[Any], Tag("<list>")] | Annotated[ListFile, Tag("<mapping>")],
-    either("must be a list, as [a, b], or {file: PATH}"),
-    BeforeValidator(no_submission),
+    Annotated[list[Any], Tag("<list>")]
+    | Annotated[ListFile, Tag("<mapping>")]
+    | Annotated[Literal["submission"], BeforeValidator(of_submission), Tag("<scalar>")],
+    either(A_LIST),
 ]
-AnyTrigger = Annotated[Literal["commit", "manual", "schedule"], BeforeValidator(trigger)]
+AnyTrigger = Annotated[Literal["commit", "manual", "schedule", "submission"], BeforeValidator(as_written)]
 
 
 class Fields(StrictModel):
@@ -175,7 +177,8 @@ class Fields(StrictModel):
     )
     poll: PollEntry | None = Field(None, description="How to learn the outcome once it is deferred (exit code 75).")
     foreach: AnyList | None = Field(
-        None, description="A list, or {file: PATH} for one in a file of the archive: one task for each of its items."
+        None,
+        description="A list, {file: PATH} for one in a file of the archive, or submission for that of a submission: one task for each of its items.",
     )
     key: Text | None = Field(None, description="The field that identifies an item; key, id or name unless given.")
     on_lost: Literal["rerun", "fail"] | None = Field(None, description="When its task manager died.")

@@ -48,7 +48,11 @@ def parse(files: Sequence[SourceFile], read_file: ReadFile | None = None, most_i
         faults += islice(check(found, unread=unread, speller=speller), MAX_FAULTS + 1)
     if faults:
         return Workflow(faults=_shown(faults), list_files=lists.named)
-    items = {task.foreach.items: task.items for task in found if task.items is not None and task.foreach is not None}
+    items = {
+        task.foreach.items: task.items
+        for task in found
+        if task.items is not None and task.foreach is not None and not task.foreach.is_of_submission
+    }
     return Workflow(tasks=tuple(task.definition() for task in found), lists=items, list_files=lists.named)
 
 

@@ -205,6 +205,7 @@ class _File:
             self._fault(
                 entries["on"].value, f"{shown(name.text)} has 'on: schedule', but no 'schedule'; add a cron expression"
             )
+        self._check_submission(fields, entries, name)
         self._check_places(fields, entries)
         valid = fields.name if isinstance(fields, Task) else None
         self._check_self(fields, edges, valid)
@@ -217,6 +218,8 @@ class _File:
         if fields.foreach is None:
             return None, None
         node, key = entries["foreach"].value, fields.key
+        if fields.foreach == "submission":
+            return (), Foreach.of_submission(key)
         file = fields.foreach.file if isinstance(fields.foreach, ListFile) else None
         place = (id(node) if file is None else file, key)
         if place not in self.judged:
@@ -234,6 +237,16 @@ class _File:
             assert isinstance(node.value, dict)
             self._fault(node.value["file"].value, f"foreach.file: {shown(path)}: {fault}", path)
         return found
+
+    def _check_submission(self, fields: Fields, entries: dict[str, Entry], name: Node) -> None:
+        """Only a submission has the items of one."""
+        others = [word for word in listed(fields.on) if word != "submission"]
+        if fields.foreach != "submission" or not (others or fields.schedule):
+            return
+        at = entries["on"].value if others else entries["schedule"].value
+        word = f"on: {others[0]}" if others else "schedule"
+        fault = f"{shown(name.text)} has 'foreach: submission', and no run but that of a submission has its items; remove '{word}'"
+        self._fault(at, fault, others[0] if others else "schedule")
 
     def _implicit(self, name: str, own: dict[str, Entry]) -> dict[str, Entry]:
         """COMMIT and REPORT have no fields of their own but these, and take no defaults (design 5.3, 5.4)."""

@@ -238,12 +238,6 @@ def _variable(value: str) -> str:
     return value
 
 
-def trigger(value: object) -> str:
-    if value == "submission":
-        wrong("'on: submission' is not supported yet; remove it", "submission")
-    return as_written(value)
-
-
 def shown(value: str) -> str:
     """A value inside a message: quoted, and short."""
     return repr(value if len(value) <= 60 else value[:57] + "…")
@@ -312,10 +306,12 @@ def list_file(value: str) -> str:
     return value
 
 
-def no_submission(value: object) -> object:
-    if value == "submission":
-        wrong("the items of a submission are not supported yet; write a list, as [a, b], or {file: PATH}")
-    return value
+A_LIST: Final = "must be a list, as [a, b], {file: PATH}, or submission"
+
+
+def of_submission(value: object) -> str:
+    """The one word that stands for a list."""
+    return value if value == "submission" else wrong(A_LIST)
 
 
 def either(expected: str) -> Discriminator:

@@ -11,7 +11,7 @@ import pwd
 import shutil
 import stat
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -120,13 +120,14 @@ class Workspaces:
         inputs: Mapping[str, Any] | None = None,
         message: str = "",
         changes: bytes | None = None,
+        submission: tuple[str, Iterable[bytes]] | None = None,
         owner: Owner | None = None,
         layered_by: LayeredBy | None = None,
         image: str | None = None,
     ) -> Workspace:
         """Make the workspace of an attempt; all that the task may write belongs to ``owner`` (None: to us).
 
-        Without ``layered_by`` the tree is a copy. ``changes``: the text of the list of them, for a task that wants one. ``image``: of the attempt's container. Raises HostFault, WorkspaceError,
+        Without ``layered_by`` the tree is a copy. ``changes``: the text of the list of them, for a task that wants one. ``submission``: the name of a file for a payload, and that in parts. ``image``: of the attempt's container. Raises HostFault, WorkspaceError,
         and what ``source`` raises; nothing is left then.
         """
         workspace = Workspace(attempt, self._work / str(attempt))
@@ -157,6 +158,10 @@ class Workspaces:
                 _write(workspace.message, message)
                 if changes is not None:
                     _write(workspace.changes, changes)
+                if submission is not None:
+                    name, parts = submission
+                    with (workspace.files / name).open("xb") as file:
+                        file.writelines(parts)
                 _give(workspace.files, owner)
                 if given_to is not None:
                     os.chmod(workspace.files, 0o755)  # whatever is in there, we are to read OUTPUT

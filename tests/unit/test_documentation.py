@@ -21,7 +21,7 @@ import pytest
 
 from arkqueue.config import PREFIX, Configuration, Credentials, Docker, PersistentMount, variables
 from arkqueue.db.statements import load
-from arkqueue.model import AttemptId, Claim, End, TaskDefinition
+from arkqueue.model import AttemptId, Claim, End, Handed, PayloadKind, TaskDefinition
 from arkqueue.queue.tokens import Scope
 from arkqueue.states import MOVES, SETTLED, Event, State, expand
 from arkqueue.task_manager import environment
@@ -321,8 +321,9 @@ def test_variables_of_the_compose_file_are_described_with_their_defaults() -> No
 def test_variables_of_a_task_are_described() -> None:
     claim = SimpleNamespace(**dict.fromkeys((field.name for field in fields(Claim)), ""))
     definition, workspace = TaskDefinition("index", changes=True), Workspace(AttemptId(1), Path())
+    handed = Handed(PayloadKind.JSON, None)
     # The variables that the place of the workspace does not decide.
-    given = ["CI", *environment._about(claim, definition, "papers", workspace, Path(), Path())]  # type: ignore[arg-type]
+    given = ["CI", *environment._about(claim, definition, "papers", workspace, Path(), Path(), handed)]  # type: ignore[arg-type]
 
     described = [name for row in rows(WORKFLOWS, "What a task gets") for name in CODE_SPAN.findall(row[0])]
     assert sorted(described) == sorted(given)

@@ -95,7 +95,7 @@ class Call:
     """One call. ``thing``: whose repository is asked, for people; ``doing``: what is being done.
 
     ``request``: what the process is told. ``deadline``: seconds. ``writes``: it makes or changes files: it is not made a second time, and may go on for as
-    long as something happens. ``again``: what another process is told where the first one breaks, if that is
+    long as something happens. ``once``: it is not made a second time either. ``again``: what another process is told where the first one breaks, if that is
     something else. ``longest``: seconds that it may take in all; ``most_written``: bytes that its process may write; more is a `WorkspaceError`.
     """
 
@@ -105,6 +105,7 @@ class Call:
     deadline: float
     writes: bool = False
     again: Mapping[str, Any] | None = None
+    once: bool = False
     longest: float | None = None
     most_written: int | None = None
 
@@ -319,7 +320,7 @@ class ReaderProcesses:
 
     def call(self, call: Call) -> Any:
         """What a call answers, still to be checked; an error of it is raised."""
-        for is_last in (call.writes, True):
+        for is_last in (call.writes or call.once, True):
             reader = self._take(str(call.request["archive"]), call)
             try:
                 said = reader.ask(call, self._see_to_spare)
@@ -402,7 +403,8 @@ class ReaderProcesses:
         """A process for a call: that which has the archive open, else the one that was used last, else a new one."""
         since, thread = time.monotonic(), threading.get_ident()
         with self._changed:
-            self._kinds.add(call.request["location"][0])
+            if call.request["location"] is not None:
+                self._kinds.add(call.request["location"][0])
             while True:
                 self._bury()
                 if self._free:

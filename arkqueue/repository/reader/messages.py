@@ -33,6 +33,7 @@ from arkqueue.model import (
     FileChange,
     Item,
     Origin,
+    PayloadKind,
     Revision,
     SourceFile,
     TreeChange,
@@ -51,6 +52,8 @@ LENGTH = struct.Struct(">I")
 """What stands before each frame: its bytes."""
 SHORT = 2**14
 """Bytes of workflow files that the server parses itself, which takes it some milliseconds. The parser takes 11 MB of memory, once."""
+LONGEST_ITEMS = 96 * 2**20
+"""Bytes of the items of a payload as they go over the socket, where what is not ASCII takes six for each character."""
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 LONGEST_FAULT = 2**16
 """Characters of an error's text."""
@@ -312,7 +315,8 @@ def take_workflow(value: object) -> Workflow:
         lists = {digest: take_items(items) for digest, items in _dict(found.get("lists")).items()}
     except ValueError as error:
         raise Malformed(f"a task that is none ({str(error)[:200]})") from None
-    if not {task.foreach.items for task in tasks if task.foreach} <= lists.keys():
+    named = {task.foreach.items for task in tasks if task.foreach and not task.foreach.is_of_submission}
+    if not named <= lists.keys():
         raise Malformed("a task whose list is not there")
     return Workflow(tasks, tuple(map(_fault, _list(found.get("faults")))), lists, texts(found.get("list_files")))
 
@@ -327,6 +331,27 @@ def take_items(value: object) -> tuple[Item, ...]:
     if any(len(pair) != 2 for pair in pairs):
         raise Malformed("an item that is none")
     return tuple(Item(text(key), text(body)) for key, body in pairs)
+
+
+def judge_payload(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a payload comes to, whose bytes are in a file."""
+    from arkqueue.workflow.payload import judge
+
+    judged = judge(Path(given["path"]).read_bytes(), PayloadKind(given["kind"]), given["keys"], given["most_items"])
+    if sum(len(_ENCODER.encode(item.body)) for items in judged.lists.values() for item in items) > LONGEST_ITEMS:
+        fault = f"its items are longer than {LONGEST_ITEMS >> 20} MiB together; hand it in as several"
+        return {"lists": {}, "faults": [astuple(Fault("payload", 0, 0, fault))]}
+    return {
+        "lists": {digest: list(items) for digest, items in judged.lists.items()},
+        "faults": [astuple(fault) for fault in judged.faults],
+    }
+
+
+def take_judged(value: object) -> tuple[dict[str, tuple[Item, ...]], tuple[Fault, ...]]:
+    """The lists and the faults of a payload."""
+    found = _dict(value)
+    lists = {digest: take_items(items) for digest, items in _dict(found.get("lists")).items()}
+    return lists, tuple(map(_fault, _list(found.get("faults"))))
 
 
 def _fault(value: object) -> Fault:

@@ -36,6 +36,7 @@ from arkqueue.repository.protocol import Archive, open_archive
 from arkqueue.repository.reader.messages import (
     Malformed,
     frame,
+    judge_payload,
     put_advance,
     put_change,
     put_changes,
@@ -135,7 +136,10 @@ class _Reader:
 
     def _answer(self, request: Given) -> bytes:
         try:
-            answer = {"answer": CALLS[request["call"]](self._archive(request), request["given"])}
+            if (judge := OF_NO_REPOSITORY.get(request["call"])) is not None:
+                answer = {"answer": judge(request["given"])}
+            else:
+                answer = {"answer": CALLS[request["call"]](self._archive(request), request["given"])}
         except Exception as error:
             if _is_out_of_memory(error):
                 raise MemoryError from error
@@ -293,6 +297,9 @@ CALLS: dict[str, Callable[[Archive, Given], Any]] = {
     "working_copy": _working_copy,
     "follow": _follow,
 }
+
+OF_NO_REPOSITORY: dict[str, Callable[[Given], Any]] = {"judge_payload": judge_payload}
+"""Calls that judge what somebody has handed in."""
 
 if __name__ == "__main__":
     main()

@@ -14,7 +14,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictInt
 from arkqueue.archives.changed import ChangedFiles, NotFollowed, changed_files, not_followed
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
-from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, LONGEST_KEY, ArchiveId, RunId, TaskId, Trigger
+from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, LONGEST_KEY, ArchiveId, BranchId, RunId, TaskId, Trigger
 from arkqueue.names import EVERY_TASK, Name, parse_name, task_in_run
 from arkqueue.queue import control, deletion, many, redo, triggering
 from arkqueue.queue.done import Done
@@ -462,6 +462,7 @@ def find_name(request: Request, name: str) -> Found:
     caller = admit(request, Scope.READ)
     parsed = parse_name(name)
     caller.archive(parsed.archive)
+    parsed = find.resolved(caller.session, parsed)
     archive = find.find_archive(caller.session, parsed.archive)
     before = find.earlier_one(caller.session, archive, replace(parsed, run=None, task=None, item=""))
     earlier = str(before) if before else None
@@ -487,12 +488,17 @@ def explain_by_name(request: Request, name: str) -> Explanation:
 def revision_wanted(session: Session, archive: ArchiveId, new: NewRun) -> int:
     """The id of the ledger's entry that a run is wanted at."""
     if new.revision is None:
-        branch = find.find_branch(session, archive, new.branch, new.archive)
-        head = session.rows("head_revision", branch=branch)
-        if not head:
-            raise Conflict(f"archive {new.archive}", "has no revision yet", f"arkqueue sync {new.archive}")
-        return int(head[0].id)
+        return head_wanted(session, archive, new.archive, new.branch)[0]
     return find.find_revision(session, archive, Name(new.archive, as_revision(new.revision), new.branch)).id
+
+
+def head_wanted(session: Session, archive: ArchiveId, name: str, branch: str | None) -> tuple[int, BranchId]:
+    """The id of the ledger's last entry of a branch (None: the main one), and the branch. ``name``: the archive's."""
+    found = find.find_branch(session, archive, branch, name)
+    head = session.rows("head_revision", branch=found)
+    if not head:
+        raise Conflict(f"archive {name}", "has no revision yet", f"arkqueue sync {name}")
+    return int(head[0].id), found
 
 
 def as_revision(given: int | str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from arkqueue.cli import COMMANDS, LATER
+from arkqueue.cli import COMMANDS
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.queue import tokens
@@ -56,19 +56,11 @@ def something_else(status: int, text: str, kind: str, told: list[str | None] | N
 # Help and usage
 
 
-def test_help_names_every_command_and_none_of_a_later_time() -> None:
+def test_help_names_every_command_and_no_other() -> None:
     done = run_cli("--help")
     assert done.code == 0
     listed = [line.split()[0] for line in done.out.partition("Commands:\n")[2].splitlines()]
     assert listed == list(COMMANDS)
-    assert not set(listed) & set(LATER)
-
-
-@pytest.mark.parametrize("command", LATER)
-def test_command_that_is_to_come_is_not_supported_yet(command: str) -> None:
-    done = run_cli(command, "papers")
-    assert done.code == 2
-    assert f"{command} is not supported yet." in done.err
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c != "demo"])

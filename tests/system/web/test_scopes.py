@@ -55,6 +55,8 @@ CALLS = {
     "POST /archives/{name}/backfills/{number}/release": Call(OPERATE, {}),
     "POST /archives/{name}/backfills/{number}/cancel": Call(OPERATE),
     "POST /archives/{name}/backfills/{number}/prioritize": Call(OPERATE, {"priority": 5}),
+    "POST /archives/{name}/submissions": Call(OPERATE, {"items": []}),
+    "GET /archives/{name}/submissions/{id}": Call(READ),
     "GET /locks": Call(READ, query="archive=secret"),
     "PUT /locks/{name}": Call(OPERATE, {"capacity": 2}),
     "POST /locks/{name}/pause": Call(OPERATE, {}),
@@ -138,7 +140,21 @@ def called(client: httpx.Client, name: str, secret: AnArchive) -> httpx.Response
 
 def everything(secret: AnArchive) -> list[Any]:
     """What calls could change."""
-    tables = ("archive", "look", "branch", "revision", "run", "task", "attempt", "edge", "report", "backfill", "deed")
+    tables = (
+        "archive",
+        "look",
+        "branch",
+        "revision",
+        "run",
+        "task",
+        "attempt",
+        "edge",
+        "report",
+        "backfill",
+        "deed",
+        "submission",
+        "payload_left",
+    )
     return [secret.sql(f"select * from {table} order by 1") for table in tables]
 
 

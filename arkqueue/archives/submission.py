@@ -1,0 +1,114 @@
+"""A submission, from its payload in a file to its run (design 5.31).
+
+    known id → its run
+    else scan the repository → judge the payload by the revision's tasks → store it → make the run
+
+Called by the API for a person or a program, who waits meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from arkqueue.archives.scan import scan
+from arkqueue.db.session import Session
+from arkqueue.errors import Busy, Conflict, InvalidPayload
+from arkqueue.model import ArchiveId, BranchId, Item, RunId, Trigger
+from arkqueue.plan import is_for
+from arkqueue.queue import submissions
+from arkqueue.queue.submissions import LONGEST_PART, Payload
+from arkqueue.repository.reader import payloads
+from arkqueue.workflow import from_json
+from arkqueue.workflow.parsing import MOST_STEPS
+
+MOST_JUDGED = 4
+"""Payloads that are judged at once."""
+PATIENCE = 30.0
+"""Seconds that one waits for that."""
+TRIES = 5
+"""Times that a payload is judged anew because the branch got another head meanwhile."""
+
+_places = threading.BoundedSemaphore(MOST_JUDGED)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """``run``: that was made, or was there already (not ``is_new``); it may be purged by now. ``note``: why what was committed last may be missing, for a person."""
+
+    run: RunId
+    is_new: bool
+    note: str = ""
+
+
+def submit(
+    session: Session,
+    archive: ArchiveId,
+    name: str,
+    wanted: Callable[[], tuple[int, BranchId | None]],
+    file: Path,
+    payload: Payload,
+    *,
+    sender_id: str | None,
+    by: str,
+    is_held: bool,
+    most_items: int,
+) -> Submitted:
+    """Make the run of a submission whose payload is in a file.
+
+    ``name``: the archive's; ``most_items``: of a list. ``wanted``: finds the entry of the ledger, and the branch whose head it is meant to be (None: it is wanted whatever the head is). Raises
+    ``InvalidPayload`` with all faults of the payload, and what `queue.submissions.submit` raises; nothing is planned then, and the id stays free.
+    """
+    if before := submissions.found(session, archive, sender_id, payload, name):
+        return Submitted(RunId(before.run_id), is_new=False)
+    note = scan(session, archive)
+    stored: int | None = None
+    is_over = False
+    try:
+        for _ in range(TRIES):
+            revision, head_of = wanted()
+            lists = _judge(session, revision, file, payload, most_items)
+            if stored is None:
+                stored = submissions.store_payload(session, _parts(file))
+            made = submissions.submit(
+                session, archive, name, revision, payload, stored, lists,
+                sender_id=sender_id, by=by, is_held=is_held, head_of=head_of,
+            )  # fmt: skip
+            if made is not None:
+                is_over = True
+                return Submitted(RunId(made[0]), made[1], note)
+        raise Conflict(
+            f"archive {name}", "gets so many commits that its head is always another one", "Submit it again."
+        )
+    finally:
+        if stored is not None and not is_over:
+            submissions.leave(session, stored)
+
+
+def _judge(
+    session: Session, revision: int, file: Path, payload: Payload, most_items: int
+) -> dict[str, tuple[Item, ...]]:
+    """The items of a payload for the tasks of a revision; raises ``InvalidPayload`` with all that is wrong."""
+    (row,) = session.rows("revision_at", revision=revision)
+    chosen = [one for one in map(from_json, row.tasks) if is_for(one, Trigger.SUBMISSION, row.branch)]
+    wanted = [one.foreach for one in chosen if one.foreach is not None and one.foreach.is_of_submission]
+    if not _places.acquire(timeout=PATIENCE):
+        raise Busy("the payload", "cannot be judged yet: too many are", "Try again in a moment.")
+    try:
+        lists, faults = payloads.judge(file, payload.kind, [foreach.key for foreach in wanted], most_items)
+    finally:
+        _places.release()
+    if faults:
+        raise InvalidPayload("the payload", [str(fault) for fault in faults])
+    tasks, most = sum(len(lists[foreach.items]) for foreach in wanted), MOST_STEPS * most_items
+    if tasks > most:
+        raise InvalidPayload("the payload", [f"its items would have {tasks:,} tasks, more than {most:,}; give fewer"])
+    return lists
+
+
+def _parts(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as stream:
+        while data := stream.read(LONGEST_PART):
+            yield data

@@ -1,0 +1,146 @@
+"""Submissions: what a person or a program hands in becomes a run of the tasks that are for it (design 5.31).
+
+    store_payload   in parts, before anything is locked
+    submit          the run and the submission, in one transaction that has locked the archive
+
+So of two that come with the same id at once, the second finds the first one's run. Which payload belongs to an id is told by a digest, which stays with the id for ever.
+Whoever calls this has judged the payload, by the workflow files of the revision that is named. Where the branch has another head by then, `submit` stores nothing and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any
+
+from arkqueue.db import Connection
+from arkqueue.db.session import Session, execute, rows
+from arkqueue.errors import Conflict
+from arkqueue.model import COMMIT, ArchiveId, Handed, Item, Key, PayloadKind, RunId, TaskId, Trigger
+from arkqueue.names import submission_name
+from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.triggering import propose, store
+
+LONGEST_PART = 2**20
+"""Bytes of a payload that one row has, and one transaction stores."""
+UNTAKEN = 6 * 3600.0
+"""Seconds after which a payload that belongs to no run is deleted: whoever was storing it is gone."""
+MOST_SWEPT, MOST_PARTS = 20, 32
+"""Payloads that one step deletes, and parts of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """What was handed in, as it is told apart. ``digest``: SHA-256, in hexadecimal digits; ``size``: bytes."""
+
+    kind: PayloadKind
+    size: int
+    digest: str
+
+
+def found(session: Session | Graph, archive: ArchiveId, sender_id: str | None, payload: Payload, name: str) -> Any:
+    """The submission that has an id already; None: there is none. Raises ``Conflict`` where its payload was another one. ``name``: the archive's."""
+    for row in session.rows("submission_named", archive=archive, sender=sender_id) if sender_id is not None else ():
+        if (row.digest, row.kind) != (payload.digest, payload.kind):
+            fault = f"was submitted on {row.made_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC with another payload"
+            raise Conflict(submission_name(name, sender_id or ""), fault, "Give a new submission an id of its own.")
+        return row
+    return None
+
+
+def store_payload(session: Session, parts: Iterable[bytes]) -> int:
+    """Store a payload, which belongs to no run yet; returns its id. Each part has at most `LONGEST_PART` bytes."""
+    (new,) = session.rows("new_payload")
+    for position, data in enumerate(parts):
+        session.do("add_payload_part", payload=new.id, position=position, data=data)
+    return int(new.id)
+
+
+def leave(session: Session, payload: int) -> None:
+    """Let a stored payload be deleted, of which no run was made."""
+    session.do("leave_payload", payload=payload)
+
+
+def submit(
+    session: Session,
+    archive: ArchiveId,
+    name: str,
+    revision: int,
+    payload: Payload,
+    stored: int,
+    lists: Mapping[str, tuple[Item, ...]],
+    *,
+    sender_id: str | None,
+    by: str,
+    is_held: bool = False,
+    head_of: int | None = None,
+) -> tuple[int, bool] | None:
+    """Make the run of a submission, at a revision in the ledger; returns its id, and whether it is new.
+
+    ``stored``: the id of its payload; ``lists``: its items, by `Foreach.items`. ``is_held``: it waits for a release. ``head_of``: the branch whose head the revision is to be
+    (None: it was named); where it is not the head any more, nothing is stored and None is returned. Raises what `triggering.trigger` raises.
+    """
+
+    def work(graph: Graph) -> tuple[int, bool] | None:
+        if before := found(graph, archive, sender_id, payload, name):
+            graph.do("leave_payload", payload=stored)
+            return before.run_id, False
+        if head_of is not None and graph.rows("head", branch=head_of)[0].head_id != revision:
+            return None
+        proposal = propose(graph, revision, Trigger.SUBMISSION, names=None, lists=lists)
+        if not graph.rows("take_payload", payload=stored):
+            raise Conflict(f"archive {name}", "took too long to store the payload", "Submit it again.")
+        entry = {"by": by, "archive": archive, "task": None}
+        hold = (
+            graph.ids("remember", verb="hold", run=None, note="submitted with --hold", **entry)[0] if is_held else None
+        )
+        run = store(graph, proposal, by, hold)
+        if hold is not None:
+            graph.do("set_run_of_deed", entry=hold, run=run)
+        behind = proposal.reading.known.past.get(Key(COMMIT))
+        graph.do(
+            "add_submission", archive=archive, sender=sender_id, run=run, commit=behind and behind.task,
+            kind=payload.kind, size=payload.size, digest=payload.digest, payload=stored, by=by,
+        )  # fmt: skip
+        told = f"{submission_name(name, sender_id)}: " if sender_id is not None else ""
+        note = f"{told}{payload.size:,} bytes of {payload.kind}, SHA-256 {payload.digest}"
+        graph.do("remember", verb="submit", run=run, note=note, **entry)
+        return run, True
+
+    return change(session, [archive], work)
+
+
+def handed(session: Session, task: TaskId) -> Handed | None:
+    """The submission that a task's run was made for; None: it was made for none."""
+    for row in session.rows("submission_of_task", task=task):
+        return Handed(PayloadKind(row.kind), row.sender_id)
+    return None
+
+
+def part_for(session: Session, task: TaskId, position: int) -> bytes | None:
+    """A part of the payload that a task's run was made for; None: there are no more."""
+    for row in session.rows("submission_of_task", task=task):
+        return part(session, RunId(row.run_id), position)
+    return None
+
+
+def part(session: Session, run: RunId, position: int) -> bytes | None:
+    """A part of the payload that a run was made for; None: there are no more."""
+    found = session.rows("payload_part", binary=True, run=run, position=position)
+    return bytes(found[0].data) if found else None
+
+
+def sweep(session: Session) -> None:
+    """Delete payloads that belong to no run, some parts with each step."""
+
+    def step(connection: Connection) -> bool:
+        left = [row.id for row in rows(connection, "left_payloads", age=UNTAKEN, most=MOST_SWEPT)]
+        if left:
+            parts = execute(connection, "delete_payload_parts", {"payloads": left, "most": MOST_PARTS}).rowcount
+            if parts < MOST_PARTS:
+                execute(connection, "forget_payloads", {"payloads": left})
+        return bool(left)
+
+    while session.retrying(step):
+        pass

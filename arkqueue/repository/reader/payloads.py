@@ -1,0 +1,39 @@
+"""What somebody submits is judged in a reader process, as what committers write is: it may be made to take memory or time without an end (design 5.31)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from arkqueue.errors import ArchiveHarmful, Invalid
+from arkqueue.model import Fault, Item, PayloadKind
+from arkqueue.repository.reader.client import Call, processes
+from arkqueue.repository.reader.messages import Malformed, take_judged
+
+DEADLINE = 60.0
+"""Seconds."""
+THING = "the payload"
+"""What an error is about."""
+SMALLER = "Make it smaller or simpler, or hand it in as several."
+
+
+def judge(
+    file: Path, kind: PayloadKind, keys: Sequence[str | None], most_items: int
+) -> tuple[dict[str, tuple[Item, ...]], tuple[Fault, ...]]:
+    """The items of the payload in a file, by `Foreach.items`, or its faults. ``keys``, ``most_items``: as `workflow.payload.judge` has them. Raises ``Invalid`` where it takes too much to judge it."""
+    request = {
+        "archive": "",
+        "location": None,
+        "mirror": None,
+        "timeout": 0,
+        "deadline": DEADLINE,
+        "call": "judge_payload",
+        "given": {"path": str(file), "kind": kind, "keys": list(keys), "most_items": most_items},
+    }
+    call = Call(THING, "judging it", request, DEADLINE, once=True)
+    try:
+        return take_judged(processes.call(call))
+    except ArchiveHarmful as error:
+        raise Invalid(THING, f"cannot be judged: {error.fault.partition(': ')[2]}", SMALLER) from None
+    except Malformed as error:
+        raise Invalid(THING, f"cannot be judged: its reader gave {error}", SMALLER) from None

@@ -1,0 +1,62 @@
+"""Submissions as people and their senders see them: what became of each, also once its run is purged (design 5.31)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from arkqueue.db.session import Session
+from arkqueue.errors import NotFound
+from arkqueue.model import ArchiveId, PayloadKind, RunId
+from arkqueue.names import submission_name
+from arkqueue.views.find import purged
+from arkqueue.views.rows import view_of
+from arkqueue.views.runs import RunView, views_of_runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmissionView:
+    """A submission. ``full_name``, ``id``: what its sender calls it; None: nothing. ``digest``: SHA-256 of its payload, ``size``: bytes. ``run``: None once that was purged; ``purged`` says when and by whom.
+
+    ``note``: why what was committed last may be missing in its run, told once.
+    """
+
+    full_name: str | None
+    id: str | None
+    kind: PayloadKind
+    size: int
+    digest: str
+    by: str
+    made_at: datetime
+    run: RunView | None
+    purged: str | None
+    note: str
+
+
+def submission(session: Session, archive: ArchiveId, name: str, sender_id: str) -> SubmissionView:
+    """The submission that a sender's id names. ``name``: the archive's."""
+    for row in session.rows("submission_named", archive=archive, sender=sender_id):
+        return _view(session, row, name, "")
+    raise NotFound(submission_name(name, sender_id), f"nothing was submitted to {name} with this id")
+
+
+def submission_of(session: Session, run: RunId, name: str, note: str = "") -> SubmissionView:
+    """The submission that a run was made for, which may be purged by now."""
+    for row in session.rows("submission_of_run", run=run):
+        return _view(session, row, name, note)
+    raise NotFound(f"run {run}", "was made for no submission")
+
+
+def _view(session: Session, row: Any, name: str, note: str) -> SubmissionView:
+    return view_of(
+        row,
+        SubmissionView,
+        full_name=None if row.sender_id is None else submission_name(name, row.sender_id),
+        id=row.sender_id,
+        kind=PayloadKind(row.kind),
+        by=row.submitter,
+        run=None if row.at is not None else views_of_runs(session, [row.run_id])[0],
+        purged=None if row.at is None else purged(row),
+        note=note,
+    )

@@ -1,0 +1,188 @@
+"""Submissions over HTTP: a payload in, a run out; and what became of it, by the sender's own id (design 5.31).
+
+A payload goes to a file as it comes, so that no more of it is in memory than one piece. It is judged when it is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from arkqueue.archives import submission as submitting
+from arkqueue.errors import Busy, Invalid
+from arkqueue.model import LONGEST_PAYLOAD, LONGEST_SENDER_ID, BranchId, PayloadKind
+from arkqueue.names import Name
+from arkqueue.queue.submissions import Payload
+from arkqueue.queue.tokens import Scope
+from arkqueue.views import find, submissions
+from arkqueue.views.submissions import SubmissionView
+from arkqueue.web.access import Caller, admit
+from arkqueue.web.api.calls import calls
+from arkqueue.web.api.runs import as_revision, head_wanted
+from arkqueue.web.problems import Refused
+
+router: APIRouter = calls("submissions", "/archives/{name}/submissions")
+
+KINDS = {
+    "application/json": PayloadKind.JSON,
+    "application/yaml": PayloadKind.YAML,
+    "text/csv": PayloadKind.CSV,
+    "text/plain": PayloadKind.LINES,
+}
+"""The kind of a payload by its media type."""
+MOST_AT_ONCE = 16
+"""Payloads that are taken at once: each has a file until its run is made."""
+FOLDER = "submitting"
+"""Where these are, in the home folder."""
+ABANDONED = 24 * 3600.0
+"""Seconds after which such a file is removed: the process that was writing it is gone."""
+
+_taken = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Received:
+    file: Path
+    payload: Payload
+
+
+@router.post("", status_code=201, openapi_extra={"requestBody": {"required": True, "content": {kind: {} for kind in KINDS}}})  # fmt: skip
+async def submit(
+    request: Request,
+    response: Response,
+    name: str,
+    revision: Annotated[str | None, Query(description="of the ledger, or a SHA or a prefix of one; else the head")] = None,
+    branch: Annotated[str | None, Query(description="another than the main branch")] = None,
+    hold: Annotated[bool, Query(description="its tasks wait for a release")] = False,
+    idempotency_key: Annotated[str | None, Header(description="the sender's own id: the same one makes no second run")] = None,
+) -> SubmissionView:  # fmt: skip
+    """Make a run of the tasks that are `on: submission`. The body is the payload: JSON, YAML, CSV with a header, or lines of text. 201: a run was made; 200: the id has one already, or had one."""
+    caller = admit(request, Scope.OPERATE)
+    kind = _kind(request)
+    sender_id = _sender_id(idempotency_key)
+    await run_in_threadpool(caller.archive, name)
+    async with _received(request, caller.configuration.home / FOLDER, kind) as received:
+        shown, is_new = await run_in_threadpool(
+            _submit, caller, name, received, sender_id, revision, branch, is_held=hold
+        )
+    if not is_new:
+        response.status_code = 200
+    if shown.run is not None:
+        response.headers["Location"] = f"/api/v1/runs/{shown.run.id}"
+    return shown
+
+
+@router.get("/{id:path}")
+def show_submission(request: Request, name: str, id: str) -> SubmissionView:
+    """What became of a submission, by its sender's own id; also once its run is purged."""
+    caller = admit(request, Scope.READ)
+    shown = submissions.submission(caller.session, caller.archive(name), name, id)
+    return _seen(caller, shown)
+
+
+def _submit(
+    caller: Caller,
+    name: str,
+    received: _Received,
+    sender_id: str | None,
+    revision: str | None,
+    branch: str | None,
+    *,
+    is_held: bool,
+) -> tuple[SubmissionView, bool]:
+    session = caller.session
+    archive = caller.archive(name)
+
+    def wanted() -> tuple[int, BranchId | None]:
+        if revision is None:
+            return head_wanted(session, archive, name, branch)
+        return find.find_revision(session, archive, Name(name, as_revision(revision), branch)).id, None
+
+    made = submitting.submit(
+        session, archive, name, wanted, received.file, received.payload, sender_id=sender_id, by=caller.by, is_held=is_held, most_items=caller.configuration.items_limit,
+    )  # fmt: skip
+    return _seen(caller, submissions.submission_of(session, made.run, name, made.note)), made.is_new
+
+
+def _seen(caller: Caller, shown: SubmissionView) -> SubmissionView:
+    """A submission as a caller may see it: the history of a deleted run is not for everybody."""
+    if shown.run is not None:
+        caller.run(shown.run.id)
+    return shown
+
+
+def _kind(request: Request) -> PayloadKind:
+    given = request.headers.get("content-type", "")
+    kind = KINDS.get(given.partition(";")[0].strip().lower())
+    if kind is None:
+        fault = f"has the Content-Type {given[:100]!r}, which no payload has" if given else "has no Content-Type"
+        raise Invalid("the request", fault, f"Send it with one of: {', '.join(KINDS)}.")
+    return kind
+
+
+def _sender_id(given: str | None) -> str | None:
+    """The id that a header gives, which is UTF-8."""
+    if given is None:
+        return None
+    try:
+        text = given.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        text = ""
+    if not 1 <= len(text) <= LONGEST_SENDER_ID or not text.isprintable() or text != text.strip() or text in (".", ".."):
+        fault = "is no id: write 1 to 200 characters that can be seen, without spaces at its ends, and not '.' or '..'"
+        raise Invalid("Idempotency-Key", fault)
+    return text
+
+
+@asynccontextmanager
+async def _received(request: Request, folder: Path, kind: PayloadKind) -> AsyncIterator[_Received]:
+    """The payload of a request, in a file that is there as long as the block lasts."""
+    global _taken
+    if _taken >= MOST_AT_ONCE:
+        raise Busy("the payload", "cannot be taken: too many are being submitted", "Submit it again in a moment.")
+    _taken += 1
+    try:
+        file = await run_in_threadpool(_open, folder)
+        try:
+            digest, size = hashlib.sha256(), 0
+            async for piece in request.stream():
+                size += len(piece)
+                if size > LONGEST_PAYLOAD:
+                    raise too_long()
+                await run_in_threadpool(_keep, file, digest, piece)
+            await run_in_threadpool(file.flush)
+            yield _Received(Path(file.name), Payload(kind, size, digest.hexdigest()))
+        finally:
+            await asyncio.shield(run_in_threadpool(file.close))
+    finally:
+        _taken -= 1
+
+
+def too_long() -> Refused:
+    fault = f"is longer than {LONGEST_PAYLOAD >> 20} MiB"
+    return Refused(413, "the payload", fault, "Hand it in as several, or put what it has into files of the archive.")
+
+
+def _open(folder: Path) -> Any:
+    """A file of its own for one payload; what a process that was killed has left there goes."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for left in os.scandir(folder):
+        if left.stat().st_mtime < time.time() - ABANDONED:
+            os.unlink(left.path)
+    return tempfile.NamedTemporaryFile(dir=folder)
+
+
+def _keep(file: Any, digest: Any, piece: bytes) -> None:
+    file.write(piece)
+    digest.update(piece)

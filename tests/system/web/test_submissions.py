@@ -1,0 +1,245 @@
+"""Submissions over HTTP: taken, told apart by their senders' ids, refused, and known for ever."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from arkqueue.config import Configuration
+from arkqueue.db.session import Session
+from arkqueue.model import RunId
+from arkqueue.queue import deletion, purge, submissions
+from arkqueue.queue.tokens import Scope
+from arkqueue.repository.reader import client as client_of_readers
+from arkqueue.web import ApiServer
+from tests.builders import AnArchive, an_archive
+from tests.system.web.conftest import Client, problem
+
+SUBMISSIONS = "/archives/papers/submissions"
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    """Nobody scans its repository: no queue manager was heard for long."""
+    archive = an_archive(session)
+    archive.sql("update heartbeat set beat_at = '2026-01-01'")
+    archive.commit({"check": "on: submission", "deposit": "foreach: submission\ndepends: [check]"})
+    return archive
+
+
+def submit(
+    client: httpx.Client, payload: str | bytes, id: str | None = None, kind: str = "application/json", **query: Any
+) -> httpx.Response:
+    headers = {b"Content-Type": kind.encode()} | ({} if id is None else {b"Idempotency-Key": id.encode()})
+    return client.post(SUBMISSIONS, content=payload, headers=headers, params=query)
+
+
+def left(archive: AnArchive) -> tuple[int, int, int]:
+    """How many submissions, parts of payloads, and payloads without a run there are."""
+    tables = ("submission", "payload_part", "payload_left")
+    first, second, third = (archive.sql(f"select count(*) from {table}")[0]["count"] for table in tables)
+    return first, second, third
+
+
+def test_a_submission_makes_a_run_and_is_known_by_its_senders_id(operator: httpx.Client, archive: AnArchive) -> None:
+    answer = submit(operator, '{"items": ["a"], "title": "May"}', "may 7/é")
+    made = answer.json()
+    assert (answer.status_code, answer.headers["Location"]) == (201, f"/api/v1/runs/{archive.run_id(2, 2)}")
+    assert (made["full_name"], made["id"], made["kind"], made["size"]) == (
+        "papers@id:may%207%2Fé",
+        "may 7/é",
+        "json",
+        32,
+    )
+    assert "no queue manager is running" in made["note"]
+    run = made["run"]
+    assert (run["full_name"], run["trigger"], run["submission"], run["by"]) == ("papers@2.2", "submission", made["full_name"], "operate test")  # fmt: skip
+    shown = operator.get(f"{SUBMISSIONS}/may 7%2Fé").json()
+    assert shown == made | {"note": ""}
+    found = operator.get("/find", params={"name": f"{made['full_name']}/deposit/a"}).json()
+    assert (found["full_name"], found["run"]) == ("papers@2.2/deposit/a", run["id"])
+    told = operator.get("/explain", params={"name": f"{made['full_name']}/deposit/a"}).json()
+    assert told["full_name"] == "papers@2.2/deposit/a"
+    assert left(archive) == (1, 1, 0)
+
+
+def test_runs_without_an_id_are_as_many_as_submissions(operator: httpx.Client, archive: AnArchive) -> None:
+    assert [submit(operator, "[]").json()["run"]["full_name"] for _ in range(2)] == ["papers@2.2", "papers@2.3"]
+    assert operator.get("/runs", params={"trigger": "submission"}).json()["runs"][0]["submission"] is None
+    assert left(archive) == (2, 2, 0)
+
+
+def test_the_same_id_returns_the_run_and_refuses_another_payload(operator: httpx.Client, archive: AnArchive) -> None:
+    first = submit(operator, '["a"]', "x")
+    again = submit(operator, '["a"]', "x", revision="2", hold="true")
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json()["run"]["id"] == first.json()["run"]["id"]
+    problem(submit(operator, '["b"]', "x"), 409, "papers@id:x: was submitted on", "with another payload")
+    problem(submit(operator, '["a"]', "x", "application/yaml"), 409, "with another payload")
+    assert left(archive) == (1, 1, 0)
+
+
+def test_of_two_at_once_with_one_id_one_makes_the_run(
+    operator: httpx.Client, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have found that there is none, and stored their payloads, before either may go on."""
+    both = threading.Barrier(2, timeout=30)
+    make = submissions.submit
+
+    def meet(*arguments: Any, **options: Any) -> Any:
+        both.wait()
+        return make(*arguments, **options)
+
+    monkeypatch.setattr(submissions, "submit", meet)
+    answers: list[httpx.Response] = []
+    posts = [threading.Thread(target=lambda: answers.append(submit(operator, '["a"]', "x"))) for _ in range(2)]
+    for post in posts:
+        post.start()
+    for post in posts:
+        post.join()
+    assert sorted(answer.status_code for answer in answers) == [200, 201]
+    assert len({answer.json()["run"]["id"] for answer in answers}) == 1
+    submissions.sweep(archive.session)
+    assert left(archive) == (1, 1, 0)
+
+
+def test_after_a_purge_the_id_says_that_it_was_handled(
+    operator: httpx.Client, archive: AnArchive, session: Session
+) -> None:
+    run = RunId(submit(operator, "[]", "x").json()["run"]["id"])
+    archive.run("check@2.2")
+    assert purge.purge_runs(session, [run], "ann", "old").runs == ["papers@2.2"]
+    assert left(archive) == (1, 0, 0)
+    answer = submit(operator, "[]", "x")
+    said = answer.json()
+    assert (answer.status_code, said["run"], said["by"]) == (200, None, "operate test")
+    assert said["purged"].startswith("was purged on ")
+    assert said["purged"].endswith(" UTC by ann, because old")
+    assert operator.get(f"{SUBMISSIONS}/x").json() == said
+    problem(submit(operator, "[1]", "x"), 409, "with another payload")
+    problem(operator.get("/find", params={"name": "papers@id:x"}), 404, "was handled: it was submitted on", "by ann")
+
+
+def test_a_deleted_submission_is_not_shown_and_repeats_nothing(
+    operator: httpx.Client, admin: httpx.Client, archive: AnArchive, session: Session
+) -> None:
+    run = RunId(submit(operator, "[]", "x").json()["run"]["id"])
+    archive.run("check@2.2")
+    deletion.delete_run(session, run, "ann")
+    problem(submit(operator, "[]", "x"), 403, "was deleted")
+    problem(operator.get(f"{SUBMISSIONS}/x"), 403, "was deleted")
+    assert admin.get(f"{SUBMISSIONS}/x").json()["run"]["state"] == "deleted"
+    assert left(archive) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind", "said"),
+    [
+        ("[", "application/json", "payload:1:2: the file is not JSON"),
+        ("{}", "application/json", "payload:1:1: the file holds no list"),
+        ('["a", "b", "a"]', "application/json", "payload:1:12: foreach: the key 'a' is also that of the item in line 1"),
+        ('[{"size": 1}, [], null]', "application/json", "has 3 faults: payload:1:2: "),
+        ("a: [", "application/yaml", "payload:1:5: the file is not YAML"),
+        ("id,size\na\n", "text/csv", "payload:2:1: the row has 1 fields, and the header 2"),
+        (b"a\n\xff\n", "text/plain; charset=utf-8", "payload:2:1: the file is not UTF-8"),
+        ("[" * 1_000_000, "application/json", "nested"),
+    ],
+)  # fmt: skip
+def test_a_payload_with_faults_is_refused_and_its_id_stays_free(
+    operator: httpx.Client, archive: AnArchive, payload: str | bytes, kind: str, said: str
+) -> None:
+    document = problem(submit(operator, payload, "x", kind), 422, "the payload: has", said, "Nothing is planned.")
+    assert isinstance(document["faults"], list)
+    assert left(archive) == (0, 0, 0)
+    assert submit(operator, "[]", "x").status_code == 201
+
+
+def test_a_payload_that_nobody_asks_items_of_may_be_any_document(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"check": "on: submission"})
+    assert submit(operator, '{"title": "x"}').status_code == 201
+    problem(submit(operator, '{"title": "x", "title": "y"}'), 422, "an object has the field 'title' twice")
+    problem(submit(operator, "NaN"), 422, "NaN is not a number in JSON")
+    problem(submit(operator, ""), 422, "the payload is empty")
+    problem(submit(operator, "1" * 5000), 422, "has too many digits")
+    problem(submit(operator, "[" * 1_000_000), 422, "the payload is nested too deeply")
+
+
+@pytest.fixture
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What judges payloads may allocate a fourth of what it usually may, so that a fourth of a payload is too much."""
+    client_of_readers.processes.close()
+    monkeypatch.setattr(client_of_readers, "MEMORY", 2**28)
+    yield
+    client_of_readers.processes.close()
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_what_takes_too_much_to_be_judged_is_refused_and_others_are_judged(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"check": "on: submission"})
+    dense = "[" + "[]," * 5_000_000 + "[]]"
+    problem(submit(operator, dense, "x"), 422, "the payload: cannot be judged: it needs more than 256 MiB of memory")
+    assert left(archive) == (0, 0, 0)
+    assert submit(operator, "{}", "x").status_code == 201
+
+
+def test_a_payload_that_is_too_long_is_not_read_to_its_end(operator: httpx.Client, configuration: Configuration, archive: AnArchive) -> None:  # fmt: skip
+    problem(submit(operator, b" " * (64 * 2**20 + 1)), 413, "the payload: is longer than 64 MiB")
+    assert list((configuration.home / "submitting").iterdir()) == []
+    assert left(archive) == (0, 0, 0)
+
+
+def test_nothing_of_a_payload_is_read_from_who_may_not_submit(client: Client, server: ApiServer, archive: AnArchive) -> None:  # fmt: skip
+    """The body is announced and never sent: whoever waited for it would not answer."""
+    for scope, status in ((None, 401), (Scope.READ, 403)):
+        who = client(scope)
+        headers = "".join(f"{name}: {value}\r\n" for name, value in who.headers.items() if name == "authorization")
+        with socket.create_connection((server.host, server.port), timeout=20) as connection:
+            head = f"POST /api/v1{SUBMISSIONS} HTTP/1.1\r\nHost: {server.host}\r\n{headers}Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+            connection.sendall(head.encode())
+            assert connection.recv(100).startswith(f"HTTP/1.1 {status} ".encode())
+    assert left(archive) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("id", ["", " x", "x\x85", ".", "..", "x" * 201, "\xff"])
+def test_what_is_no_id_is_refused(operator: httpx.Client, archive: AnArchive, id: str) -> None:
+    headers = [(b"Content-Type", b"application/json"), (b"Idempotency-Key", id.encode("latin-1"))]
+    if id == " x":
+        headers[1] = (b"Idempotency-Key", "\u00a0x".encode())
+    problem(operator.post(SUBMISSIONS, content="[]", headers=headers), 422, "Idempotency-Key: is no id")
+    assert left(archive) == (0, 0, 0)
+
+
+@pytest.mark.usefixtures("archive")
+def test_a_payload_says_what_it_is(operator: httpx.Client) -> None:
+    problem(submit(operator, "[]", kind="application/x-www-form-urlencoded"), 422, "which no payload has", "text/csv")
+    problem(operator.post(SUBMISSIONS, content="[]"), 422, "has no Content-Type")
+
+
+def test_a_submission_is_made_at_a_revision_that_is_named(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"build": ""})
+    assert submit(operator, "[]", revision="2").json()["run"]["full_name"] == "papers@2.2"
+    problem(submit(operator, "[]"), 409, "papers@3: no task of this revision runs on submissions")
+    problem(submit(operator, "[]", revision="9"), 404, "is not in the ledger")
+
+
+def test_a_held_submission_waits(operator: httpx.Client, archive: AnArchive) -> None:
+    run = submit(operator, '["a"]', hold="true").json()["run"]
+    assert (run["state"], run["counts"]["held"]) == ("held", 2)
+    assert operator.post(f"/runs/{run['id']}/release", json={}).status_code == 200
+    assert archive.state("check@2.2") == "ready"
+
+
+def test_payloads_that_came_to_nothing_are_swept(archive: AnArchive, session: Session) -> None:
+    submissions.store_payload(session, [b"a", b"b"])
+    submissions.sweep(session)
+    assert left(archive) == (0, 2, 1), "whoever stores it may still be at it"
+    archive.sql("update payload_left set since = since - interval '7 hours'")
+    submissions.sweep(session)
+    assert left(archive) == (0, 0, 0)
