@@ -182,7 +182,7 @@ def runs(
 
 
 @click.command()
-@click.argument("name", metavar="RUN|TASK|BACKFILL")
+@click.argument("name", metavar="RUN|ITEM|TASK|BACKFILL")
 @click.option(
     "--files",
     type=click.IntRange(0, 10_000),
@@ -198,7 +198,7 @@ def runs(
 def show(
     client: Client, name: str, files: int, items: bool, states: Sequence[str], deleted: bool, as_json: bool
 ) -> None:
-    """Show a run with its tasks and the files that its revision changes, a task with its attempts, or how far a backfill (papers@fill:1) is."""
+    """Show a run with its tasks and the files that its revision changes, the tasks of an item (RUN/*/KEY), a task with its attempts, or how far a backfill (papers@fill:1) is."""
     from arkqueue.cli import backfill
     from arkqueue.cli.find import find
     from arkqueue.errors import Invalid
@@ -206,22 +206,25 @@ def show(
     if backfill.is_one(name):
         backfill.show(client, name, as_json)
         return
-    found = find(client, name)
-    is_run = found["task"] is None
+    found = find(client, name, items=True)
+    is_run = found["task"] is None and found["item"] is None
     if deleted:
         if not is_run:
-            raise Invalid(
-                found["full_name"], "is the name of a task, and --deleted is for runs", "Leave --deleted out."
-            )
+            raise Invalid(found["full_name"], "is not the name of a run, and --deleted is for runs", "Leave it out.")
         _show_deleted(found["full_name"], client.get(f"/runs/{found['run']}/deleted-items"), as_json)
         return
-    thing = client.get(f"/runs/{found['run']}" if is_run else f"/tasks/{found['task']}")
+    if found["task"] is None:
+        thing = client.get(f"/runs/{found['run']}", item=found["item"])
+    else:
+        thing = client.get(f"/tasks/{found['task']}")
     if is_run and files:
         thing["changes"] = client.get(f"/runs/{found['run']}/changes", limit=files)
     if as_json:
         print_json(thing)
     elif is_run:
         _show_run(thing, states, items=items)
+    elif found["task"] is None:
+        _show_item(found["full_name"], thing, states)
     else:
         _show_task(thing)
     if found["earlier"] and not as_json:
@@ -435,6 +438,17 @@ def _end(attempt: Any) -> str:
 def _value(value: Any) -> str:
     """An output, whose lines cannot be taken for lines of ours."""
     return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).replace("\n", "\\n")
+
+
+def _show_item(name: str, run: Any, states: Sequence[str]) -> None:
+    from arkqueue.cli.items import shown
+
+    say(bold(visible(name)))
+    say()
+    if run["tasks"]:
+        table(task_rows(shown(run["tasks"], states, items=True)), ("TASK", "STATE", "TOOK", "WHY"))
+    else:
+        say(f"it was deleted: arkqueue show {run['full_name']} --deleted")
 
 
 def _show_deleted(run: str, items: Sequence[Any], as_json: bool) -> None:

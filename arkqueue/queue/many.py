@@ -110,8 +110,9 @@ def act_on_item(session: Session, run: RunId, item: str, verb: str, act: Act, *,
         session,
         run,
         nothing,
-        lambda row: row.item == item and concerns(row),
+        concerns,
         act,
+        item=item,
         last_first=verb == "cancel",
     )
 
@@ -142,15 +143,16 @@ def _on_run(
     act: Act,
     remedy: str = "",
     *,
+    item: str | None = None,
     last_first: bool = False,
 ) -> Done:
-    """Act on the tasks of a run that are concerned. ``nothing``: what is said where there are none; ``remedy``: what may help then."""
+    """Act on the tasks of a run, or of an ``item`` of it, that are concerned. ``nothing``: what is said where there are none; ``remedy``: what may help then."""
     found = session.rows("place_of_run", run=run)
     if not found:
         raise NotFound(f"run {run}", "there is none")
     if found[0].deleted_at is not None:
         raise Conflict(run_name(found[0]), "was deleted")
-    done = _each(session, run, concerns, act, _until(session), last_first=last_first)
+    done = _each(session, run, concerns, act, _until(session), item=item, last_first=last_first)
     if not (done.tasks or done.refused or done.left):
         raise Conflict(run_name(found[0]), nothing, remedy)
     return done.unless_refused()
@@ -161,13 +163,20 @@ def _until(session: Session) -> float:
 
 
 def _each(
-    session: Session, run: int, concerns: Callable[[Any], bool], act: Act, until: float, *, last_first: bool = False
+    session: Session,
+    run: int,
+    concerns: Callable[[Any], bool],
+    act: Act,
+    until: float,
+    *,
+    item: str | None = None,
+    last_first: bool = False,
 ) -> Done:
     """Act on those tasks of a run that it concerns, when it is their turn: what was done to others may have changed that."""
     done = Done()
-    candidates = list(filter(concerns, session.rows("tasks_to_act_on", run=run, tasks=None)))
+    candidates = list(filter(concerns, session.rows("tasks_to_act_on", run=run, item=item, tasks=None)))
     for n, candidate in enumerate(reversed(candidates) if last_first else candidates):
-        now: Sequence[Any] = session.rows("tasks_to_act_on", run=run, tasks=[candidate.id])
+        now: Sequence[Any] = session.rows("tasks_to_act_on", run=run, item=item, tasks=[candidate.id])
         is_ended = now and now[0].run_ended_at not in (None, candidate.run_ended_at)
         if is_ended or time.monotonic() > until:
             done.left = len(candidates) - n

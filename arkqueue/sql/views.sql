@@ -212,7 +212,7 @@ where run.id = any(%(runs)s)
 order by run.id desc;
 
 -- name: list_tasks
--- The tasks of runs with their newest attempts, each run's in the order of its files; where they are is known from their runs. Those of deleted items are left out.
+-- The tasks of runs with their newest attempts, each run's in the order of its files; where they are is known from their runs. Those of deleted items are left out, and (`item`) those of others.
 select t.id, t.run_id, t.number, t.run, t.name, t.item, t.kind, t.state, not t.program as gate, t.exclusive, t.priority, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired,
        t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.fault, t.polls,
        t.attempt_id as attempt, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
@@ -221,7 +221,7 @@ from task t
 left join attempt at on at.id = t.attempt_id
 left join task_manager tm on tm.process = at.process
 left join deed h on h.id = t.hold_id
-where t.run_id = any(%(runs)s) and not t.deleted
+where t.run_id = any(%(runs)s) and not t.deleted and (%(item)s::text is null or t.item = %(item)s)
 order by t.position, t.id;
 
 -- name: show_tasks
@@ -286,7 +286,7 @@ order by at.task_id, at.number;
 
 -- name: show_deeds
 -- What people did to a task, or to a run and its tasks, oldest first.
-select d.at, d.by, d.verb, t.name as task, d.note from deed d left join task t on t.id = d.task_id
+select d.at, d.by, d.verb, t.name || case when t.item <> '' then '/' || t.item else '' end as task, d.note from deed d left join task t on t.id = d.task_id
 where d.task_id = any(%(tasks)s::bigint[]) or d.run_id = any(%(runs)s::bigint[]) order by d.id;
 
 -- name: audit_log
@@ -303,9 +303,9 @@ where (%(before)s::bigint is null or d.id < %(before)s)
 order by d.id desc limit %(limit)s;
 
 -- name: show_edges
--- Every edge into the tasks of some runs.
+-- Every edge into the tasks of some runs, or (`item`) those of an item of theirs.
 select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.failed, e.met
-from edge e where e.target in (select id from task where run_id = any(%(runs)s))
+from edge e where e.target in (select id from task where run_id = any(%(runs)s) and (%(item)s::text is null or item = %(item)s))
 order by e.target, e.source, e.kind;
 
 -- name: runs_between

@@ -21,7 +21,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Invalid, NotFound
 from arkqueue.model import ArchiveId, BranchId, RunId, TaskId
-from arkqueue.names import COMMIT_RUN, FILL, Name, parse_name
+from arkqueue.names import COMMIT_RUN, FILL, Name, parse_name, run_name
 
 RETIRED = "rewound~"
 """How the name of a branch begins that keeps the history from before a rewind."""
@@ -168,6 +168,11 @@ def find_item(session: Session, name: Name) -> RunId:
         where = replace(name, task=None, item="")
         raise NotFound(str(name), f"{where} has no item {name.item!r}", f"See what it has: arkqueue show {where}")
     return run
+
+
+def name_of_run(session: Session, run: RunId) -> str:
+    """The name of a run."""
+    return run_name(session.rows("place_of_run", run=run)[0])
 
 
 def no_task(session: Session, place: Place, name: Name) -> NotFound:

@@ -87,9 +87,11 @@ def graph(session: Session, runs: Sequence[RunId], archives: Sequence[ArchiveId]
     return GraphView(nodes=nodes, edges=edges, locks=locks, more_locks=more)
 
 
-def edges_of(session: Session, run: RunId, rows: Sequence[Any], names: Mapping[int, str]) -> list[EdgeView]:
-    """The edges of a run's graph; ``rows``: all its tasks, as ``list_tasks`` has them; ``names``: theirs."""
-    return _read(session, [run], rows, names)[1]
+def edges_of(
+    session: Session, run: RunId, rows: Sequence[Any], names: Mapping[int, str], item: str | None = None
+) -> list[EdgeView]:
+    """The edges of a run's graph, or of an item of it; ``rows``: all its tasks, as ``list_tasks`` has them; ``names``: theirs."""
+    return _read(session, [run], rows, names, item)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Joined:
 
 def edges_between(session: Session, runs: Sequence[RunId]) -> list[Joined]:
     """All edges into the tasks of some runs, but for those of cancellations, by the ids of their ends alone."""
-    rows = session.rows("show_edges", runs=list(runs)) if runs else []
+    rows = session.rows("show_edges", runs=list(runs), item=None) if runs else []
     return [Joined(row.target, row.source, row.met) for row in rows if row.kind == "depends"]
 
 
@@ -114,10 +116,10 @@ def files_of(session: Session, tasks: Sequence[int]) -> dict[int, str]:
 
 
 def _read(
-    session: Session, runs: Sequence[RunId], inside: Sequence[Any], names: Mapping[int, str]
+    session: Session, runs: Sequence[RunId], inside: Sequence[Any], names: Mapping[int, str], item: str | None = None
 ) -> tuple[dict[int, Any], list[EdgeView]]:
     """The rows of all tasks that may be shown, by id and in the order of nodes, and the edges that are shown."""
-    edges = session.rows("show_edges", runs=list(runs))
+    edges = session.rows("show_edges", runs=list(runs), item=item)
     outside = {edge.source for edge in edges} - {row.id for row in inside}
     found = [*inside, *(session.rows("graph_nodes", tasks=sorted(outside)) if outside else ())]
     # Within a run they are in the order of its files already.

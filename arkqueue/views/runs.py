@@ -200,20 +200,20 @@ def runs_by_id(session: Session, ids: Sequence[int]) -> RunPage:
     return _page(session, views_of_runs(session, ids), None, tasks=True)
 
 
-def run(session: Session, run: RunId) -> RunDetail:
-    """One run with its tasks and edges."""
+def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
+    """One run with its tasks and edges, or those of an item alone."""
     rows = session.rows("show_runs", runs=[run])
     if not rows:
         raise NotFound(f"run {run}", "there is none")
     view = _view(rows[0])
-    tasks = session.rows("list_tasks", runs=[run])
+    tasks = session.rows("list_tasks", runs=[run], item=item)
     names = names_within(tasks, [view])
     beside = session.rows("runs_of_revision", branch=rows[0].branch_id, number=rows[0].number)
     return view_of(
         view,
         RunDetail,
         tasks=views_of(session, tasks, [view], names),
-        edges=edges_of(session, run, tasks, names),
+        edges=edges_of(session, run, tasks, names, item),
         deeds=deeds(session, runs=[run]),
         reports=reports(session, run, rows[0]),
         others=views_of_runs(

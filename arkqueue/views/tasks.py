@@ -124,7 +124,7 @@ class TaskDetail(TaskView):
 def tasks_of(session: Session, runs: Sequence[Run]) -> dict[int, list[TaskView]]:
     """The tasks of runs in the order of the files, COMMIT first; without REPORT and gates of ``PREV:*``, which are arkqueue's own."""
     found: dict[int, list[TaskView]] = defaultdict(list)
-    rows = session.rows("list_tasks", runs=[run.id for run in runs]) if runs else []
+    rows = session.rows("list_tasks", runs=[run.id for run in runs], item=None) if runs else []
     for view in views_of(session, rows, runs, names_within(rows, runs)):
         found[view.run_id].append(view)
     return found

@@ -297,12 +297,12 @@ def test_a_rehearsal_answers_what_the_verb_would_and_changes_nothing(session: Se
         before = _everything(archive)
         with session.rehearsal(archive.id) as rehearsal:
             said = act(rehearsal)
-            state = {row.id: row.state for row in rehearsal.rows("tasks_to_act_on", run=run, tasks=None)}
+            state = {row.id: row.state for row in rehearsal.rows("tasks_to_act_on", run=run, item=None, tasks=None)}
         assert _everything(archive) == before, f"{verb} in a rehearsal changed something"
         done = act(session)
         assert names(archive, said.tasks) == names(archive, done.tasks)
         assert [(r.task, str(r.why)) for r in said.refused] == [(r.task, str(r.why)) for r in done.refused]
-        assert state == {row.id: row.state for row in session.rows("tasks_to_act_on", run=run, tasks=None)}
+        assert state == {row.id: row.state for row in session.rows("tasks_to_act_on", run=run, item=None, tasks=None)}
         if verb == "retry":
             assert names(archive, done.tasks) == ["a@2", "c@2"]
             assert names(archive, [one.task for one in done.refused]) == ["d@2"]

@@ -26,7 +26,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAction:
-    """What an action on a run did: to which tasks, and why not to others. ``left``: how many it did not reach; give it again."""
+    """What an action on a run, or an item of it, did: to which tasks, and why not to others. ``left``: how many it did not reach; give it again. ``run``: after an
+    action on an item with the tasks of that item alone.
+    """
 
     done: list[str]
     refused: list[Refusal]
@@ -61,10 +63,11 @@ class BackfillAction:
     backfill: BackfillDetail
 
 
-def on_run(caller: Caller, run: RunId, done: Done) -> RunAction:
-    """The answer of an action on a run."""
+def on_run(caller: Caller, run: RunId, done: Done, item: str | None = None) -> RunAction:
+    """The answer of an action on a run, or an item of it."""
     tasks = _named(caller, [*done.tasks, *done.skipped])
-    return RunAction(done=tasks, refused=_refusals(caller, done), left=done.left, run=runs.run(caller.session, run))
+    shown = runs.run(caller.session, run, item)
+    return RunAction(done=tasks, refused=_refusals(caller, done), left=done.left, run=shown)
 
 
 def on_archive(caller: Caller, archive: ArchiveId, done: Done) -> ArchiveAction:

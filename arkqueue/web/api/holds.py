@@ -91,7 +91,7 @@ def hold_run(
         if hold.item is None:
             return on_run(caller, run, holds.hold_run(caller.session, run, caller.by, hold.reason))
         act = lambda task: holds.hold(caller.session, task, caller.by, hold.reason)  # noqa: E731
-        return on_run(caller, run, many.act_on_item(caller.session, run, hold.item, "hold", act))
+        return on_run(caller, run, many.act_on_item(caller.session, run, hold.item, "hold", act), hold.item)
 
 
 @router.post("/runs/{id}/release")
@@ -109,7 +109,8 @@ def release_run(
         if release.item is None:
             return on_run(caller, run, holds.release_run(caller.session, run, caller.by, release.reason, meant))
         act = lambda task: holds.release(caller.session, task, caller.by, release.reason, meant)  # noqa: E731
-        return on_run(caller, run, many.act_on_item(caller.session, run, release.item, "release", act))
+        done = many.act_on_item(caller.session, run, release.item, "release", act)
+        return on_run(caller, run, done, release.item)
 
 
 @router.post("/archives/{name}/hold")

@@ -225,10 +225,10 @@ def trigger_run(
 
 
 @router.get("/runs/{id}")
-def show_run(request: Request, id: int) -> RunDetail:
+def show_run(request: Request, id: int, item: OfItem = None) -> RunDetail:
     """A run with its tasks and edges."""
     caller = admit(request, Scope.READ)
-    return runs.run(caller.session, caller.run(id))
+    return runs.run(caller.session, caller.run(id), item)
 
 
 @router.get("/runs/{id}/changes")
@@ -280,7 +280,7 @@ def delete_run(request: Request, id: int, item: OfItem = None, dry_run: DryRun =
             deletion.delete_run(caller.session, run, caller.by, caller.approver)
         else:
             deletion.delete_item(caller.session, run, item, caller.by, caller.approver)
-        return runs.run(caller.session, run)
+        return runs.run(caller.session, run, item)
 
 
 @router.post("/runs/{id}/undelete")
@@ -293,7 +293,7 @@ def undelete_run(request: Request, id: int, item: OfItem = None, dry_run: DryRun
             deletion.undelete_run(caller.session, run, caller.by, caller.approver)
         else:
             deletion.undelete_item(caller.session, run, item, caller.by, caller.approver)
-        return runs.run(caller.session, run)
+        return runs.run(caller.session, run, item)
 
 
 @router.get("/runs/{id}/deleted-items")
@@ -325,7 +325,7 @@ def act_on_run(
     run = caller.run(id)
     options.check(*_OF_RUNS[verb])
     with caller.acting(dry_run, run=run) as caller:
-        return on_run(caller, run, do_to_run(caller, verb, run, options))
+        return on_run(caller, run, do_to_run(caller, verb, run, options), options.item)
 
 
 def do_to_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Done:
@@ -467,12 +467,12 @@ def find_name(request: Request, name: str) -> Found:
     before = find.earlier_one(caller.session, archive, replace(parsed, run=None, task=None, item=""))
     earlier = str(before) if before else None
     if parsed.task is None:
-        run = runs.run(caller.session, find.find_run(caller.session, parsed))
-        return Found(full_name=run.full_name, run=run.id, task=None, earlier=earlier)
+        run = find.find_run(caller.session, parsed)
+        return Found(full_name=find.name_of_run(caller.session, run), run=run, task=None, earlier=earlier)
     if parsed.task == EVERY_TASK and parsed.item:
-        run = runs.run(caller.session, find.find_item(caller.session, parsed))
-        name = run.full_name + task_in_run(EVERY_TASK, parsed.item)
-        return Found(full_name=name, run=run.id, task=None, item=parsed.item, earlier=earlier)
+        run = find.find_item(caller.session, parsed)
+        name = find.name_of_run(caller.session, run) + task_in_run(EVERY_TASK, parsed.item)
+        return Found(full_name=name, run=run, task=None, item=parsed.item, earlier=earlier)
     task = tasks.task(caller.session, find.find_task(caller.session, parsed))
     return Found(full_name=task.full_name, run=task.run_id, task=task.id, earlier=earlier)
 

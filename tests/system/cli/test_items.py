@@ -64,3 +64,20 @@ def test_an_item_is_deleted_listed_and_undeleted(arkqueue: Cli, session: Session
     assert archive.state("fetch/a@2") == "failed"
     assert arkqueue("show", "papers@2", "--deleted").lines == ["papers@2: no item was deleted"]
     assert "is the name of a task, not of a run" in arkqueue("delete", "papers@2/check/a").err
+
+
+def test_an_item_is_shown_with_its_tasks_alone(arkqueue: Cli, session: Session) -> None:
+    archive = a_list(session)
+    archive.fail("fetch/b/c@2")
+    assert [line.split()[:2] for line in arkqueue("show", "papers@2/*/b%2Fc").lines] == [
+        ["papers@2/*/b%2Fc"], [], ["TASK", "STATE"],
+        ["papers@2/fetch/b%2Fc", "failed"], ["papers@2/check/b%2Fc", "skipped"], ["papers@2/store/b%2Fc", "skipped"],
+    ]  # fmt: skip
+    rows = arkqueue("show", "papers@2/*/b%2Fc", "--state", "failed").lines[3:]
+    assert [row.split()[0] for row in rows] == ["papers@2/fetch/b%2Fc"]
+    shown = arkqueue("show", "papers@2/*/a", "--json").json
+    assert [task["full_name"] for task in shown["tasks"]] == [
+        f"papers@2/{step}/a" for step in ("fetch", "check", "store")
+    ]
+    arkqueue("delete", "papers@2/*/b%2Fc")
+    assert "it was deleted: arkqueue show papers@2 --deleted" in arkqueue("show", "papers@2/*/b%2Fc").out

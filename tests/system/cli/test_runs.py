@@ -740,8 +740,9 @@ def test_what_is_no_item_and_what_takes_none_is_refused(arkqueue: Cli, session: 
     archive = a_list(session)
     assert "papers@2 has no item 'x'" in arkqueue("retry", "papers@2/*/x").err
     assert "has no task of the item a to retry" in arkqueue("retry", "papers@2/*/a").err
-    for verb in ("show", "report"):
-        done = arkqueue(verb, "papers@2/*/a")
+    for words in (("note", "seen"), ("graph",)):
+        verb, *more = words
+        done = arkqueue(verb, "papers@2/*/a", *more)
         assert done.code != 0
         assert "is the name of an item, which this command does not take" in done.err
     assert archive.state("fetch/a@2") == "ready"

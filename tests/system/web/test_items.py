@@ -40,6 +40,20 @@ def test_a_release_of_an_item_releases_nothing_of_another(operator: httpx.Client
     assert [archive.state(f"fetch/{item}@2") for item in ("a", "b/c")] == ["held", "ready"]
     deeds = operator.get(f"/tasks/{archive.task('store/b/c@2')}").json()["deeds"]
     assert [(deed["verb"], deed["note"]) for deed in deeds][-1] == ("release", "seen")
+    told = [deed["task"] for deed in operator.get(run_of(archive)).json()["deeds"] if deed["verb"] == "release"]
+    assert told == ["fetch/b/c", "check/b/c", "store/b/c"]
+
+
+def test_a_verb_on_an_item_answers_with_its_tasks_alone(operator: httpx.Client, session: Session) -> None:
+    archive = a_list(session)
+    run = operator.post(f"{run_of(archive)}/hold", json={"item": "a"}).json()["run"]
+    names = [f"papers@2/{name}/a" for name in ("fetch", "check", "store")]
+    assert [task["full_name"] for task in run["tasks"]] == names
+    assert {edge["target_name"] for edge in run["edges"]} == {*names}
+    assert run["counts"]["tasks"] == 6
+    shown = operator.get(run_of(archive), params={"item": "a"}).json()
+    assert (shown["tasks"], shown["edges"]) == (run["tasks"], run["edges"])
+    assert len(operator.get(run_of(archive)).json()["tasks"]) == 7
 
 
 def test_what_is_outdated_of_an_item_is_refused_forced_or_waived(operator: httpx.Client, session: Session) -> None:
