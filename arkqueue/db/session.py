@@ -138,6 +138,16 @@ class Session:
         if self.wakeups is not None:
             self.wakeups.wake(*topics)
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody, in any process, wants to know which archives change."""
+        return self.wakeups is not None and self.wakeups.is_watched
+
+    def changed(self, archives: Iterable[int]) -> None:
+        """Tell those who look at some archives that they have changed; call it after the commit. Where nobody looks, nothing is sent."""
+        if self.wakeups is not None:
+            self.wakeups.changed(archives)
+
 
 @dataclass(frozen=True, slots=True)
 class _Held:

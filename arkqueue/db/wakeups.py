@@ -7,6 +7,8 @@ lets transactions that carry a NOTIFY commit one at a time only.
     wakeups.wake("ready")  ──────────────────────────────→ the bells of this process, at once
                            ─→ sender ─NOTIFY, at most one each 5 ms→ PostgreSQL ─→ listener of every process ─→ its bells
 
+What archives change is told only while somebody looks at them: ``watch`` asks all processes for it, for a minute.
+
 The listener never trusts silence: when nothing came for ``PING`` seconds it has the sender ring for it, and if it does not hear that either, or
 its connection breaks, it connects anew and then rings every bell, since anything may have been missed.
 """
@@ -14,8 +16,11 @@ its connection breaks, it connects anew and then rings every bell, since anythin
 from __future__ import annotations
 
 import threading
+import time
 import weakref
+from collections.abc import Collection, Iterable
 from contextlib import suppress
+from typing import Protocol
 
 import psycopg
 
@@ -37,7 +42,13 @@ PAUSE, LONGEST_PAUSE = 0.03, 1.0
 MOST_PENDING = 1000
 """Topics waiting for the database to come back; more than these become one wake-up for all."""
 
+WATCHED = 60.0
+"""Seconds for which every process tells which archives change, after one process asked for it."""
+ARCHIVE = "archive "
+"""How the topic of a changed archive begins, before its id."""
+
 _PING = "!ping"
+_WATCH = "!watch"
 _ALL = "!all"
 
 _NOTIFY = b"""
@@ -48,12 +59,21 @@ select pg_notify(%(channel)s, topic) from quickly, unnest(%(topics)s::text[]) as
 _LISTEN = f"listen {CHANNEL}".encode()
 
 
+class Hearer(Protocol):
+    """Somebody who wants to know what is rung for, in the thread that rings: no hearer may wait for anything."""
+
+    def hear(self, topics: Collection[str] | None) -> None:
+        """Called for these topics. None: anything may have been missed."""
+
+
 class Wakeups:
     """The sender and the listener of one process; ``close`` ends both."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._bells: weakref.WeakSet[Bell] = weakref.WeakSet()
+        self._hearers: weakref.WeakSet[Hearer] = weakref.WeakSet()
+        self._watched_until = float("-inf")
         self._pending: set[str] = set()
         self._lock = threading.Lock()
         self._to_send = threading.Event()
@@ -78,6 +98,26 @@ class Wakeups:
             self._bells.add(bell)
         return bell
 
+    def tell(self, hearer: Hearer) -> None:
+        """Have somebody hear what is rung for, as long as the caller keeps him."""
+        with self._lock:
+            self._hearers.add(hearer)
+
+    def watch(self) -> None:
+        """Have all processes tell which archives change, for `WATCHED` seconds."""
+        self._watched_until = time.monotonic() + WATCHED
+        self._post((_WATCH,))
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody wants to know which archives change."""
+        return time.monotonic() < self._watched_until
+
+    def changed(self, archives: Iterable[int]) -> None:
+        """Tell those who look at some archives that they have changed; where nobody looks, nothing is sent. Call it after the commit."""
+        if self.is_watched:
+            self.wake(*(f"{ARCHIVE}{archive}" for archive in archives))
+
     def wake(self, *topics: str) -> None:
         """Ring for the topics, here at once and elsewhere soon. Never waits, never raises; call it after the commit."""
         self._ring(topics)
@@ -99,8 +139,11 @@ class Wakeups:
         """Ring the bells of these topics, or all of them."""
         with self._lock:
             bells = [bell for bell in self._bells if topics is None or not set(topics).isdisjoint(bell.topics)]
+            hearers = list(self._hearers)
         for bell in bells:
             bell.ring()
+        for hearer in hearers:
+            hearer.hear(topics)
 
     def _post(self, topics: tuple[str, ...]) -> None:
         with self._lock:
@@ -177,6 +220,8 @@ class Wakeups:
             heard = True
             if notice.payload == _ALL:
                 self._ring(None)
+            elif notice.payload == _WATCH:
+                self._watched_until = time.monotonic() + WATCHED
             elif notice.pid != self._sender_pid:  # our own have rung already
                 self._ring((notice.payload,))
         return heard and not self._closed.is_set()

@@ -168,6 +168,7 @@ def claim(
     while is_more and len(claims) < slots:
         found, is_more = _claim_once(session, process, host, slots - len(claims), lease, pools, turns, labels, store)
         claims += found
+    session.changed({claimed.archive.id for claimed in claims})
     return claims
 
 
@@ -340,6 +341,8 @@ def reserve(session: Session, process: str, attempt: AttemptId, image: str, adop
 def started(session: Session, attempts: Mapping[AttemptId, float]) -> None:
     """Note that the programs of attempts have begun, so many seconds ago."""
     session.do("started", attempts=list(attempts), ages=list(attempts.values()))
+    if session.is_watched:
+        session.changed({row.archive_id for row in session.rows("archives_of_attempts", attempts=list(attempts))})
 
 
 def renew(session: Session, process: str, attempts: Sequence[AttemptId], lease: float = LEASE) -> Renewed:

@@ -338,6 +338,7 @@ def note(session: Session, text: str, by: str, *, run: RunId, task: TaskId | Non
     if not found:
         raise NotFound(f"run {run}", "there is none")
     session.do("remember", by=by, verb="note", archive=found[0].archive_id, run=run, task=task, note=text)
+    session.changed([found[0].archive_id])
 
 
 def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = False, force: bool = False) -> None:

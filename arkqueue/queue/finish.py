@@ -69,6 +69,7 @@ def finish_and_claim(
     def claim(graph: Graph) -> tuple[list[Claim], bool]:
         claims, is_more = claim_within(graph.conn, process, request)
         graph.ready.difference_update(claimed.task for claimed in claims)
+        graph.touched.update(claimed.archive.id for claimed in claims)
         return claims, is_more
 
     return _end(session, outcomes, judge, patience, claim)

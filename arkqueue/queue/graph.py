@@ -77,6 +77,8 @@ class Graph:
         """Tasks that became ready and are not claimed yet; task managers are woken for them."""
         self.to_wake: set[str] = set()
         """Whom what was done concerns, by topic; they are woken after the commit."""
+        self.touched: set[int] = set()
+        """Archives of which it changed something without their lock."""
         if wanted := set(archives):
             self._locked(self.rows("lock_archives", archives=list(wanted)))
 
@@ -362,4 +364,5 @@ def committed(session: Session, transaction: Callable[[Connection], tuple[Graph,
         keep()
     if to_wake := graph.to_wake | ({"ready"} if graph.ready else set()):
         session.wake(*to_wake)
+    session.changed({*graph.archives, *graph.touched})
     return result

@@ -197,6 +197,10 @@ group by r.name;
 -- Frozen definitions by id.
 select id, body from definition where id = any(%(ids)s);
 
+-- name: archives_of_attempts
+-- The archives of some attempts.
+select distinct t.archive_id from attempt at join task t on t.id = at.task_id where at.id = any(%(attempts)s);
+
 -- name: started
 -- Note that the programs of attempts have begun, so many seconds ago.
 with mine as (

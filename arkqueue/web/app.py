@@ -33,6 +33,7 @@ from arkqueue.web.api import (
     submissions,
 )
 from arkqueue.web.api.calls import PREFIX
+from arkqueue.web.live import Live
 
 LONGEST_BODY = 1 << 20
 CONNECTIONS = 8
@@ -56,6 +57,7 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
     app.state.session, app.state.configuration = session, configuration
     app.state.callers = Callers(session, configuration)
     app.state.followers = attempts.Followers(session)
+    app.state.live = Live(session)
     app.state.watched, app.state.intake = notices.Watched(session), notices.Intake(session)
     # Before FastAPI's own routes, since it is on every commit's way.
     app.router.routes.insert(0, Route(f"{PREFIX}/notices", notices.notice_directly, methods=["POST"]))

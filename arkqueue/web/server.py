@@ -72,7 +72,7 @@ class ApiServer:
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens, and tells those who follow logs when it leaves."""
+    """Says when it listens, and tells those who follow logs, and open pages, when it leaves."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, started: threading.Event) -> None:
         super().__init__(config)
@@ -86,6 +86,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.state.leaving.set()
         self._app.state.followers.watcher.call_all()
+        self._app.state.live.hear(None)
         await super().shutdown(sockets)
         for connection in [*self.server_state.connections]:
             connection.transport.abort()  # nobody reads there what it was sent

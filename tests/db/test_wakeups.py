@@ -235,3 +235,26 @@ def test_no_bell_is_missed_between_waits(ours: Wakeups, theirs: Wakeups) -> None
     stop.set()
     ours.wake("ping")
     thread.join()
+
+
+class Noting:
+    """Notes what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def hear(self, topics: Any) -> None:
+        self.heard += topics or ()
+
+
+def test_which_archives_change_is_told_while_somebody_looks(ours: Wakeups, theirs: Wakeups) -> None:
+    noting = Noting()
+    theirs.tell(noting)
+    ours.changed([1])
+    ours.wake("ready")
+    eventually(lambda: "ready" in noting.heard)
+    theirs.watch()
+    eventually(lambda: ours.is_watched)
+    ours.changed([2, 3])
+    eventually(lambda: {"archive 2", "archive 3"} <= set(noting.heard))
+    assert "archive 1" not in noting.heard

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -84,7 +85,18 @@ def answer(request: Request, visitor: Visitor | None, shown: Shown, status: int 
         .get_template(shown.template)
         .render(shown.names, visitor=visitor, version=__version__, here=request.url.path)
     )
-    return HTMLResponse(text, status, HEADERS)
+    return _compressed(request, HTMLResponse(text, status, HEADERS))
+
+
+def _compressed(request: Request, response: Response) -> Response:
+    """A long answer, compressed for who takes that. One whose address asks for something is not: it may repeat a stranger's words beside the secret of its forms (BREACH)."""
+    response.headers["Vary"] = "Accept-Encoding, Accept"
+    if request.url.query or len(response.body) < 2000 or "gzip" not in request.headers.get("accept-encoding", ""):
+        return response
+    response.body = gzip.compress(response.body, 5)
+    response.headers["Content-Encoding"] = "gzip"
+    response.headers["Content-Length"] = str(len(response.body))
+    return response
 
 
 def refused_page(request: Request, visitor: Visitor | None, error: ArkqueueError) -> Response:

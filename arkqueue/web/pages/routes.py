@@ -7,12 +7,12 @@ from urllib.parse import quote, unquote
 
 from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from arkqueue.errors import ArkqueueError, Invalid, NotFound
-from arkqueue.model import RunId, TaskId
+from arkqueue.model import ArchiveId, AttemptId, RunId, TaskId
 from arkqueue.names import as_backfill, parse_branch, parse_name
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
@@ -20,7 +20,7 @@ from arkqueue.views.find import find_run, find_task
 from arkqueue.web.pages import administration, archive, backfill, overview, run, search, task
 from arkqueue.web.pages.acting import Form, act
 from arkqueue.web.pages.administering import administer
-from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, local, page, refused_page
+from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, asked, local, page, refused_page
 from arkqueue.web.pages.visitor import COOKIE, SignInNeeded, Visitor, check_form, check_host, keep, visitor_of
 from arkqueue.web.problems import Refused
 
@@ -43,6 +43,7 @@ def routes() -> list[BaseRoute]:
         Route(SIGN_IN, _sign_in_page),
         Route(SIGN_IN, _sign_in, methods=["POST"]),
         Route("/-/sign-out", _sign_out, methods=["POST"]),
+        Route("/-/live", _live),
         Route("/-/search", page(search.look_for)),
         Route("/-/locks", page(administration.locks_page)),
         Route("/-/schedules", page(administration.schedules_page)),
@@ -146,6 +147,33 @@ def _sign_out_with(request: Request, body: bytes) -> Response:
     response = RedirectResponse(SIGN_IN, 303, HEADERS)
     response.delete_cookie(COOKIE)
     return response
+
+
+async def _live(request: Request) -> Response:
+    """Says when what a page shows has changed: ``?of=`` an archive (without it: any), ``?attempt=`` also the log of an attempt."""
+
+    def admitted() -> tuple[list[ArchiveId] | None, AttemptId | None]:
+        caller = visitor_of(request).caller
+        name, attempt = asked(request, "of"), asked(request, "attempt")
+        archives = [caller.archive(name)] if name else caller.archives()
+        return archives, caller.attempt(int(attempt)) if attempt.isdecimal() else None
+
+    def is_signed_in() -> bool:
+        try:
+            visitor_of(request)
+        except (SignInNeeded, ArkqueueError):
+            return False
+        return True
+
+    try:
+        archives, attempt = await run_in_threadpool(admitted)
+    except SignInNeeded:
+        return Response(status_code=204, headers=HEADERS)  # which a browser does not ask again after
+    except ArkqueueError as error:
+        return refused_page(request, None, error)
+    events = request.app.state.live.events(request, archives, attempt, is_signed_in)
+    headers = {**HEADERS, "X-Accel-Buffering": "no"}
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
 async def _act(request: Request) -> Response:

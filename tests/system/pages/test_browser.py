@@ -17,6 +17,9 @@ from arkqueue.web import ApiServer
 from tests.builders import AnArchive, an_archive
 from tests.requirements import missing
 from tests.system.pages.conftest import a_token
+from tests.system.waking import waking_session
+
+__all__ = ["waking_session"]
 
 pytestmark = pytest.mark.full
 
@@ -158,7 +161,7 @@ def test_focus_draws_the_edges_of_a_cell_and_says_why_it_waits_without_a_request
     page.locator('.grid a[href="/papers@3/index"]').hover()
     expect(page.locator(".foot .line")).to_have_text(re.compile("papers@3/index"))
     assert [
-        url for url in requests if not re.search(r"/papers$|/icon\.svg", url)
+        url for url in requests if not re.search(r"/papers$|/icon\.svg|/-/live\?", url)
     ] == []  # an open page asks for itself alone
     page.reload()
     expect(page.locator(":focus")).to_have_attribute("href", "/papers@4/pdf")

@@ -34,7 +34,7 @@ def operator(visitor: Visitors) -> httpx.Client:
 def said(page: httpx.Response, status: int = 200) -> str:
     """The words of a page of this status, without its markup."""
     assert page.status_code == status, page.text
-    return " ".join(re.sub(r"<[^>]*>", " ", page.text.partition("<main>")[2]).split())
+    return " ".join(re.sub(r"<[^>]*>", " ", page.text.partition("<main")[2].partition(">")[2]).split())
 
 
 # The overview
@@ -284,6 +284,18 @@ def test_pages_are_not_framed_run_no_foreign_script_and_say_nothing_to_others(op
         assert operator.get(found).status_code == 200
     assert operator.get("/-/static/../__init__.py").status_code == 404
     assert operator.get("/-/static/%2e%2e/__init__.py").status_code == 404
+
+
+def test_a_long_page_is_compressed_unless_it_repeats_what_its_address_says(
+    operator: httpx.Client,
+    archive: AnArchive,  # noqa: ARG001
+) -> None:
+    plain = operator.get("/papers", headers={"accept-encoding": "identity"})
+    small = operator.get("/papers")
+    assert small.headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in plain.headers
+    assert small.num_bytes_downloaded < len(plain.content) / 2
+    assert "content-encoding" not in operator.get("/papers?message=a").headers
 
 
 def test_the_api_answers_as_before_where_it_has_nothing(operator: httpx.Client) -> None:

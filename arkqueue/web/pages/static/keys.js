@@ -116,21 +116,69 @@ addEventListener("keydown", (event) => {
 });
 
 // What changed is put in place while nobody types, has opened a form, or has selected a text. Focus and places of scrolling stay.
+let isAsking = false, isStale = false, served = document.querySelector("main").innerHTML;
+
 async function refresh() {
-  if (document.hidden || isBusy()) return;
-  const answer = await fetch(location.href, { headers: { accept: "text/html" } });
-  if (!answer.ok || answer.redirected) return;
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  isStale = true;
+  if (isAsking || document.hidden || isBusy()) return;
+  isAsking = true;
+  isStale = false;
+  try {
+    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    if (answer.redirected) return location.reload();
+    if (answer.ok) put(new DOMParser().parseFromString(await answer.text(), "text/html"));
+  } catch {
+    isStale = true;
+  } finally {
+    isAsking = false;
+  }
+}
+
+function put(fresh) {
   const main = document.querySelector("main"), next = fresh.querySelector("main");
-  if (!next || isBusy() || main.innerHTML === next.innerHTML) return;
+  if (!next || served === next.innerHTML) return;
+  if (isBusy()) return void (isStale = true);
   const scrolled = all("main .scroll, main .log").map((e) => [e.scrollTop, e.scrollLeft, e.scrollTop + e.clientHeight >= e.scrollHeight - 4]);
-  const focused = document.activeElement?.closest("main a")?.getAttribute("href");
-  main.innerHTML = next.innerHTML;
+  const focused = document.activeElement?.closest("main a"), same = (e) => e.getAttribute("href") === focused.getAttribute("href");
+  const place = focused ? all("main a").filter(same).indexOf(focused) : -1;
+  main.innerHTML = served = next.innerHTML;
   document.title = fresh.title;
   all("main .scroll, main .log").forEach((e, i) => { if (scrolled[i]) e.scrollTo(scrolled[i][1], scrolled[i][2] && e.matches(".log") ? e.scrollHeight : scrolled[i][0]); });
   shown = null;
-  if (focused) all("main a").find((e) => e.getAttribute("href") === focused)?.focus({ preventScroll: true });
+  if (focused) all("main a").filter(same).at(place)?.focus({ preventScroll: true });
+  if (main.dataset.live !== next.dataset.live) {
+    main.dataset.live = next.dataset.live ?? "";
+    listen();
+  }
+}
+
+// One connection a page, and none while nobody sees it: a browser has six for a server.
+let source = null;
+
+function listen() {
+  source?.close();
+  source = null;
+  const address = document.querySelector("main").dataset.live;
+  if (!address || document.hidden) return;
+  source = new EventSource(address);
+  source.addEventListener("open", refresh);
+  source.addEventListener("changed", refresh);
+}
+
+addEventListener("visibilitychange", listen);
+addEventListener("pagehide", () => source?.close());
+addEventListener("pageshow", (event) => { if (event.persisted) listen(); });
+
+// Clocks go on by themselves.
+function tick() {
+  if (document.hidden) return;
+  if (isStale) refresh();
+  for (const e of all("[data-since]")) {
+    const s = Math.max(Math.floor((Date.now() - Date.parse(e.dataset.since)) / 1000), 0), h = Math.floor(s / 3600), two = (n) => String(n).padStart(2, "0");
+    e.textContent = h ? `${h}:${two(Math.floor(s / 60) % 60)}:${two(s % 60)}` : `${Math.floor(s / 60)}:${two(s % 60)}`;
+  }
 }
 
 document.querySelectorAll(".log").forEach((log) => { if (!location.hash) log.scrollTop = log.scrollHeight; });
-if (document.querySelector("main .head") && !location.pathname.startsWith("/-/")) setInterval(() => refresh().catch(() => {}), 2000);
+listen();
+setInterval(tick, 1000);
