@@ -378,11 +378,25 @@ def reopen(graph: Graph, sources: Sequence[int], reopened: Sequence[int]) -> lis
     graph.ids("reopen", tasks=list(reopened))
     if not sources:
         return []
-    graph.rows("lock_ready_targets", sources=list(sources))
-    targets = graph.ids("unmeet", sources=list(sources))
-    graph.do("untick_report", tasks=list(sources))
-    graph.do("uncancel_run", tasks=list(sources))
-    return targets
+    gates = graph.ids("redo", tasks=gates_again(graph, sources))
+    sources = [*sources, *gates]
+    graph.rows("lock_ready_targets", sources=sources)
+    targets = graph.ids("unmeet", sources=sources)
+    graph.do("untick_report", tasks=sources)
+    graph.do("uncancel_run", tasks=sources)
+    return [*targets, *gates]
+
+
+def gates_again(graph: Graph, tasks: Sequence[int]) -> list[int]:
+    """The gates of lists that wait again as items of theirs come back, with the gates that passed behind them: those behind which nothing has started (design 5.30)."""
+    if not graph.uses_lists:
+        return []
+    found = graph.rows("gates_behind", tasks=list(tasks))
+    if ready := [task for row in found for task in row.ready]:
+        graph.rows("lock_tasks", tasks=ready)  # so that no claim starts one meanwhile
+        found = graph.rows("gates_behind", tasks=list(tasks))
+    unstarted = [row.gates for row in found if not graph.rows("started_after", sources=row.gates, most=1)]
+    return sorted({gate for gates in unstarted for gate in gates})
 
 
 def blocked(graph: Graph, row: Any) -> Conflict | None:

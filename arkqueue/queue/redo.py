@@ -25,6 +25,7 @@ from arkqueue.queue.control import (
     NEWEST,
     archive_of_run,
     blocked,
+    gates_again,
     in_portions,
     judge_again,
     place_of_run,
@@ -90,7 +91,8 @@ def retry_from(
         ended = [row.id for row in locked if row.id in part.starts or _has_ended(row)]
         refuse_unapproved(graph, ended, approver)
         reopened, _ = judge_again(graph, ended)
-        part.back = [*sorted({*ended, *reopened} - {*part.starts}), *part.starts]
+        gates = gates_again(graph, [*ended, *reopened]) if item else []
+        part.back = [*sorted({*ended, *reopened, *gates} - {*part.starts}), *part.starts]
         if not force:
             first = next(row for row in locked if row.id == part.starts[0])
             refuse_outdated(graph, first, part.back, f"arkqueue retry {shlex.quote(here)} --from {name}")

@@ -206,6 +206,24 @@ returning t.id;
 select distinct e.source from edge e join task s on s.id = e.source and s.settled_at is not null
 where e.target = any(%(tasks)s) and not e.met and e.crossing and e.kind = 'depends';
 
+-- name: gates_behind
+-- The gates of lists that some items have let pass and behind which nothing of their run has started, each with the gates that passed because of it, and the ready tasks behind those.
+with recursive behind(gate, id, passed) as (
+    select g.id, g.id, true
+    from edge e join task g on g.id = e.target and g.kind = 'gate' and g.state = 'completed'
+    where e.source = any(%(tasks)s) and not e.crossing and e.kind = 'depends'
+    union
+    select b.gate, t.id, t.state = 'completed' and not t.program
+    from behind b
+    cross join lateral (select target from edge where source = b.id and not crossing and kind = 'depends' offset 0) e
+    join task t on t.id = e.target
+    where b.passed
+)
+select b.gate, array_agg(b.id) filter (where b.passed) as gates, coalesce(array_agg(b.id) filter (where t.state = 'ready'), '{}') as ready
+from behind b join task t on t.id = b.id
+group by b.gate having not bool_or(t.attempts > 0 and t.state not in ('waiting', 'held', 'ready'))
+order by b.gate;
+
 -- name: untick_report
 -- REPORTs that nobody was given a report by wait for reopened tasks again. One that is run for an update of a person goes on. Their rows were locked before (`keep`), so that no claim takes one meanwhile.
 update task t set unmet = t.unmet + c.n, state = case when {from unmeet t} then {to unmeet} else t.state end
@@ -216,15 +234,14 @@ where t.id = run.report_id and t.state in ('waiting', 'held', 'ready') and run.u
 -- name: started_after
 -- Tasks of later runs that have started because one of these tasks let them, directly or through gates that passed or tasks that never began (design 5.19).
 -- A task that never began has also let on the tasks that were skipped because of it. Of those that were purged `purged_start` tells.
-with recursive behind(id) as (
-    select e.target from edge e
-    where e.source = any(%(sources)s) and e.crossing and e.met and e.kind <> 'cancels'
+-- `source`: also the gates of lists, of which these tasks are items: what they let on stays so when they wait again.
+with recursive source(id) as materialized (
+    select unnest(%(sources)s::bigint[])
     union
-    -- What the gate of a list let on, that items of it passed.
-    select c.target
-    from edge e join task g on g.id = e.target and g.kind = 'gate' and g.state = 'completed'
-    join edge c on c.source = g.id and c.crossing and c.met and c.kind <> 'cancels'
-    where e.source = any(%(sources)s) and e.met and not e.crossing
+    select g.id from edge e join task g on g.id = e.target and g.kind = 'gate' where e.source = any(%(sources)s) and not e.crossing
+), behind(id) as (
+    select e.target
+    from source s cross join lateral (select target from edge where source = s.id and crossing and met and kind <> 'cancels' offset 0) e
     union
     select step.target
     from behind b
@@ -238,7 +255,7 @@ with recursive behind(id) as (
 ), found as (
     -- The first ones found: without an order, so that a long history is not walked to its end.
     select number, run, name, item from (
-        select p.number, p.run, p.name, p.item from purged_start p where p.task_id = any(%(sources)s)
+        select p.number, p.run, p.name, p.item from purged_start p where p.task_id = any(array(select id from source))
         union all
         select coalesce(p.number, t.number), coalesce(p.run, t.run), coalesce(p.name, t.name), coalesce(p.item, t.item)
         from behind b join task t on t.id = b.id

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from arkqueue.db.session import Session
+from arkqueue.db.session import SQL, Session
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import RunId
-from arkqueue.queue import deletion, holds
-from arkqueue.queue.claim import inputs
+from arkqueue.model import End, RunId
+from arkqueue.queue import deletion, holds, redo
+from arkqueue.queue.claim import inputs, parameters
 from arkqueue.views.explain import explain_name
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry
+from tests.db.test_races import Connect, InThread, wait_until_blocked
 
 LIST = "foreach: [a, b]"
 
@@ -218,6 +219,115 @@ def test_a_retry_is_refused_where_a_later_task_has_started_because_of_its_list(a
     archive.run("store/b@2", "tell@3")
     with pytest.raises(Conflict, match="papers@3/tell"):
         archive.retry("store/a@2")
+
+
+@pytest.mark.parametrize("how", ["retry", "from"])
+def test_a_gate_that_items_have_passed_waits_again_as_long_as_nothing_behind_it_has_started(
+    archive: AnArchive, how: str
+) -> None:
+    """`tell` waits for any end of the items, through a gate of its own; `later` keeps it from starting."""
+    archive.commit(
+        {
+            "store": LIST,
+            "later": "",
+            "done": "depends: [{task: store, when: settled}]\n# gate",
+            "tell": "depends: [done, later]",
+        }
+    )
+    archive.run("store/b@2")
+    archive.fail("store/a@2")
+    assert states(archive, "store:settled@2", "done@2", "tell@2") == ["completed", "completed", "waiting"]
+    _again(archive, how)
+    assert states(archive, "store:settled@2", "done@2", "tell@2") == ["waiting", "waiting", "waiting"]
+    archive.run("later@2")
+    assert archive.state("tell@2") == "waiting"
+    archive.fail("store/a@2")
+    assert states(archive, "store:settled@2", "done@2", "tell@2") == ["completed", "completed", "ready"]
+    archive.claim("tell@2")
+    _again(archive, how)
+    assert states(archive, "store:settled@2", "done@2", "tell@2") == ["completed", "completed", "ready"], (
+        "it has started"
+    )
+    archive.run("store/a@2", "tell@2")
+
+
+def test_what_is_ready_behind_a_gate_waits_again(archive: AnArchive) -> None:
+    archive.commit({"store": LIST, "tell": "depends: [store]"})
+    for claim in archive.claim_some(2):
+        archive.record(claim.attempt, End.EXITED, 0)
+    assert archive.state("tell@2") == "ready"
+    _again(archive, "from")
+    assert [archive.state(f"{name}@2") for name in ("store:completed", "tell")] == ["waiting", "waiting"]
+    archive.run("store/a@2", "tell@2")
+
+
+def test_of_a_claim_and_a_retry_that_lets_a_gate_wait_again_the_first_wins(
+    session: Session, second_connection: Connect
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"store": LIST, "tell": "depends: [{task: store, when: settled}]"})
+    for claim, code in zip(archive.claim_some(2), (1, 0), strict=True):
+        archive.record(claim.attempt, End.EXITED, code)
+    claimer, watcher = second_connection(), second_connection()
+    with claimer.transaction():
+        rows = claimer.execute(SQL["claim"], parameters("m2", "h2", 9)).fetchall()
+        assert [row["name"] for row in rows] == ["tell"]
+        retrying = InThread(lambda: archive.retry("store/a@2"))
+        wait_until_blocked(watcher)
+    retrying.result()
+    assert [archive.state(f"{name}@2") for name in ("store:settled", "tell")] == ["completed", "running"]
+
+
+def test_a_gate_does_not_wait_again_behind_which_a_later_revision_has_started(archive: AnArchive) -> None:
+    archive.commit({"store": LIST})
+    archive.commit({"tell": "depends: [{task: 'PREV:store', when: settled}]"})
+    archive.fail("store/a@2")
+    archive.run("store/b@2", "tell@3")
+    archive.retry("store/a@2", force=True)
+    assert archive.state("store:settled@2") == "completed"
+    archive.fail("store/a@2")
+    with pytest.raises(Conflict, match="papers@3/tell"):
+        archive.retry("store/a@2")
+
+
+def test_what_a_later_revision_started_counts_though_the_gate_waits_again(archive: AnArchive) -> None:
+    """A met edge across runs stays met: `tell` starts while the gate waits, and from then on the item is out of date."""
+    archive.commit({"store": LIST})
+    archive.commit({"tell": "depends: [{task: 'PREV:store', when: settled}, slow]", "slow": ""})
+    archive.fail("store/a@2")
+    archive.run("store/b@2")
+    archive.retry("store/a@2")
+    assert archive.state("store:settled@2") == "waiting"
+    archive.run("slow@3", "tell@3")
+    archive.fail("store/a@2")
+    with pytest.raises(Conflict, match="papers@3/tell"):
+        archive.retry("store/a@2")
+
+
+def test_a_waiver_that_lets_steps_of_an_item_come_back_lets_its_gate_wait_again(archive: AnArchive) -> None:
+    archive.commit(
+        {
+            "fetch": LIST,
+            "store": f"{LIST}\ndepends: [fetch]",
+            "later": "",
+            "tell": "depends: [{task: store, when: settled}, later]",
+        }
+    )
+    archive.fail("fetch/a@2")
+    archive.run("fetch/b@2", "store/b@2")
+    assert states(archive, "store/a@2", "store:settled@2") == ["skipped", "completed"]
+    archive.skip("fetch/a@2", as_completed=True)
+    assert states(archive, "store/a@2", "store:settled@2") == ["ready", "waiting"]
+    archive.run("later@2")
+    assert archive.state("tell@2") == "waiting"
+    archive.run("store/a@2", "tell@2")
+
+
+def _again(archive: AnArchive, how: str) -> None:
+    if how == "retry":
+        archive.retry("store/a@2")
+    else:
+        redo.retry_from(archive.session, RunId(archive.run_id(2)), "store", "ann", item="a")
 
 
 def test_base_is_that_of_the_key(archive: AnArchive) -> None:
