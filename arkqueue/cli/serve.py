@@ -164,7 +164,9 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
             from arkqueue.gateway.sql import gateways
             from arkqueue.task_manager import TaskManager
 
-            task_manager = TaskManager(gateways(session, configuration.slots, configuration.labels), configuration)
+            task_manager = TaskManager(
+                gateways(session, configuration.slots, configuration.labels, configuration.scratch_limit), configuration
+            )
             engine = task_manager.start(engine=_containers_are_meant(session, configuration))
             stack.callback(_stopper(task_manager, drain, signals))
         start.close()

@@ -196,6 +196,8 @@ class Configuration(_Strict):
     """How much room the trees may take that are kept for later workspaces."""
     min_free: SizeOrNothing = 1 << 30
     """Below so much free space on the disk of the home folder or of the workspaces, a task manager claims nothing; 0: it always claims."""
+    scratch_limit: SizeOrNothing = 100 << 30
+    """When its scratch folders take so much room, a task manager makes no other one (design 5.37); 0: it always does."""
     import_limit: LimitOrNone = 1000
     """Of a scan that finds more new revisions of a branch than this, all runs are held (design 5.22); None: they run."""
     items_limit: Items = MOST_ITEMS

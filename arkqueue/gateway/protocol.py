@@ -118,11 +118,20 @@ class Gateway(Protocol):
     def early(self, attempt: AttemptId) -> dict[str, int]:
         """When the last revisions of an attempt's branch were read whose dates were to come then, by their ids, in nanoseconds since 1970."""
 
-    def scratch(self, attempt: AttemptId) -> Scratch | None:
-        """The scratch folder of an attempt's run or item. The first attempt that asks decides that it is in our store. None: the attempt is not ours any more."""
+    def scratch(self, attempt: AttemptId, *, may_begin: bool) -> Scratch | None:
+        """The scratch folder of an attempt's run or item. The first attempt that asks decides that it is in our store, if that ``may_begin`` another one.
+
+        None: the attempt is not ours any more, or there is no folder yet.
+        """
 
     def scratch_made(self, folder: int) -> None:
         """Note that a scratch folder is there, by its id: from now on, one that is missing is lost."""
+
+    def scratch_unneeded(self, folders: Sequence[int]) -> set[int]:
+        """Those of our scratch folders that are to be removed: their run or item is over, or nobody knows them."""
+
+    def scratch_measured(self, sizes: Mapping[int, int]) -> None:
+        """Note how many bytes scratch folders take."""
 
     def installation(self) -> str:
         """The id of this installation, the same for all that share its database."""

@@ -38,12 +38,14 @@ VITAL = 6
 """Connections for what keeps attempts alive: one each for claims, renewals, requests to stop and logs, and two for the recorder."""
 
 
-def gateways(session: Session, slots: int, labels: Sequence[str] = ()) -> Opener:
+def gateways(session: Session, slots: int, labels: Sequence[str] = (), scratch_limit: int | None = None) -> Opener:
     """Opens gateways whose connections nobody else can take: ``slots`` for what attempts are made from, and ``VITAL`` for what keeps them alive.
 
-    ``labels``: those of the task manager, which tasks can ask for.
+    ``labels``: those of the task manager, which tasks can ask for. ``scratch_limit``: how many bytes its scratch folders may take.
     """
-    return partial(SqlGateway, session.share(slots), vital=session.share(VITAL), labels=tuple(labels))
+    return partial(
+        SqlGateway, session.share(slots), vital=session.share(VITAL), labels=tuple(labels), scratch_limit=scratch_limit
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class SqlGateway:
     """Whose scratch folders it has: those of a folder that task managers share, or, where this is empty, of its host."""
     vital: Session | None = None
     labels: tuple[str, ...] = ()
+    scratch_limit: int | None = None
     turns: claim.Turns = field(default_factory=claim.Turns, repr=False)
 
     @property
@@ -72,7 +75,15 @@ class SqlGateway:
     ) -> None:
         told = {"fault": fault, "engine_fault": engine_fault, "low_disk": low_disk, "account": account}
         claim.register(
-            self._vital, self.process, self.host, hostname, slots, labels=self.labels, store=self._store, **told
+            self._vital,
+            self.process,
+            self.host,
+            hostname,
+            slots,
+            labels=self.labels,
+            store=self._store,
+            scratch_limit=self.scratch_limit,
+            **told,
         )
 
     def unregister(self) -> None:
@@ -124,11 +135,17 @@ class SqlGateway:
     def doubt(self, archive: int) -> None:
         archives.notify(self.session, [ArchiveId(archive)])
 
-    def scratch(self, attempt: AttemptId) -> Scratch | None:
-        return scratch.take(self.session, self.process, self._store, attempt)
+    def scratch(self, attempt: AttemptId, *, may_begin: bool) -> Scratch | None:
+        return scratch.take(self.session, self.process, self._store, attempt, may_begin=may_begin)
 
     def scratch_made(self, folder: int) -> None:
         scratch.made(self.session, folder)
+
+    def scratch_unneeded(self, folders: Sequence[int]) -> set[int]:
+        return scratch.unneeded(self.session, folders)
+
+    def scratch_measured(self, sizes: Mapping[int, int]) -> None:
+        scratch.measured(self.session, sizes)
 
     def reserve(self, attempt: AttemptId, image: str, adopt_within: float) -> bool:
         return claim.reserve(self.session, self.process, attempt, image, adopt_within)

@@ -66,6 +66,7 @@ def register(
     account: str | None = None,
     labels: Collection[str] = (),
     store: str | None = None,
+    scratch_limit: int | None = None,
 ) -> None:
     """Say that a task manager is here, as which user of its host it runs, with which labels, and which scratch folders it has; why it can start no tasks for now, or no containers (None: it can); and which disk
     has so little room that it claims nothing."""
@@ -77,6 +78,7 @@ def register(
         "slots": slots,
         "labels": sorted(labels),
         "store": store,
+        "scratch_limit": scratch_limit,
     }
     session.do("register_manager", **who, **told)
 

@@ -226,6 +226,7 @@ def _purge(
     graph.do("purge_tasks", runs=ids)
     graph.do("purge_items", runs=ids)
     graph.do("leave_payloads_of_runs", runs=ids)
+    graph.do("purge_scratch", runs=ids)
     graph.do("purge_reports", runs=ids)
     graph.do("purge_schedules", runs=ids)
     graph.do("purge_notes", runs=ids)

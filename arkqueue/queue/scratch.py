@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.model import AttemptId, Scratch
-from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.graph import Graph, change, change_in_turn
+
+PATIENCE = 0.5
+"""Seconds that busy archives are waited for: their folders can be removed later."""
 
 
-def take(session: Session, process: str, store: str, attempt: AttemptId) -> Scratch | None:
-    """The scratch folder that an attempt of ours is to have; the first attempt that asks puts it into ``store``. None: the attempt is not ours any more."""
+def take(session: Session, process: str, store: str, attempt: AttemptId, *, may_begin: bool = True) -> Scratch | None:
+    """The scratch folder that an attempt of ours is to have; the first attempt that asks puts it into ``store``, if that ``may_begin`` another one.
+
+    None: the attempt is not ours any more, or there is no folder yet.
+    """
     row = _of(session.rows("scratch_of", attempt=attempt, process=process))
-    if row is None or row.id is not None:
+    if row is None or row.id is not None or not may_begin:
         return _scratch(row)
 
     def work(graph: Graph) -> Any:
@@ -35,9 +42,30 @@ def made(session: Session, scratch: int) -> None:
     session.do("scratch_made", id=scratch)
 
 
+def unneeded(session: Session, folders: Sequence[int]) -> set[int]:
+    """Those of some folders, by their ids, that are to be removed: their run or item is over, purged, or was never known here.
+
+    Those that are over are said to be removed first, with their archives locked: what takes the run up again finds that the folder is gone. What is busy is left to the next call.
+    """
+    gone = set(folders) - {row.id for row in session.rows("known_scratch", ids=list(folders))}
+    if over := session.rows("scratch_over", ids=list(folders)):
+
+        def work(graph: Graph) -> list[int]:
+            return graph.ids("end_scratch", ids=[row.id for row in over], archives=graph.archives)
+
+        ended, _ = change_in_turn(session, work, archives={row.archive_id for row in over}, patience=PATIENCE)
+        gone.update(*ended)
+    return gone
+
+
+def measured(session: Session, sizes: Mapping[int, int]) -> None:
+    """Note how many bytes folders take."""
+    session.do("measured_scratch", ids=list(sizes), bytes=list(sizes.values()))
+
+
 def _of(rows: list[Any]) -> Any:
     return rows[0] if rows else None
 
 
 def _scratch(row: Any) -> Scratch | None:
-    return None if row is None else Scratch(row.id, row.store, row.is_made, row.is_removed)
+    return None if row is None or row.id is None else Scratch(row.id, row.store, row.is_made, row.is_removed)

@@ -246,8 +246,8 @@ where a.process = %(process)s and a.ended_at is null and t.stop is not null;
 
 -- name: register_manager
 -- Register a task manager's process, or say that it is still here.
-insert into task_manager (process, host, hostname, slots, fault, engine_fault, low_disk, account, labels, store)
-values (%(process)s, %(host)s, %(hostname)s, %(slots)s, %(fault)s, %(engine_fault)s, %(low_disk)s, %(account)s, %(labels)s, %(store)s)
+insert into task_manager (process, host, hostname, slots, fault, engine_fault, low_disk, account, labels, store, scratch_limit)
+values (%(process)s, %(host)s, %(hostname)s, %(slots)s, %(fault)s, %(engine_fault)s, %(low_disk)s, %(account)s, %(labels)s, %(store)s, %(scratch_limit)s)
 on conflict (process) do update set seen_at = clock_timestamp(), stopped_at = null,
     fault = excluded.fault, engine_fault = excluded.engine_fault, low_disk = excluded.low_disk;
 

@@ -352,6 +352,22 @@ union all
 select null, i.run_id, null, format('item %%s belongs to a run that does not exist (%%s)', i.id, i.run_id)
 from item i where %(archive)s::bigint is null and not exists (select from run where run.id = i.run_id) limit %(most)s;
 
+-- name: doctor_scratch
+-- A scratch folder belongs to a run that is there.
+select null::bigint as archive, s.run_id as run, null::bigint as task, format('the scratch folder %%s belongs to a run that does not exist (%%s)', s.id, s.run_id) as what
+from scratch s where %(archive)s::bigint is null and not exists (select from run where run.id = s.run_id) limit %(most)s;
+
+-- name: doctor_scratch_limit
+-- The scratch folders of a host take less room than its scratch_limit; where they do not, the largest are named.
+select run.archive_id as archive, s.run_id as run, null::bigint as task,
+       format('its scratch folder%%s takes %%s on %%s, where all of them take %%s and scratch_limit is %%s: no other is made there',
+              case when s.item = '' then '' else ' of the item ' || quote_literal(s.item) end, pg_size_pretty(s.bytes), m.hostname, pg_size_pretty(o.bytes), pg_size_pretty(m.scratch_limit)) as what
+from (select store, sum(bytes)::bigint as bytes from scratch where removed_at is null group by store) o
+cross join lateral (select hostname, scratch_limit from task_manager m where m.store = o.store order by m.seen_at desc limit 1) m
+cross join lateral (select * from scratch s where s.store = o.store and s.removed_at is null and s.bytes > 0 order by s.bytes desc, s.id limit 3) s
+join run on run.id = s.run_id
+where m.scratch_limit > 0 and o.bytes >= m.scratch_limit and (%(archive)s::bigint is null or run.archive_id = %(archive)s) limit %(most)s;
+
 -- name: doctor_lone_attempts
 -- Every attempt belongs to a task, unless a purge is about to delete it, and every piece of a log to an attempt.
 select null::bigint as archive, null::bigint as run, null::bigint as task, format('attempt %%s belongs to a task that does not exist (%%s)', a.id, a.task_id) as what

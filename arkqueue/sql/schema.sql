@@ -449,6 +449,7 @@ create table scratch (
     store       text not null,                      -- where it is: a host, or a folder that task managers share. Their tasks are in the pool of its label, `@STORE`
     made_at     timestamptz,                        -- when it was there for the first time: from then on, a folder that is missing is lost
     removed_at  timestamptz,
+    bytes       bigint,                             -- how much room it took when it was measured last
     primary key (run_id, item)
 );
 create index scratch_store on scratch (store) where removed_at is null;
@@ -491,7 +492,8 @@ create table task_manager (
     started_at  timestamptz not null default clock_timestamp(),
     seen_at     timestamptz not null default clock_timestamp(),
     stopped_at  timestamptz,
-    store       text    -- what `scratch.store` says of the folders that it has; null: it is of a version that has none
+    store       text,   -- what `scratch.store` says of the folders that it has; null: it is of a version that has none
+    scratch_limit bigint -- bytes that these may take; 0: any number
 );
 
 -- The hosts whose task managers claim nothing until a person takes that back. A host outlives its task managers: it is what a home folder calls itself.

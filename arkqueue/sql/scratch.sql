@@ -40,3 +40,51 @@ with mine as materialized (
 -- name: scratch_made
 -- Note that a folder is there.
 update scratch set made_at = clock_timestamp() where id = %(id)s and made_at is null;
+
+-- part: open
+-- The runs, and the items of runs, that have something to do, or that a retry may take up: their folders stay. It is what `states.run_state` calls another state than completed. A deleted run has
+-- nothing left to do once nothing of it runs any more.
+open as materialized (
+    select t.run_id, t.item
+    from task t join run r on r.id = t.run_id
+    where t.run_id = any(array(select run_id from mine)) and (
+        t.settled_at is null
+        or r.deleted_at is null and t.kind = 'ordinary' and not t.deleted and (
+            t.state in ('failed', 'rejected') and not t.waived
+            or t.state = 'canceled' and not exists (select from task s where s.id = t.superseded_by and s.run_id = t.run_id)
+            or t.state = 'skipped' and exists (select from task s where s.id = t.root_id and s.run_id <> t.run_id)
+               and exists (select from edge e where e.target = t.id and e.product and not e.met)))
+)
+
+-- part: ended
+-- Of some folders those whose run or item is over.
+mine as materialized (
+    select s.id, s.run_id, s.item from scratch s where s.id = any(array(select unnest(%(ids)s::bigint[]))) and s.removed_at is null
+), {part open}, ended as materialized (
+    select m.id, m.run_id from mine m where not exists (select from open o where o.run_id = m.run_id and (m.item = '' or o.item = m.item))
+)
+
+-- name: known_scratch
+-- Those of some folders that are to stay, as far as is known.
+select id from scratch where id = any(array(select unnest(%(ids)s::bigint[]))) and removed_at is null;
+
+-- name: scratch_over
+-- Those of some folders whose run or item is over, with their archives.
+with {part ended}
+select o.id, r.archive_id from ended o join run r on r.id = o.run_id;
+
+-- name: end_scratch
+-- Say that folders of locked archives are removed, as far as their run or item is over still.
+with {part ended}
+update scratch s set removed_at = clock_timestamp(), bytes = null
+from ended o join run r on r.id = o.run_id and r.archive_id = any(%(archives)s::bigint[])
+where s.id = o.id returning s.id;
+
+-- name: measured_scratch
+-- Note how much room folders take.
+update scratch s set bytes = m.bytes from unnest(%(ids)s::bigint[], %(bytes)s::bigint[]) m(id, bytes)
+where s.id = m.id and s.removed_at is null and s.bytes is distinct from m.bytes;
+
+-- name: purge_scratch
+-- Forget the folders of runs that are purged. Whoever has them finds that nobody knows them.
+delete from scratch where run_id = any(%(runs)s);

@@ -29,6 +29,7 @@ from arkqueue.task_manager.free_space import FreeSpace
 from arkqueue.task_manager.leases import Leases, boottime
 from arkqueue.task_manager.preparation import Preparation
 from arkqueue.task_manager.recorder import Recorder
+from arkqueue.task_manager.scratch import ScratchKeeper
 from arkqueue.task_manager.sources import Sources
 from arkqueue.workspace import BASES, SCRATCH, WORK, ScratchFolders, Workspaces
 
@@ -89,7 +90,7 @@ class TaskManager:
             give = self.executors.give if os.geteuid() != 0 else None
             self._workspaces = Workspaces(configuration.home, configuration.workspace_pool, give)
             home = configuration.home
-            scratches = ScratchFolders(home / SCRATCH)
+            scratches = ScratchFolders(home / SCRATCH, configuration.scratch_limit, give)
             give_up = self._workspaces.give_up_base
             self._space = FreeSpace([home, home / WORK, scratches.root], home / BASES, configuration.min_free, give_up)
             said = self.executors.announce() if engine or self.executors.used_docker else ""
@@ -108,12 +109,14 @@ class TaskManager:
             self._leases.kept,
             self._doubted,
         )
+        self._scratch = ScratchKeeper(gateway, scratches, lambda: self.executors.installation, configuration.sweep)
         self._adoption = Adoption(
             gateway, configuration, self.executors, self._logs, self._sources, self._leases.held, self._take, self._engine_answers,
         )  # fmt: skip
         self._logs.start()
         self._recorder.start()
         self._leases.start()
+        self._scratch.start()
         self._claimer.start()
         return said
 
@@ -146,6 +149,7 @@ class TaskManager:
                     self._register()  # or it would count as gone, with what still runs
             self._recorder.close(self._configuration.lease)
             self._leases.close()
+            self._scratch.close()
             for _ in self._workers:
                 self._work.put(None)
             for worker in self._workers:
@@ -334,6 +338,7 @@ class TaskManager:
             else:
                 self._recorder.ended(attempt, outcome)
                 self._clean_up(attempt)
+                self._scratch.ended()
             with self._idle:
                 self._busy -= 1
                 self._idle.notify_all()

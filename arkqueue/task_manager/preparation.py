@@ -256,7 +256,7 @@ class Preparation:
         """The scratch folder of the task's run or item, as ``have`` makes it; None: it wants none. Raises Elsewhere where it is on another host."""
         if definition.scratch is None:
             return None
-        scratch = self.sources.scratch(claim)
+        scratch = self.sources.scratch(claim, self.scratches.lack)
         harmless = is_harmless(self.scratches.root)
         folder = have(scratch, self.executors.installation, is_harmless=harmless)
         self.sources.scratch_made(scratch)

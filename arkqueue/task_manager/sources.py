@@ -12,7 +12,7 @@ from typing import Any
 
 from arkqueue import workflow
 from arkqueue.config import Configuration
-from arkqueue.errors import Elsewhere
+from arkqueue.errors import Elsewhere, Withheld
 from arkqueue.gateway import Gateway
 from arkqueue.model import (
     REPORT,
@@ -84,9 +84,11 @@ class Sources:
         found = self._gateway.inputs(tasks) if tasks else {}
         return found | {task: self._gateway.report(task) for task in reports}
 
-    def scratch(self, claim: Claim) -> Scratch:
-        """The scratch folder of a claim's run or item, which is here. Raises Elsewhere."""
-        found = self._gateway.scratch(claim.attempt)
+    def scratch(self, claim: Claim, lack: Withheld | None) -> Scratch:
+        """The scratch folder of a claim's run or item, which is here. Raises Elsewhere, and ``lack``, why no other one can be made, where it is not there yet."""
+        found = self._gateway.scratch(claim.attempt, may_begin=lack is None)
+        if found is None and lack is not None:
+            raise lack
         if found is None:
             raise Elsewhere("scratch folder", "the attempt is not ours any more")
         if found.store != self._store:

@@ -69,6 +69,8 @@ CHECKS = (
     Check("doctor_names", "Insert the name into task_name; until then PREV:* leaves it out."),
     Check("doctor_definitions", "Delete the run of the task, and trigger its revision again (arkqueue trigger)."),
     Check("doctor_items", "Delete the run of the task, and trigger its revision again (arkqueue trigger)."),
+    Check("doctor_scratch", "Delete the row of scratch."),
+    Check("doctor_scratch_limit", "Retry, delete or purge the run, so that its folder goes (arkqueue retry, delete, purge), or raise scratch_limit."),
     Check("doctor_lone_attempts", "Delete these rows: nobody can see them."),
     Check("doctor_removals", "Give arkqueue purge TASK --log again: it goes on where it was killed."),
     Check("doctor_logs", "Nothing but this log is concerned: read it with care."),

@@ -20,27 +20,33 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from arkqueue.errors import HostFault, Withheld, WorkspaceError, host_fault
 from arkqueue.model import Scratch
 from arkqueue.workspace.bases import OURS, Owner
-from arkqueue.workspace.ownership import image_of, note_image
-from arkqueue.workspace.removal import FOLDER, remove_folder
+from arkqueue.workspace.layers import mounts_below
+from arkqueue.workspace.ownership import Give, Giving, image_of, note_image
+from arkqueue.workspace.removal import FOLDER, attempt_of, remove_folder
 from arkqueue.workspace.workspaces import check_way
 
 SCRATCH = "scratch"
 """The folder of all scratch folders of a home."""
+PATIENCE = 20.0
+"""Seconds for which the folders of a store are measured at once."""
 _CONTAINED, _PASSED = "contained", "passed"
 
 
 class ScratchFolders:
     """The scratch folders of one store. Any thread may call it."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, limit: int = 0, give: Give | None = None) -> None:
+        """``limit``: bytes from which on no other folder is made; 0: any number. ``give``: as for ``Workspaces``."""
+        self.root, self._limit, self._give = root, limit, give
+        self.lack: Withheld | None = None
+        """Why no other folder is made; None: there is room."""
         self._lock = threading.Lock()
         is_new = not root.exists()
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -72,6 +78,54 @@ class ScratchFolders:
                 note_image(place, image)
             _open(place / "folder")
             return place / "folder"
+
+    @property
+    def are_used(self) -> bool:
+        """Whether a folder was ever made here."""
+        return bool(os.listdir(self.root))
+
+    def known(self, installation: str) -> set[int]:
+        """The ids of the folders that are here."""
+        with suppress(FileNotFoundError):
+            names = os.listdir(self.root / installation)
+            return {int(id) for name in names if (id := attempt_of(name)) is not None}
+        return set()
+
+    def remove(self, installation: str, ids: Collection[int]) -> list[str]:
+        """Remove folders that no task uses any more; notes say what could not be removed."""
+        parent = self.root / installation
+        giving, notes = Giving(parent, self._give), []
+        for name in os.listdir(parent):
+            if attempt_of(name) not in ids:
+                continue
+            if mounted := mounts_below(parent / name):
+                notes.append(f"scratch folder {name} was not removed: {os.fsdecode(mounted[0])} is mounted there")
+                continue
+            faults, refusal = giving.remove(name)
+            if faults:
+                what, error = faults[0]
+                notes.append(
+                    f"{len(faults)} files of scratch folder {name} could not be removed, {what!r} for one: {error.strerror}. "
+                    f"{refusal and refusal + '. '}Remove what is left of it in {parent} as root"
+                )
+        return notes
+
+    def measure(self, installation: str, ids: Collection[int]) -> dict[int, int]:
+        """How many bytes folders take, as far as that can be found out within ``PATIENCE`` seconds; ``lack`` follows from it."""
+        until = time.monotonic() + PATIENCE
+        sizes = {id: _size(self.root / installation / str(id) / "folder", until) for id in sorted(ids)}
+        taken = sum(sizes.values())
+        self.lack = None
+        if self._limit and taken >= self._limit:
+            fault = (
+                f"those of this host take {_shown(taken)}, and scratch_limit is {_shown(self._limit)}: no other is made"
+            )
+            self.lack = Withheld(
+                "scratch folders",
+                fault,
+                "arkqueue doctor names the largest; retry, delete or purge its run, or raise scratch_limit",
+            )
+        return sizes
 
     def _there(self, scratch: Scratch, installation: str) -> Path:
         """Where the folder is; it is made once."""
@@ -113,6 +167,29 @@ class ScratchFolders:
             f"Have no setuid file and no device work there: mount -o bind,nosuid,nodev {self.root} {self.root} (and in /etc/fstab); "
             "or give all tasks that share the folder an image, or none",
         )
+
+
+def _size(folder: Path, until: float) -> int:
+    """How many bytes a folder takes on its disk. Links are not followed; what is closed to us counts nothing."""
+    size, pending = 0, [os.fsencode(folder)]
+    while pending and time.monotonic() < until:
+        with suppress(OSError):
+            opened = os.open(pending.pop(), FOLDER)
+            try:
+                with os.scandir(opened) as entries:
+                    path = os.readlink(b"/proc/self/fd/%d" % opened)
+                    for entry in entries:
+                        with suppress(OSError):
+                            size += entry.stat(follow_symlinks=False).st_blocks * 512
+                            if entry.is_dir(follow_symlinks=False):
+                                pending.append(path + b"/" + os.fsencode(entry.name))
+            finally:
+                os.close(opened)
+    return size
+
+
+def _shown(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
 
 
 def lost(scratch: Scratch) -> WorkspaceError:

@@ -43,6 +43,9 @@ GARBLED = {
     "names": ("delete from task_name where name = 'a'", None),
     "definitions": ("update definition set body = '{}' where body->>'name' = 'after'", "papers@4/after"),
     "items": ("update task set item_id = 77 where name = 'a' and number = 3", "papers@3/a"),
+    "scratch": ("insert into scratch (run_id, store) values (99, 'host-1')", None),
+    "scratch-limit": ("with manager as (insert into task_manager (process, host, hostname, slots, store, scratch_limit) values ('m', 'h', 'one', 1, 'h', 100))"
+                      " insert into scratch (run_id, store, bytes) select id, 'h', 100 from run where number = 3", "papers@3"),
     "lone-attempts": ("insert into log_chunk values (4711, 0, 'note', now(), 'x')", None),
     "removals": ("update attempt set outputs = '{}', outputs_removal_id = 1 where number = 1 and log_bytes > 0", "papers@2/a"),
     "logs": ("update attempt set log_bytes = 1 where log_bytes > 0", "papers@2/a"),
@@ -95,7 +98,7 @@ def test_what_is_garbled_is_found_and_named(session: Session, check: str) -> Non
     assert mine, found.findings
     assert name in [finding.name for finding in mine]
     assert all(finding.what and finding.remedy for finding in mine)
-    if check in ("lone-attempts", "sequences"):
+    if check in ("scratch", "lone-attempts", "sequences"):
         assert {finding.archive for finding in mine} == {None}
     else:
         assert {finding.archive for finding in mine} == {"papers"}

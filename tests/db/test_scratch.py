@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from arkqueue.db.session import Session
-from arkqueue.model import AttemptId, Claim, End, Outcome, Receipt
-from arkqueue.queue import claim, finish, scratch
+from arkqueue.model import AttemptId, Claim, End, Outcome, Receipt, RunId
+from arkqueue.queue import claim, deletion, finish, purge, scratch
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
 from arkqueue.views.reasons import Reason, Why
@@ -18,13 +18,18 @@ CHAIN = {"fetch": "scratch: run", "unpack": "scratch: run\ndepends: [fetch]", "o
 class Host:
     """The only task manager of a host."""
 
-    def __init__(self, session: Session, name: str, *labels: str) -> None:
+    def __init__(self, session: Session, name: str, *labels: str, limit: int | None = None) -> None:
         self.session, self.name, self.process, self.labels = session, name, f"manager of {name}", labels
-        claim.register(session, self.process, name, f"machine-{name}", 8, labels=labels, store=name)
+        claim.register(
+            session, self.process, name, f"machine-{name}", 8, labels=labels, store=name, scratch_limit=limit
+        )
+
+    def claims(self, slots: int = 9) -> list[Claim]:
+        return claim.claim(self.session, self.process, self.name, slots, labels=self.labels, store=self.name)
 
     def claim(self, slots: int = 9) -> dict[str, Claim]:
-        found = claim.claim(self.session, self.process, self.name, slots, labels=self.labels, store=self.name)
-        return {f"{one.name}/{one.item}".rstrip("/"): one for one in found}
+        """By task and item; of one run."""
+        return {f"{one.name}/{one.item}".rstrip("/"): one for one in self.claims(slots)}
 
     def take(self, claimed: Claim) -> str:
         """Where the folder of a task is."""
@@ -37,11 +42,11 @@ class Host:
 
     def complete(self, *, slots: int = 9) -> list[str]:
         """Claim, take the folders of what has one, and complete it."""
-        claims = self.claim(slots)
-        for claimed in claims.values():
+        claims = self.claims(slots)
+        for claimed in claims:
             scratch.take(self.session, self.process, self.name, claimed.attempt)
             self.end(claimed.attempt)
-        return sorted(claims)
+        return sorted(f"{one.name}/{one.item}".rstrip("/") for one in claims)
 
 
 def why(archive: AnArchive, key: str) -> Reason:
@@ -147,3 +152,134 @@ def test_explain_names_the_host_that_is_waited_for(session: Session) -> None:
     assert why(archive, "other@2").kind is Why.NO_TASK_MANAGER
     Host(session, "here")
     assert why(archive, "unpack@2").kind is Why.ABOUT_TO_START
+
+
+# --- Until when it stays ---------------------------------------------------------------------------------------------
+
+
+def folder(archive: AnArchive, number: int, item: str = "") -> int:
+    (row,) = archive.sql("select s.id from scratch s where s.run_id = %s and s.item = %s", archive.run_id(number), item)
+    return int(row["id"])
+
+
+def unneeded(archive: AnArchive, *folders: int) -> set[int]:
+    return scratch.unneeded(archive.session, folders)
+
+
+def test_a_folder_is_not_needed_once_its_run_has_completed_with_its_report(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "scratch: run", "b": "depends: [a]", "REPORT": ""})
+    here = Host(session, "here")
+    assert here.complete() == ["a"]
+    its = folder(archive, 2)
+    assert unneeded(archive, its) == set()
+    assert here.complete() == ["b"]
+    assert unneeded(archive, its) == set(), "its report may use it"
+    assert here.complete() == ["REPORT"]
+    assert unneeded(archive, its, 4711) == {its, 4711}
+    # It is gone for good, whoever asks, until a database forgets it.
+    assert unneeded(archive, its) == {its}
+    assert archive.sql("select removed_at is not null as gone from scratch") == [{"gone": True}]
+
+
+def test_what_failed_or_was_canceled_keeps_its_folder_until_somebody_decides(session: Session) -> None:
+    archive = an_archive(session)
+    tasks = {"a": "scratch: run", "b": "scratch: run\ndepends: [a]"}
+    for _ in range(4):
+        archive.commit(tasks)
+    here = Host(session, "here")
+    assert here.complete() == ["a"] * 4
+    for claimed in here.claims():
+        here.end(claimed.attempt, code=1)
+    folders = [folder(archive, number) for number in range(2, 6)]
+    assert unneeded(archive, *folders) == set()
+    archive.skip("b@2")  # waived
+    deletion.delete_run(session, RunId(archive.run_id(3)), "ann")
+    purge.purge_runs(session, [RunId(archive.run_id(4))], "ann", "because")
+    archive.retry("b@5")
+    assert unneeded(archive, *folders) == set(folders[:3])
+    assert here.complete() == ["b"]
+    assert unneeded(archive, *folders) == set(folders)
+
+
+def test_the_folder_of_an_item_goes_when_the_item_has_completed(session: Session) -> None:
+    archive = an_archive(session)
+    steps = {"fetch": "", "store": "depends: [fetch]"}
+    archive.commit({name: f"foreach: [a, b, c]\nscratch: item\n{more}" for name, more in steps.items()})
+    here = Host(session, "here")
+    here.complete()
+    claims = here.claim()
+    a, b, c = (folder(archive, 2, key) for key in "abc")
+    here.end(claims["store/a"].attempt)
+    assert unneeded(archive, a, b, c) == {a}
+    here.end(claims["store/b"].attempt, code=1)
+    assert unneeded(archive, b, c) == set()
+    deletion.delete_item(session, RunId(archive.run_id(2)), "b", "ann")
+    assert unneeded(archive, b, c) == {b}
+    here.end(claims["store/c"].attempt)
+    assert unneeded(archive, c) == {c}
+
+
+def test_a_task_that_comes_back_finds_that_its_folder_was_removed(session: Session) -> None:
+    """It may run anywhere then, as there is nothing that it could find."""
+    archive = an_archive(session)
+    archive.commit({"a": "scratch: run", "b": "scratch: run\ndepends: [a]"})
+    here, there = Host(session, "here"), Host(session, "there")
+    here.complete()
+    here.end(here.claim()["b"].attempt, code=1)
+    deletion.delete_run(session, RunId(archive.run_id(2)), "ann")
+    assert unneeded(archive, folder(archive, 2)) == {folder(archive, 2)}
+    deletion.undelete_run(session, RunId(archive.run_id(2)), "ann")
+    archive.retry("b@2")
+    claimed = there.claim()["b"]
+    found = scratch.take(session, there.process, "there", claimed.attempt)
+    assert found is not None
+    assert found.is_removed
+
+
+def test_a_retry_and_the_end_of_a_folder_take_turns(session: Session) -> None:
+    """Whatever comes first: a folder that is removed is never one that a task is about to use."""
+    archive = an_archive(session)
+    archive.commit({"a": "scratch: run"})
+    here = Host(session, "here")
+    here.end(here.claim()["a"].attempt, code=1)
+    attempt = archive.sql("select attempt_id from task where name = 'a'")[0]["attempt_id"]
+    archive.retry("a@2")
+    claimed = here.claim()["a"]
+    assert claimed.attempt != attempt
+    here.take(claimed)
+    its = folder(archive, 2)
+    with session.database.transaction() as holder:
+        holder.execute("select from archive where id = %s for no key update", [archive.id])
+        here_ends = Outcome(claimed.attempt, End.EXITED, 0)
+        assert finish.finish(session, here.process, [here_ends], 0.0)[claimed.attempt] is Receipt.BUSY
+        assert unneeded(archive, its) == set()
+    here.end(claimed.attempt)
+    with session.database.transaction() as holder:
+        holder.execute("select from archive where id = %s for no key update", [archive.id])
+        assert unneeded(archive, its) == set(), "a busy archive's folders wait"
+    assert unneeded(archive, its) == {its}
+
+
+def test_doctor_names_the_largest_folders_where_they_take_too_much(session: Session) -> None:
+    archive = an_archive(session)
+    for _ in range(5):
+        archive.commit({"a": "scratch: run", "b": "hold: true"})
+    here = Host(session, "here", limit=1000)
+    here.complete()
+    sizes = {folder(archive, number): 100 * number for number in range(2, 7)}
+    scratch.measured(session, {id: size // 10 for id, size in sizes.items()})
+    assert examine(session).findings == []
+    scratch.measured(session, sizes)
+    findings = examine(session).findings
+    assert [one.name for one in findings] == ["papers@6", "papers@5", "papers@4"]
+    assert findings[0].what == (
+        "its scratch folder takes 600 bytes on machine-here, where all of them take 2000 bytes and scratch_limit is 1000 bytes: no other is made there"
+    )
+    # Without room nothing is said of where the folder is, and another host may have it.
+    archive.commit({"a": "scratch: run"})
+    attempt = here.claim()["a"].attempt
+    assert scratch.take(session, here.process, "here", attempt, may_begin=False) is None
+    here.end(attempt, End.STOPPED, None)
+    assert list(Host(session, "there").claim()) == ["a"]
+    scratch.measured(session, dict.fromkeys(sizes, 1))

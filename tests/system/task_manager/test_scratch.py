@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from arkqueue.queue import holds
+from arkqueue.task_manager import scratch as keeping
 from tests.builders import AnArchive
 from tests.requirements import a_mount
 from tests.system.task_manager.boxes import Boxes, boxes
 from tests.system.task_manager.conftest import Bells, Managers, attempts, ended, log_of, settled
+from tests.waiting import eventually
 
 __all__ = ["boxes"]
 
@@ -217,3 +219,80 @@ def test_a_container_never_gets_what_a_process_of_another_user_has(
     managers(home=home, **{**boxes.settings, "mounts": []})
     archive.commit({"process": command("exit 0"), "box": in_box(boxes, "true", mounts=[], depends=["process"])})
     assert ended(archive, "box@2")["end"] == "withheld"
+
+
+# --- Until when it stays ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders are looked at all the time."""
+    monkeypatch.setattr(keeping, "PACE", 0.05)
+    monkeypatch.setattr(keeping, "MEASURE", 0.0)
+
+
+@pytest.mark.usefixtures("swept")
+def test_the_folder_goes_when_the_run_has_completed(archive: AnArchive, managers: Managers, home_folder: Path) -> None:
+    managers(sweep="100ms")
+    hostile = "cd $ARKQUEUE_SCRATCH && ln -s / root && ln -s .. up && mkdir -p a/b && chmod 0 a/b && touch -- '-rf' $'new\\nline' && ls -A | wc -l"
+    report = command("ls $ARKQUEUE_SCRATCH | wc -l")
+    archive.commit({"a": command(hostile), "fails": command("exit 1", depends="[a]"), "REPORT": report})
+    settled(archive, "REPORT@2", "completed")
+    assert log_of(archive, "REPORT@2").strip() == log_of(archive, "a@2").strip()
+    assert len(folders(home_folder)) == 1, "the run has failed, and may be repaired"
+    archive.skip("fails@2")
+    eventually(lambda: folders(home_folder) == [])
+    assert Path("/etc/passwd").exists()
+    assert archive.sql("select removed_at is not null as gone, bytes from scratch") == [{"gone": True, "bytes": None}]
+
+
+@pytest.mark.usefixtures("swept")
+def test_what_root_of_a_container_left_goes_too(
+    archive: AnArchive, boxes: Boxes, managers: Managers, home_folder: Path
+) -> None:
+    managers(sweep="100ms", **boxes.settings)
+    archive.commit({"box": in_box(boxes, "mkdir -p /scratch/a/b; echo x > /scratch/a/b/c; chmod 000 /scratch/a")})
+    settled(archive, "box@2", "completed")
+    eventually(lambda: folders(home_folder) == [])
+
+
+@pytest.mark.usefixtures("swept")
+def test_a_folder_that_nobody_knows_goes(archive: AnArchive, managers: Managers, home_folder: Path) -> None:
+    """Its run was purged, or its database restored from an older backup; another installation's is left alone."""
+    manager = managers()
+    archive.commit({"a": command("exit 1")})
+    settled(archive, "a@2", "failed")
+    (known,) = folders(home_folder)
+    manager.stop()
+    lost, foreign = known.parents[1] / "4711" / "folder", known.parents[2] / "other-installation" / "4711" / "folder"
+    lost.mkdir(parents=True)
+    foreign.mkdir(parents=True)
+    managers(sweep="100ms")
+    eventually(lambda: not lost.parent.exists())
+    assert known.exists()
+    assert foreign.exists()
+
+
+@pytest.mark.usefixtures("swept")
+def test_no_other_folder_is_made_where_they_take_too_much(
+    archive: AnArchive, managers: Managers, home_folder: Path
+) -> None:
+    manager = managers(sweep="100ms", scratch_limit="1MiB")
+    big = command("head -c 2000000 /dev/zero > $ARKQUEUE_SCRATCH/zeros; exit 1")
+    archive.commit(
+        {"big": big, "next": command("wc -c < $ARKQUEUE_SCRATCH/zeros", depends="[{task: big, when: settled}]")}
+    )
+    settled(archive, "next@2", "completed")
+    eventually(lambda: manager._means.preparation.scratches.lack is not None)
+    archive.commit({"small": command("exit 0")})
+    attempt = ended(archive, "small@3")
+    assert attempt["end"] == "withheld"
+    assert "those of this host take 1.9 MiB, and scratch_limit is 1.0 MiB" in attempt["message"]
+    # What has a folder goes on in it.
+    archive.retry("big@2")
+    ended(archive, "big@2", 2)
+    archive.skip("big@2")
+    eventually(lambda: folders(home_folder) == [])
+    eventually(lambda: manager._means.preparation.scratches.lack is None)
+    archive.retry("small@3")
+    settled(archive, "small@3", "completed")

@@ -1,0 +1,61 @@
+"""What becomes of a host's scratch folders: removed when the database says that their runs or items are over, and measured meanwhile (design 5.37).
+
+One loop of each task manager. A host without folders asks the database nothing. Folders that nobody knows are removed, too: their runs were purged, or a killed
+task manager has left them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from arkqueue.gateway import Gateway
+from arkqueue.runtime.loop import Loop
+from arkqueue.runtime.wakeup import Bell
+from arkqueue.workspace import ScratchFolders
+
+log = logging.getLogger("arkqueue")
+
+PACE = 5.0
+"""Seconds between two iterations, however many tasks end meanwhile."""
+MEASURE = 60.0
+"""Seconds between two measurements."""
+MOST = 10_000
+"""Folders that one call asks about."""
+
+
+class ScratchKeeper:
+    """Looks after the folders of one task manager."""
+
+    def __init__(self, gateway: Gateway, folders: ScratchFolders, installation: Callable[[], str], poll: float) -> None:
+        """``installation``: its id, whose folders are looked after. ``poll``: seconds between two iterations when no task ends."""
+        self._gateway, self._folders, self._installation = gateway, folders, installation
+        self._bell = Bell(())
+        self._measured_at = 0.0
+        self._loop = Loop("scratch", self._iterate, self._bell, poll, PACE)
+
+    def start(self) -> None:
+        self._loop.start()
+
+    def ended(self) -> None:
+        """A task has ended: the run or item of a folder may be over."""
+        self._bell.ring()
+
+    def close(self) -> None:
+        self._loop.close()
+
+    def _iterate(self) -> None:
+        if not self._folders.are_used:
+            return
+        installation = self._installation()
+        known = sorted(self._folders.known(installation))
+        gone: set[int] = set()
+        for first in range(0, len(known), MOST):
+            gone |= self._gateway.scratch_unneeded(known[first : first + MOST])
+        for note in self._folders.remove(installation, gone) if gone else ():
+            log.warning(note)
+        if time.monotonic() - self._measured_at >= MEASURE or self._folders.lack is not None:
+            if sizes := self._folders.measure(installation, {*known} - gone):
+                self._gateway.scratch_measured(sizes)
+            self._measured_at = time.monotonic()
