@@ -33,7 +33,7 @@ _STATEMENTS = (
     " select 'past-' || a, 'subversion', '/srv/past-' || a, '/srv/past-' || a, gen_random_uuid(), %(settings)s,"
     " now() - interval '400 days', now(), now() + interval '1 year' from generate_series(0, {archives} - 1) a",
     "insert into branch (archive_id, name, main) select id, '', true from archive where name like 'past-%%' order by id",
-    "insert into workflow (digest, tasks, faults) values (sha256('past'), %(tasks)s, '[]')",
+    "insert into workflow (digest, files, tasks, faults) values (sha256('past'), sha256('past'), %(tasks)s, '[]')",
     "insert into definition (digest, body, cancels)"
     " select sha256(convert_to(body::text, 'UTF8')), body, case when body->>'name' = 'pdf' then '[{{\"name\": \"pdf\", \"here\": false, \"unstarted\": false}}]'::jsonb else '[]' end"
     " from jsonb_array_elements(%(tasks)s) body",

@@ -377,6 +377,24 @@ union all
 select null, null, null, format('%%s pieces of a log belong to an attempt that does not exist (%%s)', count(*), c.attempt_id)
 from log_chunk c where %(archive)s::bigint is null and not exists (select from attempt a where a.id = c.attempt_id) group by c.attempt_id limit %(most)s;
 
+-- name: doctor_kept_reports
+-- The reports of a run are numbered 1, 2, …; what was sent had been given to the command of REPORT; and a REPORT that runs for a person's report runs for one that is there.
+select run.archive_id as archive, run.id as run, null::bigint as task,
+       case when run.id is null then format('report %%s belongs to a run that does not exist (%%s)', r.number, r.run_id)
+            when r.number <> r.place then format('report %%s is its %%s.', r.number, r.place)
+            else format('report %%s was sent, and never given to a command', r.number) end as what
+from (select run_id, number, row_number() over (partition by run_id order by number) as place, sent_at is not null and not is_given as is_odd from report) r
+left join run on run.id = r.run_id
+where (run.id is null and not exists (select from purged_run p where p.id = r.run_id) or r.number <> r.place or r.is_odd)
+  and (%(archive)s::bigint is null or run.archive_id = %(archive)s)
+union all
+select run.archive_id, run.id, t.id, format('it runs for report %%s, which nobody wanted', run.updating)
+from run join task t on t.id = run.report_id
+where run.updating is not null and t.settled_at is null
+  and not exists (select from report w where w.run_id = run.id and w.number = run.updating and w.is_given and w.made_by is not null)
+  and (%(archive)s::bigint is null or run.archive_id = %(archive)s)
+limit %(most)s;
+
 -- name: doctor_removals
 -- Of what was removed for good nothing is left; a removal that began within the last ten minutes may be under way.
 select t.archive_id as archive, t.run_id as run, t.id as task,

@@ -72,6 +72,7 @@ CHECKS = (
     Check("doctor_scratch", "Delete the row of scratch."),
     Check("doctor_scratch_limit", "Retry, delete or purge the run, so that its folder goes (arkqueue retry, delete, purge), or raise scratch_limit."),
     Check("doctor_lone_attempts", "Delete these rows: nobody can see them."),
+    Check("doctor_kept_reports", f"{LOCKED}, set run.updating to null, or correct the row of report; a further report (arkqueue report RUN --update) tells what is so now."),
     Check("doctor_removals", "Give arkqueue purge TASK --log again: it goes on where it was killed."),
     Check("doctor_logs", "Nothing but this log is concerned: read it with care."),
     Check("doctor_purged", REPORT_IT),

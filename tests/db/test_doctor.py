@@ -47,6 +47,7 @@ GARBLED = {
     "scratch-limit": ("with manager as (insert into task_manager (process, host, hostname, slots, store, scratch_limit) values ('m', 'h', 'one', 1, 'h', 100))"
                       " insert into scratch (run_id, store, bytes) select id, 'h', 100 from run where number = 3", "papers@3"),
     "lone-attempts": ("insert into log_chunk values (4711, 0, 'note', now(), 'x')", None),
+    "kept-reports": ("insert into report (run_id, number, state, changes, digest, tasks) select id, 2, 'failed', 0, '', '[]' from run where number = 4", "papers@4"),
     "removals": ("update attempt set outputs = '{}', outputs_removal_id = 1 where number = 1 and log_bytes > 0", "papers@2/a"),
     "logs": ("update attempt set log_bytes = 1 where log_bytes > 0", "papers@2/a"),
     "purged": ("insert into purged_run select branch_id, number, run, id, 1 from run where number = 3", "papers@3"),
