@@ -238,6 +238,7 @@ class RunState(StrEnum):
     """In the order in which they apply (design 4). ``docs/glossary.md`` says what each means."""
 
     DELETED = "deleted"
+    PLANNING = "planning"
     FAILED = "failed"
     HELD = "held"
     PENDING = "pending"
@@ -248,7 +249,7 @@ class RunState(StrEnum):
     COMPLETED = "completed"
 
 
-OPEN = frozenset({RunState.HELD, RunState.PENDING, RunState.PROCESSING, RunState.REPORTING})
+OPEN = frozenset({RunState.PLANNING, RunState.HELD, RunState.PENDING, RunState.PROCESSING, RunState.REPORTING})
 """States that only a run with unsettled tasks can have."""
 
 
@@ -256,6 +257,8 @@ def run_state(row: Any) -> RunState:
     """The state of a run from its counted tasks; the first that applies wins (design 4)."""
     if row.deleted_at is not None:
         return RunState.DELETED
+    if row.planned is not None:
+        return RunState.PLANNING
     if row.faults or (not row.unsettled and row.bad):
         return RunState.FAILED
     if row.unsettled:

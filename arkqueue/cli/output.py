@@ -20,7 +20,7 @@ from arkqueue.text import one_line
 COLOURS = {
     "running": "blue", "processing": "blue", "reporting": "blue", "completed": "green", "failed": "red", "rejected": "red",
     "held": "magenta", "deferred": "yellow", "ready": "cyan", "canceled": "yellow", "superseded": "yellow", "skipped": "yellow",
-    "waiting": "bright_black", "pending": "bright_black", "deleted": "bright_black",
+    "waiting": "bright_black", "pending": "bright_black", "planning": "bright_black", "deleted": "bright_black",
 }  # fmt: skip
 
 

@@ -20,7 +20,18 @@ if TYPE_CHECKING:
 TASK_STATES = (
     "waiting", "held", "ready", "running", "deferred", "completed", "failed", "rejected", "canceled", "skipped",
 )  # fmt: skip
-STATES = ("pending", "processing", "reporting", "held", "completed", "failed", "canceled", "superseded", "deleted")
+STATES = (
+    "planning",
+    "pending",
+    "processing",
+    "reporting",
+    "held",
+    "completed",
+    "failed",
+    "canceled",
+    "superseded",
+    "deleted",
+)
 FORMATS = ("text", "mermaid", "dot", "json")
 CHANGED = "changed since its report"
 """Of a run whose last report does not say any more what its tasks have come to."""

@@ -4,7 +4,7 @@
 rows that a transaction adds, ``globs`` matches paths and branches.
 """
 
-from arkqueue.plan.entry import MOST_ROWS, Entry, portions
+from arkqueue.plan.entry import Entry, portions
 from arkqueue.plan.globs import matches, matches_branch
 from arkqueue.plan.graph import (
     Edge,
@@ -19,18 +19,22 @@ from arkqueue.plan.graph import (
     keys_needed,
     plan,
 )
+from arkqueue.plan.items import BEGINNING, MOST_ROWS, Lists, Portion, next_portion, part_of
 from arkqueue.plan.ledger import Draft, Known, NewIds, generations, ids_needed
 
 __all__ = [
+    "BEGINNING",
     "MOST_ROWS",
     "Draft",
     "Edge",
     "Entry",
     "Known",
+    "Lists",
     "NewIds",
     "Node",
     "Occurrence",
     "Plan",
+    "Portion",
     "asks_for_commit_runs",
     "gate_name",
     "gates_of_list",
@@ -41,6 +45,8 @@ __all__ = [
     "keys_needed",
     "matches",
     "matches_branch",
+    "next_portion",
+    "part_of",
     "plan",
     "portions",
 ]

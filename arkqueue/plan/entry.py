@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 from arkqueue.model import Revision, TaskDefinition, Workflow
 from arkqueue.plan.graph import gates_needed
+from arkqueue.plan.items import MOST_BYTES, MOST_ROWS, rows_of_item
 
 MOST_REVISIONS = 100
-MOST_ROWS = 10_000
-MOST_BYTES = 8 * 2**20
-"""The most that one transaction appends, unless one revision alone has more. So an archive is locked for some tenths of a second."""
 OVERHEAD = 500
 """Bytes of a task beside its texts."""
 
@@ -31,9 +29,17 @@ class Entry:
         edges = sum(len(task.depends) + len(task.cancels) for task in tasks)
         rows = 2 + (2 + gates_needed(self.workflow)) * len(tasks) + edges
         for task in tasks if self.workflow.lists else ():
-            # Of each item: itself, its edges, and one to each gate of the list.
-            rows += len(self.workflow.items_of(task) or ()) * (4 + len(task.depends) + len(task.cancels))
+            rows += len(self.workflow.items_of(task) or ()) * rows_of_item(task)
         return rows
+
+    @property
+    def is_large(self) -> bool:
+        """Whether its commit run is planned in portions: it has items, and more rows than one transaction appends."""
+        return bool(self.workflow.lists) and (self.rows > MOST_ROWS or self.bytes_of_items > MOST_BYTES)
+
+    @property
+    def bytes_of_items(self) -> int:
+        return sum(len(item.body) for items in self.workflow.lists.values() for item in items)
 
 
 def portions(entries: Iterable[Entry]) -> Iterator[list[Entry]]:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -33,6 +34,7 @@ from arkqueue.model import (
     Workflow,
 )
 from arkqueue.plan.globs import matches, matches_branch
+from arkqueue.plan.items import Lists, Portion
 
 EVERYTHING: Final = "PREV:*"
 """What the names of the gates of ``PREV:*`` begin with; no task can have such a name."""
@@ -88,6 +90,11 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """A run, or a portion of one.
+
+    ``to_come``: of a portion, how many edges other portions have that its tasks wait for. ``tasks_to_come``: of the first one, the tasks of all items. ``items_to_come``: the items, as `Portion` counts them.
+    """
+
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     missing: tuple[tuple[str, str], ...] = ()
@@ -96,6 +103,11 @@ class Plan:
     """(task, source) pairs: the task needs the product of a source that will not have one (design 5.18)."""
     unneeded: tuple[tuple[str, TaskId], ...] = ()
     """(task, source) pairs: the task runs only where a stored source that is not part of the run failed, and that one ended otherwise."""
+    names: tuple[str, ...] = ()
+    """Of the tasks that are part of the run, COMMIT and REPORT left aside."""
+    to_come: Mapping[Key, int] = field(default_factory=dict)
+    tasks_to_come: int = 0
+    items_to_come: int = 0
 
 
 def gate_name(target: str, entry: Depends) -> str:
@@ -181,6 +193,7 @@ def plan(
     commits: Mapping[Key, Occurrence] = MappingProxyType({}),
     names: Collection[str] | None = None,
     without: Collection[str] = (),
+    portion: Portion | None = None,
 ) -> Plan:
     """The nodes and edges of a run.
 
@@ -188,7 +201,7 @@ def plan(
     nearest occurrence completed and was purged; an edge to it would be met (design 5.27). ``commits``: the nearest
     occurrences in commit runs, where the workflow `asks_for_commit_runs`. ``names``: for a run that is no
     commit run, the tasks asked for, of those that ``on`` and ``branches`` allow. None: all of these; of a run by hand only those that commits run, too.
-    ``without``: names that nothing of the run waits for where they are not part of it.
+    ``without``: names that nothing of the run waits for where they are not part of it. ``portion``: plan this portion alone; ``names`` are those of its whole run then.
     """
     defined = {d.name: d for d in workflow.tasks}
     chosen = {
@@ -197,48 +210,59 @@ def plan(
         if d.name not in (COMMIT, REPORT) and _wanted(d, trigger, branch, changed, names)
     }
     of_commits = trigger is Trigger.COMMIT
-    lists = {d.name: tuple(item.key for item in workflow.items_of(d) or ()) for d in chosen.values() if d.foreach}
+    lists = Lists(workflow, chosen.values(), portion)
     edges = _Edges(past, commits, purged, defined, {COMMIT, *(key.name for key in chosen)}, without, of_commits, lists)
 
     commit = Key(COMMIT)
-    if trigger is not Trigger.SUBMISSION:  # which waits at no gate, and for no commit (design 5.14)
+    if lists.has_rest and trigger is not Trigger.SUBMISSION:  # which waits at no gate, and for no commit (design 5.14)
         if commit in past:
             edges.add(Edge(commit, past[commit].task, declared=False))
         for entry in defined[COMMIT].depends if COMMIT in defined else ():
             edges.depend(commit, entry)
     for name, definition in chosen.items():
-        for key in _keys(name, lists.get(name.name)):
+        for key in lists.keys_here(name.name):
             edges.add(Edge(key, commit, declared=False))
             for entry in definition.depends:
                 edges.depend(key, entry)
-            for victim in definition.cancels:
+        for victim in definition.cancels:
+            for key in lists.keys_here(name.name) if victim.previous else lists.keys_stored(name.name):
                 edges.cancel(key, victim)
-    for listed, items in lists.items():
-        edges.close(listed, items)
+        if definition.foreach and lists.come_later:
+            edges.add_gates(name, definition.depends)
+    for listed in lists.here:
+        edges.close(listed)
+    to_come: Counter[Key] = Counter()
     if any(definition.exclusive for definition in chosen.values()):
         ordered = [d for d in _in_order(list(chosen.values())) if d.exclusive]
-        exclusive = [key for d in ordered for key in _keys(Key(d.name), lists.get(d.name))]
+        exclusive = [key for d in ordered for key in lists.keys(d.name)]
         for earlier, later in pairwise(exclusive):
-            edges.add(Edge(later, earlier, "exclusive", settled=True, declared=False))
+            if lists.is_here(earlier, later):
+                edges.add(Edge(later, earlier, "exclusive", settled=True, declared=False))
+            elif lists.is_here(later) and lists.is_to_come(earlier):
+                to_come[later] += 1
 
-    nodes = [Node(commit, 0, TaskKind.COMMIT)]
-    nodes += [Node(gate, 0, TaskKind.GATE) for gate in edges.gates]
-    nodes += [Node(gate, 0, TaskKind.GATE) for name, items in lists.items() if items for gate in gates_of_list(name)]
+    nodes = []
+    if lists.has_rest:
+        nodes.append(Node(commit, 0, TaskKind.COMMIT))
+        nodes += [Node(gate, 0, TaskKind.GATE) for gate in edges.gates]
+        nodes += [Node(gate, 0, TaskKind.GATE) for name in lists.filled for gate in gates_of_list(name)]
     for i, (key, definition) in enumerate(chosen.items(), 1):
-        if definition.foreach is None:
+        if definition.foreach is None and lists.has_rest:
             nodes.append(Node(key, i, TaskKind.ORDINARY, definition))
-            continue
-        for item in workflow.items_of(definition) or ():
+        for item in lists.here.get(key.name, ()):
             nodes.append(Node(Key(key.name, item.key), i, TaskKind.ORDINARY, definition, item))
-    report = defined.get(REPORT)
-    has_command = report is not None and not report.is_gate
-    nodes += [Node(Key(REPORT), len(chosen) + 1, TaskKind.REPORT, report if has_command else None)]
-    return Plan(tuple(nodes), edges.all(), tuple(edges.missing), tuple(edges.lost), tuple(edges.unneeded))
-
-
-def _keys(name: Key, items: Sequence[str] | None) -> list[Key]:
-    """The tasks of a name in one run. ``items``: the keys of its list; None: it has none."""
-    return [name] if items is None else [Key(name.name, item) for item in items]
+    if lists.has_rest:
+        report = defined.get(REPORT)
+        has_command = report is not None and not report.is_gate
+        nodes.append(Node(Key(REPORT), len(chosen) + 1, TaskKind.REPORT, report if has_command else None))
+    tasks_to_come = 0
+    if lists.come_later:
+        for listed, of_list in lists.filled.items():
+            tasks_to_come += len(of_list)
+            to_come.update(dict.fromkeys(gates_of_list(listed), len(of_list)))
+    items = lists.count if lists.come_later else 0
+    told = tuple(edges.missing), tuple(edges.lost), tuple(edges.unneeded)
+    return Plan(tuple(nodes), edges.all(), *told, tuple(key.name for key in chosen), to_come, tasks_to_come, items)
 
 
 def edge_to(target: Key, source: Key | TaskId, when: When, *, declared: bool = True, product: bool = False) -> Edge:
@@ -263,7 +287,7 @@ class _Edges:
         inside: Collection[str],
         without: Collection[str],
         of_commits: bool,
-        lists: Mapping[str, Sequence[str]],
+        lists: Lists,
     ) -> None:
         self._lists = lists
         self._past, self._commits, self._purged = past, commits, purged
@@ -301,7 +325,7 @@ class _Edges:
             return Key(name)
         if self._by_item(target, name):
             return Key(name, target.item)
-        return gate_of_list(name, when) if self._lists[name] else None
+        return gate_of_list(name, when) if name in self._lists.filled else None
 
     def _by_item(self, target: Key, name: str) -> bool:
         """Whether the edge of a task to one of a name connects items: both are over the same list (design 5.30)."""
@@ -309,11 +333,17 @@ class _Edges:
             return False
         return self._defined[name].foreach == self._defined[target.name].foreach
 
-    def close(self, name: str, items: Sequence[str]) -> None:
+    def close(self, name: str) -> None:
         """Add the edges of the gates of a list."""
         for when, gate in zip((When.COMPLETED, When.SETTLED), gates_of_list(name), strict=True):
-            for item in items:
-                self.add(edge_to(gate, Key(name, item), when, declared=False))
+            for key in self._lists.keys_here(name):
+                self.add(edge_to(gate, key, when, declared=False))
+
+    def add_gates(self, target: Key, entries: Iterable[Depends]) -> None:
+        """Add the gates of ``PREV:*`` that items wait for which other portions have."""
+        for entry in entries:
+            if entry.task == "*":
+                self._gate(target, entry)
 
     def _nearest(self, target: Key, name: str, when: When) -> Occurrence | None:
         """The nearest earlier occurrence of a name: with the same key or without a list, where items are connected; else without a list, or through the gate of one."""
@@ -334,12 +364,13 @@ class _Edges:
                 nearest = max(found, key=lambda one: one.place)
                 self.add(Edge(canceler, nearest.task, "cancels"))
         elif name in self._inside:
-            items = self._lists.get(name)
-            keys = _keys(Key(name), items)
-            if canceler.item and items is not None:
-                keys = [Key(name, canceler.item)] if canceler.item in items else []
+            keys = self._lists.keys(name)
+            if canceler.item and name in self._lists:
+                key = Key(name, canceler.item)
+                keys = [key] if self._lists.has_key(key) else []
             for key in keys:
-                self.add(Edge(canceler, key, "cancels"))
+                if self._lists.is_here(canceler, key):
+                    self.add(Edge(canceler, key, "cancels"))
 
     def _depend_on_previous(self, target: Key, name: str, when: When) -> None:
         if found := self._nearest(target, name, when):
@@ -372,7 +403,7 @@ class _Edges:
 
     def _gate(self, target: Key, entry: Depends) -> Key:
         gate = Key(gate_name(target.name, entry))
-        if gate not in self.gates:
+        if gate not in self.gates and self._lists.has_rest:
             self.gates[gate] = None
             excepted = frozenset(entry.excepted)
             past = self._commits if target.name == COMMIT else self._past
@@ -410,7 +441,9 @@ def _wanted(
         return False  # a release, say: only who names it means it (design 5.18)
     if not is_for(definition, trigger, branch):
         return False
-    return trigger is not Trigger.COMMIT or not definition.paths or any(matches(definition.paths, p) for p in changed)
+    if trigger is not Trigger.COMMIT or not definition.paths or names is not None:
+        return True
+    return any(matches(definition.paths, path) for path in changed)
 
 
 def is_for(definition: TaskDefinition, trigger: Trigger, branch: str) -> bool:

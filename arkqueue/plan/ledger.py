@@ -13,7 +13,7 @@ Called by ``queue.ledger`` and ``queue.triggering``, which read before and write
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -35,7 +35,8 @@ from arkqueue.model import (
 )
 from arkqueue.plan.entry import Entry
 from arkqueue.plan.globs import matches
-from arkqueue.plan.graph import Occurrence, Plan, plan, tasks_needed
+from arkqueue.plan.graph import EVERYTHING, Occurrence, Plan, plan, tasks_needed
+from arkqueue.plan.items import BEGINNING
 
 IMPLICIT = 2
 """The tasks of a run that no file defines, beside gates of ``PREV:*``: COMMIT and REPORT."""
@@ -125,6 +126,36 @@ class NewEdge(NamedTuple):
     met: bool
 
 
+class NewPlanning(NamedTuple):
+    """What is left to plan of a large run. ``hold`` and ``behind``: as in `Draft.add_run`."""
+
+    run: int
+    branch: int
+    names: list[str]
+    without: list[str]
+    hold: int | None
+    behind: int
+    items: int
+    lists: dict[str, str]
+    """What a submission's lists are kept as, by `Foreach.items`."""
+
+
+class Place(NamedTuple):
+    """A run, and where it is. ``revision``: the id of its revision."""
+
+    id: int
+    revision: int
+    number: int
+    run: int
+    trigger: Trigger
+    report: TaskId | None
+
+
+def waits_for_planning(name: str) -> bool:
+    """Whether a task of a large run waits, beside its edges, until all of it is stored: COMMIT and the gates of ``PREV:*``. Everything else waits for these."""
+    return name == COMMIT or name.startswith(EVERYTHING)
+
+
 _Edge = tuple[TaskId, TaskId, str, bool, bool, bool, bool, bool]
 """A `NewEdge` that is not judged yet."""
 
@@ -202,6 +233,10 @@ class Draft:
         self.edges: list[tuple[Any, ...]] = []
         """The fields of `NewTask` and `NewEdge` as plain tuples: of those there are thousands, and they take half the time."""
         self.items: list[NewItem] = []
+        self.lists: list[tuple[int, str]] = []
+        """Runs, and the lists that their workflow files have."""
+        self.planning: list[NewPlanning] = []
+        """Of large runs, what is left to plan."""
         self.names: dict[str, bool] = {}
         """The names of ordinary tasks, and whether a commit run has one."""
         self.ready: list[TaskId] = []
@@ -225,6 +260,7 @@ class Draft:
         workflow = Workflow() if faults else entry.workflow
         planned = self._plan(workflow, entry)
         self._add_commit_run(planned, entry, revision, faults, self.exclusives, hold, guards)
+        self.lists += [(self.runs[-1].id, digest) for digest in workflow.lists]
         return revision
 
     def append_baseline(self, entry: Entry, previous: str | None, generation: int, *, is_foreign: bool = False) -> int:
@@ -249,11 +285,13 @@ class Draft:
         guards: Sequence[str] = (),
         backfill: int | None = None,
         behind: int = 0,
+        without: Collection[str] = (),
     ) -> int:
-        """Add a planned run; returns its id.
+        """Add a planned run, or the beginning of a large one; returns its id.
 
         ``closing``: exclusive tasks that its COMMIT waits for. ``hold``: the audit log entry because of which its tasks are held (design 5.21); its gates pass.
         ``guards``: globs; a task whose name matches is held whatever its file says (5.22). ``behind``: by so much its tasks have a higher priority number than their definitions say.
+        ``without``: as in `plan`.
         """
         id = next(self._ids.runs)
         ids = {node.key: TaskId(next(self._ids.tasks)) for node in planned.nodes}
@@ -267,9 +305,46 @@ class Draft:
         ]
         edges += [(commit, source, "exclusive", True, True, False, False, False) for source in closing]
         self.lost += [source for _, source in planned.lost]
-        if all(self._is_met(edge) for edge in edges if edge[0] == commit):
+        unmet = Counter({ids[key]: count for key, count in planned.to_come.items()})
+        if planned.tasks_to_come:
+            # What would enter waits for the last portion, too, and so does everything else.
+            unmet.update(ids[node.key] for node in planned.nodes if waits_for_planning(node.key.name))
+            self.planning.append(
+                NewPlanning(
+                    id, self.branch, list(planned.names), sorted(without), hold, behind, planned.items_to_come, {}
+                )
+            )
+        elif all(self._is_met(edge) for edge in edges if edge[0] == commit):
             self._passes[commit], self._failed[commit] = True, False
-        unmet: Counter[TaskId] = Counter()
+        self._add_edges(edges, unmet)
+        self.exclusives = []
+        place = Place(id, revision, number, run, trigger, report)
+        self._add_tasks(planned, place, ids, unmet, hold, guards, behind)
+        return id
+
+    def add_portion(
+        self,
+        planned: Plan,
+        place: Place,
+        stored: Mapping[Key, TaskId],
+        hold: int | None,
+        guards: Sequence[str],
+        behind: int,
+    ) -> None:
+        """Add a portion of a large run. ``stored``: those of its tasks that are stored and that edges of the portion lead to."""
+        ids = {node.key: TaskId(next(self._ids.tasks)) for node in planned.nodes}
+        known = {**stored, **ids}
+        edges = [
+            (known[target], known[source], kind, settled, False, declared, False, failed)
+            if isinstance(source, Key)
+            else (known[target], source, kind, settled, True, declared, product, failed)
+            for target, source, kind, settled, declared, product, failed in planned.edges
+        ]
+        unmet = Counter({ids[key]: count for key, count in planned.to_come.items()})
+        self._add_edges(edges, unmet)
+        self._add_tasks(planned, place, ids, unmet, hold, guards, behind)
+
+    def _add_edges(self, edges: Iterable[_Edge], unmet: Counter[TaskId]) -> None:
         for edge in edges:
             is_met = self._is_met(edge)
             self.edges.append((*edge, is_met))
@@ -277,7 +352,19 @@ class Draft:
                 unmet[edge[0]] += 1
                 if edge[-1] and self._failed.get(edge[1]) is False:
                     self.lost.append(edge[1])
-        self.exclusives, unsettled = [], 0
+
+    def _add_tasks(
+        self,
+        planned: Plan,
+        place: Place,
+        ids: Mapping[Key, TaskId],
+        unmet: Mapping[TaskId, int],
+        hold: int | None,
+        guards: Sequence[str],
+        behind: int,
+    ) -> None:
+        id, revision, number, run, trigger, report = place
+        unsettled = planned.tasks_to_come
         items: dict[tuple[str, str], int] = {}
         for key, position, kind, definition, item in planned.nodes:
             item_id = None
@@ -316,7 +403,6 @@ class Draft:
                 (self.behind if position else self.gates).append(task)
             if exclusive:
                 self.exclusives.append(task)
-        return id
 
     def _item(self, known: dict[tuple[str, str], int], definition: TaskDefinition | None, item: Item, run: int) -> int:
         """The id of an item of a run, which tasks over lists of the same items share."""
@@ -343,6 +429,7 @@ class Draft:
     def _plan(self, workflow: Workflow, entry: Entry) -> Plan:
         return plan(
             workflow,
+            portion=BEGINNING if workflow.lists and entry.is_large else None,
             trigger=Trigger.COMMIT,
             branch=self.name,
             changed=entry.changed,

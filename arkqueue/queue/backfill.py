@@ -119,10 +119,14 @@ def _step(graph: Graph, fill: Any, asked: _Asked | None = None) -> list[int]:
     """Plan the next runs of a backfill; returns them. ``asked``: the first one may be refused."""
     place = {"branch": fill.branch_id, "first": fill.next, "last": fill.last}
     found = graph.rows("revisions_to_fill", most=STEP + 1, **place)
-    runs = [_plan_run(graph, fill, row.id, None if n else asked) for n, row in enumerate(found[:STEP])]
+    runs: list[int] = []
+    for row in found[:STEP]:
+        runs.append(_plan_run(graph, fill, row.id, None if runs else asked))
+        if graph.uses_lists and graph.rows("planning_of_branch", branch=fill.branch_id):
+            break  # the next one comes after this one
     if fill.priority is not None:
         _prioritize(graph, runs, fill.priority)
-    following = found[STEP].number if len(found) > STEP else None
+    following = found[len(runs)].number if len(found) > len(runs) else None
     graph.do("go_on_filling", backfill=fill.id, next=following, fault=None)
     if following is not None:
         graph.to_wake.add("backfill")

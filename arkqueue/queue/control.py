@@ -532,6 +532,8 @@ def locked_task(graph: Graph, task: int) -> Any:
     if place.deleted:
         here = shlex.quote(item_name(place, place.item))
         raise Conflict(_name(graph, locked[0]), "belongs to an item that was deleted", f"arkqueue undelete {here}")
+    if graph.uses_lists:
+        place_of_run(graph, locked[0].run_id)
     return locked[0]
 
 
@@ -539,7 +541,17 @@ def place_of_run(graph: Graph, run: int) -> Any:
     """Where a run is, inside the transaction that acts on it; raises where it is purged since it was found."""
     if not (found := graph.rows("place_of_run", run=run)):
         raise NotFound(f"run {run}", "was purged")
+    refuse_while_planned(found[0])
     return found[0]
+
+
+def refuse_while_planned(row: Any) -> None:
+    """Raise ``Conflict`` where a run is not planned to its end: nothing of it has started, and not all of its tasks are there. The row is one of ``place_of_run``."""
+    if row.planned is not None:
+        fault = (
+            f"is still being planned ({row.planned:,} of {row.planned_items:,} items), and nothing of it has started"
+        )
+        raise Conflict(run_name(row), fault, "Try again when it is planned.")
 
 
 def archive_of_run(session: Session, run: int) -> int:

@@ -13,7 +13,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Invalid
 from arkqueue.model import Revision, Workflow
 from arkqueue.names import parse_name
-from arkqueue.plan import Draft, Entry, Known, generations
+from arkqueue.plan import BEGINNING, Draft, Entry, Known, generations, part_of
 from arkqueue.plan.ledger import BY_WORKFLOW_AUTHORS
 from arkqueue.queue import schedules
 from arkqueue.queue.graph import Graph, change
@@ -52,7 +52,8 @@ class News(TypedDict, total=False):
 def append(session: Session, branch: Branch, entries: Sequence[Entry], **news: Unpack[News]) -> int | None:
     """Append revisions to a branch's ledger and store their commit runs.
 
-    Returns the new head's id; None where somebody else moved the head, began or ended an import, stopped the archive, or took it or the branch from what is watched: read again.
+    Returns the new head's id; None where somebody else moved the head, began or ended an import, stopped the archive, or took it or the branch from what is watched, or
+    where a large run of the branch is not planned to its end: read again.
     """
     baseline = news.get("baseline")
     content = Content(session.kept, [entry.workflow for entry in (baseline, *entries) if entry])
@@ -69,11 +70,13 @@ def append_in(
     if dropped and not _drop(graph, branch, dropped):
         return None
     added = [baseline, *entries] if baseline else list(entries)
+    assert not any(entry.workflow.lists and entry.is_large for entry in entries[:-1]), "planned before the next one"
     workflows = [entry.workflow for entry in added]
     first = added[0].revision.number if added else 0
-    reading = read(graph, branch.id, workflows, first, beside=[("head", {"branch": branch.id})])
+    to_read = [_to_read(entry) for entry in added] if any(workflow.lists for workflow in workflows) else workflows
+    reading = read(graph, branch.id, to_read, first, beside=[("head", {"branch": branch.id})])
     ((head,),) = reading.others
-    if head.head_id != branch.head or head.import_until != branch.until or head.gone or head.stopped:
+    if head.head_id != branch.head or head.import_until != branch.until or head.gone or head.stopped or head.planning:
         return None
     if not added:
         return branch.head
@@ -115,6 +118,13 @@ def append_in(
         schedules.refresh(graph, branch.id, branch.name, branch.main, newest)
     graph.follow(entering=draft.gates, then=draft.behind, again=draft.lost)
     return last
+
+
+def _to_read(entry: Entry) -> Workflow:
+    """A workflow as far as what the branch has is read for its run: of a large one, for the beginning alone."""
+    if not entry.is_large:
+        return entry.workflow
+    return part_of(entry.workflow, [task.name for task in entry.workflow.tasks], BEGINNING)
 
 
 def begin(graph: Graph, archive: int, starts: Sequence[tuple[Branch, Entry]]) -> None:

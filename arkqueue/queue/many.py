@@ -152,6 +152,7 @@ def _on_run(
         raise NotFound(f"run {run}", "there is none")
     if found[0].deleted_at is not None:
         raise Conflict(run_name(found[0]), "was deleted")
+    control.refuse_while_planned(found[0])
     done = _each(session, run, concerns, act, _until(session), item=item, last_first=last_first)
     if not (done.tasks or done.refused or done.left):
         raise Conflict(run_name(found[0]), nothing, remedy)

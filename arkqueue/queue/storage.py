@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from arkqueue.db import Connection
-from arkqueue.db.session import Block, Kept, answers
+from arkqueue.db.session import Block, Kept, Session, answers, rows
+from arkqueue.errors import Conflict
 from arkqueue.model import COMMIT, REPORT, Cancels, Fault, Item, Key, TaskDefinition, TaskId, TaskKind, Workflow
 from arkqueue.names import COMMIT_RUN
 from arkqueue.plan import (
@@ -75,7 +77,10 @@ class Content:
     What is new is frozen and stored before the archive is locked, where that is possible: nothing of it belongs to an archive.
     """
 
-    def __init__(self, kept: Kept, workflows: Iterable[Workflow]) -> None:
+    def __init__(
+        self, kept: Kept, workflows: Iterable[Workflow], lists: Mapping[str, tuple[Item, ...]] = MappingProxyType({})
+    ) -> None:
+        """``lists``: further lists to store, by their digests."""
         self._kept = kept
         self._since, self._known, self._stored = kept.since, kept.parsed, kept.ids
         """What this process knows to be stored: since which start of the server, by identity, and by digest."""
@@ -85,8 +90,10 @@ class Content:
         self._definitions: dict[bytes, tuple[str, str]] = {}
         self._ids: dict[bytes, int] = {}
         self._all = {id(workflow): workflow for workflow in workflows}
-        self._lists: dict[str, tuple[Item, ...]] = {}
-        """The lists of workflows that are not known."""
+        self._lists = {
+            **lists,
+            **{digest: one.lists[digest] for one in self._all.values() for digest in kept_lists(one)},
+        }
         self._freeze()
 
     def store(self, conn: Connection, since: datetime | None = None) -> None:
@@ -95,18 +102,15 @@ class Content:
             # It may be a restored one, where ids mean something else.
             self._since, self._known, self._stored, self._ids = since, {}, {}, {}
             self._freeze()
+        if self._lists:
+            self._store_lists(conn)
         if any(wanted := self._unknown()):
             self._learn(answers(conn, ("content_ids", _digests(*wanted)))[0])
         if any(wanted := self._unknown()):
             workflows, definitions = wanted
             new_workflows = [self._workflows[digest] for digest in workflows]
             new_definitions = [self._definitions[digest] for digest in definitions]
-            keep_lists: list[Block] = []
-            if self._lists:
-                bodies = [json.dumps(items) for items in self._lists.values()]
-                keep_lists.append(("keep_lists", {"digests": list(self._lists), "bodies": bodies}))
             keep = (
-                *keep_lists,
                 (
                     "keep_workflows",
                     {
@@ -127,9 +131,22 @@ class Content:
             )
             self._learn(answers(conn, *keep, ("content_ids", _digests(*wanted)))[-1])
 
+    def _store_lists(self, conn: Connection) -> None:
+        """Store what is missing of the lists, and lock them all: a purge that removes a list, because no run has it any more, passes over what is locked."""
+        there = {row.digest for row in rows(conn, "lock_lists", digests=sorted(self._lists))}
+        for digest in sorted(self._lists.keys() - there):
+            items = self._lists[digest]
+            keep: list[Block] = [("keep_list", {"digest": digest})]
+            keep += [
+                ("keep_part_of_list", {"digest": digest, "first": first, "items": json.dumps(part)})
+                for first, part in _parts(items)
+            ]
+            answers(conn, *keep)
+
     @property
     def is_stored(self) -> bool:
-        return not any(self._unknown())
+        """Whether nothing is left to store. Of lists that is not known: a purge may have removed one."""
+        return not (self._lists or any(self._unknown()))
 
     def id_of(self, parsed: Workflow | TaskDefinition) -> int:
         """The id of the row that holds a workflow or a definition."""
@@ -142,7 +159,7 @@ class Content:
         """Remember for later transactions what this one, which is committed, stored or found."""
         if self._kept.since == self._since and (self._ids or self._parsed or not names <= self._kept.names):
             parsed: dict[int, tuple[object, int]] = {
-                key: (one, self.id_of(one)) for key, (one, _) in self._parsed.items()
+                key: (one, self.id_of(one)) for key, (one, _) in self._parsed.items() if not _is_long(one)
             }
             self._kept.keep(self._ids, parsed, names)
 
@@ -168,7 +185,6 @@ class Content:
                     self._parsed[id(definition)] = definition, digest
                     cancels = json.dumps([_victim(definition.name, one) for one in definition.cancels])
                     self._definitions[digest] = text, cancels
-            self._lists |= workflow.lists
             faults = _as_json(workflow.faults)
             digest = _digest("\n".join([*texts, faults]))
             self._parsed[id(workflow)] = workflow, digest
@@ -247,12 +263,54 @@ def _keys_ever(graph: Graph, branch: int, number: int, run: int) -> set[Key]:
     return gates | {Key(row.name, row.item) for row in unsettled}
 
 
-def workflow_of(graph: Graph, tasks: Iterable[Any]) -> Workflow:
-    """The workflow whose tasks were stored as these, with their lists."""
+def workflow_of(source: Graph | Session, tasks: Iterable[Any], here: str) -> Workflow:
+    """The workflow whose tasks were stored as these, with their lists. ``here``: its revision, for people. Raises ``Conflict`` where a list was purged."""
     definitions = tuple(from_json(task) for task in tasks)
-    digests = sorted({one.foreach.items for one in definitions if one.foreach})
-    rows = graph.rows("lists", digests=digests) if digests else []
-    return Workflow(definitions, lists={row.digest: tuple(Item(*item) for item in row.items) for row in rows})
+    digests = sorted({one.foreach.items for one in definitions if one.foreach and not one.foreach.is_of_submission})
+    lists: dict[str, tuple[Item, ...]] = {}
+    if digests:
+        there = {row.digest for row in source.rows("lists_there", digests=digests)}
+        if there != set(digests):
+            raise Conflict(here, "the items of its lists were purged, with the last run that had them")
+        for digest in digests:
+            lists[digest] = items_of_list(source, digest)
+    return Workflow(definitions, lists=lists)
+
+
+def items_of_list(source: Graph | Session, digest: str) -> tuple[Item, ...]:
+    """The items of a list that is kept."""
+    return tuple(Item(*item) for row in source.rows("lists", digests=[digest]) for item in row.items)
+
+
+def kept_lists(workflow: Workflow) -> set[str]:
+    """The digests of the lists that belong to a workflow; those of a submission belong to its run."""
+    return workflow.lists.keys() - {
+        one.foreach.items for one in workflow.tasks if one.foreach and one.foreach.is_of_submission
+    }
+
+
+LONGEST_PART = 2**20
+"""Characters of items in one row of ``list_part``."""
+
+
+def _parts(items: Sequence[Item]) -> Iterator[tuple[int, Sequence[Item]]]:
+    """The items of a list in pieces, each with the place of its first: none is so long that it would hold up others."""
+    first, size = 0, 0
+    for place, item in enumerate(items):
+        size += len(item.body)
+        if size > LONGEST_PART and place > first:
+            yield first, items[first:place]
+            first, size = place, len(item.body)
+    if items:
+        yield first, items[first:]
+
+
+MOST_ITEMS_KEPT = 1_000
+"""Of a workflow that stays in memory."""
+
+
+def _is_long(parsed: Workflow | TaskDefinition) -> bool:
+    return isinstance(parsed, Workflow) and sum(map(len, parsed.lists.values())) > MOST_ITEMS_KEPT
 
 
 def new_ids(graph: Graph, workflows: Sequence[Workflow]) -> NewIds:
@@ -267,17 +325,22 @@ def write(graph: Graph, archive: int, drafts: Sequence[Draft], content: Content,
     blocks: list[Block] = []
     if revisions := [row for draft in drafts for row in draft.revisions]:
         blocks.append(("add_revisions", _columns(NewRevision, revisions, workflow=content.id_of)))
-    blocks.append(
-        ("add_runs", here | _columns(NewRun, [row for draft in drafts for row in draft.runs], faults=_as_json))
-    )
+    if runs := [row for draft in drafts for row in draft.runs]:
+        blocks.append(("add_runs", here | _columns(NewRun, runs, faults=_as_json)))
+    if uses := [use for draft in drafts for use in draft.lists]:
+        of, digests = zip(*uses, strict=True)
+        blocks.append(("add_list_uses", {"runs": list(of), "digests": list(digests)}))
+    for left in (left for draft in drafts for left in draft.planning):
+        blocks.append(("begin_planning", here | left._asdict() | {"lists": json.dumps(left.lists)}))
+        graph.to_wake.add("planning")
     names = {(draft.branch, name, commits) for draft in drafts for name, commits in draft.names.items()}
     if not names <= graph.kept.names:
         branches, words, commits = zip(*sorted(names), strict=True)
         blocks.append(("keep_names", {"branches": list(branches), "names": list(words), "commits": list(commits)}))
     if items := [row for draft in drafts for row in draft.items]:
         blocks.append(("add_items", _columns(NewItem, items)))
-        if not graph.uses_lists:
-            blocks.append(("use_lists", here))
+    if (items or any(draft.planning for draft in drafts)) and not graph.uses_lists:
+        blocks.append(("use_lists", here))
     if edges := [row for draft in drafts for row in draft.edges]:
         blocks.append(("add_edges", _columns(NewEdge, edges)))
     tasks = [row for draft in drafts for row in draft.tasks]

@@ -14,15 +14,16 @@ from types import MappingProxyType
 from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.errors import Conflict, Invalid, NotFound
+from arkqueue.errors import Busy, Conflict, Invalid, NotFound
 from arkqueue.model import COMMIT, REPORT, Fault, Item, Key, TaskKind, Trigger, Workflow
-from arkqueue.names import name_of, task_name
-from arkqueue.plan import Draft, Edge, Occurrence, Plan, is_for, plan
+from arkqueue.names import name_of, run_name, task_name
+from arkqueue.plan import BEGINNING, MOST_ROWS, Draft, Edge, Occurrence, Plan, is_for, plan
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS, NewEdge, NewTask
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, refuse_left_out
-from arkqueue.queue.storage import Branch, Content, Reading, occurrence, read, workflow_of, write
+from arkqueue.queue.storage import Branch, Content, Reading, kept_lists, occurrence, read, workflow_of, write
 from arkqueue.states import State
+from arkqueue.workflow import digest_of
 
 NONE: Mapping[str, tuple[Item, ...]] = MappingProxyType({})
 MOST_NAMED = 10
@@ -205,7 +206,35 @@ class Proposal:
     """Globs of the tasks that its archive guards (design 5.22)."""
     hold: int | None
     """The audit log entry by which its archive is on hold, and so the run held (design 5.21), or `BY_WORKFLOW_AUTHORS`."""
+    without: Collection[str]
     part: Part | None = None
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is planned in portions, as it has items, and more rows than one transaction stores."""
+        rows = len(self.planned.nodes) + len(self.planned.edges)
+        return rows > MOST_ROWS and any(node.item is not None for node in self.planned.nodes)
+
+    @property
+    def beginning(self) -> Plan:
+        """Of a large run, what is stored first."""
+        known = self.reading.known
+        planned = plan(
+            self.workflow,
+            trigger=self.cause,
+            branch=self.branch.name,
+            changed=(),
+            past=known.past,
+            purged=known.purged,
+            commits=known.commits,
+            names=self.planned.names,
+            without=self.without,
+            portion=BEGINNING,
+        )
+        here, present = {node.key for node in planned.nodes}, {edge[:4] for edge in planned.edges}
+        # What keeps the tasks of a backfill in order is part of no workflow.
+        order = [edge for edge in self.planned.edges if edge.target in here and not isinstance(edge.source, Key)]
+        return replace(planned, edges=(*planned.edges, *(edge for edge in order if edge[:4] not in present)))
 
     @property
     def products(self) -> set[str]:
@@ -261,7 +290,8 @@ def propose(
         raise Conflict(
             there, "its workflow files have faults", f"see arkqueue show {there}; mend them in a new revision"
         )
-    workflow = workflow_of(graph, files.tasks)
+    refuse_unplanned(graph, here, row.branch_id)
+    workflow = workflow_of(graph, files.tasks, there)
     workflow = replace(workflow, lists={**workflow.lists, **lists}) if lists else workflow
     _check_names(there, workflow, [*(names or ()), *without])
     branch = Branch(row.branch_id, row.archive_id, row.branch, row.main, None)
@@ -287,7 +317,7 @@ def propose(
     if is_asked and not force:
         _refuse_outdated(graph, here, row, run, planned, cause, names, part)
     if part is not None:
-        before = _planned_before(graph, part, branch.id, planned)
+        before = planned_before(graph, part, branch.id, planned)
         planned = part.ordered(planned, before)
         reading.known.others = list(before.values())
     return Proposal(
@@ -301,11 +331,12 @@ def propose(
         planned,
         row.guards or (),
         BY_WORKFLOW_AUTHORS if row.is_foreign and part is None else row.hold_id,
+        without,
         part,
     )
 
 
-def _planned_before(graph: Graph, part: Part, branch: int, planned: Plan) -> dict[Key, Occurrence]:
+def planned_before(graph: Graph, part: Part, branch: int, planned: Plan) -> dict[Key, Occurrence]:
     """What a backfill has planned last of each task of a run to be, by key."""
     keys = [node.key for node in planned.nodes if node.kind is TaskKind.ORDINARY]
     asked = {"names": [key.name for key in keys], "items": [key.item for key in keys]}
@@ -433,7 +464,7 @@ def store(graph: Graph, proposal: Proposal, by: str, hold: int | None = None) ->
     draft = Draft(branch.id, branch.name, reading.known, reading.ids)
     hold = hold if proposal.hold is None else proposal.hold
     new = draft.add_run(
-        proposal.planned,
+        proposal.beginning if proposal.is_large else proposal.planned,
         proposal.revision,
         proposal.number,
         proposal.run,
@@ -443,14 +474,30 @@ def store(graph: Graph, proposal: Proposal, by: str, hold: int | None = None) ->
         guards=proposal.guards,
         backfill=proposal.part.backfill if proposal.part else None,
         behind=BEHIND if proposal.part else 0,
+        without=proposal.without,
     )
-    write(graph, branch.archive, [draft], Content(graph.kept, [proposal.workflow]))
+    own = kept_lists(proposal.workflow)
+    handed = {name: items for name, items in proposal.workflow.lists.items() if name not in own}
+    lists = {digest_of(items): items for items in handed.values()} if draft.planning else {}
+    for left in draft.planning:
+        left.lists.update((name, digest_of(items)) for name, items in handed.items())
+    draft.lists += [(new, digest) for digest in sorted(own | lists.keys())]
+    write(graph, branch.archive, [draft], Content(graph.kept, [proposal.workflow], lists))
     # Submission runs close no gate (design 5.14).
     is_closing = draft.exclusives and proposal.cause is not Trigger.SUBMISSION
     if is_closing and (gate := graph.ids("next_gate", branch=branch.id, number=proposal.number)):
         graph.do("add_exclusive_edges", gate=gate[0], sources=draft.exclusives)
     graph.follow(entering=draft.gates, then=draft.behind, again=draft.lost)
     return new
+
+
+def refuse_unplanned(graph: Graph, here: str, branch: int) -> None:
+    """Raise ``Busy`` while a large run of a branch is planned: later ones come after it."""
+    for found in graph.rows("planning_of_branch", branch=branch):
+        (row,) = graph.rows("place_of_run", run=found.run)
+        name = run_name(row)
+        fault = f"{name} is still being planned, and no other run of its branch is planned meanwhile"
+        raise Busy(here, fault, f"Try again when it is: arkqueue show {name}")
 
 
 def store_failed(graph: Graph, revision: int, cause: Trigger, reason: str, by: str, backfill: int | None = None) -> int:

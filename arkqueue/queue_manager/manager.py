@@ -5,12 +5,12 @@ from __future__ import annotations
 from arkqueue.archives import retention
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
-from arkqueue.queue import backfill, claim, finish, locks, schedules
+from arkqueue.queue import backfill, claim, finish, locks, planning, schedules
 from arkqueue.queue_manager.readers import Readers
 from arkqueue.repository.reader.client import processes
 from arkqueue.runtime.loop import Loop
 
-CONNECTIONS = 7
+CONNECTIONS = 8
 """Database connections: one for each loop."""
 PACE = 0.02
 """Seconds between two questions which archives are to be looked at: one is enough for the notices that came meanwhile."""
@@ -26,12 +26,14 @@ class QueueManager:
         look = bell("look")
         self._readers = Readers(self._session, configuration, idle=look.ring)
         self._retention = retention.Retention(self._session)
+        self._planner = planning.Planner(self._session)
         poll = configuration.poll
         self._labels: list[list[str]] | None = None
         """Of the task managers for which all lines of locks were judged."""
         self._loops = [
             Loop("read repositories", self._readers.turn, look, poll, pace=PACE),
             Loop("fire schedules", self._fire_schedules, bell("schedule"), poll),
+            Loop("plan large runs", self._planner.turn, bell("planning"), poll),
             Loop("plan backfills", self._plan_backfills, bell("backfill"), poll),
             Loop("take up deferred tasks", self._take_up_deferred, bell("deferred"), poll),
             Loop("withdraw archives without ready tasks", self._withdraw, bell("withdraw"), poll),

@@ -19,7 +19,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, ArkqueueError, DatabaseUnavailable, TooLarge
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId, Revision
 from arkqueue.plan import MOST_ROWS, Entry, portions
-from arkqueue.queue import archives, ledger
+from arkqueue.queue import archives, ledger, planning
 from arkqueue.queue_manager.quick_checks import QuickChecks
 from arkqueue.repository import Advance, fingerprint_of
 from arkqueue.repository.opening import location_of, open_location
@@ -278,6 +278,8 @@ class Reader(threading.Thread):
         ``ledger_heads``: the heads of all branches in the ledger, which tell what is new on a new branch.
         """
         assert self._entries is not None
+        if known is not None and known.planning and not planning.finish(self._session, known.id, self._goes_on):
+            return False
         until = known.import_until if known is not None else None
         if known is not None and known.revision == head and not known.deleted and not becomes_main and until is None:
             return True
@@ -344,9 +346,16 @@ class Reader(threading.Thread):
             self._heard = time.monotonic()
         return limit is not None and found > limit
 
+    def _goes_on(self) -> bool:
+        self._heard = time.monotonic()
+        return not self._closing
+
     def _append(self, branch: ledger.Branch, entries: Sequence[Entry], news: ledger.News) -> int | None:
         try:
-            return ledger.append(self._session, branch, entries, **news)
+            appended = ledger.append(self._session, branch, entries, **news)
+            if appended is not None and entries and entries[-1].workflow.lists and entries[-1].is_large:
+                planning.finish(self._session, branch.id, self._goes_on)
+            return appended
         except Overdue as error:
             if len(entries) == 1 and entries[0].rows > MOST_ROWS:
                 thing = f"{self._archive}@{entries[0].revision.id}"

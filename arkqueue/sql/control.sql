@@ -449,9 +449,10 @@ join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id
 where t.id = %(task)s;
 
 -- name: place_of_run
--- Where a run is, and whether it was canceled or deleted.
-select run.id, run.archive_id, run.number, run.run, run.deleted_at, run.canceled_at, run.deleted_tasks, a.name as archive, b.name as branch, b.main
-from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id
+-- Where a run is, and whether it was canceled or deleted. `planned`: up to which item it is planned, where it is not planned to its end.
+select run.id, run.archive_id, run.number, run.run, run.deleted_at, run.canceled_at, run.deleted_tasks, a.name as archive, b.name as branch, b.main,
+       p.next as planned, p.items as planned_items
+from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id left join planning p on p.run_id = run.id
 where run.id = %(run)s;
 
 -- name: remember

@@ -5,11 +5,11 @@
 -- count on everything that a transaction does at once.
 
 -- name: doctor_unmet
--- A task counts as many unmet edges as it has (REPORT has none, and counts tasks).
+-- A task counts as many unmet edges as it has (REPORT has none, and counts tasks). While its run is planned, it counts those that are still to come, too.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('it counts %%s unmet edges, and has %%s', t.unmet, coalesce(e.n, 0)) as what
 from task t left join (select target, count(*) as n from edge where not met and kind <> 'cancels' group by target) e on e.target = t.id
-where t.kind <> 'report' and t.unmet <> coalesce(e.n, 0) and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+where t.kind <> 'report' and t.unmet <> coalesce(e.n, 0) and not exists (select from planning p where p.run_id = t.run_id) and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_reports
 -- A REPORT that waits counts the unsettled tasks of its run.
@@ -17,7 +17,7 @@ select t.archive_id as archive, t.run_id as run, t.id as task,
        format('it counts %%s unsettled tasks of its run, which has %%s', t.unmet, coalesce(o.n, 0)) as what
 from task t
 left join (select run_id, count(*) as n from task where settled_at is null and kind not in ('gate', 'report') group by run_id) o on o.run_id = t.run_id
-where t.kind = 'report' and t.settled_at is null and t.state = 'waiting' and t.unmet <> coalesce(o.n, 0)
+where t.kind = 'report' and t.settled_at is null and t.state = 'waiting' and t.unmet <> coalesce(o.n, 0) and not exists (select from planning p where p.run_id = t.run_id)
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_waiting

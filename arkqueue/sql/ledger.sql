@@ -143,7 +143,7 @@ where b.archive_id = %(archive)s order by b.main desc, b.name;
 -- One archive, and its branches with their heads as `branches` has them; one row, without a branch, where it has none. Only the first row has the settings.
 select a.url, a.uuid, a.kind, a.stopped, a.trouble, a.removed_at, case when row_number() over (order by b.main desc, b.name) = 1 then a.settings end as settings,
        b.id, b.name, b.main, b.deleted_at is not null as deleted, r.number, r.name as revision, r.author, r.date, r.message,
-       r.origin, r.generation, b.head_id, b.import_until
+       r.origin, r.generation, b.head_id, b.import_until, exists (select from planning p where p.branch_id = b.id) as planning
 from archive a left join branch b on b.archive_id = a.id left join revision r on r.id = b.head_id
 where a.id = %(archive)s order by b.main desc, b.name;
 
@@ -175,7 +175,7 @@ select b.head_id, r.number, r.name as revision, r.generation,
        a.settings->'require_approval' as guards, a.settings->'workflow_authors' as authors, w.files, r.is_foreign,
        case when b.accepted_files is not null or coalesce(jsonb_array_length(a.settings->'workflow_authors'), 0) = 0 then b.accepted_files
             else (select m.accepted_files from branch m where m.archive_id = a.id and m.main limit 1) end as accepted,
-       exists (select from schedule s where s.branch_id = b.id) as scheduled,
+       exists (select from planning p where p.branch_id = b.id) as planning, exists (select from schedule s where s.branch_id = b.id) as scheduled,
        array(select t.id from task t join run on run.id = t.run_id
              where t.branch_id = b.id and t.exclusive and t.settled_at is null
                and run.trigger <> 'submission' and (run.trigger <> 'commit' or t.number = r.number)
@@ -212,15 +212,88 @@ insert into definition (digest, body, cancels)
 select * from unnest(%(digests)s::bytea[], %(bodies)s::jsonb[], %(cancels)s::jsonb[])
 on conflict (digest) do nothing;
 
--- name: keep_lists
--- Keep lists, by content.
-insert into list (digest, items)
-select * from unnest(%(digests)s::text[], %(bodies)s::jsonb[])
-on conflict (digest) do nothing;
+-- name: lock_lists
+-- Those of some lists that are kept, locked: no purge removes them meanwhile.
+select digest from list where digest = any(%(digests)s::text[]) order by digest for key share;
+
+-- name: keep_list
+-- Keep a list, by content. Its items follow.
+insert into list (digest) values (%(digest)s) on conflict (digest) do nothing;
+
+-- name: keep_part_of_list
+-- Keep items of a list, from the one of a place on.
+insert into list_part (digest, first, items) values (%(digest)s, %(first)s, %(items)s::jsonb) on conflict (digest, first) do nothing;
+
+-- name: lists_there
+-- Those of some lists that are kept.
+select digest from list where digest = any(%(digests)s::text[]);
 
 -- name: lists
--- The items of kept lists, each as its key and its body.
-select digest, items from list where digest = any(%(digests)s::text[]);
+-- The items of kept lists, in pieces, each item as its key and its body.
+select digest, items from list_part where digest = any(%(digests)s::text[]) order by digest, first;
+
+-- name: add_list_uses
+-- Note which lists the workflow files of runs have.
+insert into list_use (run_id, digest) select * from unnest(%(runs)s::bigint[], %(digests)s::text[]);
+
+-- name: begin_planning
+-- Note what is left to plan of a run.
+insert into planning (run_id, archive_id, branch_id, names, without, hold_id, behind, items, lists)
+values (%(run)s, %(archive)s, %(branch)s, %(names)s, %(without)s, %(hold)s, %(behind)s, %(items)s, %(lists)s::jsonb);
+
+-- name: plannings
+-- The runs that are not planned to their end, the oldest first; those of stopped archives wait. `idle`: seconds since a portion was stored.
+select p.run_id as run, p.archive_id as archive, extract(epoch from clock_timestamp() - p.stored_at)::float8 as idle,
+       exists (select from run where run.id = p.run_id and run.trigger = 'commit') as is_of_commit
+from planning p join archive a on a.id = p.archive_id
+where a.stopped is null order by p.run_id;
+
+-- name: planning
+-- What is left to plan of a run, and where the run is. `gone`: why nothing of it may start any more.
+select p.*, run.number, run.run, run.trigger, run.report_id, run.revision_id, run.backfill_id, coalesce(p.hold_id, a.hold_id) as hold, a.settings->'require_approval' as guards, b.name as branch, b.main, a.name as archive,
+       a.stopped is not null as stopped, w.tasks, b.deleted_at is not null or a.removed_at is not null or r.dropped_at is not null as gone
+from planning p join run on run.id = p.run_id join branch b on b.id = p.branch_id join archive a on a.id = p.archive_id
+join revision r on r.id = run.revision_id left join backfill f on f.id = run.backfill_id
+join revision d on d.id = coalesce(f.revision_id, run.revision_id) join workflow w on w.id = d.workflow_id
+where p.run_id = %(run)s;
+
+-- name: planning_of_branch
+-- The run of a branch that is not planned to its end.
+select run_id as run from planning where branch_id = %(branch)s limit 1;
+
+-- name: plan_on
+-- Note up to which item a run is planned.
+update planning set next = %(next)s, stored_at = clock_timestamp() where run_id = %(run)s;
+
+-- name: end_planning
+-- A run is planned to its end: what would enter waits for that no more. Returns what has no unmet edge now.
+with gone as (
+    delete from planning where run_id = %(run)s
+), let as (
+    update task set unmet = unmet - 1
+    where run_id = %(run)s and item = '' and (kind = 'commit' or kind = 'gate' and starts_with(name, %(everything)s))
+    returning id, unmet, state
+)
+select id from let where unmet = 0 and state = 'waiting' order by id;
+
+-- name: settled_beside_planning
+-- What settled while a run was planned, or before, and has an edge into it that is not met.
+select distinct e.source as id
+from task t cross join lateral (select source from edge where target = t.id and not met and kind <> 'cancels' offset 0) e
+join task s on s.id = e.source and s.settled_at is not null
+where t.run_id = %(run)s;
+
+-- name: stored_of_run
+-- Tasks of a run that are stored, by their keys, and whether they meet an edge inside the run.
+select t.id, t.name, t.item, t.kind, t.number, t.run, meets(true, false, t.state, t.as_completed, t.waived, t.blocks) as settled,
+       meets(false, false, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced,
+       case when t.settled_at is not null then t.state in ('failed', 'rejected') end as failed
+from unnest(%(names)s::text[], %(items)s::text[]) n(name, item)
+cross join lateral (select * from task t where t.branch_id = %(branch)s and t.name = n.name and t.item = n.item and t.number = %(number)s and t.run = %(run)s offset 0) t;
+
+-- name: exclusives_of_run
+-- The exclusive tasks of a run that have not settled.
+select id from task where run_id = %(run)s and exclusive and settled_at is null order by id;
 
 -- name: use_lists
 -- Note that a task of an archive has a list.

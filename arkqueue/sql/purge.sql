@@ -100,6 +100,18 @@ with deleted as (
 )
 delete from item where run_id = any(%(runs)s);
 
+-- name: purge_list_uses
+-- Forget which lists runs have; returns them.
+delete from list_use where run_id = any(%(runs)s) returning digest;
+
+-- name: lock_lists_to_purge
+-- Lock those of some lists that nobody has locked, as a run that is being stored does.
+select digest from list where digest = any(%(digests)s::text[]) order by digest for update skip locked;
+
+-- name: purge_lists
+-- Delete those of some locked lists that no run has any more.
+delete from list l where l.digest = any(%(digests)s::text[]) and not exists (select from list_use u where u.digest = l.digest);
+
 -- name: purge_schedules
 -- Forget that schedules made these runs.
 with forgotten as (

@@ -96,8 +96,14 @@ create table workflow (
 );
 -- Lists of `foreach`, by content: definitions name them by their digests.
 create table list (
-    digest      text primary key,
-    items       jsonb not null                      -- [[key, body], …]
+    digest      text primary key
+);
+-- Their items, in pieces that are not too long.
+create table list_part (
+    digest      text not null references list on delete cascade,
+    first       int not null,                       -- the place of its first item in the list
+    items       jsonb not null,                     -- [[key, body], …]
+    primary key (digest, first)
 );
 create table definition (
     id          bigint generated always as identity primary key,
@@ -174,6 +180,32 @@ create table run (
 create unique index run_commit on run (revision_id) where trigger = 'commit';
 create index run_archive on run (archive_id, id);
 create index run_backfill on run (backfill_id, id) where backfill_id is not null;
+
+-- Which runs have which lists in their workflow files: a list that no run has is purged.
+create table list_use (
+    run_id      bigint not null,
+    digest      text not null references list,
+    primary key (run_id, digest)
+);
+create index list_use_list on list_use (digest);
+
+-- What is left to plan of a large run (design 5.30). It is stored in portions, by whoever gets to it; while it has a row here nothing of it starts, and no later run
+-- of its branch is planned.
+create table planning (
+    run_id      bigint primary key,
+    archive_id  bigint not null references archive,
+    branch_id   bigint not null references branch,
+    names       text[] not null,                    -- of its tasks
+    without     text[] not null,                    -- names that nothing of it waits for where they are not part of it
+    hold_id     bigint,                             -- of `deed`, or as in `task`: what its tasks are held because of
+    behind      int not null,                       -- by so much their priority number is higher
+    next        int not null default 0,             -- the items before this place are stored
+    items       int not null,                       -- how many there are
+    lists       jsonb not null default '{}',        -- of a submission: the digests of its lists, by what `Foreach.items` calls them
+    begun_at    timestamptz not null default clock_timestamp(),
+    stored_at   timestamptz not null default clock_timestamp()
+);
+create index planning_branch on planning (branch_id);
 
 -- Runs of old revisions with the definitions of a newer one (design 5.2), planned in order, some with each transaction.
 create table backfill (

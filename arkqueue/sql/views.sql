@@ -166,7 +166,7 @@ from run join revision r on r.id = run.revision_id join archive a on a.id = run.
 select run.id, run.archive_id, run.branch_id, run.revision_id, a.name as archive, b.name as branch, b.main, run.number, run.run, run.trigger, run.by,
        run.faults, run.created_at, run.canceled_at, run.canceled_by, run.deleted_at, run.deleted_by,
        run.left_out, run.left_out_since, f.number as backfill_number, d.number as definitions_number, s.sender_id, r.name as revision, r.author, r.date, r.message, r.origin, r.generation, r.baseline, r.previous, r.dropped_at,
-       report.state as report_state, changed.since_report as changed_since_report, c.*
+       report.state as report_state, changed.since_report as changed_since_report, p.next as planned, p.items as planned_items, c.*
 from run
 join archive a on a.id = run.archive_id
 join branch b on b.id = run.branch_id
@@ -174,6 +174,7 @@ join revision r on r.id = run.revision_id
 left join task report on report.id = run.report_id
 left join backfill f on f.id = run.backfill_id left join revision d on d.id = f.revision_id
 left join submission s on s.run_id = run.id
+left join planning p on p.run_id = run.id
 cross join lateral (
     -- Not where the newest report is the one that the run made by itself and that is not written, as nothing has changed since.
     select coalesce((

@@ -50,6 +50,7 @@ class RunView:
     ``changed_since_report``: its tasks have come to something else since its last report (design 5.32).
     ``backfill``: the name of the backfill that it is part of; it has the workflow files of the revision ``definitions``, a number. ``left_out``: later fires of its schedule that made no run of their own, as this one stands for them (design 5.17).
     ``submission``: its name by the id by which the sender of a submission knows it; None: there is no such id.
+    ``planned``: of a large run that is not planned to its end (design 5.30), the tasks of how many items are stored, of ``planned_items``; None: it is.
     """
 
     id: int
@@ -82,6 +83,8 @@ class RunView:
     backfill: str | None
     definitions: int | None
     submission: str | None
+    planned: int | None
+    planned_items: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

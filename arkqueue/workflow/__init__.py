@@ -7,7 +7,7 @@ what a committer wrote; that is what faults are for. Called by the queue manager
 
 from arkqueue.workflow.format import json_schema
 from arkqueue.workflow.frozen import from_json, to_json
-from arkqueue.workflow.lists import EMPTY
+from arkqueue.workflow.lists import EMPTY, digest_of
 from arkqueue.workflow.parsing import parse
 
-__all__ = ["EMPTY", "from_json", "json_schema", "parse", "to_json"]
+__all__ = ["EMPTY", "digest_of", "from_json", "json_schema", "parse", "to_json"]

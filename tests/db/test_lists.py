@@ -14,13 +14,17 @@ from arkqueue.queue import deletion, holds, redo
 from arkqueue.queue.claim import inputs, parameters
 from arkqueue.views.explain import explain_name
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry
+from tests.db.portions import plan_in_portions
 from tests.db.test_races import Connect, InThread, wait_until_blocked
 
 LIST = "foreach: [a, b]"
 
 
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
+@pytest.fixture(params=["at once", "in portions"])
+def archive(session: Session, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AnArchive:
+    """Whether a run is planned at once or in portions changes nothing."""
+    if request.param == "in portions":
+        plan_in_portions(monkeypatch, rows=8)
     return an_archive(session)
 
 

@@ -38,7 +38,7 @@ HEADERS: Final = {
 SIGN_IN: Final = "/-/sign-in"
 SHAPES: Final = {
     "completed": "completed", "running": "running", "processing": "running", "reporting": "running", "waiting": "waiting",
-    "ready": "waiting", "pending": "waiting", "deferred": "waiting", "failed": "failed", "rejected": "failed",
+    "ready": "waiting", "pending": "waiting", "planning": "waiting", "deferred": "waiting", "failed": "failed", "rejected": "failed",
     "canceled": "canceled", "superseded": "canceled", "skipped": "skipped", "held": "held", "deleted": "left",
 }  # fmt: skip
 """Which of the eight shapes stands for each state of a task or a run."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
@@ -20,11 +18,10 @@ from arkqueue.queue_manager import QueueManager
 from arkqueue.queue_manager import reader as reader_module
 from arkqueue.views.explain import explain_name
 from arkqueue.views.runs import RunState, runs
-from tests.db.test_races import wait_until_blocked
-from tests.loaded import Forked, fork
+from tests.loaded import Forked
 from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository
 from tests.system.queue_manager.conftest import WORKFLOW, Watched
-from tests.waiting import eventually
+from tests.system.queue_manager.killed import kill_in_each_step, queue_manager
 
 Watch = Callable[..., Watched]
 LIMIT = 4
@@ -156,35 +153,10 @@ def test_without_a_limit_everything_runs(
     assert set(states(papers)) == {"ready", "waiting"}
 
 
-GATE = "locktype = 'advisory' and objid = 33 and database = (select oid from pg_database where datname = current_database())"
-OTHERS = f"select from pg_locks where {GATE} and pid not in (select pid from pg_locks where {GATE} and mode = 'ExclusiveLock')"
-"""Backends of killed processes that still wait at the gate, or hold it."""
-END = f"select pg_terminate_backend(pid) from pg_locks where {GATE} and not granted"
-"""Ends what a killed process has left waiting at the gate, which notices only then, or when its statement times out, that nobody is there any more."""
-WAITING = f"select from pg_locks where {GATE} and not granted"
-"""Who waits at the gate."""
-
-
-@contextmanager
-def queue_manager(session: Session, home: Path) -> Iterator[Forked]:
+def manager(session: Session, tmp_path: Path) -> AbstractContextManager[Forked]:
     """A queue manager in a process of its own, which appends two revisions with each transaction."""
-    with session.database.connect() as connection:
-        uri = make_conninfo(connection.info.dsn, password=connection.info.password)
-    home.mkdir(mode=0o700, exist_ok=True)
-    (home / "arkqueue.toml").write_text(f'poll = "200ms"\nimport_limit = {LIMIT}\n')
-    log = home.with_name("said")
-    log.touch()
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("ARKQUEUE_")}
-    program = (
-        "import arkqueue.queue_manager.reader as reader; reader.CHUNK = 2; import arkqueue.cli; arkqueue.cli.main()"
-    )
-    words = ["arkqueue", "--home", str(home), "manager", "--database", uri]
-    process = fork(program, words, out=log, err=log, environment=kept)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+    small = "import arkqueue.queue_manager.reader as reader; reader.CHUNK = 2"
+    return queue_manager(session, tmp_path / "manager", f"import_limit = {LIMIT}", small)
 
 
 @pytest.mark.parametrize("event", ["update of import_until, head_id on branch", "insert on task"])
@@ -194,35 +166,19 @@ def test_an_import_goes_on_as_held_after_its_queue_manager_was_killed_in_each_st
     """Killed for real: nothing is lost, twice there, or let through. Each process is let through one step, and is killed in the midst of the next one."""
     papers, size = watch(repository.path), LIMIT + 2
     commit(repository, size)
-    function = "language plpgsql as 'begin perform pg_advisory_xact_lock_shared(33); return new; end'"
     seen: list[int] = []
-    connect = session.database.connect
-    with connect() as gate, connect() as next_gate, connect() as watcher, ThreadPoolExecutor(1) as thread:
-        gate.autocommit = next_gate.autocommit = watcher.autocommit = True
-        gate.execute(f"create function gate() returns trigger {function}".encode())
-        gate.execute(f"create trigger gate after {event} for each row execute function gate()".encode())
-        gate.execute("select pg_advisory_lock(33)")
-        while not seen or seen[-1] < size:
-            with queue_manager(session, tmp_path / "manager") as process:
-                wait_until_blocked(watcher)
-                # Who asks for the lock before it is free has it when this step is committed, and before the next one.
-                closed = thread.submit(next_gate.execute, "select pg_advisory_lock(33)")
-                eventually(lambda: len(watcher.execute(WAITING.encode()).fetchall()) == 2)
-                gate.execute("select pg_advisory_unlock(33)")
-                closed.result()
-                gate, next_gate = next_gate, gate
-                seen.append(len(states(papers)))
-                assert set(states(papers)) <= {"held"}
-                if seen[-1] < size:
-                    wait_until_blocked(watcher)
-                process.kill()
-                process.wait()
-            watcher.execute(END.encode())
-            eventually(lambda: not watcher.execute(OTHERS.encode()).fetchall())
+
+    def look() -> None:
+        seen.append(len(states(papers)))
+        assert set(states(papers)) <= {"held"}
+
+    kill_in_each_step(
+        session, event, partial(manager, session, tmp_path), lambda: bool(seen) and seen[-1] == size, look
+    )
     assert len(seen) >= 3, "it was killed in several steps"
     commit(repository, 1)
     papers.notify()
-    with queue_manager(session, tmp_path / "manager"):
+    with manager(session, tmp_path):
         papers.wait_for(lambda: len(states(papers)) == size + 1)
     assert states(papers) == ["held"] * size + ["waiting"], "what comes after an import is none"
     assert len(papers.sql("select id from deed where verb = 'import'")) == 1

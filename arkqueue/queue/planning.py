@@ -1,0 +1,162 @@
+"""A large run is planned in portions (design 5.30): one whose lists have so many items that one transaction would take long.
+
+    begin    with the revision, or for a trigger: what the run has beside its items, and a row of ``planning``     (`ledger`, `triggering`)
+    portion  the tasks of some hundred items, with their edges                                                     as often as it takes
+    end      the row goes; COMMIT and the gates of ``PREV:*`` enter, and everything follows
+
+Each step is a transaction of its own under the archive's lock, and takes up what the last one has left: whoever plans does not matter, nor how many do it at once, nor when one of them
+is killed. Until the end nothing of the run starts, as COMMIT waits; no later run of the branch is planned, so that the nearest earlier occurrence of a key stays what it is. What happens
+meanwhile to tasks that edges of the run lead from is seen by the portion that stores the edge, or meets the stored edge, as always.
+
+Called by the queue manager: by the reader of the archive, which waits for the end before it appends what comes next, and by a loop for everything else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from arkqueue.db.session import Session
+from arkqueue.errors import DatabaseUnavailable
+from arkqueue.model import Key, TaskId, Trigger, Workflow
+from arkqueue.names import name_of
+from arkqueue.plan import Draft, next_portion, part_of, plan
+from arkqueue.plan.graph import EVERYTHING
+from arkqueue.plan.ledger import Place
+from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change, change_in_turn
+from arkqueue.queue.ledger import cancel_unstarted
+from arkqueue.queue.storage import Content, items_of_list, occurrence, read, workflow_of, write
+from arkqueue.queue.triggering import Part, planned_before
+
+log = logging.getLogger("arkqueue")
+
+IDLE: Final = 5.0
+"""Seconds without a portion after which the loop takes it that nobody else plans a run of a commit: its reader has ended."""
+PAUSE_AFTER_ERROR: Final = 10.0
+"""Seconds until the loop goes on with a run that it could not plan."""
+
+
+def finish(session: Session, branch: int, is_wanted: Callable[[], bool]) -> bool:
+    """Plan the large run of a branch to its end, if there is one; False where it is wanted no more, or the archive is stopped. ``is_wanted`` is asked after each portion."""
+    rows = session.rows("planning_of_branch", branch=branch)
+    if not rows:
+        return True
+    run, workflow = rows[0].run, None
+    while found := session.rows("planning", run=run):
+        if found[0].stopped or not is_wanted():
+            return False
+        workflow = workflow or _workflow(session, found[0])
+        change(session, [found[0].archive_id], partial(step, run=run, workflow=workflow))
+    return True
+
+
+class Planner:
+    """Plans what no reader does: runs that a person, a schedule or a backfill made, and what a queue manager has left that was killed."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._workflows: dict[int, Workflow] = {}
+        """Of the runs that are being planned: their lists are read once."""
+
+    def turn(self, patience: float = BRIEF) -> float | None:
+        """Store one portion of each run; returns the seconds until there is more to do (None: there is nothing). One that fails, or whose archive is busy, holds up no other."""
+        found = self._session.rows("plannings")
+        self._workflows = {run: one for run, one in self._workflows.items() if run in {row.run for row in found}}
+        pauses: list[float] = []
+        for row in found:
+            if row.is_of_commit and row.idle < IDLE and row.run not in self._workflows:
+                pauses.append(IDLE)
+                continue
+            try:
+                self._step(row, patience)
+            except DatabaseUnavailable as error:
+                if not isinstance(error, TOO_LONG):
+                    raise
+                log.warning("run %s is planned further later: %s", row.run, error)
+                pauses.append(BRIEF)
+            except Exception:
+                log.exception("run %s could not be planned further, and is tried again", row.run)
+                pauses.append(PAUSE_AFTER_ERROR)
+            else:
+                pauses.append(0.0)
+        return min(pauses, default=None)
+
+    def _step(self, row: Any, patience: float) -> None:
+        if row.run not in self._workflows:
+            if not (found := self._session.rows("planning", run=row.run)):
+                return
+            self._workflows[row.run] = _workflow(self._session, found[0])
+        work = partial(step, run=row.run, workflow=self._workflows[row.run])
+        change_in_turn(self._session, work, archives=[row.archive], patience=patience)
+
+
+def _workflow(session: Session, row: Any) -> Workflow:
+    here = str(name_of(row.archive, row.number, branch=row.branch, main=row.main))
+    workflow = workflow_of(session, row.tasks, here)
+    handed = {name: items_of_list(session, digest) for name, digest in row.lists.items()}
+    return replace(workflow, lists={**workflow.lists, **handed})
+
+
+def step(graph: Graph, run: int, workflow: Workflow) -> None:
+    """Store the next portion of a run, or end its planning where all of it stands; nothing where somebody else ended it."""
+    for row in graph.rows("planning", run=run):
+        if row.next < row.items:
+            _store(graph, row, workflow)
+        else:
+            _end(graph, row)
+
+
+def _store(graph: Graph, row: Any, workflow: Workflow) -> None:
+    portion = next_portion(workflow, row.names, row.next)
+    trigger = Trigger(row.trigger)
+    part = part_of(workflow, row.names, portion)
+    reading = read(graph, row.branch_id, [part], row.number, row.run, some=trigger is not Trigger.COMMIT)
+    known = reading.known
+    planned = plan(
+        workflow,
+        trigger=trigger,
+        branch=row.branch,
+        changed=(),
+        past=known.past,
+        purged=known.purged,
+        names=row.names,
+        without=row.without,
+        portion=portion,
+    )
+    if row.backfill_id is not None:
+        fill = Part(row.backfill_id, row.revision_id, is_first=False, again="")
+        before = planned_before(graph, fill, row.branch_id, planned)
+        planned, known.others = fill.ordered(planned, before), list(before.values())
+    own = {node.key for node in planned.nodes}
+    keys = {key for edge in planned.edges for key in edge[:2] if isinstance(key, Key)} - own
+    place = {"branch": row.branch_id, "number": row.number, "run": row.run}
+    named = {"names": [key.name for key in keys], "items": [key.item for key in keys]}
+    stored = graph.rows("stored_of_run", **place, **named)
+    known.others = [*known.others, *map(occurrence, stored)]
+    draft = Draft(row.branch_id, row.branch, known, reading.ids)
+    draft.add_portion(
+        planned,
+        Place(row.run_id, row.revision_id, row.number, row.run, trigger, row.report_id),
+        {Key(task.name, task.item): TaskId(task.id) for task in stored},
+        row.hold,
+        row.guards or (),
+        row.behind,
+    )
+    write(graph, row.archive_id, [draft], Content(graph.kept, [replace(workflow, lists={})]))
+    graph.do("plan_on", run=row.run_id, next=portion.last)
+
+
+def _end(graph: Graph, row: Any) -> None:
+    entering = graph.ids("end_planning", run=row.run_id, everything=EVERYTHING)
+    if row.gone:
+        cancel_unstarted(graph, [row.run_id], "the end of its branch, which came while it was planned")
+    # Those of commits close it as they are planned, and those of submissions close none (design 5.14).
+    closes = row.trigger not in (Trigger.COMMIT, Trigger.SUBMISSION)
+    if closes and (exclusives := graph.ids("exclusives_of_run", run=row.run_id)):
+        for gate in graph.ids("next_gate", branch=row.branch_id, number=row.number):
+            graph.do("add_exclusive_edges", gate=gate, sources=exclusives)
+    graph.to_wake |= {"look", "schedule", "backfill"}
+    graph.follow(entering=entering, again=graph.ids("settled_beside_planning", run=row.run_id))

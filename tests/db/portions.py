@@ -1,0 +1,38 @@
+"""Lets short lists be planned in portions, as long ones are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from arkqueue.plan import Entry, portions
+from arkqueue.queue import planning
+from tests.builders import AnArchive
+
+
+def make_portions_small(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """``rows``: what one transaction appends at most."""
+    for module in ("plan.entry", "plan.items", "queue.triggering"):
+        monkeypatch.setattr(f"arkqueue.{module}.MOST_ROWS", rows)
+
+
+def plan_in_portions(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Let what a test appends or triggers be planned in portions, and to its end."""
+    make_portions_small(monkeypatch, rows)
+    append, trigger = AnArchive.append, AnArchive.trigger
+
+    def append_all(archive: AnArchive, branch: str, entries: Sequence[Entry], **options: Any) -> None:
+        for some in portions(entries):
+            append(archive, branch, some, **options)
+            options = {}
+            assert planning.finish(archive.session, archive.branches[branch].id, lambda: True)
+
+    def trigger_all(archive: AnArchive, *given: Any, branch: str = "", **options: Any) -> int:
+        run = trigger(archive, *given, branch=branch, **options)
+        assert planning.finish(archive.session, archive.branches[branch].id, lambda: True)
+        return run
+
+    monkeypatch.setattr(AnArchive, "append", append_all)
+    monkeypatch.setattr(AnArchive, "trigger", trigger_all)

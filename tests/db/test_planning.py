@@ -1,0 +1,300 @@
+"""Large runs are planned in portions (design 5.30): nothing of them starts before all of it stands, and whoever comes goes on where another one was killed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.errors import Busy, Conflict
+from arkqueue.model import RunId
+from arkqueue.queue import archives, backfill, control, deletion, holds, ledger, many, planning, purge
+from arkqueue.queue.graph import Graph, change
+from arkqueue.states import RunState
+from arkqueue.views import runs
+from tests.builders import AnArchive, a_workflow, an_archive, an_entry
+from tests.db.portions import make_portions_small
+
+KEYS = [f"i{n}" for n in range(9)]
+LIST = f"foreach: [{', '.join(KEYS)}]"
+STEPS = {"fetch": LIST, "store": f"{LIST}\ndepends: [fetch]", "index": "depends: [store]"}
+
+
+@pytest.fixture
+def archive(session: Session, monkeypatch: pytest.MonkeyPatch) -> AnArchive:
+    """A portion has the tasks of two items."""
+    make_portions_small(monkeypatch, rows=20)
+    return an_archive(session)
+
+
+def steps(archive: AnArchive, most: int = 100) -> int:
+    """Store portions of the run that is being planned, each by a planner of its own; returns how many it took to the end."""
+    for n in range(most):
+        if not archive.sql("select run_id from planning"):
+            return n
+        planning.Planner(archive.session)._step(_row(archive), patience=10.0)
+    return most
+
+
+def _row(archive: AnArchive) -> Any:
+    (row,) = archive.session.rows("plannings")
+    return row
+
+
+def planned(archive: AnArchive) -> dict[str, Any]:
+    """All tasks of the last run, and its edges, by name."""
+    tasks = archive.sql(
+        "select name, item, state::text, unmet, position, priority, hold_id is not null as held from task"
+        " where run_id = (select max(id) from run) order by position, name, item"
+    )
+    edges = archive.sql(
+        "select t.name, t.item, s.name as source, s.item as source_item, s.number, e.kind::text, e.settled, e.met from edge e"
+        " join task t on t.id = e.target join task s on s.id = e.source"
+        " where t.run_id = (select max(id) from run) order by 1, 2, 3, 4, 5, 6, 7"
+    )
+    return {"tasks": tasks, "edges": edges}
+
+
+def state(archive: AnArchive) -> RunState:
+    return runs.run(archive.session, RunId(archive.sql("select max(id) as id from run")[0]["id"])).state
+
+
+def test_nothing_starts_before_all_of_it_stands(archive: AnArchive) -> None:
+    archive.commit(STEPS)
+    stood = 0
+    while archive.sql("select run_id from planning"):
+        assert state(archive) is RunState.PLANNING
+        assert archive.claim_some(10) == []
+        (count,) = archive.sql("select count(*) as n from task where item <> ''")
+        assert count["n"] >= stood
+        stood = count["n"]
+        assert steps(archive, most=1) == 1
+    assert stood == 2 * len(KEYS)
+    assert state(archive) is RunState.PENDING
+    assert sorted(claim.item for claim in archive.claim_some(20)) == KEYS
+
+
+def test_portions_come_to_the_same_as_one_transaction(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    commits = [
+        {"fetch": LIST, "other": "foreach: [i1, i4, x]", "plain": ""},
+        {
+            "fetch": f"{LIST}\ndepends: [PREV, plain]\ncancels: [other]\npriority: 7",
+            "other": "foreach: [i1, i4, i8, x]\ndepends: [PREV:fetch, 'PREV:*']\ncancels: [PREV]\nexclusive: true",
+            "store": f"{LIST}\ndepends: [fetch, {{task: other, when: settled}}]\nexclusive: true\nhold: true",
+            "plain": "cancels: [store]",
+            "last": "depends: [store, {task: plain, when: settled}]\nexclusive: true",
+        },
+    ]
+    whole, parts = an_archive(session, "whole"), an_archive(session, "parts")
+    for archive in (whole, parts):
+        archive.commit(commits[0])
+        archive.run("fetch/i0@2", "plain@2")
+        archive.fail("fetch/i3@2", "other/x@2")
+    whole.commit(commits[1])
+    expected = planned(whole)
+    make_portions_small(monkeypatch, rows=20)
+    parts.commit(commits[1])
+    assert steps(parts) > 4
+    found = planned(parts)
+    assert found["tasks"] == expected["tasks"]
+    assert found["edges"] == expected["edges"]
+    assert len(found["edges"]) > 60
+
+
+def test_any_number_of_planners_store_each_item_once(archive: AnArchive) -> None:
+    """Each has loaded the run before; whoever has the archive's lock stores the next portion."""
+    archive.commit(STEPS)
+    row = _row(archive)
+    planners = [planning.Planner(archive.session) for _ in range(3)]
+    turns = 0
+    while archive.sql("select run_id from planning"):
+        for planner in planners:
+            planner._step(row, patience=10.0)
+            turns += 1
+    assert turns >= 6
+    (count,) = archive.sql("select count(*) as n, count(distinct (name, item)) as different from task where number = 2")
+    assert count["n"] == count["different"] == 2 * len(KEYS) + 4 + 3
+    archive.run(*(f"{name}/{key}@2" for name in ("fetch", "store") for key in KEYS), "index@2")
+    assert archive.state("REPORT@2") == "completed"
+
+
+@pytest.mark.parametrize("after", range(1, 4))
+def test_what_happens_meanwhile_is_seen_by_what_is_stored_then(archive: AnArchive, after: int) -> None:
+    """What an earlier revision's items come to, between two portions, is as if it had come to it before or after them."""
+    archive.commit({"fetch": LIST})
+    steps(archive)
+    archive.commit(
+        {
+            "fetch": f"{LIST}\ndepends: [{{task: PREV, when: failed}}]",
+            "end": "depends: [{task: PREV:fetch, when: settled}]",
+        }
+    )
+    assert steps(archive, most=after) == after
+    for key in KEYS:
+        (archive.run if key != "i4" else archive.fail)(f"fetch/{key}@2")
+    steps(archive)
+    assert {key: archive.state(f"fetch/{key}@3") for key in KEYS} == dict.fromkeys(KEYS, "skipped") | {"i4": "ready"}
+    assert archive.state("end@3") == "ready"
+
+
+def test_an_order_between_revisions_waits_for_all_items(archive: AnArchive) -> None:
+    archive.commit(STEPS)
+    steps(archive)
+    archive.commit({"COMMIT": "depends: [{task: 'PREV:*', when: settled}]", "next": LIST})
+    steps(archive)
+    assert archive.state("COMMIT@3") == "waiting"
+    archive.run(*(f"{name}/{key}@2" for name in ("fetch", "store") for key in KEYS), "index@2")
+    assert archive.state("next/i8@3") == "ready"
+
+
+def test_later_revisions_and_runs_wait_in_order(archive: AnArchive) -> None:
+    archive.commit({"plain": ""})
+    archive.commit(STEPS)
+    branch = archive.branches[""]
+    entry = an_entry(4, a_workflow(STEPS))
+    assert ledger.append(archive.session, branch, [entry]) is None, "read again"
+    with pytest.raises(Busy, match="papers@3 is still being planned"):
+        archive.trigger(2)
+    steps(archive)
+    archive.trigger(2)
+    archive.append("", [entry])
+
+
+VERBS: list[Callable[[Session, RunId], Any]] = [
+    lambda session, run: control.cancel_run(session, run, "ann"),
+    lambda session, run: control.prioritize_run(session, run, 3, "ann"),
+    lambda session, run: control.refresh_run(session, run, "ann"),
+    lambda session, run: deletion.delete_run(session, run, "ann"),
+    lambda session, run: holds.hold_run(session, run, "ann"),
+    lambda session, run: holds.release_run(session, run, "ann"),
+    lambda session, run: many.retry_failed(session, run, "ann"),
+    lambda session, run: many.skip_run(session, run, "ann"),
+    lambda session, run: purge.purge_runs(session, [run], "ann", "old").unless_kept(),
+]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_verbs_on_a_run_that_is_being_planned_are_refused_with_the_reason(
+    archive: AnArchive, verb: Callable[[Session, RunId], Any]
+) -> None:
+    archive.commit(STEPS)
+    steps(archive, most=2)
+    run = RunId(archive.run_id(2))
+    with pytest.raises(Conflict, match=r"papers@2: is (still being planned \(4 of 9 items\)|not settled)"):
+        verb(archive.session, run)
+    with pytest.raises(Conflict, match="is still being planned"):
+        archive.cancel("fetch/i0@2")
+    steps(archive)
+    assert archive.state("fetch/i0@2") == "ready"
+
+
+def test_a_hold_of_the_archive_meanwhile_holds_all_of_it(archive: AnArchive) -> None:
+    archive.commit(STEPS)
+    steps(archive, most=2)
+    holds.hold_archive(archive.session, archive.id, "ann")
+    steps(archive)
+    assert {archive.state(f"{name}/{key}@2") for name in ("fetch", "store") for key in KEYS} == {"held"}
+    assert state(archive) is RunState.HELD
+
+
+def test_what_its_branch_has_lost_meanwhile_is_planned_and_canceled(archive: AnArchive) -> None:
+    archive.commit(STEPS)
+    steps(archive, most=2)
+    branch = archive.branches[""]
+    archives.untrack(archive.session, archive.id, branch.id, head=branch.head)
+    steps(archive)
+    assert {archive.state(f"{name}/{key}@2") for name in ("fetch", "store") for key in KEYS} == {"canceled"}
+    assert archive.claim_some(10) == []
+
+
+def test_a_stopped_archive_is_planned_further_when_it_goes_on(archive: AnArchive) -> None:
+    archive.commit(STEPS)
+    archives.stop(archive.session, archive.id, "it is another repository")
+    assert planning.Planner(archive.session).turn() is None
+    assert not planning.finish(archive.session, archive.branches[""].id, lambda: True)
+    assert archive.sql("select run_id from planning")
+
+
+def test_a_run_by_hand_is_planned_in_portions_too(archive: AnArchive) -> None:
+    archive.commit(STEPS)
+    steps(archive)
+    archive.trigger(2, "fetch", "store", force=True)
+    assert steps(archive) > 4
+    assert archive.state("store/i8@2.2") == "waiting"
+    archive.run(*(f"fetch/{key}@2.2" for key in KEYS))
+    assert archive.state("store/i8@2.2") == "ready"
+
+
+def test_a_backfill_goes_on_behind_each_of_its_large_runs(archive: AnArchive) -> None:
+    for _ in range(3):
+        archive.commit(STEPS)
+        steps(archive)
+    backfill.begin(archive.session, archive.id, archive.branches[""].id, 2, 3, names=["fetch"], by="ann")
+    assert backfill.plan(archive.session) is None, "the first run is still being planned"
+    steps(archive)
+    assert backfill.plan(archive.session) is not None
+    steps(archive)
+    waiting = archive.sql(
+        "select t.item from task t where t.number = 3 and t.run = 2 and t.name = 'fetch' and t.state = 'waiting'"
+    )
+    assert len(waiting) == len(KEYS), "in order, item by item"
+    archive.run("fetch/i3@2.2")
+    assert archive.state("fetch/i3@3.2") == "ready"
+
+
+def test_the_items_of_a_submission_are_kept_until_its_run_is_planned(archive: AnArchive) -> None:
+    archive.commit(
+        {name: f"foreach: submission\n{more}" for name, more in (("fetch", ""), ("store", "depends: [fetch]"))}
+    )
+    archive.submit(json.dumps([{"id": key} for key in KEYS]), sender_id="batch")
+    assert steps(archive) > 4
+    assert archive.state("store/i8@2.2") == "waiting"
+    archive.run(*(f"{name}/{key}@2.2" for name in ("fetch", "store") for key in KEYS))
+    assert archive.state("REPORT@2.2") == "completed"
+    assert lists(archive) == 1
+    purge.purge_runs(archive.session, [RunId(archive.run_id(2, 2))], "ann", "it is old")
+    assert lists(archive) == 0
+
+
+# -- lists -------------------------------------------------------------------------------------------------------------
+
+
+def lists(archive: AnArchive) -> int:
+    (row,) = archive.sql("select count(distinct l.digest) as n from list l join list_part p on p.digest = l.digest")
+    return int(row["n"])
+
+
+def test_a_list_goes_with_the_last_run_that_has_it_and_comes_back_with_the_next(archive: AnArchive) -> None:
+    other = an_archive(archive.session, "other")
+    for one in (archive, other):
+        one.commit({"fetch": "foreach: [a, b]"})
+        one.run("fetch/a@2", "fetch/b@2")
+        one.commit({"fetch": "foreach: [c]"})
+    assert lists(archive) == 2
+    for one, left in ((archive, 2), (other, 1)):
+        done = purge.purge_runs(one.session, [RunId(one.run_id(2))], "ann", "it is old")
+        assert len(done.runs) == 1
+        assert lists(archive) == left
+    with pytest.raises(Conflict, match="the items of its lists were purged"):
+        archive.trigger(2, force=True)
+    archive.commit({"fetch": "foreach: [a, b]"})
+    assert lists(archive) == 2
+    assert archive.state("fetch/a@4") == "ready"
+
+
+def test_a_purge_passes_over_a_list_that_is_being_stored(archive: AnArchive) -> None:
+    archive.commit({"fetch": "foreach: [a, b]"})
+    archive.run("fetch/a@2", "fetch/b@2")
+    entry = an_entry(3, a_workflow({"fetch": "foreach: [a, b]"}))
+
+    def append(graph: Graph) -> None:
+        assert ledger.append_in(graph, archive.branches[""], [entry])
+        (row,) = archive.sql("select digest from list")
+        assert archive.session.rows("lock_lists_to_purge", digests=[row["digest"]]) == []
+
+    change(archive.session, [archive.id], append)
+    (row,) = archive.sql("select digest from list")
+    assert len(archive.session.rows("lock_lists_to_purge", digests=[row["digest"]])) == 1
