@@ -366,6 +366,19 @@ select t.id, t.run from task t
 where t.branch_id = %(branch)s and t.name = %(name)s and t.number = %(number)s and t.item = %(item)s
 order by t.run desc;
 
+-- name: lists_of_run
+-- The lists of a run, in the order of its files: how many tasks each has in which state.
+select t.name, t.state, count(*)::int as n from task t
+where t.run_id = %(run)s and t.kind = 'ordinary' and t.item <> '' and not t.deleted
+group by t.name, t.state order by min(t.position), t.name, t.state;
+
+-- name: page_of_items
+-- The next tasks of a list, in the order of the list, in one state or in any, by id alone.
+select t.id from task t
+where t.run_id = %(run)s and t.name = %(name)s and t.item <> '' and not t.deleted and t.id > %(after)s
+  and (%(state)s::task_state is null or t.state = %(state)s)
+order by t.id limit %(limit)s;
+
 -- name: deleted_items
 -- The tombstones of a run's items, the newest first, with their tasks.
 select d.item, d.deleted_at, d.deleted_by, a.name as archive, b.name as branch, b.main, run.number, run.run,

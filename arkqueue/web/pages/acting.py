@@ -12,14 +12,14 @@ from starlette.responses import RedirectResponse, Response
 from arkqueue.archives import registration
 from arkqueue.errors import Invalid, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
-from arkqueue.names import as_backfill, parse_branch, parse_name, run_name
-from arkqueue.queue import backfill, control, holds, pauses, triggering
+from arkqueue.names import EVERY_TASK, as_backfill, parse_branch, parse_name, run_name
+from arkqueue.queue import backfill, control, deletion, holds, many, pauses, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.holds import How
 from arkqueue.queue.reports import update_report
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.backfills import find_backfill
-from arkqueue.views.find import find_run, find_task
+from arkqueue.views.find import find_item, find_run, find_task
 from arkqueue.views.tasks import task as show_task
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.api.runs import LONGEST_NOTE, NewRun, Options, Verb, do_to_run, do_to_task, revision_wanted
@@ -60,7 +60,9 @@ def _act(caller: Caller, name: str, verb: str, text: str) -> str:
         return ""
     parsed = parse_name(name)
     caller.archive(parsed.archive)
-    if parsed.task is None:
+    if parsed.task == EVERY_TASK and parsed.item:
+        _on_item(caller, find_item(caller.session, parsed), parsed.item, verb, text)
+    elif parsed.task is None:
         _on_run(caller, find_run(caller.session, parsed), verb, text)
     else:
         _on_task(caller, find_task(caller.session, parsed), verb, text)
@@ -94,6 +96,24 @@ def _on_run(caller: Caller, id: RunId, verb: str, text: str) -> None:
         "release": lambda: holds.release_run(session, run, by, text, _how(caller)),
         "report": lambda: update_report(session, run, by, approver=caller.approver),
         "note": lambda: control.note(session, _said(text), by, run=run),
+    }
+    _done(_chosen(acts, verb)())
+
+
+def _on_item(caller: Caller, id: RunId, item: str, verb: str, text: str) -> None:
+    run = caller.run(id)
+    session, by = caller.session, caller.by
+
+    def each(act: Callable[[TaskId], object]) -> object:
+        return many.act_on_item(session, run, item, verb, act)
+
+    acts: dict[str, Callable[[], object]] = {
+        "retry": lambda: do_to_run(caller, Verb.RETRY, run, Options(failed=True, item=item)),
+        "cancel": lambda: do_to_run(caller, Verb.CANCEL, run, Options(item=item)),
+        "hold": lambda: each(lambda task: holds.hold(session, task, by, text)),
+        "release": lambda: each(lambda task: holds.release(session, task, by, text, _how(caller))),
+        "delete": lambda: deletion.delete_item(session, run, item, by, caller.approver),
+        "undelete": lambda: deletion.undelete_item(session, run, item, by, caller.approver),
     }
     _done(_chosen(acts, verb)())
 

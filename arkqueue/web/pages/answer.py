@@ -83,7 +83,7 @@ def answer(request: Request, visitor: Visitor | None, shown: Shown, status: int 
     text = (
         environment()
         .get_template(shown.template)
-        .render(shown.names, visitor=visitor, version=__version__, here=request.url.path)
+        .render(shown.names, visitor=visitor, version=__version__, here=sent_path(request))
     )
     return _compressed(request, HTMLResponse(text, status, HEADERS))
 
@@ -97,6 +97,12 @@ def _compressed(request: Request, response: Response) -> Response:
     response.headers["Content-Encoding"] = "gzip"
     response.headers["Content-Length"] = str(len(response.body))
     return response
+
+
+def sent_path(request: Request) -> str:
+    """The path of a request as it was sent: an encoded slash is part of a name."""
+    raw: bytes = request.scope.get("raw_path") or quote(request.url.path).encode()
+    return raw.partition(b"?")[0].decode("ascii", "replace")
 
 
 def refused_page(request: Request, visitor: Visitor | None, error: ArkqueueError) -> Response:

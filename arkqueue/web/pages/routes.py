@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -13,14 +13,14 @@ from starlette.staticfiles import StaticFiles
 
 from arkqueue.errors import ArkqueueError, Invalid, NotFound
 from arkqueue.model import ArchiveId, AttemptId, RunId, TaskId
-from arkqueue.names import as_backfill, parse_branch, parse_name
+from arkqueue.names import EVERY_TASK, as_backfill, parse_branch, parse_name
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
-from arkqueue.views.find import find_run, find_task
+from arkqueue.views.find import find_item, find_run, find_task
 from arkqueue.web.pages import administration, archive, backfill, overview, run, search, task
 from arkqueue.web.pages.acting import Form, act
 from arkqueue.web.pages.administering import administer
-from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, asked, local, page, refused_page
+from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, asked, local, page, refused_page, sent_path
 from arkqueue.web.pages.visitor import COOKIE, SignInNeeded, Visitor, check_form, check_host, keep, visitor_of
 from arkqueue.web.problems import Refused
 
@@ -61,9 +61,7 @@ def routes() -> list[BaseRoute]:
 
 def _thing(visitor: Visitor, request: Request) -> Shown | Response:
     """The page of an archive, a run or a task, by its name."""
-    # As it was sent: an encoded slash is part of a name.
-    raw: bytes = request.scope.get("raw_path") or quote(request.url.path).encode()
-    address = raw.partition(b"?")[0].decode("ascii", "replace").lstrip("/")
+    address = sent_path(request).lstrip("/")
     first = address.partition("/")[0]
     if first in ("", "-"):
         raise NotFound(unquote(address), "there is no such page", NAMES)
@@ -78,6 +76,8 @@ def _thing(visitor: Visitor, request: Request) -> Shown | Response:
     visitor.caller.archive(name.archive)
     if name.task is None:
         return run.run(visitor, request, RunId(find_run(visitor.caller.session, name)))
+    if name.task == EVERY_TASK and name.item:
+        return run.item(visitor, request, RunId(find_item(visitor.caller.session, name)), name.item)
     return task.task(visitor, request, TaskId(find_task(visitor.caller.session, name)))
 
 

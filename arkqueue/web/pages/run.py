@@ -1,16 +1,20 @@
-"""The page of a run: its graph, its tasks as a table, and the commit."""
+"""The pages of a run and of an item of it. A run: its graph, its tasks as a table, and the commit; of long lists the numbers first, and the items of one state on demand."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from starlette.requests import Request
 
 from arkqueue.archives.changed import ChangedFiles, changed_files
 from arkqueue.model import RunId, TaskKind
+from arkqueue.names import EVERY_TASK, task_in_run
 from arkqueue.states import State
 from arkqueue.views.graph import graph
+from arkqueue.views.items import ListView, lists_of, page_of_items
 from arkqueue.views.runs import RunDetail
 from arkqueue.views.runs import run as show_run
-from arkqueue.web.pages.answer import Shown
+from arkqueue.web.pages.answer import Shown, asked
 from arkqueue.web.pages.drawing import drawn
 from arkqueue.web.pages.grid import words_of
 from arkqueue.web.pages.visitor import Visitor
@@ -18,13 +22,17 @@ from arkqueue.web.pages.visitor import Visitor
 MOST_FILES = 50
 MOST_DRAWN = 300
 """Tasks of a graph that is drawn; of more nobody could read it."""
+MOST_ITEMS = 100
+"""Tasks with items that are shown one by one, of the whole run or of one list."""
 
 
-def run(visitor: Visitor, request: Request, id: RunId) -> Shown:  # noqa: ARG001  every page gets its request
-    """One run."""
+def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
+    """One run. ``?list=`` a task's name, with ``&state=``, shows the items of that list, and ``&after=`` an id further ones."""
     caller = visitor.caller
-    view = show_run(caller.session, caller.run(id))
-    picture = graph(caller.session, [id], caller.archives())
+    lists = lists_of(caller.session, caller.run(id))
+    is_long = sum(of.tasks for of in lists) > MOST_ITEMS
+    view = show_run(caller.session, id, "" if is_long else None)
+    picture = graph(caller.session, [id], caller.archives()) if view.counts.tasks <= MOST_DRAWN else None
     changes = changed_files(caller.session, caller.configuration, id, MOST_FILES) if not view.baseline else None
     return Shown(
         "run.html",
@@ -32,33 +40,84 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:  # noqa: ARG001
             "run": view,
             "tasks": [(task, words_of(task)) for task in view.tasks if task.kind is not TaskKind.COMMIT],
             "changes": changes or ChangedFiles(files=[], total=0, fault=""),
-            "sentence": sentence(view),
-            "_picture": drawn(picture, view.archive) if 1 < len(picture.nodes) <= MOST_DRAWN else None,
+            "sentence": sentence(view, lists if is_long else ()),
+            "lists": lists if is_long else [],
+            **_items(visitor, request, id, lists if is_long else ()),
+            "_picture": drawn(picture, view.archive) if picture and 1 < len(picture.nodes) <= MOST_DRAWN else None,
         },
     )
 
 
-def sentence(view: RunDetail) -> str:
-    """What a colleague would say of a run."""
+def _items(visitor: Visitor, request: Request, id: RunId, lists: Sequence[ListView]) -> dict[str, object]:
+    """The items of the list that an address asks for, in the state that it asks for."""
+    chosen = next((of for of in lists if of.name == asked(request, "list")), None)
+    if chosen is None:
+        return {"list": None, "state": "", "items": [], "next": None}
+    state = next((state for state in chosen.counts if state == asked(request, "state")), None)
+    after = asked(request, "after")
+    first = int(after) if after.isdecimal() and len(after) < 19 else 0
+    found, following = page_of_items(visitor.caller.session, id, chosen.name, state, first, MOST_ITEMS)
+    return {
+        "list": chosen,
+        "state": str(state or ""),
+        "items": [(task, words_of(task)) for task in found],
+        "next": following,
+    }
+
+
+def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # noqa: ARG001  every page gets its request
+    """The tasks of one item."""
+    caller = visitor.caller
+    view = show_run(caller.session, caller.run(id), key)
+    return Shown(
+        "item.html",
+        {
+            "run": view,
+            "item": key,
+            "name": view.full_name + task_in_run(EVERY_TASK, key),
+            "tasks": [(task, words_of(task)) for task in view.tasks],
+            "states": {task.state for task in view.tasks},
+        },
+    )
+
+
+def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
+    """What a colleague would say of a run. ``lists``: those whose tasks are not among those of ``view``."""
     if view.faults:
         count = len(view.faults)
         return f"Its workflow files have {count} fault{'s' if count > 1 else ''}, so it has no tasks."
     running = [task.label for task in view.tasks if task.state is State.RUNNING]
     failed = [task.label for task in view.tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
     held = [task.label for task in view.tasks if task.state is State.HELD]
-    waiting = sum(task.state in (State.WAITING, State.READY, State.DEFERRED) for task in view.tasks)
+    waits = (State.WAITING, State.READY, State.DEFERRED)
+    waiting = sum(task.state in waits for task in view.tasks) + _number(lists, *waits)
+    failed += _of_lists(lists, State.FAILED, State.REJECTED)
+    is_one = len(running) + _number(lists, State.RUNNING) == 1
+    running += _of_lists(lists, State.RUNNING)
+    held += _of_lists(lists, State.HELD)
     said = []
     if failed:
         said.append(f"{_listed(failed)} failed")
     if running:
-        said.append(f"{_listed(running)} {'is' if len(running) == 1 else 'are'} running")
+        said.append(f"{_listed(running)} {'is' if is_one else 'are'} running")
     if held:
-        said.append(f"{_listed(held)} {'waits' if len(held) == 1 else 'wait'} for a release")
+        said.append(f"{_listed(held)} {'waits' if view.counts.held == 1 else 'wait'} for a release")
     if waiting:
-        said.append(f"{waiting} task{'s' if waiting > 1 else ''} {'wait' if waiting > 1 else 'waits'}")
+        said.append(f"{waiting:,} task{'s' if waiting > 1 else ''} {'wait' if waiting > 1 else 'waits'}")
     if not said:
         return f"It is {view.state}: {view.counts.completed} of {view.counts.tasks} tasks completed."
     return "; ".join(said) + "."
+
+
+def _number(lists: Sequence[ListView], *states: State) -> int:
+    """How many tasks of lists are in one of some states."""
+    return sum(of.counts.get(state, 0) for of in lists for state in states)
+
+
+def _of_lists(lists: Sequence[ListView], *states: State) -> list[str]:
+    """How many items of each list are in one of some states, in words."""
+    numbers = [(of.name, _number([of], *states)) for of in lists]
+    return [f"{number:,} item{'s' if number > 1 else ''} of {name}" for name, number in numbers if number]
 
 
 def _listed(names: list[str]) -> str:

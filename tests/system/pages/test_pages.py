@@ -13,7 +13,7 @@ from arkqueue.model import ArchiveId, BranchId, Stream
 from arkqueue.queue import backfill
 from arkqueue.queue.tokens import Scope
 from arkqueue.text import visible
-from tests.builders import AnArchive, a_gateway, an_archive, faulty
+from tests.builders import AnArchive, a_gateway, a_list, an_archive, faulty
 from tests.system.pages.conftest import Visitors, press
 
 TASKS = {"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]", "upload": "depends: [pdf]"}
@@ -214,6 +214,61 @@ def test_each_button_of_a_task_and_of_a_run_does_what_it_says(operator: httpx.Cl
     assert "operate test : note: known: &lt;the disk&gt;" in said(operator.get(run))
     press(operator, run, "papers@2", "cancel")
     assert archive.state("pdf@2") == "canceled"
+
+
+# Items of lists
+
+
+def test_a_long_list_is_told_by_its_numbers_and_its_items_by_state(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    items = ", ".join(f"v{n:03}" for n in range(130))
+    archive.commit(
+        {"fetch": f"foreach: [{items}]", "store": f"foreach: [{items}]\ndepends: [fetch]", "index": "depends: [store]"}
+    )
+    archive.fail("fetch/v007@2")
+    archive.run("fetch/v001@2")
+    page = operator.get("/papers@2?format=json").json()
+    assert [task["full_name"] for task, _ in page["tasks"]] == ["papers@2/index"]
+    assert [(of["name"], of["tasks"], of["counts"]) for of in page["lists"]] == [
+        ("fetch", 130, {"failed": 1, "running": 128, "completed": 1}),
+        ("store", 130, {"ready": 1, "waiting": 128, "skipped": 1}),
+    ]
+    assert page["sentence"] == "1 item of fetch failed; 128 items of fetch are running; 129 tasks wait."
+    assert 'href="/papers@2?list=fetch&amp;state=failed"' in operator.get("/papers@2").text
+    failed = operator.get("/papers@2?list=fetch&state=failed&format=json").json()
+    assert [task["full_name"] for task, _ in failed["items"]] == ["papers@2/fetch/v007"]
+    first = operator.get("/papers@2?list=store&format=json").json()
+    rest = operator.get(f"/papers@2?list=store&after={first['next']}&format=json").json()
+    assert [len(first["items"]), len(rest["items"]), rest["next"]] == [100, 30, None]
+    assert [task["item"] for task, _ in first["items"] + rest["items"]] == items.split(", ")
+    for strange in ("list=none", "list=fetch&state=gone", "list=fetch&after=x", "list=fetch&after=" + "9" * 40):
+        assert operator.get(f"/papers@2?{strange}").status_code == 200, strange
+    press(operator, "/papers@2?list=fetch&state=failed", "papers@2/fetch/v007", "retry")
+    assert archive.state("fetch/v007@2") == "ready"
+
+
+def test_an_item_has_a_page_with_the_buttons_of_its_verbs(operator: httpx.Client, session: Session) -> None:
+    archive, page = a_list(session), "/papers@2/*/b%2Fc"
+    assert f'href="{page}"' in operator.get("/papers@2/store/b%2Fc").text
+    shown = operator.get(f"{page}?format=json").json()
+    assert [task["full_name"] for task, _ in shown["tasks"]] == [
+        f"papers@2/{name}/b%2Fc" for name in ("fetch", "check", "store")
+    ]
+    name = "papers@2/*/b%2Fc"
+    assert press(operator, page, name, "hold", "look first").headers["location"] == page.replace("*", "%2A")
+    assert [archive.state(f"{step}/b/c@2") for step in ("fetch", "check", "store")] == ["held", "held", "held"]
+    press(operator, page, name, "release")
+    archive.fail("fetch/b/c@2")
+    press(operator, page, name, "retry")
+    assert archive.state("fetch/b/c@2") == "ready"
+    press(operator, page, name, "delete")
+    assert "It was deleted." in said(operator.get(page))
+    press(operator, page, name, "undelete")
+    assert archive.state("fetch/b/c@2") == "held"
+    press(operator, page, name, "cancel")
+    assert [archive.state(f"{step}/b/c@2") for step in ("fetch", "check", "store")] == ["canceled"] * 3
+    assert archive.state("fetch/a@2") == "running"
+    assert operator.get("/papers@2/*/none").status_code == 404
 
 
 @pytest.mark.usefixtures("archive")
