@@ -521,7 +521,9 @@ class Workflow:
     lists: Mapping[str, tuple[Item, ...]] = field(default_factory=dict)
     """The items that `Foreach.items` stands for."""
     list_files: tuple[str, ...] = ()
-    """The files that were read for lists: what the workflow is follows from them, too."""
+    """The files that were read for lists and for a schema: what the workflow is follows from them, too."""
+    schema: Schema | None = None
+    """What payloads of submissions are to fit; None: anything does."""
 
     def items_of(self, definition: TaskDefinition) -> tuple[Item, ...] | None:
         """The items that a task has a task for; None: it has no list. There are none of a submission where the run is made for none."""
@@ -535,6 +537,14 @@ class Workflow:
     def item_tasks(self) -> int:
         """The tasks that a run has for items, beside one for each definition."""
         return sum(len(self.items_of(one) or ()) for one in self.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The JSON Schema that payloads of submissions are to fit. ``path``: its file in the archive; ``content``: as JSON has it."""
+
+    path: str
+    content: Any
 
 
 class End(StrEnum):

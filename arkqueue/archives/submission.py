@@ -97,7 +97,9 @@ def _judge(
     if not _places.acquire(timeout=PATIENCE):
         raise Busy("the payload", "cannot be judged yet: too many are", "Try again in a moment.")
     try:
-        lists, faults = payloads.judge(file, payload.kind, [foreach.key for foreach in wanted], most_items)
+        lists, faults = payloads.judge(
+            file, payload.kind, [foreach.key for foreach in wanted], most_items, row.schema and row.schema["content"]
+        )
     finally:
         _places.release()
     if faults:

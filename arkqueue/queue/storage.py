@@ -86,7 +86,7 @@ class Content:
         """What this process knows to be stored: since which start of the server, by identity, and by digest."""
         self._parsed: dict[int, tuple[Workflow | TaskDefinition, bytes]] = {}
         """The digests of what is not known by identity; the object beside its digest stays alive, so that the identity is no other's."""
-        self._workflows: dict[bytes, tuple[str, str, bytes]] = {}
+        self._workflows: dict[bytes, tuple[str, str, bytes, str | None]] = {}
         self._definitions: dict[bytes, tuple[str, str]] = {}
         self._ids: dict[bytes, int] = {}
         self._all = {id(workflow): workflow for workflow in workflows}
@@ -118,6 +118,7 @@ class Content:
                         "tasks": [w[0] for w in new_workflows],
                         "faults": [w[1] for w in new_workflows],
                         "files": [w[2] for w in new_workflows],
+                        "schemas": [w[3] for w in new_workflows],
                     },
                 ),
                 (
@@ -186,19 +187,21 @@ class Content:
                     cancels = json.dumps([_victim(definition.name, one) for one in definition.cancels])
                     self._definitions[digest] = text, cancels
             faults = _as_json(workflow.faults)
-            digest = _digest("\n".join([*texts, faults]))
+            schema = None if workflow.schema is None else json.dumps(asdict(workflow.schema))
+            digest = _digest("\n".join([*texts, faults, *filter(None, [schema])]))
             self._parsed[id(workflow)] = workflow, digest
             files = files_of(workflow) if workflow.list_files else digest
-            self._workflows[digest] = f"[{','.join(texts)}]", faults, files
+            self._workflows[digest] = f"[{','.join(texts)}]", faults, files, schema
 
 
 def files_of(workflow: Workflow) -> bytes:
-    """A digest of the workflow files of a revision, by which they are accepted (design 5.22). The items of lists in other files are no part of it."""
+    """A digest of the workflow files of a revision, by which they are accepted (design 5.22). What stands in other files, items of lists and a schema, is no part of it."""
     bare = [
         replace(one, foreach=replace(one.foreach, items="")) if one.foreach and one.foreach.file else one
         for one in workflow.tasks
     ]
-    return _digest("\n".join([*map(_frozen, bare), _as_json(workflow.faults)]))
+    schema = [workflow.schema.path] if workflow.schema else []
+    return _digest("\n".join([*map(_frozen, bare), _as_json(workflow.faults), *schema]))
 
 
 def read(

@@ -202,8 +202,8 @@ update branch b set accepted_files = w.files from revision r join workflow w on 
 
 -- name: keep_workflows
 -- Keep parsed workflow files, by content.
-insert into workflow (digest, files, tasks, faults)
-select * from unnest(%(digests)s::bytea[], %(files)s::bytea[], %(tasks)s::jsonb[], %(faults)s::jsonb[])
+insert into workflow (digest, files, tasks, faults, schema)
+select * from unnest(%(digests)s::bytea[], %(files)s::bytea[], %(tasks)s::jsonb[], %(faults)s::jsonb[], %(schemas)s::json[])
 on conflict (digest) do nothing;
 
 -- name: keep_definitions
@@ -505,7 +505,7 @@ update task set unmet = unmet + (select count(*) from stored) where id = %(gate)
 -- name: revision_at
 -- A revision with its workflow files, whether it, its branch or its archive is watched no more, and what holds its archive or is guarded there.
 select r.id, r.number, r.name, r.author, r.date, r.message, r.paths_digest, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone, a.hold_id,
-       a.settings->'require_approval' as guards, coalesce((a.settings->>'approval_not_author')::boolean, false) as not_author, w.tasks, w.faults,
+       a.settings->'require_approval' as guards, coalesce((a.settings->>'approval_not_author')::boolean, false) as not_author, w.tasks, w.faults, w.schema,
        r.is_foreign and w.files is distinct from b.accepted_files as is_foreign,
        a.name as archive, b.name as branch, b.main, b.archive_id, b.id as branch_id
 from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id

@@ -92,7 +92,8 @@ create table workflow (
     digest      bytea not null unique,
     files       bytea not null,                     -- the same, whatever is in the lists that they name
     tasks       jsonb not null,
-    faults      jsonb not null
+    faults      jsonb not null,
+    schema      json                                -- {path, content}: the JSON Schema that payloads of submissions are to fit; as it was written, since its patterns may hold what jsonb cannot
 );
 -- Lists of `foreach`, by content: definitions name them by their digests.
 create table list (

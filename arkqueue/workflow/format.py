@@ -43,6 +43,7 @@ from arkqueue.workflow.values import (
     of_submission,
     patterns,
     positive,
+    schema_file,
     wrong,
 )
 
@@ -209,10 +210,17 @@ class Task(Fields):
     name: Name = Field(description="Unique among all workflow files of a revision.")
 
 
+class SubmissionEntry(StrictModel):
+    """What the payloads of submissions are to be like: a JSON Schema in a file of the archive."""
+
+    file: Annotated[str, Written(schema_file, minLength=1)] = Field(alias="schema")
+
+
 class TaskFile(StrictModel):
     """A workflow file with defaults; without them it is just the list of tasks."""
 
     defaults: Fields | None = None
+    submission: SubmissionEntry | None = Field(None, description="Once in all workflow files of a revision.")
     tasks: list[Task]
 
 

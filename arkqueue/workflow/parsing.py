@@ -11,6 +11,7 @@ from arkqueue.model import LONGEST_LIST, MOST_ITEMS, Fault, SourceFile, Workflow
 from arkqueue.workflow.check import check
 from arkqueue.workflow.list_files import ListFiles, ReadFile
 from arkqueue.workflow.nodes import MAX_FAULTS
+from arkqueue.workflow.schemas import SchemaFile
 from arkqueue.workflow.source import read
 from arkqueue.workflow.spelling import Speller
 from arkqueue.workflow.tasks import FoundTask, tasks_of
@@ -27,9 +28,9 @@ LONGEST_WORD: Final = 200
 def parse(files: Sequence[SourceFile], read_file: ReadFile | None = None, most_items: int = MOST_ITEMS) -> Workflow:
     """The tasks of a revision in the order of files (by path) and lines, or its faults (all of them, as far as ``MAX_FAULTS``) and no tasks.
 
-    ``read_file``: reads the files that hold lists; None: these are not judged, and have no items. ``most_items``: of a list.
+    ``read_file``: reads the files that hold lists, or a schema; None: these are not judged, and lists have no items. ``most_items``: of a list.
     """
-    lists = ListFiles(read_file, most_items)
+    lists, schemas = ListFiles(read_file, most_items), SchemaFile(read_file)
     faults: list[Fault] = []
     found: list[FoundTask] = []
     speller = Speller()
@@ -41,19 +42,22 @@ def parse(files: Sequence[SourceFile], read_file: ReadFile | None = None, most_i
         if not source.readable:
             unread.append(source.path)
         faults += source.faults
-        found += tasks_of(source, faults, speller, lists)
+        found += tasks_of(source, faults, speller, lists, schemas)
         if fault := _too_many(found, most_items):
-            return Workflow(faults=_shown([*faults, Fault(source.path, 0, 0, fault)]), list_files=lists.named)
+            return Workflow(
+                faults=_shown([*faults, Fault(source.path, 0, 0, fault)]), list_files=(*lists.named, *schemas.named)
+            )
     if len(faults) <= MAX_FAULTS:  # else not all tasks are known, and each name may be one of the others
         faults += islice(check(found, unread=unread, speller=speller), MAX_FAULTS + 1)
     if faults:
-        return Workflow(faults=_shown(faults), list_files=lists.named)
+        return Workflow(faults=_shown(faults), list_files=(*lists.named, *schemas.named))
     items = {
         task.foreach.items: task.items
         for task in found
         if task.items is not None and task.foreach is not None and not task.foreach.is_of_submission
     }
-    return Workflow(tasks=tuple(task.definition() for task in found), lists=items, list_files=lists.named)
+    tasks = tuple(task.definition() for task in found)
+    return Workflow(tasks, lists=items, list_files=(*lists.named, *schemas.named), schema=schemas.found)
 
 
 def _too_many(found: Sequence[FoundTask], most_items: int) -> str:

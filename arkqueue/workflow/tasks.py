@@ -25,12 +25,14 @@ from arkqueue.workflow.format import (
     ListFile,
     PollEntry,
     RetriesEntry,
+    SubmissionEntry,
     Task,
     TaskFile,
 )
 from arkqueue.workflow.list_files import ListFiles
 from arkqueue.workflow.lists import digest_of, fields_of, items_of
 from arkqueue.workflow.nodes import MAX_FAULTS, MAX_WEIGHT, Entry, Node
+from arkqueue.workflow.schemas import SchemaFile
 from arkqueue.workflow.source import Source
 from arkqueue.workflow.spelling import Speller
 from arkqueue.workflow.values import shown, timezones
@@ -45,6 +47,7 @@ _NESTED: Final[dict[str, type[BaseModel]]] = {
     "mounts": MountEntry,
     "resources": ResourcesEntry,
     "foreach": ListFile,
+    "submission": SubmissionEntry,
 }
 _OF_A_CONTAINER: Final = ("image", "mounts", "resources", "network", "user", "workdir")
 _BY_KEY: Final = ("env", "resources")
@@ -109,9 +112,11 @@ class FoundTask:
         return definition_of(self.fields, self.name or "", self.path, self.node.line, self.foreach)
 
 
-def tasks_of(source: Source, faults: list[Fault], speller: Speller, lists: ListFiles) -> list[FoundTask]:
-    """All tasks of a file in its order; what is wrong with them, and with the lists that they name, is added to ``faults``."""
-    return _File(source.path, faults, speller, lists).tasks(source.root) if source.root else []
+def tasks_of(
+    source: Source, faults: list[Fault], speller: Speller, lists: ListFiles, schemas: SchemaFile
+) -> list[FoundTask]:
+    """All tasks of a file in its order; what is wrong with them, and with the lists and the schema that they name, is added to ``faults``."""
+    return _File(source.path, faults, speller, lists, schemas).tasks(source.root) if source.root else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,7 @@ class _File:
     faults: list[Fault]
     speller: Speller
     lists: ListFiles
+    schemas: SchemaFile
     defaults: dict[str, Entry] = field(default_factory=dict)
     judged: dict[tuple[int | str, str | None], tuple[tuple[Item, ...], Foreach]] = field(default_factory=dict)
     """Lists by their node, or the path of their file, and the field that identifies an item. Tasks that share one by `defaults` do not judge it again."""
@@ -150,10 +156,12 @@ class _File:
                 near = self.speller.nearest(name, tuple(TaskFile.model_fields))
                 self._fault(
                     entry.key,
-                    f"unknown field {shown(name)} beside 'tasks'; a file has 'defaults' and 'tasks'",
+                    f"unknown field {shown(name)} beside 'tasks'; a file has 'defaults', 'submission' and 'tasks'",
                     name,
                     near,
                 )
+        if "submission" in entries:
+            self._read_submission(entries["submission"])
         if "tasks" not in entries:
             self._fault(root, "'tasks' is missing; write the list of tasks under 'tasks:'")
             return []
@@ -164,6 +172,22 @@ class _File:
         if "defaults" in entries:
             self._read_defaults(entries["defaults"], len(tasks.value.value))
         return tasks.value.value
+
+    def _read_submission(self, entry: Entry) -> None:
+        """Read the schema that a file names."""
+        node = entry.value
+        if not isinstance(node.value, dict):
+            self._fault(node, "submission: must be a mapping, as {schema: schemas/batch.json}", node.text)
+            return
+        try:
+            path = SubmissionEntry.model_validate({word: _plain(one.value) for word, one in node.value.items()}).file
+        except ValidationError as why:
+            for error in why.errors(include_url=False):
+                self._report(error, {"submission": entry}, node, "submission")
+            return
+        at = node.value["schema"].value
+        if fault := self.schemas.read(path, f"{self.path}:{at.line}:{at.column}", self.faults):
+            self._fault(at, f"submission.schema: {shown(path)}: {fault}", path)
 
     def _read_defaults(self, entry: Entry, repeated: int) -> None:
         node = entry.value
@@ -422,10 +446,10 @@ class _File:
             right[word] = [data[word][place] for place in places]
         return (model if "name" in right else Fields).model_validate(right), edges
 
-    def _report(self, error: ErrorDetails, entries: dict[str, Entry], owner: Node) -> None:
-        """One of pydantic's errors, where it stands and in plain words."""
+    def _report(self, error: ErrorDetails, entries: dict[str, Entry], owner: Node, *inside: str) -> None:
+        """One of pydantic's errors, where it stands and in plain words. ``inside``: the fields around what was judged."""
         kind, context = error["type"], error.get("ctx", {})
-        trail, node, key = _follow(error["loc"], entries, owner)
+        trail, node, key = _follow((*inside, *error["loc"]), entries, owner)
         label = ".".join(trail)
         if kind == "missing" and trail[:1] != ["name"] and isinstance(node.value, dict) and PREV in node.value:
             return  # "PREV: name", which is told below

@@ -296,13 +296,26 @@ LIST_FILES: Final = (".json", ".yaml", ".yml", ".csv", ".txt")
 """What the name of a file that holds a list ends with."""
 
 
+SCHEMA_FILES: Final = (".json", ".yaml", ".yml")
+"""What the name of a file that holds a JSON Schema ends with."""
+
+
 def list_file(value: str) -> str:
-    """The path of a file of the archive, from its root on."""
+    """The path of a file of the archive that holds a list, from its root on."""
+    return _file(value, LIST_FILES, "lists/volumes.csv")
+
+
+def schema_file(value: str) -> str:
+    """The path of a file of the archive that holds a JSON Schema, from its root on."""
+    return _file(value, SCHEMA_FILES, "schemas/batch.json")
+
+
+def _file(value: str, endings: tuple[str, ...], example: str) -> str:
     parts = value.split("/")
     if not value.isprintable() or len(value) > LONGEST_GLOB or not {"", ".", ".."}.isdisjoint(parts):
-        wrong("must be the path of a file of the archive, from its root on, as lists/volumes.csv")
-    if not value.lower().endswith(LIST_FILES):
-        wrong(f"must be a file whose name ends with {', '.join(LIST_FILES)}")
+        wrong(f"must be the path of a file of the archive, from its root on, as {example}")
+    if not value.lower().endswith(endings):
+        wrong(f"must be a file whose name ends with {', '.join(endings)}")
     return value
 
 

@@ -35,6 +35,7 @@ from arkqueue.model import (
     Origin,
     PayloadKind,
     Revision,
+    Schema,
     SourceFile,
     TreeChange,
     Workflow,
@@ -287,8 +288,10 @@ def take_file(value: object) -> SourceFile:
 def put_workflow(
     files: Sequence[SourceFile], read_file: Callable[[str], SourceFile], most_items: int
 ) -> dict[str, Any]:
-    """Workflow files: short ones as they are, longer ones and those that may name a list parsed. What a committer can make of them is bounded by `workflow`."""
-    if sum(len(file.text) for file in files) <= SHORT and not any(b"foreach" in file.text for file in files):
+    """Workflow files: short ones as they are, longer ones and those that may name a list or a schema parsed. What a committer can make of them is bounded by `workflow`."""
+    if sum(len(file.text) for file in files) <= SHORT and not any(
+        word in file.text for word in (b"foreach", b"schema") for file in files
+    ):
         return {"files": [put_file(file) for file in files]}
     from arkqueue.workflow import parse, to_json
 
@@ -298,6 +301,7 @@ def put_workflow(
         "faults": [astuple(fault) for fault in parsed.faults],
         "list_files": list(parsed.list_files),
         "lists": {digest: list(items) for digest, items in parsed.lists.items()},
+        "schema": parsed.schema and astuple(parsed.schema),
     }
 
 
@@ -318,7 +322,14 @@ def take_workflow(value: object) -> Workflow:
     named = {task.foreach.items for task in tasks if task.foreach and not task.foreach.is_of_submission}
     if not named <= lists.keys():
         raise Malformed("a task whose list is not there")
-    return Workflow(tasks, tuple(map(_fault, _list(found.get("faults")))), lists, texts(found.get("list_files")))
+    schema = None
+    if found.get("schema") is not None:
+        parts = _list(found["schema"])
+        if len(parts) != 2:
+            raise Malformed("a schema that is none")
+        schema = Schema(text(parts[0]), parts[1])
+    faults = tuple(map(_fault, _list(found.get("faults"))))
+    return Workflow(tasks, faults, lists, texts(found.get("list_files")), schema)
 
 
 def _unread(path: str) -> SourceFile:
@@ -337,7 +348,13 @@ def judge_payload(given: Mapping[str, Any]) -> dict[str, Any]:
     """What a payload comes to, whose bytes are in a file."""
     from arkqueue.workflow.payload import judge
 
-    judged = judge(Path(given["path"]).read_bytes(), PayloadKind(given["kind"]), given["keys"], given["most_items"])
+    judged = judge(
+        Path(given["path"]).read_bytes(),
+        PayloadKind(given["kind"]),
+        given["keys"],
+        given["most_items"],
+        given["schema"],
+    )
     if sum(len(_ENCODER.encode(item.body)) for items in judged.lists.values() for item in items) > LONGEST_ITEMS:
         fault = f"its items are longer than {LONGEST_ITEMS >> 20} MiB together; hand it in as several"
         return {"lists": {}, "faults": [astuple(Fault("payload", 0, 0, fault))]}

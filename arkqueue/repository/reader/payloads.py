@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from arkqueue.errors import ArchiveHarmful, Invalid
 from arkqueue.model import Fault, Item, PayloadKind
@@ -18,9 +19,9 @@ SMALLER = "Make it smaller or simpler, or hand it in as several."
 
 
 def judge(
-    file: Path, kind: PayloadKind, keys: Sequence[str | None], most_items: int
+    file: Path, kind: PayloadKind, keys: Sequence[str | None], most_items: int, schema: Any
 ) -> tuple[dict[str, tuple[Item, ...]], tuple[Fault, ...]]:
-    """The items of the payload in a file, by `Foreach.items`, or its faults. ``keys``, ``most_items``: as `workflow.payload.judge` has them. Raises ``Invalid`` where it takes too much to judge it."""
+    """The items of the payload in a file, by `Foreach.items`, or its faults. ``keys``, ``most_items``, ``schema``: as `workflow.payload.judge` has them. Raises ``Invalid`` where it takes too much to judge it."""
     request = {
         "archive": "",
         "location": None,
@@ -28,7 +29,7 @@ def judge(
         "timeout": 0,
         "deadline": DEADLINE,
         "call": "judge_payload",
-        "given": {"path": str(file), "kind": kind, "keys": list(keys), "most_items": most_items},
+        "given": {"path": str(file), "kind": kind, "keys": list(keys), "most_items": most_items, "schema": schema},
     }
     call = Call(THING, "judging it", request, DEADLINE, once=True)
     try:

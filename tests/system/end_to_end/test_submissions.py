@@ -79,3 +79,22 @@ def test_a_submission_says_that_nobody_has_scanned(installations: Installations,
     assert f"{papers.name}: its repository was not scanned within 5 s. What is known of it counts." in done.err
     arkqueue.sql("update heartbeat set beat_at = '2026-01-01'")
     assert "no queue manager is running" in arkqueue("submit", papers.name, batch).err
+
+
+def test_a_schema_is_read_at_each_revision(shared: Installation, archives: Archives, tmp_path: Path, kind: str) -> None:
+    papers = archives(shared, kind, hook=False)
+    workflow = "submission: {schema: schemas/batch.json}\ntasks:\n- {name: check, command: 'true', on: submission, checkout: none}\n"
+    papers.commit({"_workflows/w.yaml": workflow, "schemas/batch.json": '{"required": ["title"]}'})
+    batch = tmp_path / "batch.json"
+    batch.write_text("{}")
+    refused = shared("submit", papers.name, batch, code=2)
+    assert refused.err.splitlines()[0] == "payload: $: 'title' is a required property"
+    papers.commit({"schemas/batch.json": '{"required": ["size"]}'})
+    assert "'size' is a required property" in shared("submit", papers.name, batch, code=2).err
+    batch.write_text('{"size": 3}')
+    assert shared("submit", papers.name, batch).out == f"{papers.name}@3.2\n"
+    assert "'title' is a required property" in shared("submit", papers.name, batch, "--revision", "2", code=2).err
+    papers.commit({"schemas/batch.json": '{"$ref": "http://127.0.0.1:1/"}'})
+    assert shared("submit", papers.name, batch, code=1).out == ""
+    (fault,) = papers.shown(4)["faults"]
+    assert (fault["path"], fault["message"][:27]) == ("schemas/batch.json", "$ref leads out of the file,")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,11 +13,13 @@ import pytest
 
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
-from arkqueue.model import RunId
+from arkqueue.model import RunId, SourceFile, Workflow
 from arkqueue.queue import deletion, purge, submissions
 from arkqueue.queue.tokens import Scope
 from arkqueue.repository.reader import client as client_of_readers
+from arkqueue.repository.reader import payloads
 from arkqueue.web import ApiServer
+from arkqueue.workflow import parse
 from tests.builders import AnArchive, an_archive
 from tests.system.web.conftest import Client, problem
 
@@ -167,6 +170,48 @@ def test_a_payload_that_nobody_asks_items_of_may_be_any_document(operator: httpx
     problem(submit(operator, ""), 422, "the payload is empty")
     problem(submit(operator, "1" * 5000), 422, "has too many digits")
     problem(submit(operator, "[" * 1_000_000), 422, "the payload is nested too deeply")
+
+
+# A schema
+
+
+SCHEMA = {"type": "array", "items": {"required": ["id"], "properties": {"size": {"type": "integer"}, "word": {"pattern": "^(a+)+$"}}}}  # fmt: skip
+
+
+def with_schema(schema: Any) -> Workflow:
+    """Workflow files that name a schema."""
+    text = "submission: {schema: s.json}\ntasks:\n- {name: deposit, command: x, foreach: submission}\n"
+    parsed = parse([SourceFile("a.yaml", text.encode())], lambda path: SourceFile(path, json.dumps(schema).encode()))
+    assert not parsed.faults
+    return parsed
+
+
+def test_a_payload_that_does_not_fit_the_schema_of_its_revision_is_refused_with_all_its_faults(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit(with_schema(SCHEMA))
+    payload = [{"id": "a", "size": "3"}, {}, {"id": "a"}]
+    document = problem(submit(operator, json.dumps(payload), "x"), 422, "the payload: has 2 faults")
+    assert document["faults"] == [
+        {"message": "payload: $[0].size: '3' is not of type 'integer'"},
+        {"message": "payload: $[1]: 'id' is a required property"},
+    ]
+    assert left(archive) == (0, 0, 0)
+    assert submit(operator, '[{"id": "a", "size": 3}]', "x").status_code == 201
+    assert submit(operator, json.dumps(payload), revision="2").status_code == 422, "no key, and one twice"
+    archive.commit({"deposit": "foreach: submission"})
+    assert submit(operator, '[{"id": "b", "size": "3"}]').status_code == 201, "a later revision has no schema"
+
+
+def test_a_pattern_that_takes_without_an_end_is_ended_and_others_are_judged(
+    operator: httpx.Client, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.commit(with_schema(SCHEMA))
+    monkeypatch.setattr(payloads, "DEADLINE", 2.0)
+    endless = json.dumps([{"id": "x", "word": "a" * 60 + "b"}])
+    problem(submit(operator, endless, "x"), 422, "the payload: cannot be judged: no answer for 2 s, though nothing was waited for")  # fmt: skip
+    assert left(archive) == (0, 0, 0)
+    assert submit(operator, '[{"id": "x", "word": "aaa"}]', "x").status_code == 201
 
 
 @pytest.fixture

@@ -1,0 +1,94 @@
+"""What a file of JSON, YAML, CSV or lines says, as JSON has it; raises ``Unreadable`` where it says nothing. Pure.
+
+For payloads of submissions and their schemas. Workflow files and lists are read with the places of everything in them (`source`, `list_files`).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import Any, Final, NoReturn
+
+from arkqueue.model import PayloadKind
+from arkqueue.workflow.nodes import Builder, Lines, Node, Unreadable
+from arkqueue.workflow.source import text_of
+from arkqueue.workflow.values import shown
+from arkqueue.workflow.yaml_source import compose_yaml
+
+_KINDS: Final = {"json": PayloadKind.JSON, "yaml": PayloadKind.YAML, "yml": PayloadKind.YAML}
+
+
+def kind_of(path: str) -> PayloadKind | None:
+    """The kind of a file that holds one document; None: its name ends otherwise."""
+    return _KINDS.get(path.rpartition(".")[2].lower())
+
+
+def document(data: bytes, kind: PayloadKind, what: str) -> Any:
+    """The document in a file; of CSV a list of mappings, of lines a list of texts. ``what``: what it is, for people."""
+    text = text_of(data, what)
+    match kind:
+        case PayloadKind.JSON:
+            return _json(text, what)
+        case PayloadKind.YAML:
+            return _yaml(text, what)
+        case PayloadKind.CSV:
+            return _rows(text, what)
+        case PayloadKind.LINES:
+            return [line for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n") if line]
+
+
+def _json(text: str, what: str) -> Any:
+    def refuse_constant(word: str) -> NoReturn:
+        raise Unreadable(0, 0, f"{what} is not JSON: {word} is not a number in JSON", word)
+
+    if not text.strip():
+        raise Unreadable(1, 1, f"{what} is empty; an empty list is []")
+    try:
+        return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=_object)
+    except json.JSONDecodeError as why:
+        said = f"{what} is not JSON: {why.msg[0].lower()}{why.msg[1:]}"
+        raise Unreadable(*Lines(text).place(why.pos), said) from None
+    except ValueError:  # which Python has for whole numbers of more than 4,300 digits
+        raise Unreadable(0, 0, f"a number of {what} has too many digits; write it as a text") from None
+    except RecursionError:
+        raise Unreadable(0, 0, f"{what} is nested too deeply; make it flatter") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Unreadable(0, 0, f"an object has the field {shown(twice)} twice; remove one", twice)
+    return found
+
+
+def _yaml(text: str, what: str) -> Any:
+    builder = Builder(what)
+    root = compose_yaml(text, builder)
+    for fault in builder.faults:
+        raise Unreadable(fault.line, fault.column, fault.message, fault.word)
+    return None if root is None else _plain(root)
+
+
+def _plain(node: Node) -> Any:
+    if isinstance(node.value, list):
+        return [_plain(one) for one in node.value]
+    if isinstance(node.value, dict):
+        return {word: _plain(entry.value) for word, entry in node.value.items()}
+    return node.value
+
+
+def _rows(text: str, what: str) -> list[dict[str, str]]:
+    reader = csv.reader(text.splitlines(keepends=True), strict=True)
+    rows = []
+    try:
+        header = next(reader, [])
+        for row in reader:
+            if row and len(row) != len(header):
+                raise Unreadable(reader.line_num, 1, f"the row has {len(row)} fields, and the header {len(header)}")
+            if row:
+                rows.append(dict(zip(header, row, strict=True)))
+    except csv.Error as why:
+        raise Unreadable(reader.line_num, 1, f"{what} is not CSV: {why}") from None
+    return rows

@@ -1,0 +1,128 @@
+"""The JSON Schema that payloads of submissions are to fit (design 5.31): from a file of the archive, and what of a document does not fit it. Pure.
+
+A schema comes from a committer. It refers to nothing outside its file: no reference leads anywhere else, and nothing is ever fetched. A pattern of it that takes without an
+end is ended by the deadline of the reader process, in which schemas and payloads are judged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from arkqueue.model import Fault, Schema, SourceFile
+from arkqueue.workflow.document import document, kind_of
+from arkqueue.workflow.list_files import ReadFile
+from arkqueue.workflow.nodes import MAX_FAULTS, Unreadable
+from arkqueue.workflow.values import shown
+
+LONGEST_SCHEMA: Final = 2**20
+"""Bytes."""
+MOST_MISFITS: Final = MAX_FAULTS - 1
+"""As many are told of a payload, and that there are more."""
+LONGEST_MISFIT: Final = 300
+"""Characters of one: it may repeat a part of the payload."""
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+TOO_DEEP: Final = "the schema, or the payload, is nested too deeply, or the schema refers to itself without an end"
+
+
+class SchemaFile:
+    """The schema that the workflow files of a revision name, which they do once."""
+
+    def __init__(self, read_file: ReadFile | None) -> None:
+        """``read_file`` None: nobody can read it here, and it is not judged."""
+        self._read_file = read_file
+        self._named: dict[str, str] = {}
+        """The path of the file, and who names it."""
+        self.found: Schema | None = None
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        return tuple(self._named)
+
+    def read(self, path: str, where: str, faults: list[Fault]) -> str:
+        """Read the schema in a file, whose faults are added to ``faults``; returns what whoever names it, at ``where``, is to be told."""
+        if self._named:
+            first = next(iter(self._named.values()))
+            return f"there is already a schema for submissions, named at {first}; remove one"
+        self._named[path] = where
+        if self._read_file is None:
+            return ""
+        file = self._read_file(path)
+        if file.fault:
+            return file.fault
+        try:
+            self.found = schema_of(file)
+        except Unreadable as why:
+            faults.append(Fault(path, why.line, why.column, why.message, why.word))
+        return ""
+
+
+def schema_of(file: SourceFile) -> Schema:
+    """The schema that a file holds; raises ``Unreadable``."""
+    from jsonschema import exceptions, validators
+
+    if len(file.text) > LONGEST_SCHEMA:
+        raise Unreadable(0, 0, "the schema is larger than 1 MiB; make it smaller")
+    kind = kind_of(file.path)
+    schema = document(file.text, kind, "the schema") if kind is not None else None
+    if not isinstance(schema, dict | bool):
+        raise Unreadable(1, 1, "the file holds no JSON Schema; write a mapping")
+    for place, found in _references(schema):
+        if not found.startswith("#"):
+            fault = f"{place} leads out of the file, to {shown(found)}; write what it means below $defs, and refer to that with '#/$defs/NAME'"
+            raise Unreadable(0, 0, fault, found)
+    dialect = schema.get("$schema") if isinstance(schema, dict) else None
+    kind_of_schema = validators.validator_for(schema, default=None)
+    if dialect is not None and kind_of_schema is None:
+        raise Unreadable(0, 0, f"$schema: {shown(str(dialect))} is not a known dialect of JSON Schema; remove it")
+    try:
+        (kind_of_schema or validators.Draft202012Validator).check_schema(schema)
+        json.dumps(schema, allow_nan=False)
+    except exceptions.SchemaError as why:
+        raise Unreadable(0, 0, f"is not a JSON Schema: {_told(why.json_path, why.message)}") from None
+    except RecursionError:
+        raise Unreadable(0, 0, TOO_DEEP) from None
+    except ValueError:
+        raise Unreadable(0, 0, "a number of the schema is none in JSON; write another") from None
+    return Schema(file.path, schema)
+
+
+def misfits(value: Any, schema: Any) -> Iterator[str]:
+    """What of a document does not fit a schema, each with its path from ``$`` on; as many as are told."""
+    from jsonschema import exceptions, validators
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    kind = validators.validator_for(schema, default=validators.Draft202012Validator)
+    # Without a registry of its own the library would fetch what a reference names.
+    validator = kind(schema, registry=Registry())
+    try:
+        for count, error in enumerate(validator.iter_errors(value), 1):
+            if count > MOST_MISFITS:
+                yield f"there are more than {MOST_MISFITS} faults; correct the ones above first"
+                return
+            yield _told(error.json_path, error.message)
+    except RecursionError:
+        yield TOO_DEEP
+    except Unresolvable as why:
+        yield f"the schema refers to {shown(str(why.ref))}, which is not in it"
+    except exceptions.UnknownType as why:
+        yield f"the schema has the type {shown(str(why.type))}, which there is not"
+
+
+def _told(path: str, message: str) -> str:
+    text = f"{path}: {message}"
+    return text if len(text) <= LONGEST_MISFIT else text[: LONGEST_MISFIT - 1] + "…"
+
+
+def _references(schema: Any) -> Iterator[tuple[str, str]]:
+    """Each reference of a schema: the word, and where it leads. Not by recursion: how deep a schema is, is not known yet."""
+    left = [schema]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            yield from ((word, one[word]) for word in _REFERENCES if isinstance(one.get(word), str))
+            left += one.values()
+        elif isinstance(one, list):
+            left += one

@@ -1,0 +1,126 @@
+"""JSON Schemas of payloads: read with the workflow files that name them, and applied. Nothing outside their file is ever asked for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from arkqueue.model import PayloadKind, SourceFile, Workflow
+from arkqueue.workflow import parse
+from arkqueue.workflow.payload import judge
+from arkqueue.workflow.schemas import MOST_MISFITS
+
+NAMED = "submission: {schema: schemas/batch.json}\ntasks:\n- {name: check, command: x, on: submission}\n"
+BATCH: dict[str, Any] = {
+    "type": "object",
+    "required": ["items", "title"],
+    "properties": {"items": {"items": {"$ref": "#/$defs/volume"}}, "title": {"maxLength": 3}},
+    "$defs": {"volume": {"type": "object", "required": ["ark"], "properties": {"size": {"type": "integer"}}}},
+}
+
+
+def parsed(schema: str, *files: str, path: str = "schemas/batch.json") -> Workflow:
+    sources = [SourceFile(f"_workflows/{n}.yaml", text.encode()) for n, text in enumerate(files or (NAMED,))]
+    held = {path: schema.encode()}
+    return parse(
+        sources, lambda name: SourceFile(name, held[name]) if name in held else SourceFile(name, fault="there is none")
+    )
+
+
+def faults(schema: str, *files: str, **options: str) -> list[str]:
+    return [str(fault) for fault in parsed(schema, *files, **options).faults]
+
+
+def misfits(payload: Any, schema: Any = BATCH, kind: PayloadKind = PayloadKind.JSON) -> list[str]:
+    data = payload if isinstance(payload, str) else json.dumps(payload)
+    return [str(fault).removeprefix("payload: ") for fault in judge(data.encode(), kind, [], schema=schema).faults]
+
+
+def test_a_schema_is_read_with_the_workflow_files() -> None:
+    workflow = parsed(json.dumps(BATCH))
+    assert workflow.faults == ()
+    assert workflow.schema is not None
+    assert (workflow.schema.path, workflow.schema.content) == ("schemas/batch.json", BATCH)
+    assert workflow.list_files == ("schemas/batch.json",), "another revision may have another schema"
+    assert parsed("type: object", NAMED.replace("json", "yaml"), path="schemas/batch.yaml").schema is not None
+    assert parse([SourceFile("a.yaml", NAMED.encode())]).faults == (), "nobody can read it here"
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("{", "schemas/batch.json:1:2: the schema is not JSON"),
+        ("", "schemas/batch.json:1:1: the schema is empty"),
+        ("[]", "schemas/batch.json:1:1: the file holds no JSON Schema; write a mapping"),
+        ('{"type": "strin"}', "schemas/batch.json: is not a JSON Schema: $.type: 'strin' is not valid under any of"),
+        ('{"properties": {"a": {"$ref": "http://127.0.0.1:1/x.json"}}}', "$ref leads out of the file, to 'http://127.0.0.1:1/x.json'"),
+        ('{"$ref": "other.json#/a"}', "$ref leads out of the file, to 'other.json#/a'"),
+        ('{"$ref": "file:///etc/passwd"}', "$ref leads out of the file, to 'file:///etc/passwd'"),
+        ('{"$dynamicRef": "other"}', "$dynamicRef leads out of the file"),
+        ('{"$schema": "https://example.org/own"}', "'https://example.org/own' is not a known dialect"),
+        ('{"not": ' * 40_000 + "{}" + "}" * 40_000, "the schema is nested too deeply"),
+        (" " * (2**20 + 1), "the schema is larger than 1 MiB"),
+        ('{"pattern": "("}', "is not a JSON Schema"),
+    ],
+)  # fmt: skip
+def test_what_is_no_schema_of_its_own_is_a_fault_of_the_revision(schema: str, said: str) -> None:
+    (fault,) = faults(schema)
+    assert said in fault
+    assert parsed(schema).tasks == ()
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (["submission: x\ntasks: []\n"], "1:13: submission: must be a mapping, as {schema: schemas/batch.json}"),
+        (["submission: {}\ntasks: []\n"], "1:13: submission: 'schema' is missing"),
+        (["submission: {schema: a/../b.json}\ntasks: []\n"], "1:22: submission.schema: must be the path of a file of the archive"),
+        (["submission: {schema: b.txt}\ntasks: []\n"], "1:22: submission.schema: must be a file whose name ends with .json, .yaml, .yml"),
+        (["submission: {schema: none.json}\ntasks: []\n"], "1:22: submission.schema: 'none.json': there is none"),
+        (["submission: {scheme: b.json}\ntasks: []\n"], "1:14: submission: unknown field 'scheme' (did you mean 'schema'?)"),
+        (["submissions: {schema: b.json}\ntasks: []\n"], "a file has 'defaults', 'submission' and 'tasks' (did you mean 'submission'?)"),
+        ([NAMED, "submission: {schema: schemas/batch.json}\ntasks: []\n"], "_workflows/1.yaml:1:22: submission.schema: 'schemas/batch.json': there is already a schema for submissions, named at _workflows/0.yaml:1:22"),
+    ],
+)  # fmt: skip
+def test_what_names_no_schema_is_a_fault_where_it_stands(files: list[str], said: str) -> None:
+    assert [fault for fault in faults("{}", *files) if said in fault], faults("{}", *files)
+
+
+def test_all_that_does_not_fit_is_told_with_its_path() -> None:
+    assert misfits({"items": [], "title": "May"}) == []
+    assert misfits({"items": [{"ark": "a", "size": "3"}, {}, 4], "title": "June"}) == [
+        "$.items[0].size: '3' is not of type 'integer'",
+        "$.items[1]: 'ark' is a required property",
+        "$.items[2]: 4 is not of type 'object'",
+        "$.title: 'June' is too long",
+    ]
+
+
+def test_of_rows_and_lines_the_list_is_judged() -> None:
+    rows = {"items": {"properties": {"size": {"pattern": "^[0-9]+$"}}}}
+    assert misfits("id,size\na,3\nb,x\n", rows, PayloadKind.CSV) == ["$[1].size: 'x' does not match '^[0-9]+$'"]
+    assert misfits("a\nbb\n", {"items": {"maxLength": 1}}, PayloadKind.LINES) == ["$[1]: 'bb' is too long"]
+    assert misfits("items: [1.5]\ntitle: x\n", {"type": "object"}, PayloadKind.YAML) == []
+
+
+def test_misfits_are_short_and_not_without_end() -> None:
+    told = misfits(["x" * 1000] * (MOST_MISFITS + 5), {"items": {"type": "integer"}})
+    assert len(told) == MOST_MISFITS + 1
+    assert told[-1] == f"there are more than {MOST_MISFITS} faults; correct the ones above first"
+    assert max(map(len, told)) < 400
+
+
+def test_a_reference_is_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a schema that was stored has one, which no workflow file can have."""
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_: pytest.fail("it was fetched"))
+    for reference in ("http://127.0.0.1:1/x.json", "file:///etc/passwd"):
+        assert misfits([1], {"items": {"$ref": reference}}) == [
+            f"the schema refers to '{reference}', which is not in it"
+        ]
+    assert misfits([1], {"items": {"$ref": "#/nowhere"}}) == ["the schema refers to '/nowhere', which is not in it"]
+
+
+def test_what_refers_to_itself_without_an_end_is_told() -> None:
+    assert "refers to itself without an end" in misfits([1], {"$ref": "#"})[0]
