@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.model import AttemptId, Scratch
+from arkqueue.errors import Conflict
+from arkqueue.model import SILENCE, AttemptId, Scratch
+from arkqueue.names import item_name, run_name
 from arkqueue.queue.graph import Graph, change, change_in_turn
 
 PATIENCE = 0.5
@@ -56,6 +59,26 @@ def unneeded(session: Session, folders: Sequence[int]) -> set[int]:
         ended, _ = change_in_turn(session, work, archives={row.archive_id for row in over}, patience=PATIENCE)
         gone.update(*ended)
     return gone
+
+
+def begin_anew(graph: Graph, run: int, here: str, tasks: Sequence[int]) -> None:
+    """Let tasks that run again begin with new folders where theirs are gone, or on a host that is (design 5.30, 5.37). Raises ``Conflict`` where a removed one has what an earlier task made."""
+    gone = graph.rows("folders_gone", run=run, tasks=list(tasks), silence=SILENCE)
+    for folder in gone:
+        if folder.is_removed and folder.first is not None:
+            place = graph.rows("place_of_run", run=run)[0]
+            whole = item_name(place, folder.item) if folder.item else run_name(place)
+            fault = "needs its scratch folder, which was removed when all that used it was over"
+            raise Conflict(
+                here, fault, f"go on at the first task of it: arkqueue retry {shlex.quote(whole)} --from {folder.first}"
+            )
+    if anew := [folder.id for folder in gone if folder.first is None]:
+        graph.do("forget_scratch", ids=anew)
+        bound = graph.rows("bind_run", run_id=run)
+        if ready := [one.id for one in bound if one.is_ready]:
+            (place,) = graph.rows("place_of_run", run=run)
+            graph.do("offer", archive=place.archive_id, tasks=ready)
+            graph.ready.update(ready)
 
 
 def measured(session: Session, sizes: Mapping[int, int]) -> None:

@@ -80,6 +80,29 @@ update scratch s set removed_at = clock_timestamp(), bytes = null
 from ended o join run r on r.id = o.run_id and r.archive_id = any(%(archives)s::bigint[])
 where s.id = o.id returning s.id;
 
+-- name: folders_gone
+-- The folders of a run that some of its tasks are to have again and that were removed, or are in a store without a living task manager. `first`: the first task that has used
+-- the folder and is not among these; null: there is none, so that they can begin with a new one.
+with back as materialized (select unnest(%(tasks)s::bigint[]) as id), mine as materialized (
+    select t.id, t.name, t.position, t.attempts, case d.scratch when 'item' then t.item else '' end as item, t.id in (select id from back) as is_back
+    from task t join definition d on d.id = t.definition_id
+    where t.run_id = %(run)s and d.scratch is not null and exists (select from scratch where run_id = %(run)s)
+), folder as (
+    select item, bool_or(is_back) as is_wanted, (array_agg(name order by position, id) filter (where attempts > 0 and not is_back))[1] as first
+    from mine group by item
+)
+select s.id, s.item, s.removed_at is not null as is_removed, f.first
+from scratch s join folder f on f.item = s.item
+where s.run_id = %(run)s and f.is_wanted
+  and (s.removed_at is not null or not exists (
+    select from task_manager m
+    where m.store = s.store and m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s)))
+order by s.item;
+
+-- name: forget_scratch
+-- Forget folders that are gone: the first task that asks says anew where they are.
+delete from scratch where id = any(%(ids)s);
+
 -- name: measured_scratch
 -- Note how much room folders take.
 update scratch s set bytes = m.bytes from unnest(%(ids)s::bigint[], %(bytes)s::bigint[]) m(id, bytes)

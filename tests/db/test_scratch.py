@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from arkqueue.db.session import Session
+from arkqueue.errors import Conflict
 from arkqueue.model import AttemptId, Claim, End, Outcome, Receipt, RunId
-from arkqueue.queue import claim, deletion, finish, purge, scratch
+from arkqueue.queue import claim, deletion, finish, purge, redo, scratch
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
 from arkqueue.views.reasons import Reason, Why
@@ -283,3 +286,37 @@ def test_doctor_names_the_largest_folders_where_they_take_too_much(session: Sess
     here.end(attempt, End.STOPPED, None)
     assert list(Host(session, "there").claim()) == ["a"]
     scratch.measured(session, dict.fromkeys(sizes, 1))
+
+
+def test_a_part_that_begins_behind_a_folder_that_was_removed_is_refused(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit(CHAIN)
+    here, there = Host(session, "here"), Host(session, "there")
+    assert here.complete() == ["fetch"]
+    assert (there.complete(), here.complete()) == (["other"], ["unpack"])
+    run = RunId(archive.run_id(2))
+    redo.retry_from(session, run, "unpack", "ann")
+    assert (there.complete(), here.complete()) == ([], ["unpack"]), "the folder is still there"
+    its = folder(archive, 2)
+    assert unneeded(archive, its) == {its}
+    removed = r"papers@2: needs its scratch folder, which was removed .* arkqueue retry papers@2 --from fetch$"
+    with pytest.raises(Conflict, match=removed):
+        redo.retry_from(session, run, "unpack", "ann", force=True)
+    redo.retry_from(session, run, "fetch", "ann")
+    assert there.complete() == ["fetch"], "on any host, with a new folder"
+    assert (here.complete(), there.complete()) == (["other"], ["unpack"])
+
+
+def test_the_first_task_of_a_folder_runs_elsewhere_when_its_host_is_gone(session: Session) -> None:
+    archive = an_archive(session)
+    chain = {"fetch": "scratch: item\nforeach: [a, b]", "unpack": "scratch: item\nforeach: [a, b]\ndepends: [fetch]"}
+    archive.commit(chain)
+    here, there = Host(session, "here"), Host(session, "there")
+    assert (here.complete(slots=1), there.complete(slots=1)) == (["fetch/a"], ["fetch/b"])
+    claim.unregister(session, here.process)
+    run = RunId(archive.run_id(2))
+    assert there.complete() == ["unpack/b"]
+    assert why(archive, "unpack/a@2").kind is Why.NO_SCRATCH
+    redo.retry_from(session, run, "fetch", "ann", item="a")
+    assert there.complete() == ["fetch/a"]
+    assert there.complete() == ["unpack/a"]
