@@ -157,7 +157,7 @@ class _Composer:
         after: Any = next(self._events)
         if isinstance(after, yaml.DocumentStartEvent):
             mark: Any = after.start_mark
-            message = "a second document begins here; a workflow file is one list of tasks, so remove the '---'"
+            message = "a second document begins here, and a file is one; remove the '---'"
             self._builder.fault(*self._lines.place(mark.index), message, "---")
 
     def _node(self, event: Any, depth: int) -> Node:

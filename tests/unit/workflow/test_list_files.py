@@ -56,6 +56,17 @@ def test_each_line_of_a_text_file_is_an_item() -> None:
     assert items("v.txt", "") == {}
 
 
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85"])
+def test_a_line_end_of_unicode_ends_no_row(end: str) -> None:
+    """Office programs write them into cells."""
+    assert items("v.csv", f"id,text\na,1{end}2\nb,3\n") == {
+        "a": {"id": "a", "text": f"1{end}2"},
+        "b": {"id": "b", "text": "3"},
+    }
+    (told,) = faults("v.csv", f"id,text\na,1{end}b,2\n")
+    assert told.endswith("the row has 3 fields, and the header 2; give each row as many")
+
+
 def test_a_cell_of_several_lines_keeps_the_lines_of_what_follows() -> None:
     assert faults("v.csv", 'id,text\na,"1\n2\n3"\na,x\n') == [
         "lists/v.csv:5:1: foreach: the key 'a' is also that of the item in line 2; give each item its own"
