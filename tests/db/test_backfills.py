@@ -204,7 +204,9 @@ def test_bad_wishes_are_told_and_nothing_is_made(session: Session) -> None:
             {"first": 2, "last": None, "names": ("thumb",)},
         ),
         (Invalid, "--from: revision 4 comes after 3", {"first": 4, "last": 3}),
-        (Conflict, "papers@5: its branch has no revision from 70 to 80", {"first": 70, "last": 80}),
+        (Conflict, "papers@5: is the head: its branch has no revision from 70 to 80", {"first": 70, "last": 80}),
+        (Conflict, "papers@5: is the head: its branch has no revision from 70 on", {"first": 70, "last": None}),
+        (Conflict, "papers@5: has its head there, which has run its own definitions", {"first": 5, "last": None}),
     ):
         with pytest.raises(refused, match=match):
             fill(archive, given["first"], given["last"], *given.get("names", ()))  # type: ignore[arg-type, misc, call-overload]
