@@ -22,6 +22,7 @@ _SPECIAL = re.compile(r"[^\w.+=,~\ud800-\udfff-]")
 """What is percent-encoded inside a part: what divides a name, and what a shell or a terminal would act on. Names stand in commands that people copy."""
 _WITHOUT_REVISION = re.compile(r"(?P<place>[A-Za-z0-9][\w.-]*(:[^:@/\s]+)?)(?P<task>/[^@\s]+)")
 _ARCHIVE = re.compile(r"(?P<archive>[^:@/]+)(?::(?P<branch>[^:@/]+))?")
+_BARE_KEY = re.compile(r"(?P<task>[^/]+@[^/]+/[^/]+)/(?P<item>[^/]+(?:/[^/]+)+)")
 _BARE_BRANCH = re.compile(r"(?P<archive>[^:@/]+):(?P<branch>[^:@]+)@(?P<revision>.+)")
 
 FILL = "fill:"
@@ -152,6 +153,8 @@ def _remedy(text: str) -> str:
         return f"write g before a SHA: {found['place']}g{found['revision']}"
     if (found := _BARE_BRANCH.fullmatch(text)) and "/" in found["branch"]:
         return f"write %2F for a slash in a branch: {found['archive']}:{_quoted(found['branch'])}@{found['revision']}"
+    if found := _BARE_KEY.fullmatch(text):
+        return f"write %2F for a slash in the key of an item: {found['task']}/{_quoted(found['item'])}"
     if found := _WITHOUT_REVISION.fullmatch(text):
         return f"write which revision: {found['place']}@REVISION{found['task']}"
     return "write ARCHIVE@REVISION for a run and ARCHIVE@REVISION/TASK for a task, for example papers@12/index"

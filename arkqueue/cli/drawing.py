@@ -160,7 +160,7 @@ def _number_of(node: Mapping[str, Any]) -> str:
 
 
 def _task_of(node: Mapping[str, Any]) -> str:
-    return f"{node['name']}/{node['item']}" if node["item"] else str(node["name"])
+    return str(node["full_name"]).partition("/")[2]
 
 
 def _standing(graph: Graph) -> list[tuple[Any, list[int], list[tuple[int, int]]]]:

@@ -17,7 +17,7 @@ def find(client: Client, name: str, *, items: bool = False) -> Any:
     if found["item"] is not None and not items:
         run = found["full_name"].partition("/")[0]
         fault = "is the name of an item, which this command does not take"
-        raise Invalid(found["full_name"], fault, f"Name a task of it: arkqueue show {run}")
+        raise Invalid(found["full_name"], fault, f"Name a task of it: arkqueue show {run} --items")
     return found
 
 

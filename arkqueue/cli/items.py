@@ -37,7 +37,7 @@ def _of_list(tasks: Sequence[Any]) -> Any:
     counts = Counter(task["state"] for task in tasks)
     worst = min(tasks, key=lambda task: ATTENTION.index(task["state"]))
     told = ", ".join(f"{counts[state]} {state}" for state in ATTENTION if counts[state])
-    first = next((task["item"] for task in tasks if task["state"] in ATTENTION[:2]), "")
+    first = next((task["full_name"] for task in tasks if task["state"] in ATTENTION[:2]), "")
     run = worst["full_name"].partition("/")[0]
     return {
         "full_name": f"{run}/{worst['name']}/*",

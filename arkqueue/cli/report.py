@@ -9,6 +9,7 @@ import click
 
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import at, bold, dim, print_json, say, state, table, took
+from arkqueue.names import task_in_run
 from arkqueue.text import one_line, visible
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _rows(report: Any) -> Iterator[tuple[str, str, str, str, str]]:
     """The first tasks of a report; what has changed since the report before it has a sign."""
     has_before = report["since"] is not None
     for task in report["tasks"][:MOST_LINES]:
-        name = f"{task['name']}/{task['item']}" if task["item"] else task["name"]
+        name = task_in_run(task["name"], task["item"])[1:]
         mark = "*" if has_before and task["changed"] else ""
         yield mark, visible(name), state(task["state"]), took(task["started_at"], task["ended_at"]), _why(task)
 

@@ -282,7 +282,9 @@ def _revisions(graph: Graph, branch: int, there: str, head: int, first: int, las
     """The first and the last revision that a backfill is for."""
     if first > head:
         upto = "on" if last is None else f"to {last}"
-        raise Conflict(there, f"is the head: its branch has no revision from {first} {upto}", "give an earlier one with --from")
+        raise Conflict(
+            there, f"is the head: its branch has no revision from {first} {upto}", "give an earlier one with --from"
+        )
     if last is None:
         last = graph.rows("revision_before", branch=branch, number=head)[0].number
         if last is None or first > last:

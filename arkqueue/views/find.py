@@ -21,7 +21,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Invalid, NotFound
 from arkqueue.model import ArchiveId, BranchId, RunId, TaskId
-from arkqueue.names import COMMIT_RUN, FILL, Name, parse_name, run_name
+from arkqueue.names import COMMIT_RUN, EVERY_TASK, FILL, Name, parse_name, run_name
 
 RETIRED = "rewound~"
 """How the name of a branch begins that keeps the history from before a rewind."""
@@ -148,6 +148,8 @@ def find_task(session: Session, text: str | Name) -> TaskId:
     name = parse_name(text) if isinstance(text, str) else text
     if name.task is None:
         raise Invalid(str(name), "is the name of a run, not of a task", f"Write {name}/TASK.")
+    if name.task == EVERY_TASK:
+        raise _no_single_task(name)
     name = resolved(session, name)
     place = find_revision(session, find_archive(session, name.archive), name)
     found = session.rows("tasks_named", branch=place.branch, name=name.task, number=place.number, item=name.item)
@@ -160,13 +162,31 @@ def find_task(session: Session, text: str | Name) -> TaskId:
     return TaskId(chosen[0].id)
 
 
+def _no_single_task(name: Name) -> Invalid:
+    """What to say of ``RUN/*/KEY`` where one task is wanted, and of ``RUN/*``."""
+    run = replace(name, task=None, item="")
+    if not name.item:
+        return Invalid(
+            f"{run}/{EVERY_TASK}",
+            "lacks the key of an item",
+            f"Write {run}/{EVERY_TASK}/KEY, or {run} for the whole run.",
+        )
+    return Invalid(
+        str(name),
+        "is the name of an item, and here a task is wanted",
+        f"Name a task of it: arkqueue show {run} --items",
+    )
+
+
 def find_item(session: Session, name: Name) -> RunId:
     """The run of an item, which ``RUN/*/KEY`` names; raises ``NotFound`` where the run has no task for it."""
     name = resolved(session, name)
     run = find_run(session, name)
     if not session.rows("has_item", run=run, item=name.item):
         where = replace(name, task=None, item="")
-        raise NotFound(str(name), f"{where} has no item {name.item!r}", f"See what it has: arkqueue show {where}")
+        raise NotFound(
+            str(name), f"{where} has no item {name.item!r}", f"See what it has: arkqueue show {where} --items"
+        )
     return run
 
 
@@ -187,10 +207,10 @@ def no_task(session: Session, place: Place, name: Name) -> NotFound:
     own = own_names(session, place, name.run or COMMIT_RUN)
     if name.item and name.task in own and not elsewhere:
         fault = f"{replace(name, item='')} has no item {name.item!r}"
-        return NotFound(str(name), fault, f"See what it has: arkqueue show {where}")
+        return NotFound(str(name), fault, f"See what it has: arkqueue show {where} --items")
     if not name.item and name.task in own and not elsewhere:
         fault = "has a task for each item of its list, and none without one"
-        return NotFound(str(name), fault, f"Write {name}/KEY. See what it has: arkqueue show {where}")
+        return NotFound(str(name), fault, f"Write {name}/KEY. See what it has: arkqueue show {where} --items")
     remedy = elsewhere or _nearest(name.task or "", own, "It has")
     return NotFound(str(name), f"{where} has no task {name.task!r}", remedy)
 

@@ -17,10 +17,11 @@ from arkqueue.views import runs as run_views
 from arkqueue.views import tasks as task_views
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.archives import archives as show_archives
+from arkqueue.views.explain import explain_name
 from arkqueue.views.graph import EdgeView, GraphView, graph, graph_between
 from arkqueue.views.locks import MOST_IN_GRAPH, MOST_LOCKS
 from arkqueue.views.runs import RunState
-from tests.builders import AnArchive, a_workflow, an_archive, faulty
+from tests.builders import AnArchive, a_list, a_workflow, an_archive, faulty
 from tests.db.test_example import example
 
 CHAIN = {"a": "", "b": "depends: [a]", "c": "depends: [b]"}
@@ -586,7 +587,7 @@ def test_prefix_of_a_sha_finds_its_branch(session: Session) -> None:
         ("papers@2.7", "The newest is 1"),
         ("papers:main@2", "has no branch 'main'"),
         ("papers@gabcdef", "is not in the ledger"),
-        ("papers@2/index/item", "papers@2/index has no item 'item'. See what it has: arkqueue show papers@2"),
+        ("papers@2/index/item", "papers@2/index has no item 'item'. See what it has: arkqueue show papers@2 --items"),
     ],
 )
 def test_unknown_names_are_answered_with_the_nearest(session: Session, name: str, message: str) -> None:
@@ -624,6 +625,21 @@ def test_run_is_no_task(session: Session) -> None:
     an_archive(session)
     with pytest.raises(Invalid, match="papers@1/TASK"):
         find.find_task(session, "papers@1")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("papers@2/*/b%2Fc", "papers@2/*/b%2Fc: is the name of an item, and here a task is wanted. Name a task of it: arkqueue show papers@2 --items"),
+        ("papers@2/*", "papers@2/*: lacks the key of an item. Write papers@2/*/KEY, or papers@2 for the whole run."),
+        ("papers@2/check/b/c", "write %2F for a slash in the key of an item: papers@2/check/b%2Fc"),
+        ("papers@2/*/b/c", "write %2F for a slash in the key of an item: papers@2/*/b%2Fc"),
+    ],
+)  # fmt: skip
+def test_what_names_an_item_is_told_from_a_task(session: Session, name: str, message: str) -> None:
+    a_list(session)
+    with pytest.raises(Invalid, match=re.escape(message)):
+        explain_name(session, name)
 
 
 # The installation

@@ -23,6 +23,17 @@ def test_an_item_is_held_and_released(arkqueue: Cli, session: Session) -> None:
         "papers@2/check/a: ready", "papers@2/store/a: waiting (for papers@2/check/a)",
     ]  # fmt: skip
     assert "papers@2: has no task of the item a to release" in arkqueue("release", "papers@2/*/a").err
+    assert "papers@2/*/a: is the name of an item, and here a task is wanted" in arkqueue("explain", "papers@2/*/a").err
+
+
+def test_items_are_called_in_graphs_and_reports_as_commands_take_them(arkqueue: Cli, session: Session) -> None:
+    archive = a_list(session)
+    archive.end("fetch/b/c@2", 1)
+    archive.run("fetch/a@2", "check/a@2", "store/a@2")
+    drawn = arkqueue("graph", "papers@2")
+    assert "  fetch/b%2Fc  failed" in drawn.lines
+    assert "2:fetch/b%2Fc <-- 2:check/b%2Fc" in drawn.out
+    assert "fetch/b%2Fc" in arkqueue("report", "papers@2").out
 
 
 def test_an_item_is_prioritized(arkqueue: Cli, session: Session) -> None:

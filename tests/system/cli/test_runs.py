@@ -764,6 +764,6 @@ def test_a_long_list_is_shown_by_its_numbers_and_its_items_on_demand(arkqueue: C
     assert [row[0].partition("/")[2] for row in rows()] == ["COMMIT", "store/*", "short/a", "short/b", "index"]
     (store,) = [" ".join(row) for row in rows() if row[0] == "papers@2/store/*"]
     assert "failed" in store.split()[1]
-    assert store.endswith("12 items: 1 failed, 1 running, 10 completed (the first: v10)")
+    assert store.endswith("12 items: 1 failed, 1 running, 10 completed (the first: papers@2/store/v10)")
     assert [row[0].rpartition("/")[2] for row in rows("--state", "failed")] == ["v10"]
     assert len(rows("--items")) == 1 + 12 + 2 + 1
