@@ -359,7 +359,8 @@ class _Edges:
         """Add the edge of one entry of ``cancels``."""
         name = victim.task or canceler.name
         if victim.previous:
-            keys = [Key(name), Key(name, canceler.item)] if canceler.item else [Key(name)]
+            # Who has no item supersedes all of a list; one edge to a gate of it says so.
+            keys = [Key(name), Key(name, canceler.item) if canceler.item else gate_of_list(name, When.SETTLED)]
             if found := [self._past[key] for key in keys if key in self._past]:
                 nearest = max(found, key=lambda one: one.place)
                 self.add(Edge(canceler, nearest.task, "cancels"))

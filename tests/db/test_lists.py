@@ -13,6 +13,7 @@ from arkqueue.model import End, RunId
 from arkqueue.queue import deletion, holds, redo
 from arkqueue.queue.claim import inputs, parameters
 from arkqueue.views.explain import explain_name
+from arkqueue.views.graph import graph
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry
 from tests.db.portions import plan_in_portions
 from tests.db.test_races import Connect, InThread, wait_until_blocked
@@ -204,6 +205,24 @@ def test_items_supersede_items_of_the_same_key_only(archive: AnArchive) -> None:
     archive.cancel("build/a@2")
     archive.retry("build/a@2")
     assert states(archive, "build/a@2") == ["ready"], "no later task has its key"
+
+
+def test_a_task_without_a_list_supersedes_all_items_and_is_superseded_by_each(archive: AnArchive) -> None:
+    archive.commit({"build": "cancels: [PREV]"})
+    archive.commit({"build": "foreach: [a, b]\ncancels: [PREV]"})
+    archive.commit({"build": "cancels: [PREV]"})
+    assert states(archive, "build@2", "build/a@3", "build/b@3", "build@4") == [
+        "canceled",
+        "canceled",
+        "canceled",
+        "ready",
+    ]
+    shown = graph(archive.session, [RunId(archive.run_id(number)) for number in (3, 4)])
+    assert [(edge.source_name, edge.target_name) for edge in shown.edges if edge.kind == "cancels"] == [
+        ("papers@2/build", "papers@3/build/a"),
+        ("papers@2/build", "papers@3/build/b"),
+        ("papers@3/build:settled", "papers@4/build"),
+    ]
 
 
 def test_a_run_by_hand_of_one_step_takes_the_products_of_the_items(archive: AnArchive) -> None:
