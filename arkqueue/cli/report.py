@@ -14,6 +14,7 @@ from arkqueue.text import one_line, visible
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
+    from arkqueue.errors import NotFound
 
 MOST_LINES = 100
 """Tasks of a report that are printed; of more their number is."""
@@ -54,14 +55,14 @@ def report(client: Client, name: str, number: int | None, listed: bool, update: 
         number = made["number"]
         if made["is_given"]:
             say(f"REPORT sends it: arkqueue logs {run['full_name']}/REPORT -f", err=True)
-        elif made["since"] is not None and not made["changes"]:
-            say(f"nothing has changed since report {made['since']}", err=True)
+        elif not made["changes"]:
+            say(
+                f"nothing has changed since report {made['since']}" if made["since"] else "nothing has settled yet",
+                err=True,
+            )
     elif number is None:
         if not run["reports"]:
-            from arkqueue.errors import NotFound
-
-            remedy = f"arkqueue report {run['full_name']} --update --now"
-            raise NotFound(run["full_name"], "has no report yet, as it has not settled", remedy)
+            raise _no_report(run)
         number = run["reports"][0]["number"]
     shown = client.get(f"{reports}/{number}")
     if as_json:
@@ -70,6 +71,15 @@ def report(client: Client, name: str, number: int | None, listed: bool, update: 
     _show(shown)
     if not update:
         _mark(run)
+
+
+def _no_report(run: Any) -> NotFound:
+    from arkqueue.errors import NotFound
+
+    if run["baseline"] and run["trigger"] == "commit":
+        return NotFound(run["full_name"], "has no report: its archive's history begins there")
+    remedy = f"arkqueue report {run['full_name']} --update --now"
+    return NotFound(run["full_name"], "has no report yet, as it has not settled", remedy)
 
 
 def _list(run: Any, reports: list[Any]) -> None:

@@ -122,6 +122,7 @@ def restart(session: Session, task: TaskId, by: str, *, approver: Approver | Non
     def work(graph: Graph, row: Any) -> None:
         refuse_unapproved(graph, [row.id], approver)
         if row.state != State.RUNNING:
+            refuse_implicit(row, "restarted")
             raise Conflict(
                 _name(graph, row), f"is {row.state}: only a running task is restarted", "retry it where it has failed"
             )
@@ -490,7 +491,9 @@ def superseded(graph: Graph, row: Any) -> str:
 def refuse_implicit(row: Any, what: str) -> None:
     """Raise ``Conflict`` where a task is one that every run has."""
     if row.kind != TaskKind.ORDINARY:
-        raise Conflict(row.name, f"exists in every run and cannot be {what}")
+        is_resent = row.kind == TaskKind.REPORT and what in ("retried", "restarted")
+        remedy = "send a further report: arkqueue report RUN --update" if is_resent else ""
+        raise Conflict(row.name, f"exists in every run and cannot be {what}", remedy)
 
 
 def task_name_of(graph: Graph, task: int) -> str:

@@ -1262,6 +1262,10 @@ def test_implicit_tasks_cannot_be_touched(archive: AnArchive) -> None:
     for verb in (archive.cancel, archive.retry, archive.skip):
         with pytest.raises(Conflict, match="exists in every run"):
             verb("COMMIT@3")
+    again = r"REPORT: exists in every run and cannot be .*\. send a further report: arkqueue report RUN --update"
+    for verb in (archive.retry, archive.restart):
+        with pytest.raises(Conflict, match=again):
+            verb("REPORT@3")
 
 
 def test_cancel_of_a_run_leaves_commit_and_report_alone(archive: AnArchive) -> None:

@@ -57,3 +57,12 @@ def test_refuses_what_does_not_go_together(arkqueue: Cli, session: Session) -> N
     assert "Give one of" in arkqueue("report", "papers@2", "--list", "--number", "1").err
     named = arkqueue("report", "papers@2/a")
     assert (named.code, "is the name of a task, not of a run" in named.err) == (2, True)
+
+
+def test_why_there_is_no_report_or_nothing_new_in_it_is_told(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": ""})
+    assert "papers@1: has no report: its archive's history begins there\n" in arkqueue("report", "papers@1").err
+    assert "nothing has settled yet" in arkqueue("report", "papers@2", "--update", "--now").err
+    archive.run("a@2", "b@2")
+    assert "nothing has changed since report" in arkqueue("report", "papers@2", "--update").err
