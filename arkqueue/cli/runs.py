@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from arkqueue.cli.items import FEW
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import ago, at, bold, dim, print_json, say, state, table, took
 from arkqueue.model import USUAL_PRIORITY, Trigger
+from arkqueue.names import task_in_run
 from arkqueue.text import on_one_line, one_line, visible
 
 if TYPE_CHECKING:
@@ -137,14 +140,21 @@ def _proposal(proposed: Any) -> Iterator[str]:
     """What a run is going to be, task by task."""
     tasks = proposed["tasks"]
     yield f"{proposed['full_name']}: {len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}"
+    told: Counter[str] = Counter()
     for task in tasks:
+        told[task["name"]] += 1
+        if told[task["name"]] > FEW:
+            continue
         waits = [_need(need) for need in task["needs"] if need["is_awaited"]]
         takes = [_need(need) for need in task["needs"] if not need["is_awaited"]]
         words = [f"waits for {', '.join(waits)}"] if waits else []
         words += [f"takes what is there of {', '.join(takes)}"] if takes else []
         words += [f"{name} has never run" for name in task["never_ran"]]
         words += [f"is held by {task['held']} until somebody releases it"] if task["held"] else []
-        yield f"  {task['name']}" + (f" {'; '.join(words)}" if words else "")
+        yield f"  {task_in_run(task['name'], task['item'])[1:]}" + (f" {'; '.join(words)}" if words else "")
+    for name, items in told.items():
+        if (more := items - FEW) > 0:
+            yield f"  {name}: {more:,} more items"
 
 
 def _need(need: Any) -> str:

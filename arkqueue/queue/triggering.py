@@ -16,7 +16,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, Invalid, NotFound
 from arkqueue.model import COMMIT, REPORT, Fault, Item, Key, TaskKind, Trigger, Workflow
-from arkqueue.names import name_of, run_name, task_name
+from arkqueue.names import name_of, run_name, task_in_run, task_name
 from arkqueue.plan import BEGINNING, MOST_ROWS, Draft, Edge, Occurrence, Plan, is_for, plan
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS, NewEdge, NewTask
 from arkqueue.queue.graph import Graph, change
@@ -86,9 +86,10 @@ class Needed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedTask:
-    """A task that a run would have. ``never_ran``: names of dependencies that this branch never ran; nothing waits for them. ``held``: because of what it would be held."""
+    """A task that a run would have, for each item of its list where it has one. ``never_ran``: names of dependencies that this branch never ran; nothing waits for them. ``held``: because of what it would be held."""
 
     name: str
+    item: str
     needs: list[Needed]
     never_ran: list[str]
     held: str | None
@@ -126,6 +127,11 @@ def proposed(
     return change(session, [archive[0].archive_id], look)
 
 
+def _inside(task: Any) -> str:
+    """The name of a task inside its run; a gate is called as it is written."""
+    return f"/{task.name}" if task.kind == TaskKind.GATE else task_in_run(task.name, task.item)
+
+
 def _proposed(graph: Graph, proposal: Proposal) -> ProposedRun:
     branch, reading = proposal.branch, proposal.reading
     draft = Draft(branch.id, branch.name, reading.known, reading.ids)
@@ -138,21 +144,22 @@ def _proposed(graph: Graph, proposal: Proposal) -> ProposedRun:
         if edge.kind in ("depends", "exclusive") and edge.declared:
             into[edge.target].append(edge)
     stored = {e.source for edges in into.values() for e in edges if e.source not in own}
-    there = {id: graph.rows("place_of_task", task=id)[0] for id in sorted(stored)}
+    there = {row.id: row for row in graph.rows("task_places", tasks=sorted(stored))}
     (row,) = graph.rows("revision_at", revision=proposal.revision)
 
     def needed(edge: NewEdge) -> Needed:
         if edge.source in own:
             inside = own[edge.source]
-            return Needed(task=inside.name, state=None, is_awaited=not edge.met)
+            return Needed(task=_inside(inside)[1:], state=None, is_awaited=not edge.met)
         at = there[edge.source]
-        name = task_name(at)
+        name = run_name(at) + _inside(at)
         return Needed(task=name, state=State(at.state), is_awaited=not edge.met)
 
     ran = {key.name for key in (*reading.known.past, *reading.known.purged)} | {task.name for task in own.values()}
     tasks = [
         ProposedTask(
             name=task.name,
+            item=task.item,
             needs=[needed(edge) for edge in into[task.id]],
             never_ran=[str(d.task) for d in task.definition.depends if not d.previous and d.task not in ran],
             held=_why_held(task.hold),

@@ -390,6 +390,27 @@ def test_trigger_says_what_is_going_to_run_and_what_each_task_waits_for(arkqueue
         assert arkqueue("trigger", "papers", *words).code == 2
 
 
+def test_trigger_says_of_a_long_list_what_its_first_items_wait_for(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    items = ", ".join(f"v/{n:02}" for n in range(12))
+    archive.commit({"fetch": f"foreach: [{items}]", "store": f"foreach: [{items}]\ndepends: [fetch]"})
+    archive.run("fetch/v/00@2")
+    told = arkqueue("trigger", "papers", "store", "--dry-run", "--force").err.splitlines()
+    assert told[:3] == [
+        "papers@2.2: 12 tasks",
+        "  store/v%2F00 takes what is there of papers@2/fetch/v%2F00 (completed)",
+        "  store/v%2F01 waits for papers@2/fetch/v%2F01 (running)",
+    ]
+    assert (told[-1], len(told)) == ("  store: 2 more items", 12)
+    told = arkqueue("trigger", "papers", "fetch", "store", "--dry-run", "--force").err.splitlines()
+    assert "  store/v%2F01 waits for fetch/v%2F01" in told
+    assert told[-2:] == ["  fetch: 2 more items", "  store: 2 more items"]
+    archive.commit({"fetch": "foreach: [a]", "index": "depends: [fetch]"})
+    assert "  index waits for fetch:completed" in arkqueue("trigger", "papers", "--dry-run", "--force").err.splitlines()
+    index = arkqueue("trigger", "papers", "index", "--dry-run", "--force").err.splitlines()
+    assert index[1] == "  index waits for papers@3/fetch:completed (waiting)"
+
+
 @pytest.mark.parametrize(
     ("end", "accept", "code"),
     [("completed", [], 0), ("failed", [], 1), ("canceled", [], 1), ("canceled", ["--accept", "canceled"], 0)],
