@@ -11,7 +11,18 @@ import re
 from collections.abc import Iterator
 from typing import NoReturn
 
-from arkqueue.workflow.nodes import LARGE_ITEM, MAX_DEPTH, MAX_FAULTS, NO_LIST, Builder, Lines, Node, Scalar, Unreadable
+from arkqueue.workflow.nodes import (
+    LARGE_ITEM,
+    MAX_DEPTH,
+    MAX_FAULTS,
+    MOST_DIGITS,
+    NO_LIST,
+    Builder,
+    Lines,
+    Node,
+    Scalar,
+    Unreadable,
+)
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[-+.0-9A-Za-z]+|[][{}]')
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -186,6 +197,6 @@ class _Composer:
 def _literal(word: str) -> Scalar:
     if word in _LITERALS:
         return _LITERALS[word]
-    if word.lstrip("-").isdigit() and len(word) < 19:
+    if (digits := word.lstrip("-")).isdigit() and len(digits) <= MOST_DIGITS:
         return int(word)
     return float(word)

@@ -21,6 +21,8 @@ MAX_WEIGHT: Final = 8 * 1024 * 1024
 """What a file may amount to once aliases and defaults are written out; a full file without either stays below it."""
 
 Scalar: TypeAlias = str | int | float | bool | None
+MOST_DIGITS: Final = 309
+"""Of a whole number, which may be an identifier and is kept to its last digit. One with more is infinite to most readers of JSON."""
 
 # What PostgreSQL's text cannot hold; both come out of escapes ("\\0", and JSON's lone surrogates).
 _FORBIDDEN = re.compile("[\x00\ud800-\udfff]")

@@ -17,6 +17,7 @@ from arkqueue.workflow.nodes import (
     MAX_DEPTH,
     MAX_FAULTS,
     MAX_WEIGHT,
+    MOST_DIGITS,
     NO_LIST,
     TOO_DEEP,
     Builder,
@@ -26,7 +27,7 @@ from arkqueue.workflow.nodes import (
     Unreadable,
 )
 
-_INT = re.compile(r"[-+]?[0-9]{1,18}|0o[0-7]{1,20}|0x[0-9a-fA-F]{1,16}")
+_INT = re.compile(rf"[-+]?[0-9]{{1,{MOST_DIGITS}}}|0o[0-7]{{1,20}}|0x[0-9a-fA-F]{{1,16}}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _WORDS: Final[dict[str, Scalar]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
