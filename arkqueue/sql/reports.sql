@@ -105,7 +105,8 @@ where t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted
 -- The tasks of a report (null: of what a report would say now), those that did not complete first, with what their attempts said.
 --
 -- `gets`: there is room for its outputs: they have %(most_of_one)s bytes at most, and with those before them %(most_of_all)s. What PostgreSQL has stored of them is
--- judged first, so that no more than twice as much is ever read. `at`: when the report was made; what ended later is not told.
+-- judged first, so that no more than twice as much is ever read. `at`: when the report was made; what had not ended then is not told. Of a task that had settled
+-- the attempt had ended, though its clock may say a moment later than the task's.
 with told as (
     select e.* from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(number)s
     union all
@@ -127,7 +128,7 @@ with told as (
            sum(case when pg_column_size(e.outputs) <= %(most_of_one)s then pg_column_size(e.outputs) else 0 end) over (order by p.state = 'completed', p.position, p.item, p.task) as size
     from placed p
     left join attempt a on a.id = p.attempt
-    left join attempt e on e.id = p.attempt and e.ended_at <= coalesce(%(at)s::timestamptz, 'infinity')
+    left join attempt e on e.id = p.attempt and (p.settled_at is not null or e.ended_at <= coalesce(%(at)s::timestamptz, 'infinity'))
     left join deed l on l.id = a.log_removal_id left join deed o on o.id = a.outputs_removal_id
 ), read as (
     select s.*, case when s.size <= %(most_of_all)s and pg_column_size(s.outputs) <= %(most_of_one)s then octet_length(s.outputs::text) end as length from stored s

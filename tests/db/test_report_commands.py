@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -70,6 +71,16 @@ def test_the_command_gets_the_report_when_all_else_has_settled(archive: AnArchiv
     assert [task["name"] for task in got["tasks"]] == ["a", "b"]
     assert (state(archive), told(archive)) == ("completed", [(1, True, True, 2)])
     assert not is_marked(archive)
+
+
+def test_the_command_gets_what_the_last_task_came_to_as_well(archive: AnArchive) -> None:
+    """An attempt ends a moment after its task has settled."""
+    archive.commit({"a": "", "b": "", "REPORT": SENDS})
+    archive.end("a@2", 0, outputs={"ark": "m5"})
+    archive.end("b@2", 65, outputs={"reason": "no metadata"}, message="it was said")
+    for report in (send(archive), asdict(views.report(archive.session, run_of(archive), 1))):
+        told = {task["name"]: (task["exit_code"], task["outputs"], task["message"]) for task in report["tasks"]}
+        assert told == {"a": (0, {"ark": "m5"}, ""), "b": (65, {"reason": "no metadata"}, "it was said")}
 
 
 def test_an_update_runs_the_command_again_if_something_has_changed(archive: AnArchive) -> None:
