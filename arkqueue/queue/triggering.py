@@ -23,7 +23,7 @@ from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, refuse_left_out
 from arkqueue.queue.storage import Branch, Content, Reading, kept_lists, occurrence, read, workflow_of, write
 from arkqueue.states import State
-from arkqueue.workflow import digest_of
+from arkqueue.workflow import EMPTY, digest_of
 
 NONE: Mapping[str, tuple[Item, ...]] = MappingProxyType({})
 MOST_NAMED = 10
@@ -369,9 +369,13 @@ def _refuse_incomplete(
 ) -> None:
     """Raise ``Conflict`` where a planned run has no task, lacks one that was asked for, or has one that cannot start."""
     is_submission = cause is Trigger.SUBMISSION
-    if left_out := [name for name in names or () if name not in chosen]:
+    empty = [] if is_submission else _empty_lists(workflow, chosen, cause, row.branch, names)
+    if left_out := [name for name in names or () if name not in chosen and name not in empty]:
         fault = f"{', '.join(left_out)}: not for {cause} runs, or not for this branch"
         raise Conflict(here, fault, f"see `on` and `branches` of {left_out[0]}")
+    if empty and not chosen:
+        fault = f"{', '.join(empty)}: nothing to do for a list without items"
+        raise Conflict(here, fault, "add items to it, or name another task")
     if is_submission and not any(
         is_for(d, cause, row.branch) for d in workflow.tasks if d.name not in (COMMIT, REPORT)
     ):
@@ -401,6 +405,21 @@ def _refuse_incomplete(
         raise _lost(graph, here, planned.lost[0], is_submission=is_submission)
     if planned.unneeded and is_asked and names is not None:
         raise _unneeded(graph, here, planned.unneeded[0])
+
+
+def _empty_lists(
+    workflow: Workflow, chosen: Collection[str], cause: Trigger, branch: str, names: Collection[str] | None
+) -> list[str]:
+    """The tasks that would run if their lists had items."""
+    return [
+        d.name
+        for d in workflow.tasks
+        if d.foreach is not None
+        and d.foreach.items == EMPTY
+        and d.name not in chosen
+        and is_for(d, cause, branch)
+        and (names is None or d.name in names)
+    ]
 
 
 def _refuse_outdated(

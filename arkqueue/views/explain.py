@@ -464,13 +464,14 @@ def _left_out(session: Session, place: Place, name: Name) -> Explanation:
     if definition is None or (definition.foreach and name.task in own_names(session, place, row.run)):
         raise no_task(session, place, name)
     branch = next(b.name for b in session.rows("branches_named", archive=place.archive) if b.id == place.branch)
+    is_empty = definition.foreach is not None and definition.foreach.items == EMPTY
     if workflow.baseline and row.trigger == Trigger.COMMIT:
         text = f"Revision {place.number} is where the ledger starts: nothing ran there."
     elif row.trigger not in definition.on:
         text = f"It does not run {HOW[row.trigger]}: on: {', '.join(definition.on)}."
     elif not matches_branch(definition.branches, branch):
         text = f"The branch {branch} does not match its branches: {', '.join(definition.branches)}."
-    elif definition.foreach is not None and definition.foreach.items == EMPTY:
+    elif is_empty:
         text = "Its list (foreach) has no items."
     elif row.trigger == Trigger.COMMIT:
         text = f"No file that revision {place.number} changed matches its paths: {', '.join(definition.paths)}."
@@ -482,7 +483,7 @@ def _left_out(session: Session, place: Place, name: Name) -> Explanation:
         commands += scheduled.commands
     if lost := gone(workflow):
         text += f" Nothing will run it: {lost}."
-    elif Trigger.MANUAL in definition.on and matches_branch(definition.branches, branch):
+    elif not is_empty and Trigger.MANUAL in definition.on and matches_branch(definition.branches, branch):
         on = f" --branch {shlex.quote(name.branch)}" if name.branch else ""
         commands += [f"arkqueue trigger {name.archive}{on} --revision {name.revision} {name.task}"]
     reason = Reason(kind=Why.LEFT_OUT, text=f"{run} has no task {name.task}. {text}", commands=commands)

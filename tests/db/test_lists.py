@@ -375,8 +375,14 @@ def test_exclusive_items_go_one_at_a_time_and_close_the_gate(archive: AnArchive)
 
 
 def test_an_empty_list_is_why_there_is_no_task(archive: AnArchive) -> None:
-    archive.commit({"store": "foreach: []"})
-    assert "Its list (foreach) has no items" in explain_name(archive.session, "papers@2/store/a").text
+    archive.commit({"store": "foreach: []", "tell": "depends: [store]"})
+    told = explain_name(archive.session, "papers@2/store/a")
+    assert "Its list (foreach) has no items" in told.text
+    assert told.commands == [], "a run by hand has no items either"
+    with pytest.raises(Conflict, match="papers@2: store: nothing to do for a list without items"):
+        archive.trigger(2, "store", force=True)
+    archive.trigger(2, "store", "tell", force=True)
+    assert states(archive, "tell@2.2") == ["ready"]
 
 
 def test_a_name_without_its_item_is_answered_with_how_to_write_it(archive: AnArchive) -> None:
