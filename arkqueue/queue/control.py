@@ -181,7 +181,10 @@ def refresh(session: Session, task: TaskId, by: str) -> None:
     """Poll a deferred task now (design 5.29). Its counters and its deadline stay as they are."""
 
     def work(graph: Graph, row: Any) -> None:
-        if row.polls and row.state in (State.READY, State.RUNNING):
+        if row.polls and row.state == State.READY:
+            fault = "is to be polled already, and waits for its turn"
+            raise Conflict(_name(graph, row), fault, f"arkqueue explain {_name(graph, row)}")
+        if row.polls and row.state == State.RUNNING:
             raise Conflict(_name(graph, row), "is being polled already", f"arkqueue logs {_name(graph, row)} -f")
         if not row.polls or row.state != State.DEFERRED:
             remedy = "retry it to run it at once" if row.state == State.DEFERRED else ""
