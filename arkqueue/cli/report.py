@@ -103,7 +103,8 @@ def _show(report: Any) -> None:
         ("sent", _sent(report)),
     ]
     for key, value in facts:
-        say(f"  {dim(key)}{' ' * (12 - len(key))}{value}")
+        if value:
+            say(f"  {dim(key)}{' ' * (12 - len(key))}{value}")
     if report["tasks"]:
         say()
         table(_rows(report), ("", "TASK", "STATE", "TOOK", "MESSAGE"))

@@ -393,7 +393,10 @@ def _show_run(run: Any, states: Sequence[str] = (), *, items: bool = False) -> N
             say(click.style(visible(str(Fault(**fault))), fg="red"))
     if run["tasks"]:
         say()
-        table(task_rows(shown(run["tasks"], states, items=items)), ("TASK", "STATE", "TOOK", "WHY"))
+        rows = task_rows(shown(run["tasks"], states, items=items))
+        table(rows, ("TASK", "STATE", "TOOK", "WHY"))
+        if not rows:
+            say(f"no task of it is {' or '.join(states)}", err=True)
     _show_deeds(run["deeds"])
 
 

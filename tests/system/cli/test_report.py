@@ -23,6 +23,9 @@ def test_shows_the_report_of_a_run_and_makes_another_after_a_repair(arkqueue: Cl
     assert first.lines[0] == "papers@2  failed, report 1"
     assert "  tasks       3, 1 completed, 1 failed, 1 skipped" in first.lines
     assert "\x1b[2J" not in first.out
+    assert not [line for line in first.lines if line.split() in (["changes"], ["sent"])], (
+        "nothing is said of what there is not"
+    )
     (failed,) = [line for line in first.lines if line.split()[:2] == ["a", "failed"]]
     assert "paper" in failed
     assert first.err == ""

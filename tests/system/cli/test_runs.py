@@ -787,4 +787,6 @@ def test_a_long_list_is_shown_by_its_numbers_and_its_items_on_demand(arkqueue: C
     assert "failed" in store.split()[1]
     assert store.endswith("12 items: 1 failed, 1 running, 10 completed (the first: papers@2/store/v10)")
     assert [row[0].rpartition("/")[2] for row in rows("--state", "failed")] == ["v10"]
+    none = arkqueue("show", "papers@2", "--state", "rejected", "--state", "held")
+    assert (none.code, none.err) == (0, "no task of it is rejected or held\n")
     assert len(rows("--items")) == 1 + 12 + 2 + 1
