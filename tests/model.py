@@ -1361,7 +1361,8 @@ class Model:
         """``from_start``: the command runs again also of a task that is polled."""
         before = self.states()
         self._refuse_unapproved([self.task(key)])
-        root = self._in(key, State.FAILED, State.CANCELED, State.SKIPPED, State.DEFERRED)
+        is_deferred = self.task(key).state is State.DEFERRED
+        root = self._in(key, State.FAILED, State.CANCELED, State.SKIPPED, State.DEFERRED, also_report=is_deferred)
         if root.state is State.DEFERRED:
             root.failures = root.deferrals = root.losses = 0
             root.polls = root.polls and not from_start

@@ -150,7 +150,8 @@ def retry(
 
     def work(graph: Graph, row: Any) -> None:
         refuse_unapproved(graph, [row.id], approver)
-        refuse_implicit(row, "retried")
+        if row.kind != TaskKind.REPORT or row.state != State.DEFERRED:
+            refuse_implicit(row, "retried")
         refuse_stopped(graph, row.archive_id)
         if from_start:
             graph.do("start_over", tasks=[row.id])

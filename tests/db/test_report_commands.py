@@ -16,6 +16,7 @@ from arkqueue.queue.reports import Made, update_report
 from arkqueue.views import reports as views
 from arkqueue.views import runs
 from arkqueue.views.doctor import examine
+from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway, an_archive
 from tests.db.test_races import Connect, InThread, one_after_the_other, wait_until_blocked
 from tests.db.test_reports import is_marked, run_of
@@ -81,6 +82,22 @@ def test_the_command_gets_what_the_last_task_came_to_as_well(archive: AnArchive)
     for report in (send(archive), asdict(views.report(archive.session, run_of(archive), 1))):
         told = {task["name"]: (task["exit_code"], task["outputs"], task["message"]) for task in report["tasks"]}
         assert told == {"a": (0, {"ark": "m5"}, ""), "b": (65, {"reason": "no metadata"}, "it was said")}
+
+
+def test_a_deferred_command_is_tried_at_once_by_a_retry(archive: AnArchive) -> None:
+    """Nothing else would hurry it: no further report is made beside it."""
+    archive.commit({"a": "", "REPORT": SENDS})
+    archive.run("a@2")
+    send(archive, 75)
+    with pytest.raises(Conflict, match="another report runs: papers@2/REPORT is deferred"):
+        update(archive)
+    assert explain(archive.session, archive.task("REPORT@2")).commands[-1] == "arkqueue retry papers@2/REPORT"
+    archive.retry("REPORT@2")
+    assert state(archive) == "ready"
+    send(archive)
+    assert (state(archive), told(archive)) == ("completed", [(1, True, True, 1)])
+    with pytest.raises(Conflict, match="REPORT: exists in every run and cannot be retried"):
+        archive.retry("REPORT@2")
 
 
 def test_an_update_runs_the_command_again_if_something_has_changed(archive: AnArchive) -> None:
