@@ -173,6 +173,8 @@ class Configuration(_Strict):
     """Where the API listens."""
     hosts: tuple[str, ...] = Field(default=(), max_length=100)
     """Names under which browsers reach the pages, beside ``localhost``, this machine's name and addresses."""
+    public: tuple[str, ...] = Field(default=(), max_length=1000)
+    """Archives whose pages everybody may look at who reaches the server, without signing in."""
     server: str | None = None
     """Where the command line finds the API; None: where the home folder says that its own server listens."""
     token: str | None = Field(default=None, repr=False)

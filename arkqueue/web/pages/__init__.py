@@ -2,8 +2,12 @@
 
     visitor    who looks: sign-in, forms that no other site can send, hosts
     answer     templates, headers, JSON and errors
-    overview, archive, run, task    what each page shows
+    overview, archive, run, task, backfill    what each page shows
+    grid       the rows, columns and sentences of an archive's page
     drawing    the graph of a run as SVG
+    search     what is looked for by a few words
+    administration, administering    locks, schedules, task managers, tokens, audit log, settings; what their forms do
+    feeds      badge and feed of an archive
     acting     what the buttons do
     routes     the addresses
 

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from arkqueue import __version__
-from arkqueue.errors import ArkqueueError
+from arkqueue.errors import ArkqueueError, Forbidden, NotFound
 from arkqueue.text import one_line, visible
 from arkqueue.views.search import LONGEST
 from arkqueue.web import problems
@@ -61,18 +61,22 @@ def page(build: Callable[[Visitor, Request], Shown | Response]) -> Callable[[Req
             visitor = visitor_of(request)
             shown = build(visitor, request)
         except SignInNeeded:
-            if _wants_json(request):
-                refused = problems.Refused(
-                    401, "the request", "carries no token", "Send it as: Authorization: Bearer TOKEN"
-                )
-                return problems.of_error(refused)
-            target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-            return RedirectResponse(f"{SIGN_IN}?{urlencode({'next': target})}", 303, HEADERS)
+            return _sign_in_first(request)
         except ArkqueueError as error:
+            if visitor is not None and visitor.is_anybody and isinstance(error, NotFound | Forbidden):
+                return _sign_in_first(request)  # whether it is there is for others to know
             return refused_page(request, visitor, error)
         return shown if isinstance(shown, Response) else answer(request, visitor, shown)
 
     return endpoint
+
+
+def _sign_in_first(request: Request) -> Response:
+    if _wants_json(request):
+        refused = problems.Refused(401, "the request", "carries no token", "Send it as: Authorization: Bearer TOKEN")
+        return problems.of_error(refused)
+    target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(f"{SIGN_IN}?{urlencode({'next': target})}", 303, HEADERS)
 
 
 def answer(request: Request, visitor: Visitor | None, shown: Shown, status: int = 200) -> Response:

@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, BranchId, Trigger
@@ -19,6 +20,7 @@ from arkqueue.views.find import find_branch
 from arkqueue.views.runs import RunPage, matching_runs, runs, runs_by_id
 from arkqueue.views.search import query_of
 from arkqueue.web.pages.answer import Shown, asked
+from arkqueue.web.pages.feeds import badge, feed
 from arkqueue.web.pages.grid import grid_of
 from arkqueue.web.pages.visitor import Visitor
 
@@ -54,7 +56,7 @@ def filter_of(request: Request) -> Filter:
     return Filter(**given)
 
 
-def archive(visitor: Visitor, request: Request, name: str, named: str | None) -> Shown:
+def archive(visitor: Visitor, request: Request, name: str, named: str | None) -> Shown | Response:
     """The newest runs of a branch, or those of a `Filter`; ``?before=`` a run's id shows those before it."""
     caller = visitor.caller
     id = caller.archive(name)
@@ -65,8 +67,13 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
         if named is not None or any(b.rev is not None for b in view.branches):
             raise
         return Shown("archive.html", _nothing_yet(view))
-    wanted, before = filter_of(request), request.query_params.get("before", "")
     main = next((b.name for b in view.branches if b.main), "")
+    label = branch_name(name, named)
+    if (form := asked(request, "format")) == "svg":
+        return badge(caller, id, branch, named or main, label)
+    if form == "atom":
+        return feed(request, caller, id, branch, label)
+    wanted, before = filter_of(request), request.query_params.get("before", "")
     failures = [t for t in unhandled_failures(caller.session, [ArchiveId(id)], 100) if t.branch == (named or main)]
     if wanted.state == UNHANDLED:
         page = runs_by_id(caller.session, sorted({task.run_id for task in failures}, reverse=True)[:ROWS])
@@ -82,7 +89,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
         "archive.html",
         {
             "archive": view,
-            "address": branch_name(name, named),
+            "address": label,
             "branch": named or main,
             "branches": [b for b in view.branches if not b.deleted],
             "rows": grid.rows,

@@ -11,6 +11,7 @@ import hmac
 import ipaddress
 import socket
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from typing import Final
 
@@ -24,6 +25,9 @@ from arkqueue.web.access import Caller, admit
 from arkqueue.web.problems import Refused
 
 COOKIE: Final = "arkqueue"
+ANYBODY: Final = 0
+"""The id of no token: somebody who has not signed in looks at archives that are public."""
+_EVER: Final = datetime.fromtimestamp(0, UTC)
 
 
 class SignInNeeded(Exception):
@@ -36,6 +40,11 @@ class Visitor:
 
     caller: Caller
     form: str
+
+    @property
+    def is_anybody(self) -> bool:
+        """Whether nobody has signed in; what is public is shown."""
+        return self.caller.token.id == ANYBODY
 
     @property
     def may_act(self) -> bool:
@@ -62,9 +71,11 @@ def visitor_of(request: Request) -> Visitor:
         return _visitor(request, token, "")
     secret = request.cookies.get(COOKIE, "")
     signed_in = sign_ins.check(session, secret) if secret else None
-    if signed_in is None:
-        raise SignInNeeded
-    return _visitor(request, signed_in, form_of(secret))
+    if signed_in is not None:
+        return _visitor(request, signed_in, form_of(secret))
+    if public := request.app.state.configuration.public:
+        return _visitor(request, Token(ANYBODY, "anybody", Scope.READ, list(public), _EVER, None, []), "")
+    raise SignInNeeded
 
 
 def _visitor(request: Request, token: Token, form: str) -> Visitor:

@@ -1,0 +1,58 @@
+"""What other pages and programs show of an archive: its badge (SVG), and a feed (Atom) of the runs that have come to an end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from arkqueue.model import ArchiveId, BranchId, Trigger
+from arkqueue.states import OPEN, RunState
+from arkqueue.views.attention import unhandled_failures
+from arkqueue.views.runs import runs
+from arkqueue.web.access import Caller
+from arkqueue.web.pages.answer import HEADERS, environment
+
+MOST = 100
+"""Failures that a badge counts."""
+ENTRIES = 30
+"""Runs of a feed."""
+WIDTH = 6.6
+"""Of a character in a badge, in pixels: its font is not known."""
+COLOURS = {"failed": "#b3261e", "completed": "#1f7a44", "processing": "#1f5fbf", "reporting": "#1f5fbf", "held": "#8a5a00"}  # fmt: skip
+
+
+def badge(caller: Caller, archive: ArchiveId, branch: BranchId, branch_name: str, label: str) -> Response:
+    """The state of the newest commit of a branch, or the number of failures that need somebody: never greener than its worst part."""
+    failed = sum(task.branch == branch_name for task in unhandled_failures(caller.session, [archive], MOST))
+    newest = runs(caller.session, archives=[archive], branch=branch, trigger=Trigger.COMMIT, limit=1).runs
+    state, words = "", "no run yet"
+    if failed:
+        state, words = "failed", f"{failed} failure{'s' if failed > 1 else ''}"
+    elif newest and not newest[0].baseline:
+        state, words = str(newest[0].state), f"{newest[0].rev} {newest[0].state}"
+    left, right = (round(len(text) * WIDTH) + 12 for text in (label, words))
+    names = {"label": label, "words": words, "left": left, "width": left + right, "colour": COLOURS.get(state, "#6f7681")}  # fmt: skip
+    return _answer("badge.svg", names, "image/svg+xml")
+
+
+def feed(request: Request, caller: Caller, archive: ArchiveId, branch: BranchId, label: str) -> Response:
+    """The newest runs that have come to an end. A run that comes to another one later is another entry."""
+    ended = [state for state in RunState if state not in OPEN and state is not RunState.DELETED]
+    page = runs(caller.session, archives=[archive], branch=branch, states=ended, limit=ENTRIES, tasks=True)
+    entries = [run for run in page.runs if not run.baseline]
+    updated = max((run.settled_at or run.created_at for run in entries), default=datetime.fromtimestamp(0, UTC))
+    names = {
+        "label": label,
+        "entries": entries,
+        "updated": updated,
+        "base": str(request.base_url).rstrip("/"),
+        "path": request.url.path,
+    }
+    return _answer("feed.xml", names, "application/atom+xml")
+
+
+def _answer(template: str, names: dict[str, object], kind: str) -> Response:
+    text = environment().get_template(template).render(names)
+    return Response(text, headers=HEADERS | {"Cache-Control": "no-cache"}, media_type=f"{kind}; charset=utf-8")

@@ -1,0 +1,126 @@
+"""The badge and the feed of an archive, JSON of every page, and what everybody may look at."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import httpx
+import pytest
+
+from arkqueue.config import Configuration
+from arkqueue.db.session import Session
+from arkqueue.queue.tokens import Scope
+from arkqueue.web import create_app, run_api
+from tests.builders import AnArchive, an_archive
+from tests.system.pages.conftest import Visitors
+from tests.system.pages.test_pages import HOSTILE
+
+ATOM = "{http://www.w3.org/2005/Atom}"
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": ""})
+    return archive
+
+
+@pytest.fixture
+def reader(visitor: Visitors) -> httpx.Client:
+    return visitor(Scope.READ)
+
+
+def badge(browser: httpx.Client, address: str = "/papers") -> str:
+    """The words of a badge."""
+    answer = browser.get(address, params={"format": "svg"})
+    assert answer.headers["content-type"].startswith("image/svg+xml")
+    title = ElementTree.fromstring(answer.text).find("{http://www.w3.org/2000/svg}title")
+    assert title is not None
+    return str(title.text)
+
+
+def test_a_badge_is_never_greener_than_its_worst_part(reader: httpx.Client, archive: AnArchive) -> None:
+    assert badge(reader) == "papers: 2 pending"
+    archive.run("a@2")
+    archive.fail("b@2")
+    assert badge(reader) == "papers: 1 failure"
+    archive.commit({"a": ""})
+    archive.run("a@3")
+    assert badge(reader) == "papers: 1 failure"
+    archive.skip("b@2")
+    assert badge(reader) == "papers: 3 completed"
+
+
+def test_a_feed_has_the_runs_that_came_to_an_end(reader: httpx.Client, archive: AnArchive) -> None:
+    archive.run("a@2")
+    archive.end("b@2", 1, message=HOSTILE)
+    archive.commit({"a": ""}, author=HOSTILE)
+    archive.run("a@3")
+    archive.commit({"a": ""})
+    answer = reader.get("/papers", params={"format": "atom"})
+    assert answer.headers["content-type"].startswith("application/atom+xml")
+    feed = ElementTree.fromstring(answer.text)
+    entries = feed.findall(f"{ATOM}entry")
+    assert [entry.findtext(f"{ATOM}title") for entry in entries] == [
+        "papers@3 is completed: change 3",
+        "papers@2 failed: change 2",
+    ]
+    assert entries[1].findtext(f"{ATOM}id") == f"{str(reader.base_url).rstrip('/')}/papers@2#failed"
+    assert "papers@2/b failed: exit code 1: <script>alert(1)</script>" in (entries[1].findtext(f"{ATOM}content") or "")
+    assert "<script>" not in answer.text
+    assert not set(answer.text) & set("\x1b\x07\u202e")
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["/", "/papers", "/papers@2", "/papers@2/a", "/-/search?q=a", "/-/locks", "/-/schedules", "/-/task-managers", "/-/tokens", "/-/audit-log", "/-/settings/papers"],
+)  # fmt: skip
+@pytest.mark.usefixtures("archive")
+def test_every_page_is_there_as_json(visitor: Visitors, page: str) -> None:
+    browser = visitor(Scope.ADMIN)
+    answer = browser.get(page, headers={"accept": "application/json"})
+    assert answer.headers["content-type"] == "application/json"
+    assert browser.get(page + ("&" if "?" in page else "?") + "format=json").json().keys() == answer.json().keys()
+    assert not [name for name in answer.json() if name.startswith("_")]
+
+
+def test_everybody_sees_what_is_public_and_nothing_else(
+    session: Session, archive: AnArchive, configuration: Configuration
+) -> None:
+    vault = an_archive(session, "vault")
+    vault.commit({"buried": ""})
+    archive.fail("a@2")
+    server = run_api(
+        create_app(session, configuration.model_copy(update={"public": ("papers", "nothing")})), "127.0.0.1", 0
+    )
+    try:
+        with httpx.Client(base_url=server.url) as anybody:
+            for page in (
+                "/",
+                "/papers",
+                "/papers@2",
+                "/papers@2/a",
+                "/-/search?q=buried",
+                "/-/locks",
+                "/-/audit-log",
+                "/-/schedules",
+            ):
+                answer = anybody.get(page)
+                assert answer.status_code == 200, page
+                assert "vault" not in answer.text
+                assert 'method="post"' not in answer.text
+                assert 'href="/-/sign-in' in answer.text
+            for page in ("/vault", "/vault@2/buried", "/-/settings/vault", "/nothing", "/-/tokens", "/papers@9"):
+                assert anybody.get(page).headers["location"].startswith("/-/sign-in?next="), page
+            assert badge(anybody) == "papers: 1 failure"
+            assert anybody.get("/vault?format=svg").status_code == 303
+            assert anybody.post("/-/act", data={"name": "papers@2/a", "verb": "retry", "form": ""}).status_code == 403
+            assert anybody.get("/api/v1/runs").status_code == 401
+    finally:
+        server.close()
+    assert archive.state("a@2") == "failed"
+
+
+def test_nobody_sees_anything_without_signing_in_where_nothing_is_public(visitor: Visitors, archive: AnArchive) -> None:  # noqa: ARG001
+    for page in ("/papers?format=svg", "/papers?format=atom", "/papers"):
+        assert visitor().get(page).status_code == 303
