@@ -4,6 +4,7 @@
 #   make test             the test suite, but for what takes minutes (ARGS=… goes to pytest)
 #   make test-full        what `make test` leaves out: builds images, deploys, streams 200 MB, runs 500 containers
 #   make test-long        `make test` with many more random examples
+#   make screenshots      pictures of the pages in docs/screenshots/ (ARGS="FOLDER --only archive run")
 #   make bench            how fast it is, beside its peers (ARGS="--quick", "3 6", "--help")
 #   make check            format, lint, types, import contract
 #   make format           put the code into the format that `make check` wants
@@ -21,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 RUN = $(VENV)/bin/python -m
 PIP = $(RUN) pip --disable-pip-version-check --quiet install
 
-.PHONY: demo test test-full test-long bench check format clean
+.PHONY: demo test test-full test-long screenshots bench check format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -31,7 +32,7 @@ test: $(VENV)/installed-dev
 	tests/requirements.sh
 	$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not full" $(ARGS)
 
-test-full: $(VENV)/installed-dev
+test-full: $(VENV)/installed-dev $(VENV)/axe
 	tests/requirements.sh
 	$(RUN) pytest -n $(WORKERS) --dist worksteal -m full $(ARGS)
 
@@ -39,6 +40,9 @@ test-long: export HYPOTHESIS_PROFILE = long
 test-long: $(VENV)/installed-dev
 	tests/requirements.sh
 	$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not full" --timeout 7200 $(ARGS)
+
+screenshots: $(VENV)/installed-dev
+	$(RUN) tests.screenshots $(ARGS)
 
 bench: $(VENV)/installed-dev
 	$(RUN) benchmarks $(ARGS)
@@ -68,6 +72,10 @@ $(VENV)/installed-dev: pyproject.toml | $(VENV)/bin/pip
 	@# The tests are compiled once, or each worker of the first run would compile all of them for itself.
 	@for folder in tests/*/; do $(RUN) pytest --collect-only -qq $$folder >/dev/null 2>&1 & done; wait
 	@touch $@ $(VENV)/installed
+
+# What judges whether everybody can use the pages; without npm, its test says so.
+$(VENV)/axe: | $(VENV)/bin/pip
+	@npm install --prefix $@ --no-save --ignore-scripts --no-audit --no-fund --silent axe-core@4.14.1 || echo "axe-core is missing: install npm (Debian: apt-get install npm)" >&2
 
 # Some systems ship Python without ensurepip; then the pip beside it puts itself into the environment.
 $(VENV)/bin/pip:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -89,6 +89,10 @@ def demo(is_git: bool, plain: bool) -> None:
 
         _watch(client, commit_again, plain)
         _look_back(home)
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            _go_on(home)
+            _serve_on(client)
+            return
     _go_on(home)
 
 
@@ -235,6 +239,17 @@ def _go_on(home: Path) -> None:
     ):
         say(f"\n  {dim('# ' + meaning)}\n  {program} {words}")
     say(f"\nEverything is in this folder; remove it when you have seen enough:\n  {home}")
+
+
+def _serve_on(client: Client) -> None:
+    """Let the server run until somebody presses Ctrl-C, and say where its pages are."""
+    link = client.url + client.post("/sign-in-links")["path"]
+    say(
+        f"\n{bold('The pages')}, in a browser: once, within ten minutes\n\n  {link}\n\nThe server runs until you press Ctrl-C."
+    )
+    with suppress(KeyboardInterrupt):
+        while True:
+            signal.pause()
 
 
 # -- repositories ------------------------------------------------------------------------------------------------------

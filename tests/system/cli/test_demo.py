@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from arkqueue.cli import demo
@@ -42,3 +47,30 @@ def test_what_may_be_copied_has_a_line_of_its_own(capsys: pytest.CaptureFixture[
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert {f"export ARKQUEUE_HOME={home}", "arkqueue watch", str(home)} <= set(lines)
     assert max(map(len, lines)) < 78
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+def test_in_a_terminal_the_demo_serves_its_pages_until_it_is_interrupted(tmp_path: Path) -> None:
+    process, terminal = pty.fork()
+    if process == 0:
+        words = [sys.executable, "-m", "arkqueue", "demo", "--plain"]
+        os.execve(sys.executable, words, os.environ | {"TMPDIR": str(tmp_path), "COLUMNS": "200"})
+    said = ""
+    while "until you press Ctrl-C" not in said:
+        said += os.read(terminal, 1 << 16).decode("utf-8", "replace")
+    found = re.search(r"(http://\S+)/-/sign-in\?code=\S+", said)
+    assert found, said
+    with httpx.Client(follow_redirects=True) as browser:
+        assert "My-Project" in browser.get(found[0]).text
+    os.write(terminal, b"\x03")
+    try:
+        while os.read(terminal, 1 << 16):
+            pass
+    except OSError:
+        pass  # the terminal is gone with its last process
+    _, status = os.waitpid(process, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(found[1])

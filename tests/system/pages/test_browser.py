@@ -57,12 +57,13 @@ def opened(browser: Browser, server: ApiServer, session: Session) -> Iterator[Op
     said: list[str] = []
     contexts = []
 
-    def open_page(address: str, **options: Any) -> Page:
-        token, _ = a_token(session, Scope.OPERATE)
+    def open_page(address: str, scope: Scope = Scope.OPERATE, expects_errors: bool = False, **options: Any) -> Page:
+        token, _ = a_token(session, scope)
         context = browser.new_context(base_url=server.url, **options)
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: said.append(message.text))
+        if not expects_errors:  # a page that is not there is told there, too
+            page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.goto(f"/-/sign-in?code={sign_ins.code(session, token)}")
         page.goto(address)

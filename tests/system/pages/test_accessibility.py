@@ -1,0 +1,61 @@
+"""Everybody can use the pages: axe-core finds nothing, in light and in dark, at a desk and on a phone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.queue.tokens import Scope
+from tests.builders import AnArchive, a_workflow, an_archive, faulty
+from tests.requirements import missing
+from tests.system.pages.test_browser import TASKS, Opened, browser, opened
+from tests.system.pages.test_pages import HOSTILE
+from tests.system.waking import waking_session
+
+__all__ = ["browser", "opened", "waking_session"]
+
+pytestmark = pytest.mark.full
+
+AXE = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+PAGES = (
+    "/", "/papers", "/papers?state=unhandled", "/papers@2", "/papers@2/index", "/papers@4", "/papers@4/tile/a", "/thesis", "/thesis@2", "/maps",
+    "/-/search", "/-/search?q=change", "/-/locks", "/-/schedules", "/-/task-managers", "/-/tokens", "/-/audit-log", "/-/settings/papers", "/-/add-archive", "/nothing",
+)  # fmt: skip
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    """An archive with something of everything, beside one with faults and one without a run."""
+    archive = an_archive(session)
+    archive.commit(TASKS)
+    archive.end("index@2", 1, message=HOSTILE)
+    archive.commit(
+        TASKS | {"nightly": 'schedule: "0 3 * * *"', "deposit": "lock: [tex]\nhold: true", "other": "lock: [tex]"}
+    )
+    archive.commit(a_workflow({"tile": "foreach: [a, b]", "index": ""}), author=HOSTILE)
+    archive.claim("index@3")
+    archive.retry("index@2")
+    an_archive(session, "thesis").commit(faulty())
+    an_archive(session, "maps")
+    return archive
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_axe_finds_nothing(opened: Opened, archive: AnArchive, width: int, scheme: str) -> None:  # noqa: ARG001
+    if not AXE.exists():
+        missing("axe-core, which `make test-full` installs with npm")
+    program = AXE.read_text()
+    page = opened(
+        "/", scope=Scope.ADMIN, expects_errors=True, viewport={"width": width, "height": 800}, color_scheme=scheme
+    )
+    for address in PAGES:
+        page.goto(address)
+        page.evaluate(program)
+        found: list[dict[str, Any]] = page.evaluate("axe.run({ resultTypes: ['violations'] })")["violations"]
+        assert [(v["id"], v["nodes"][0]["html"], v["nodes"][0]["failureSummary"]) for v in found] == [], address
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, address
