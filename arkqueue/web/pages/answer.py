@@ -170,9 +170,7 @@ def ago(at: datetime | None, since: str = "") -> Markup:
         return Markup("")
     at = at.astimezone(UTC)
     exact = f"{at:%Y-%m-%d %H:%M:%S} UTC"
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        at.isoformat(), exact, _age(datetime.now(UTC) - at, since)
-    )
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat(), exact, age_of(at, since))
 
 
 def until(at: datetime) -> Markup:
@@ -183,6 +181,11 @@ def until(at: datetime) -> Markup:
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S} UTC", words
     )
+
+
+def age_of(at: datetime, since: str) -> str:
+    """The age of a moment in words: ``3 min ago`` where ``since`` is ago."""
+    return _age(datetime.now(UTC) - at, since)
 
 
 def _age(age: timedelta, since: str) -> str:

@@ -18,7 +18,7 @@ from arkqueue.views.expected import Expected, expected, usual_durations
 from arkqueue.views.graph import edges_between, files_of
 from arkqueue.views.runs import ListedRun
 from arkqueue.views.tasks import TaskView
-from arkqueue.web.pages.answer import took
+from arkqueue.web.pages.answer import age_of, took
 
 MOST_JOINED: Final = 4000
 """Tasks of a page whose edges are read; of more nobody could follow them."""
@@ -217,7 +217,7 @@ def says_of(task: TaskView, known: _Known) -> str:
     if gone := known.superseded[name]:
         sentence += f" It superseded {_listed([one.full_name for one in gone])}."
     if note := known.notes.get(task.id):
-        sentence += f" Noted by {note.by}: {note.text}"
+        sentence += f" Noted by {note.by} {age_of(note.at, 'ago')}: {note.text}"
     return sentence
 
 

@@ -11,24 +11,26 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from arkqueue.db.session import Session
-from arkqueue.queue import sign_ins
+from arkqueue.model import RunId
+from arkqueue.queue import control, sign_ins
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer
 from tests.builders import AnArchive, an_archive
 from tests.requirements import missing
 from tests.system.pages.conftest import a_token
+from tests.system.pages.test_pages import HOSTILE, HOSTILE_ITEM
 from tests.system.waking import waking_session
 
 __all__ = ["waking_session"]
-
-pytestmark = pytest.mark.full
 
 TASKS = {
     "index": "",
     "pdf": "depends: [index]",
     "a-task-with-a-long-name-that-somebody-always-writes": "depends: [pdf]",
 }
-ADDRESSES = ("/", "/papers", "/papers@3", "/papers@2/index")
+ADDRESSES = (
+    "/", "/papers", "/papers@3", "/papers@2/index", "/-/search?q=change", "/-/locks", "/-/schedules", "/-/task-managers", "/-/audit-log", "/-/settings/papers",
+)  # fmt: skip
 Opened = Callable[..., Page]
 
 
@@ -88,6 +90,7 @@ def test_a_failure_is_found_and_retried_by_keyboard_alone(opened: Opened, archiv
     assert archive.state("index@2") == "ready"
 
 
+@pytest.mark.full
 def test_keys_are_told(opened: Opened, archive: AnArchive) -> None:  # noqa: ARG001  it has something to show
     page = opened("/papers")
     page.keyboard.press("?")
@@ -102,6 +105,7 @@ def test_an_open_page_follows_what_happens_and_keeps_the_focus(opened: Opened, a
     expect(page.locator(":focus")).to_have_attribute("href", "/papers@3/pdf")
 
 
+@pytest.mark.full
 def test_everything_is_read_and_done_without_javascript(opened: Opened, archive: AnArchive) -> None:
     page = opened("/papers@2/index", java_script_enabled=False)
     page.get_by_role("button", name="Retry").click()
@@ -114,6 +118,7 @@ def test_everything_is_read_and_done_without_javascript(opened: Opened, archive:
     expect(page.locator(".says")).to_contain_text("Friday")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_no_page_is_wider_than_its_window(opened: Opened, archive: AnArchive, width: int, scheme: str) -> None:  # noqa: ARG001
@@ -123,11 +128,13 @@ def test_no_page_is_wider_than_its_window(opened: Opened, archive: AnArchive, wi
         assert page.evaluate("document.documentElement.scrollWidth") <= width, address
 
 
+@pytest.mark.full
 def test_the_dark_page_is_dark(opened: Opened, archive: AnArchive) -> None:  # noqa: ARG001
     page = opened("/", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(20, 22, 26)"
 
 
+@pytest.mark.full
 def test_the_search_has_a_key(opened: Opened, archive: AnArchive) -> None:  # noqa: ARG001  it has something to find
     page = opened("/papers")
     page.keyboard.press("/")
@@ -170,3 +177,35 @@ def test_focus_draws_the_edges_of_a_cell_and_says_why_it_waits_without_a_request
     expect(page.locator(".grid tbody tr")).to_have_count(1)
     page.keyboard.press("u")
     expect(page.locator(".grid tbody tr")).to_have_count(4)
+
+
+@pytest.mark.full
+def test_the_pages_beside_the_runs_act_without_javascript(opened: Opened, archive: AnArchive) -> None:
+    archive.commit({"a": "lock: [tex]", "b": "lock: [tex]"})
+    page = opened("/-/locks", scope=Scope.ADMIN, java_script_enabled=False)
+    page.get_by_text("Pause", exact=True).first.click()
+    page.get_by_label("Why?").locator("visible=true").fill("<b>licence</b>")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator("main")).to_contain_text("<b>licence</b>")
+    page.goto("/-/settings/papers")
+    page.get_by_label("max-running").fill("3")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_label("max-running")).to_have_value("3")
+    page.goto("/-/search?q=papers@2")
+    expect(page.get_by_role("heading", level=1)).to_have_text("papers@2")
+
+
+@pytest.mark.full
+def test_hostile_names_do_nothing_in_a_browser(opened: Opened, archive: AnArchive, session: Session) -> None:
+    archive.commit({"a": "", "tile": f"foreach: ['{HOSTILE_ITEM}']"}, author=HOSTILE)
+    archive.end("a@4", 1, message=HOSTILE)
+    control.note(session, HOSTILE, HOSTILE, run=RunId(archive.run_id(4)), task=archive.task("a@4"))
+    page = opened("/")
+    archive.fail(f"tile/{HOSTILE_ITEM}@4")
+    page.on("dialog", lambda dialog: pytest.fail(f"a page said {dialog.message}"))
+    for address in ("/", "/papers", "/papers@4", "/papers@4/a", "/-/search?q=script", "/-/audit-log"):
+        page.goto(address)
+        assert page.evaluate("document.querySelectorAll('main script, main img').length") == 0, address
+    page.goto("/papers")
+    page.locator('.grid a[href="/papers@4/a"]').focus()
+    expect(page.locator(".foot .line")).to_contain_text("<script>alert(1)</script>")

@@ -86,7 +86,7 @@ def test_a_note_takes_a_failure_out_of_what_needs_somebody(operator: httpx.Clien
     press(operator, "/papers@2/index", "papers@2/index", "note", "known: disk of node 3 <b>")
     page = operator.get("/papers")
     assert "<title>papers · arkqueue</title>" in page.text
-    assert "Noted by operate test: known: disk of node 3 &lt;b&gt;" in page.text
+    assert "Noted by operate test just now: known: disk of node 3 &lt;b&gt;" in page.text
     assert operator.get("/?format=json").json()["needs"] == []
     assert (grid(operator)["failed"], cells(operator)["papers@2/index"]["needs"]) == (0, False)
     archive.commit({"index": ""})

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
 
 import httpx
 import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
-from arkqueue.model import ArchiveId, BranchId, Stream
-from arkqueue.queue import backfill
+from arkqueue.model import ArchiveId, BranchId, RunId, Stream
+from arkqueue.queue import backfill, control
 from arkqueue.queue.tokens import Scope
 from arkqueue.text import visible
 from tests.builders import AnArchive, a_gateway, a_list, an_archive, faulty
@@ -301,18 +302,38 @@ def test_a_task_shows_its_log_from_the_end_on_or_from_the_beginning(
 # Hostile text
 
 HOSTILE = "<script>alert(1)</script> \x1b[31mred\x1b[0m \u202egnp.exe \x07"
+HOSTILE_ITEM = "<img src=x onerror=alert(1)>"
 
 
-def test_what_strangers_wrote_is_shown_and_never_obeyed(operator: httpx.Client, archive: AnArchive) -> None:
-    archive.commit({"a": ""}, author=HOSTILE)
+def test_what_strangers_wrote_is_shown_and_never_obeyed(
+    operator: httpx.Client, session: Session, archive: AnArchive
+) -> None:
+    archive.commit({"a": "", "tile": f"foreach: ['{HOSTILE_ITEM}']"}, author=HOSTILE)
     archive.sql("update revision set message = %s where number = 3", HOSTILE)
     archive.end("a@3", 1, message=HOSTILE)
-    for address in ("/", "/papers", "/papers@3", "/papers@3/a"):
+    control.note(session, HOSTILE, HOSTILE, run=RunId(archive.run_id(3)), task=archive.task("a@3"))
+    archive.fail(f"tile/{HOSTILE_ITEM}@3")
+    pages = [
+        "/",
+        "/papers",
+        "/papers?state=failed",
+        "/papers@3",
+        "/papers@3/a",
+        "/-/search?q=script",
+        "/-/locks",
+        "/-/audit-log",
+    ]
+    for address in (
+        *pages,
+        f"/-/search?q={quote(HOSTILE)}",
+        f"/papers?message={quote(HOSTILE)}&columns={quote(HOSTILE)}",
+    ):
         page = operator.get(address)
-        assert page.status_code == 200
-        assert "<script>alert" not in page.text
-        assert not set(page.text) & set("\x1b\x07\u202e")
+        assert page.status_code == 200, address
+        assert not re.search(r"<(script>alert|img|i>)", page.text), address
+        assert not set(page.text) & set("\x1b\x07\u202e"), address
     assert visible("\u202egnp.exe") in operator.get("/papers@3").text
+    assert "&lt;img src=x onerror=alert(1)&gt;" in operator.get("/papers@3").text
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,225 @@
+"""Pictures of the pages for `docs/screenshots/`: ``python -m tests.screenshots FOLDER``, or ``make screenshots``.
+
+The installation is made up, and real: a server of its own, Git repositories, commits of several people, workflow files that fail, wait, and have faults. ``--serve`` keeps
+it, prints a link that signs a browser in, and takes no picture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from playwright.sync_api import Page, sync_playwright
+
+BROWSER = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+PATIENCE = 60.0
+"""Seconds until the installation has to look as it should."""
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "dark"},
+    "phone": {"viewport": {"width": 360, "height": 760}, "color_scheme": "light", "device_scale_factor": 2},
+}
+BUILD = """\
+- name: index
+  depends: [PREV]
+  command: ls *.tex | sort > index.txt; echo "indexed $(wc -l < index.txt) documents"
+- name: pdf
+  depends: [index]
+  cancels: [PREV]
+  command: |
+    for page in $(seq $(cat pages)); do echo "page $page"; sleep 0.5; done
+- name: upload
+  depends: [pdf, PREV]
+  lock: [web-server]
+  command: |
+    echo "sending paper.pdf"
+    if test -f unreachable; then echo "curl: (7) could not reach repository.example.org" >&2; exit 1; fi
+- name: deposit
+  depends: [upload]
+  hold: true
+  command: echo deposited
+"""
+CHECKS = """\
+- name: check-links
+  command: echo "all links lead somewhere"
+- name: spelling
+  schedule: "0 3 * * *"
+  command: echo "no mistakes"
+"""
+LIST = """\
+- name: tile
+  foreach: [a1, a2, a3, a4, b1, b2, b3, b4, c1, c2]
+  command: case "$ARKQUEUE_ITEM" in *b3*) echo "b3.tif is damaged" >&2; exit 3;; esac
+- name: atlas
+  depends: [tile]
+  command: echo bound
+"""
+SLOW = '- name: mirror\n  command: for i in $(seq 200); do echo "object $i of 9,412"; sleep 0.5; done\n- name: publish\n  depends: [mirror]\n  command: echo published\n'
+COMMITS: dict[str, list[tuple[str, str, Mapping[str, str]]]] = {
+    "papers": [
+        ("Dee", "Begin", {"paper.tex": "first thoughts\n", "pages": "1"}),
+        ("Dee", "Workflow: upload after pdf", {"_workflows/build.yaml": BUILD}),
+        ("Ann", "First chapter", {"one.tex": "chapter\n"}),
+        ("Ben", "Index: handle umlauts", {"_workflows/checks.yaml": CHECKS}),
+        ("Chi", "Spelling", {"one.tex": "Chapter\n"}),
+        ("Ann", "New chapter on the harbour, with the drawings of 1911", {"two.tex": "harbour\n", "unreachable": ""}),
+    ],
+    "thesis": [
+        ("Chi", "Begin", {"thesis.tex": "\n"}),
+        ("Chi", "Split the build", {"_workflows/main.yaml": "- name: build\n  command: echo built\n- name: print\n  depends: [biuld]\n  command: echo printed\n"}),
+    ],
+    "maps": [("Ben", "Begin", {"a": ""}), ("Ben", "Import the 1911 survey", {"_workflows/atlas.yaml": LIST})],
+    "collections": [("sync", "Begin", {"a": ""}), ("sync", "Nightly sync", {"_workflows/sync.yaml": SLOW})],
+    "glossary": [("Dee", "Begin", {"glossary.txt": "ark\n"})],
+}  # fmt: skip
+LATER: dict[str, list[tuple[str, str, Mapping[str, str]]]] = {
+    "papers@6/upload=failed": [("Ben", "Figures in colour", {"figures.tex": "\n", "pages": "400"})],
+    "papers@7/pdf=running": [("Ann", "Fix the second chapter", {"two.tex": "Harbour\n"})],
+    "papers@8/pdf=running": [],
+    "maps@2/atlas=skipped": [],
+}  # fmt: skip
+"""What is committed as soon as a task is in a state."""
+PAGES = {
+    "overview": "/", "archive": "/papers", "run": "/papers@6", "list": "/maps@2", "task": "/papers@6/upload", "search": "/-/search?q=chapter",
+    "settings": "/-/settings/papers",
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.screenshots", description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("docs/screenshots"))
+    parser.add_argument("--only", nargs="*", default=list(PAGES), help="names of pages")
+    parser.add_argument("--serve", action="store_true", help="keep the installation and take no picture")
+    given = parser.parse_args()
+    home = Path(tempfile.mkdtemp(prefix="arkqueue-pictures-"))
+    try:
+        with installation(home) as api:
+            if given.serve:
+                print(api.base_url.join(link(api)), home, flush=True)
+                sys.stdin.read()
+                return
+            given.folder.mkdir(parents=True, exist_ok=True)
+            take(api, given.folder, given.only)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def installation(home: Path) -> Iterator[httpx.Client]:
+    """The server with its archives, as soon as they look as they should; its API, with an administrator's token."""
+    environment = os.environ | {"ARKQUEUE_MIN_FREE": "0"}
+    command = [
+        sys.executable,
+        "-m",
+        "arkqueue",
+        "--home",
+        str(home),
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--slots",
+        "6",
+    ]
+    with (home / "serve.log").open("wb") as log:
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+    try:
+        address = home / "url"
+        wait(lambda: address.exists() and address.read_text())
+        token = (home / "token").read_text().strip()
+        url = address.read_text().strip()
+        with httpx.Client(base_url=url, headers={"authorization": f"Bearer {token}"}, timeout=30) as api:
+            for name, commits in COMMITS.items():
+                first = repository(home / name, commits)
+                new = {"name": name, "url": str(home / name), "process": True, "start": first}
+                api.post("/api/v1/archives", json=new).raise_for_status()
+            for moment, commits in LATER.items():
+                name, _, wanted = moment.partition("=")
+                wait(lambda: state(api, name) == wanted)  # noqa: B023  it is asked before the next one
+                commit(home / name.partition("@")[0], commits)
+                api.post(f"/api/v1/archives/{name.partition('@')[0]}/sync").raise_for_status()
+            yield api
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def repository(path: Path, commits: list[tuple[str, str, Mapping[str, str]]]) -> str:
+    """A Git repository with these commits; the id of the first."""
+    path.mkdir()
+    git(path, "init", "--quiet", "--initial-branch=main")
+    commit(path, commits)
+    return git(path, "rev-list", "--max-parents=0", "HEAD")
+
+
+def commit(path: Path, commits: list[tuple[str, str, Mapping[str, str]]]) -> None:
+    for author, message, files in commits:
+        for name, text in files.items():
+            (path / name).parent.mkdir(exist_ok=True)
+            (path / name).write_text(text)
+        git(path, "add", "--all")
+        who = ("-c", f"user.name={author}", "-c", f"user.email={author.lower()}@example.org")
+        git(path, *who, "commit", "--quiet", "--allow-empty", "-m", message)
+
+
+def git(path: Path, *words: str) -> str:
+    return subprocess.run(["git", "-C", str(path), *words], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def state(api: httpx.Client, name: str) -> str:
+    """The state of a task, or nothing where it is not there yet."""
+    run, _, task = name.partition("/")
+    archive, _, number = run.partition("@")
+    found = api.get("/api/v1/runs", params={"archive": archive, "rev": number, "tasks": "true"}).json()["runs"]
+    return next((one["state"] for one in found[0]["tasks"] if one["name"] == task), "") if found else ""
+
+
+def link(api: httpx.Client) -> str:
+    made = api.post("/api/v1/sign-in-links")
+    made.raise_for_status()
+    return str(made.json()["path"])
+
+
+def take(api: httpx.Client, folder: Path, only: list[str]) -> None:
+    """One picture of each page in each look."""
+    program = shutil.which("chromium") or sys.exit("chromium is missing: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=BROWSER)
+        for look, options in LOOKS.items():
+            context = browser.new_context(base_url=str(api.base_url), **options)
+            page = context.new_page()
+            page.goto(link(api))
+            for name in only:
+                page.goto(PAGES[name])
+                arrange(page, name)
+                page.screenshot(path=folder / f"{name}-{look}.png")
+            context.close()
+        browser.close()
+
+
+def arrange(page: Page, name: str) -> None:
+    """What a person would have done before looking."""
+    if name == "archive":
+        page.locator('.grid a[href="/papers@8/pdf"]').focus()
+        page.locator(".edges path").first.wait_for(state="attached")
+
+
+def wait(happened: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        if time.monotonic() > deadline:
+            sys.exit("the installation does not look as it should: see serve.log in its home folder")
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    main()
