@@ -589,6 +589,15 @@ from deed d
 where d.task_id = any(%(tasks)s) and d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = d.task_id)
 order by d.task_id, d.id desc;
 
+-- name: last_said
+-- The end of what each of some attempts wrote: to its error output, else to its other one.
+select a.id as attempt, said.data
+from unnest(%(attempts)s::bigint[]) a(id)
+cross join lateral (
+    select substring(c.data from greatest(length(c.data) - %(bytes)s + 1, 1)) as data
+    from (select * from log_chunk where attempt_id = a.id and stream <> 'note' order by position desc limit 20) c
+    order by c.stream = 'stderr' desc, c.position desc limit 1) said;
+
 -- name: files_of_tasks
 -- The workflow files that define some tasks.
 select t.id, d.body->>'path' as path from task t join definition d on d.id = t.definition_id where t.id = any(%(tasks)s);

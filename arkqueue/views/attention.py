@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,10 @@ from arkqueue.model import ArchiveId, BranchId
 from arkqueue.names import backfill_name
 from arkqueue.views.runs import RunView, views_of_runs
 from arkqueue.views.tasks import TaskView, tasks_by_id
+
+LONGEST_LINE = 400
+"""Bytes of a log that are looked at for its last line."""
+_COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def recent_runs(session: Session, archives: Sequence[ArchiveId], most: int) -> dict[str, list[RunView]]:
@@ -41,6 +46,15 @@ def notes_of(session: Session, failures: Sequence[int]) -> dict[int, NoteView]:
     """The newest note at each of some failed tasks that has one."""
     rows = session.rows("notes_of_failures", tasks=list(failures)) if failures else []
     return {row.task_id: NoteView(row.by, row.at, row.note) for row in rows}
+
+
+def last_lines(session: Session, tasks: Sequence[TaskView]) -> dict[int, str]:
+    """The last line that the newest attempt of each of some tasks wrote, to its error output where it wrote there, by the task's id."""
+    attempts = {task.attempt: task.id for task in tasks if task.attempt is not None}
+    rows = session.rows("last_said", attempts=list(attempts), bytes=LONGEST_LINE) if attempts else []
+    lines = {attempts[row.attempt]: row.data.decode("utf-8", "replace").split("\n") for row in rows}
+    said = {id: [_COLOURS.sub("", line).strip() for line in some] for id, some in lines.items()}
+    return {id: line for id, some in said.items() if (line := next((one for one in reversed(some) if one), ""))}
 
 
 @dataclass(frozen=True, slots=True)

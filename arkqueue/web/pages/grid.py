@@ -13,7 +13,7 @@ from typing import Final
 from arkqueue.db.session import Session
 from arkqueue.model import BranchId, RunId, TaskKind, Trigger
 from arkqueue.states import ATTENTION, SETTLED, State
-from arkqueue.views.attention import NoteView, completed_places, notes_of
+from arkqueue.views.attention import NoteView, completed_places, last_lines, notes_of
 from arkqueue.views.expected import Expected, expected, usual_durations
 from arkqueue.views.graph import edges_between, files_of
 from arkqueue.views.runs import ListedRun
@@ -22,6 +22,8 @@ from arkqueue.web.pages.answer import age_of, took
 
 MOST_JOINED: Final = 4000
 """Tasks of a page whose edges are read; of more nobody could follow them."""
+MOST_LINES: Final = 100
+"""Failures of a page of which the last line is told."""
 MOST_NAMED: Final = 4
 """Tasks that a sentence names."""
 
@@ -90,6 +92,7 @@ class _Known:
     sources: dict[int, list[tuple[int, bool]]] = field(default_factory=lambda: defaultdict(list))
     superseded: dict[str, list[TaskView]] = field(default_factory=lambda: defaultdict(list))
     notes: Mapping[int, NoteView] = field(default_factory=dict)
+    lines: Mapping[int, str] = field(default_factory=dict)
     expected: Mapping[int, Expected] = field(default_factory=dict)
     usual: Mapping[str, float] = field(default_factory=dict)
 
@@ -142,6 +145,7 @@ def _known(session: Session, branch: BranchId, shown: Sequence[ListedRun]) -> _K
     known = _Known({task.id: task for task in every}, cell)
     failed = [task.id for task in every if task.state in (State.FAILED, State.REJECTED)]
     known.notes = notes_of(session, failed)
+    known.lines = last_lines(session, [known.tasks[id] for id in failed[:MOST_LINES]])
     for task in every:
         if task.superseded_by:
             known.superseded[task.superseded_by].append(task)
@@ -211,6 +215,7 @@ def says_of(task: TaskView, known: _Known) -> str:
             words += f": {task.message}" if task.message else ""
         case State.FAILED | State.REJECTED:
             words = f"{'failed' if task.state is State.FAILED else 'rejected its input'}: {task.why}"
+            words += f": {known.lines[task.id]}" if task.id in known.lines else ""
     if task.state in (State.WAITING, State.READY) and (when := known.expected.get(task.id)):
         words += f"; it may start in {_from_now(when.start)} and end in {_from_now(when.end)}"
     sentence = f"{name} {words}."

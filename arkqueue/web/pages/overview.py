@@ -14,6 +14,7 @@ from arkqueue.views.attention import (
     FailuresOfBackfill,
     failures_of_backfills,
     held_tasks,
+    last_lines,
     recent_runs,
     unhandled_failures,
 )
@@ -67,7 +68,9 @@ def overview(visitor: Visitor, request: Request) -> Shown:
     recent = recent_runs(caller.session, [ArchiveId(a.id) for a in on_page], STRIP)
     numbers = measure(caller.session)
     needs = [*_of_archives(found), *_of_runs(recent)]
-    needs += [_failure(task) for task in unhandled_failures(caller.session, covered, MOST_NEEDS)]
+    failures = unhandled_failures(caller.session, covered, MOST_NEEDS)
+    lines = last_lines(caller.session, failures)
+    needs += [_failure(task, lines.get(task.id, "")) for task in failures]
     needs += [_failed_in(one) for one in failures_of_backfills(caller.session, covered, MOST_NEEDS)]
     needs += [_held(task) for task in held_tasks(caller.session, covered, MOST_NEEDS)]
     running = numbers.tasks.get(State.RUNNING, 0) if covered is None else None
@@ -116,10 +119,11 @@ def _of_runs(recent: dict[str, list[RunView]]) -> list[Need]:
     return needs
 
 
-def _failure(task: TaskView) -> Need:
+def _failure(task: TaskView, line: str) -> Need:
+    text = (task.why or str(task.state)) + (f": {line}" if line else "")
     if task.kind == TaskKind.REPORT:
-        return Need("failed", task.full_name, task.why or str(task.state))
-    return Need("failed", task.full_name, task.why or str(task.state), "retry", "Retry")
+        return Need("failed", task.full_name, text)
+    return Need("failed", task.full_name, text, "retry", "Retry")
 
 
 def _failed_in(backfill: FailuresOfBackfill) -> Need:

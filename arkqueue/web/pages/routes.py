@@ -17,7 +17,7 @@ from arkqueue.names import EVERY_TASK, as_backfill, parse_branch, parse_name
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_item, find_run, find_task
-from arkqueue.web.pages import administration, archive, backfill, overview, run, search, task
+from arkqueue.web.pages import administration, archive, backfill, log, overview, run, search, task
 from arkqueue.web.pages.acting import Form, act
 from arkqueue.web.pages.administering import administer
 from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, asked, local, page, refused_page, sent_path
@@ -45,6 +45,7 @@ def routes() -> list[BaseRoute]:
         Route("/-/sign-out", _sign_out, methods=["POST"]),
         Route("/-/live", _live),
         Route("/-/search", page(search.look_for)),
+        Route("/-/log/{attempt}", page(log.download)),
         Route("/-/locks", page(administration.locks_page)),
         Route("/-/schedules", page(administration.schedules_page)),
         Route("/-/task-managers", page(administration.task_managers_page)),

@@ -5,7 +5,7 @@ With ``?author=`` it is the page for who has just committed: the last revisions 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from arkqueue.errors import ArkqueueError
 from arkqueue.names import as_backfill, branch_name, parse_branch, parse_name
 from arkqueue.states import RunState, State
+from arkqueue.views.attention import last_lines
 from arkqueue.views.backfills import find_backfill
 from arkqueue.views.find import find_branch, find_run, find_task
 from arkqueue.views.runs import RunView
@@ -32,10 +33,11 @@ MOST_FAILED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A run, and the first tasks of it that failed."""
+    """A run, and the first tasks of it that failed. ``line``: the last line that the first of these wrote."""
 
     run: RunView
     failed: list[TaskView]
+    line: str
 
 
 def look_for(visitor: Visitor, request: Request) -> Shown | Response:
@@ -59,10 +61,15 @@ def look_for(visitor: Visitor, request: Request) -> Shown | Response:
 def _shown(caller: Caller, text: str, author: str, found: Found, runs: Sequence[RunView]) -> Shown:
     failed = tasks_of(caller.session, [run for run in runs if run.state is RunState.FAILED])
     bad = {id: [t for t in tasks if t.state in (State.FAILED, State.REJECTED)] for id, tasks in failed.items()}
-    hits = [Hit(run, bad.get(run.id, [])[:MOST_FAILED]) for run in runs]
+    lines = last_lines(caller.session, [tasks[0] for tasks in bad.values() if tasks])
+    hits = [_hit(run, bad.get(run.id, []), lines) for run in runs]
     is_empty = not hits and found.is_empty
     names = {"text": text, "author": author, "found": found, "hits": hits, "is_empty": is_empty}
     return Shown("search.html", names | {"own": caller.token.authors})
+
+
+def _hit(run: RunView, failed: Sequence[TaskView], lines: Mapping[int, str]) -> Hit:
+    return Hit(run, list(failed[:MOST_FAILED]), lines.get(failed[0].id, failed[0].why) if failed else "")
 
 
 def _address(caller: Caller, text: str, archive: str) -> str:

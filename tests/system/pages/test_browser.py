@@ -32,6 +32,7 @@ ADDRESSES = (
     "/", "/papers", "/papers@3", "/papers@2/index", "/-/search?q=change", "/-/locks", "/-/schedules", "/-/task-managers", "/-/audit-log", "/-/settings/papers",
 )  # fmt: skip
 Opened = Callable[..., Page]
+expect.set_options(timeout=120_000)  # milliseconds that only a failing test waits
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,7 @@ def opened(browser: Browser, server: ApiServer, session: Session) -> Iterator[Op
     def open_page(address: str, scope: Scope = Scope.OPERATE, expects_errors: bool = False, **options: Any) -> Page:
         token, _ = a_token(session, scope)
         context = browser.new_context(base_url=server.url, **options)
+        context.set_default_timeout(120_000)
         contexts.append(context)
         page = context.new_page()
         if not expects_errors:  # a page that is not there is told there, too
@@ -174,6 +176,7 @@ def test_focus_draws_the_edges_of_a_cell_and_says_why_it_waits_without_a_request
     page.reload()
     expect(page.locator(":focus")).to_have_attribute("href", "/papers@4/pdf")
     page.keyboard.press("u")
+    page.wait_for_url("**/papers?state=unhandled")
     expect(page.locator(".grid tbody tr")).to_have_count(1)
     page.keyboard.press("u")
     expect(page.locator(".grid tbody tr")).to_have_count(4)

@@ -10,10 +10,11 @@ import httpx
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.model import End, RunId, Workflow
+from arkqueue.logs import Logs
+from arkqueue.model import End, RunId, Stream, Workflow
 from arkqueue.queue import control
 from arkqueue.queue.tokens import Scope
-from tests.builders import AnArchive, a_workflow, an_archive
+from tests.builders import AnArchive, a_gateway, a_workflow, an_archive
 from tests.system.pages.conftest import Visitors, press
 from tests.system.pages.test_pages import said
 
@@ -142,3 +143,28 @@ def test_columns_are_chosen_in_the_address(operator: httpx.Client, archive: AnAr
     assert all(len(row["cells"]) == 2 for row in found["rows"])
     page = operator.get("/papers", params=[("columns", "pdf"), ("columns", "index")])
     assert 'value="pdf" checked' in page.text
+
+
+def wrote(session: Session, archive: AnArchive, key: str, *lines: tuple[Stream, bytes]) -> None:
+    """What the running attempt of a task writes."""
+    logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
+    writer = logs.open(archive.attempt(key))
+    for stream, line in lines:
+        writer.write(stream, line)
+    logs.flush([writer])
+
+
+def test_a_failure_says_its_last_line(operator: httpx.Client, session: Session, archive: AnArchive) -> None:
+    wrote(
+        session,
+        archive,
+        "index@2",
+        (Stream.STDERR, b"\x1b[31mcurl: (7) no route\x1b[0m\n\n"),
+        (Stream.STDOUT, b"bye\n"),
+    )
+    archive.end("index@2", 7)
+    line = "exit code 7: curl: (7) no route"
+    assert cells(operator)["papers@2/index"]["says"] == f"papers@2/index failed: {line}."
+    assert [need["text"] for need in operator.get("/?format=json").json()["needs"]] == [line]
+    (hit,) = operator.get("/-/search?author=ann&q=2&format=json").json()["hits"]
+    assert hit["line"] == "curl: (7) no route"

@@ -299,6 +299,30 @@ def test_a_task_shows_its_log_from_the_end_on_or_from_the_beginning(
     assert ">line 1<" in whole.text
 
 
+def test_a_log_has_its_colours_its_times_and_is_a_file(
+    operator: httpx.Client, session: Session, archive: AnArchive, visitor: Visitors
+) -> None:
+    claimed = archive.claim("index@2")
+    text = b"\x1b[1;31mred\x1b[0m plain \x1b[32mgreen\ngoes on\x1b[39m \x1b[38;5;9mx\x1b[2Jy <b>\n"
+    logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
+    writer = logs.open(claimed.attempt)
+    writer.write(Stream.STDOUT, text)
+    writer.write(Stream.STDERR, b"oops\n")
+    logs.flush([writer])
+    page = operator.get("/papers@2/index").text
+    assert '<i class="bold c1">red</i> plain <i class="c2">green</i>' in page
+    assert r'<i class="c2">goes on</i> x\x1b[2Jy &lt;b&gt;' in page
+    assert re.search(r"\d\d:\d\d:\d\d err</span> oops", operator.get("/papers@2/index?times=yes").text)
+    (address,) = re.findall(r'href="(/-/log/\d+)"', page)
+    file = operator.get(address)
+    assert file.content == text + b"oops\n"
+    assert file.headers["content-disposition"] == 'attachment; filename="papers@2-index-1.log"'
+    assert file.headers["content-type"].startswith("text/plain")
+    an_archive(session, "vault")
+    assert visitor(Scope.READ, "vault").get(address).status_code == 404
+    assert operator.get("/-/log/x").status_code == 404
+
+
 # Hostile text
 
 HOSTILE = "<script>alert(1)</script> \x1b[31mred\x1b[0m \u202egnp.exe \x07"
