@@ -213,7 +213,7 @@ where run.id = any(%(runs)s)
 order by run.id desc;
 
 -- name: list_tasks
--- The tasks of runs with their newest attempts, each run's in the order of its files; where they are is known from their runs. Those of deleted items are left out, and (`item`) those of others.
+-- The tasks of runs with their newest attempts, each run's in the order of its files; where they are is known from their runs. Those of deleted items are left out, and (`item`) those of others; `tasks`: of these alone.
 select t.id, t.run_id, t.number, t.run, t.name, t.item, t.kind, t.state, not t.program as gate, t.exclusive, t.priority, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired,
        t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.fault, t.polls,
        t.attempt_id as attempt, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
@@ -223,7 +223,20 @@ left join attempt at on at.id = t.attempt_id
 left join task_manager tm on tm.process = at.process
 left join deed h on h.id = t.hold_id
 where t.run_id = any(%(runs)s) and not t.deleted and (%(item)s::text is null or t.item = %(item)s)
+  and (%(tasks)s::bigint[] is null or t.id = any(%(tasks)s))
 order by t.position, t.id;
+
+-- name: count_cells
+-- The ordinary tasks of runs by their names, a list counted as one, and which of its items stands for it: the one whose state comes first in `attention`.
+select t.run_id, t.name, count(*)::int as items, count(*) filter (where t.state = 'completed')::int as completed,
+       count(*) filter (where t.state in ('failed', 'rejected') and not t.waived)::int as bad,
+       (min(array[t.waived::int, array_position(%(attention)s::text[], t.state::text), t.position, t.id]))[4] as id
+from task t where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.deleted
+group by t.run_id, t.name order by t.run_id desc, min(t.position);
+
+-- name: edges_into
+-- What some tasks wait for, or have waited for, with the names and runs of that.
+select e.target, e.source, e.met, s.run_id, s.name from edge e join task s on s.id = e.source where e.target = any(%(tasks)s) and e.kind = 'depends';
 
 -- name: show_tasks
 -- Tasks by id, with all that is known of them, of where they are, and of their newest attempts.

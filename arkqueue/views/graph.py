@@ -96,17 +96,18 @@ def edges_of(
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """An edge by the ids of its ends; ``met``: its target does not wait for its source any more."""
+    """An edge by the ids of its ends; ``met``: its target does not wait for its source any more. ``run_id`` and ``name`` are the source's."""
 
     target: int
     source: int
     met: bool
+    run_id: int
+    name: str
 
 
-def edges_between(session: Session, runs: Sequence[RunId]) -> list[Joined]:
-    """All edges into the tasks of some runs, but for those of cancellations, by the ids of their ends alone."""
-    rows = session.rows("show_edges", runs=list(runs), item=None) if runs else []
-    return [Joined(row.target, row.source, row.met) for row in rows if row.kind == "depends"]
+def edges_into(session: Session, tasks: Sequence[int]) -> list[Joined]:
+    """What some tasks wait for, or have waited for."""
+    return [view_of(row, Joined) for row in session.rows("edges_into", tasks=list(tasks))] if tasks else []
 
 
 def files_of(session: Session, tasks: Sequence[int]) -> dict[int, str]:

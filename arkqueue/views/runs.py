@@ -152,7 +152,7 @@ def matching_runs(
     before: int | None = None,
     limit: int = 50,
 ) -> RunPage:
-    """A page of the runs of a branch with their tasks, newest first. ``words``: a query (`search.query_of`) for messages and authors, ``author`` for authors alone; ``task``: runs that have it, in ``task_state`` where that is given."""
+    """A page of the runs of a branch, newest first. ``words``: a query (`search.query_of`) for messages and authors, ``author`` for authors alone; ``task``: runs that have it, in ``task_state`` where that is given."""
     filters = {
         "branch": branch,
         "words": words,
@@ -160,7 +160,7 @@ def matching_runs(
         "task": task,
         "state": task_state and str(task_state),
     }
-    return _paged(session, "page_of_matching_runs", filters, states, before, limit, tasks=True)
+    return _paged(session, "page_of_matching_runs", filters, states, before, limit, tasks=False)
 
 
 def _paged(
@@ -199,8 +199,8 @@ def _page(session: Session, found: Sequence[RunView], following: int | None, tas
 
 
 def runs_by_id(session: Session, ids: Sequence[int]) -> RunPage:
-    """Some runs with their tasks, the newest first, as one page."""
-    return _page(session, views_of_runs(session, ids), None, tasks=True)
+    """Some runs, the newest first, as one page."""
+    return _page(session, views_of_runs(session, ids), None, tasks=False)
 
 
 def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
@@ -209,7 +209,7 @@ def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
     if not rows:
         raise NotFound(f"run {run}", "there is none")
     view = _view(rows[0])
-    tasks = session.rows("list_tasks", runs=[run], item=item)
+    tasks = session.rows("list_tasks", runs=[run], item=item, tasks=None)
     names = names_within(tasks, [view])
     beside = session.rows("runs_of_revision", branch=rows[0].branch_id, number=rows[0].number)
     return view_of(

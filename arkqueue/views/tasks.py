@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ from arkqueue.errors import NotFound
 from arkqueue.model import SILENCE, AttemptId, AttemptKind, End, RunId, TaskId, TaskKind
 from arkqueue.names import PURGED
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
-from arkqueue.states import EX_TEMPFAIL, MOST_LOSSES, State
+from arkqueue.states import ATTENTION, EX_TEMPFAIL, MOST_LOSSES, State
 from arkqueue.views.naming import Place, Run, names_of, names_within, task_names
 from arkqueue.views.rows import view_of
 
@@ -124,10 +124,50 @@ class TaskDetail(TaskView):
 def tasks_of(session: Session, runs: Sequence[Run]) -> dict[int, list[TaskView]]:
     """The tasks of runs in the order of the files, COMMIT first; without REPORT and gates of ``PREV:*``, which are arkqueue's own."""
     found: dict[int, list[TaskView]] = defaultdict(list)
-    rows = session.rows("list_tasks", runs=[run.id for run in runs], item=None) if runs else []
+    rows = session.rows("list_tasks", runs=[run.id for run in runs], item=None, tasks=None) if runs else []
     for view in views_of(session, rows, runs, names_within(rows, runs)):
         found[view.run_id].append(view)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class CellView:
+    """The tasks of a run that have one name: one, or as many as its list has items. ``task``: the one that stands for all, which needs a person most. ``bad``: failed and not waived."""
+
+    task: TaskView
+    items: int
+    completed: int
+    bad: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The cells of some runs, the newest run first. ``runs``: by the runs' ids, without those that were too many; ``names``: of all tasks of these runs, in the order of the files."""
+
+    runs: dict[int, list[CellView]]
+    names: list[str]
+
+
+def cells_of(session: Session, runs: Sequence[Run], most: int | None = None, chosen: Collection[str] = ()) -> Cells:
+    """The ordinary tasks of runs, the newest run first, a list as one: however long it is, one of its items is read. ``most``: cells, of at least one run; ``chosen``: the names that are wanted."""
+    ids = [run.id for run in runs]
+    counted = session.rows("count_cells", runs=ids, attention=list(map(str, ATTENTION))) if ids else []
+    names = list(dict.fromkeys(row.name for row in counted))
+    wanted = [row for row in counted if row.name in chosen] if chosen else counted
+    some: dict[int, Any] = {}
+    last = None
+    for row in wanted:
+        if most is not None and len(some) >= most and row.run_id != last:
+            break
+        some[row.id], last = row, row.run_id
+    cut = len(some) < len(wanted)
+    found: dict[int, list[CellView]] = {id: [] for id in ids if not cut or last is None or id >= last}
+    kept = [run for run in runs if run.id in found]
+    rows = session.rows("list_tasks", runs=list(found), item=None, tasks=list(some)) if some else []
+    for view in views_of(session, rows, kept, names_within(rows, kept)):
+        row = some[view.id]
+        found[view.run_id].append(CellView(view, row.items, row.completed, row.bad))
+    return Cells(found, names)
 
 
 def views_of(session: Session, rows: Sequence[Any], runs: Sequence[Run], names: Mapping[int, str]) -> list[TaskView]:

@@ -403,12 +403,12 @@ def test_lists_are_read_along_indices(session: Session) -> None:
     assert "Seq Scan on task" not in plan_of(session, "page_of_open_runs", archives=None, **page)
     for block, parameters in {
         "show_runs": {"runs": [1]},
-        "list_tasks": {"runs": [1], "item": None},
+        "list_tasks": {"runs": [1], "item": None, "tasks": None},
         "show_tasks": {"tasks": [2], "silence": 30.0},
         "show_attempts": {"tasks": [1], "attempts": [2]},
         "unmet_chain": {"task": 1, "limit": 10},
         "task_before": {"branch": 1, "name": "a", "item": "", "number": 1, "run": 1},
-        "show_edges": {"runs": [1], "item": None},
+        "show_edges": {"runs": [1], "item": None, "tasks": None},
         "runs_of_revision": {"branch": 1, "number": 1},
         "revisions_with": {"branches": [1], "number": None, "prefix": "abcd"},
     }.items():

@@ -82,7 +82,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
     shown = page.runs
     chosen = [name for text in request.query_params.getlist("columns") for name in text.split(",") if name]
     grid = grid_of(
-        caller.session, branch, shown, failures={task.id for task in failures}, chosen=chosen,
+        caller.session, branch, shown, failures=failures, chosen=chosen,
         all_names=asked(request, "gone") == "yes",
     )  # fmt: skip
     return Shown(
@@ -98,7 +98,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             "gone": grid.gone,
             "names": grid.names,
             "chosen": chosen,
-            "next": page.next,
+            "next": page.next if len(grid.rows) == len(shown) else grid.rows[-1].run.id,
             "filter": wanted,
             "filter_address": wanted.address,
             "states": [UNHANDLED, *(str(one) for one in (State if wanted.task else RUN_STATES))],
@@ -143,7 +143,7 @@ def _runs(visitor: Visitor, archive: ArchiveId, branch: BranchId, wanted: Filter
     session, states = visitor.caller.session, [RunState(wanted.state)] if wanted.state and not wanted.task else []
     if not (wanted.author or wanted.task or wanted.message):
         return runs(
-            session, archives=[archive], branch=branch, states=states, before=before, limit=ROWS, tasks=True, backfills=False
+            session, archives=[archive], branch=branch, states=states, before=before, limit=ROWS, backfills=False
         )  # fmt: skip
     words, author = query_of(f"{wanted.message} {wanted.author}"), query_of(wanted.author)
     return matching_runs(

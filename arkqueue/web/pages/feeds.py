@@ -11,6 +11,7 @@ from arkqueue.model import ArchiveId, BranchId, Trigger
 from arkqueue.states import OPEN, RunState
 from arkqueue.views.attention import unhandled_failures
 from arkqueue.views.runs import runs
+from arkqueue.views.tasks import cells_of
 from arkqueue.web.access import Caller
 from arkqueue.web.pages.answer import HEADERS, environment
 
@@ -40,11 +41,15 @@ def badge(caller: Caller, archive: ArchiveId, branch: BranchId, branch_name: str
 def feed(request: Request, caller: Caller, archive: ArchiveId, branch: BranchId, label: str) -> Response:
     """The newest runs that have come to an end. A run that comes to another one later is another entry."""
     ended = [state for state in RunState if state not in OPEN and state is not RunState.DELETED]
-    page = runs(caller.session, archives=[archive], branch=branch, states=ended, limit=ENTRIES, tasks=True)
+    page = runs(caller.session, archives=[archive], branch=branch, states=ended, limit=ENTRIES)
     entries = [run for run in page.runs if not run.baseline]
     updated = max((run.settled_at or run.created_at for run in entries), default=datetime.fromtimestamp(0, UTC))
+    bad = {
+        id: [cell.task for cell in cells if cell.bad] for id, cells in cells_of(caller.session, entries).runs.items()
+    }
     names = {
         "label": label,
+        "bad": bad,
         "entries": entries,
         "updated": updated,
         "base": str(request.base_url).rstrip("/"),

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Final
 
 from arkqueue.db.session import Session
-from arkqueue.model import BranchId, RunId, TaskKind, Trigger
+from arkqueue.model import BranchId, Trigger
 from arkqueue.states import ATTENTION, SETTLED, State
 from arkqueue.views.attention import NoteView, completed_places, last_lines, notes_of
 from arkqueue.views.expected import Expected, expected, usual_durations
-from arkqueue.views.graph import edges_between, files_of
+from arkqueue.views.graph import edges_into, files_of
 from arkqueue.views.runs import ListedRun
-from arkqueue.views.tasks import TaskView
+from arkqueue.views.tasks import Cells, CellView, TaskView, cells_of
 from arkqueue.web.pages.answer import age_of, took
 
-MOST_JOINED: Final = 4000
-"""Tasks of a page whose edges are read; of more nobody could follow them."""
+MOST_CELLS: Final = 2500
+"""Cells of a page: with many columns it has fewer rows."""
 MOST_LINES: Final = 100
 """Failures of a page of which the last line is told."""
 MOST_NAMED: Final = 4
@@ -85,11 +85,11 @@ class Grid:
 
 @dataclass(slots=True)
 class _Known:
-    """What the sentences are made of, by the ids of tasks. ``cell``: the task that stands for one in its cell."""
+    """What the sentences are made of. ``cells``: those of each run by their names; ``tasks``: the tasks that stand for them by their ids; ``sources``: what each of them waits for, and whether it still does."""
 
-    tasks: dict[int, TaskView]
-    cell: dict[int, int]
-    sources: dict[int, list[tuple[int, bool]]] = field(default_factory=lambda: defaultdict(list))
+    cells: dict[int, dict[str, CellView]]
+    tasks: dict[int, CellView]
+    sources: dict[int, list[tuple[CellView, bool]]] = field(default_factory=lambda: defaultdict(list))
     superseded: dict[str, list[TaskView]] = field(default_factory=lambda: defaultdict(list))
     notes: Mapping[int, NoteView] = field(default_factory=dict)
     lines: Mapping[int, str] = field(default_factory=dict)
@@ -102,101 +102,88 @@ def grid_of(
     branch: BranchId,
     shown: Sequence[ListedRun],
     *,
-    failures: Collection[int],
+    failures: Sequence[TaskView],
     chosen: Sequence[str] = (),
     all_names: bool = False,
 ) -> Grid:
-    """The grid of some runs. ``failures``: tasks that nobody has handled. ``chosen``: the names of its columns; ``all_names``: also those that are gone."""
-    newest = next((run for run in shown if run.trigger is Trigger.COMMIT and run.tasks and not run.faults), None)
-    present = list(_by_name(newest)) if newest else []
-    names = list(dict.fromkeys([*present, *(name for run in shown for name in _by_name(run))]))
-    wanted = [name for name in chosen if name in names] or [name for name in names if all_names or name in present]
+    """The grid of some runs. ``failures``: those that nobody has handled. ``chosen``: the names of its columns; ``all_names``: also those that are gone."""
+    found = cells_of(session, shown, MOST_CELLS, [*chosen])
+    if chosen and not any(found.runs.values()):
+        found, chosen = cells_of(session, shown, MOST_CELLS), ()
+    shown = [run for run in shown if run.id in found.runs]
+    known = _known(session, branch, found)
+    commits = (run for run in shown if run.trigger is Trigger.COMMIT and not run.faults)
+    newest = next((known.cells[run.id] for run in commits if known.cells[run.id]), {})
+    names = list(dict.fromkeys([*newest, *found.names]))
+    wanted = [name for name in chosen if name in names] or [name for name in names if all_names or name in newest]
     completed = completed_places(session, branch)
     highest: dict[str, TaskView] = {}
     for run in sorted(shown, key=lambda run: (run.rev, run.run)):
-        highest |= {name: _worst(tasks) for name, tasks in _by_name(run).items()}
-    columns = [Column(name, highest.get(name), completed.get(name), name not in present) for name in wanted]
-    known = _known(session, branch, shown)
+        highest |= {name: cell.task for name, cell in known.cells[run.id].items()}
+    needs = {(task.run_id, task.name) for task in failures}
     return Grid(
-        columns,
+        [Column(name, highest.get(name), completed.get(name), name not in newest) for name in wanted],
         _groups(session, newest, wanted),
-        [_row(run, wanted, known, failures) for run in shown],
+        [_row(run, wanted, known, needs) for run in shown],
         [name for name in names if name not in wanted and not chosen],
         names,
     )
 
 
-def _groups(session: Session, newest: ListedRun | None, wanted: Sequence[str]) -> list[Group]:
+def _groups(session: Session, newest: Mapping[str, CellView], wanted: Sequence[str]) -> list[Group]:
     """The workflow files of the columns, where there are several."""
-    tasks = {name: tasks[0].id for name, tasks in _by_name(newest).items()} if newest else {}
-    files = files_of(session, list(tasks.values()))
-    paths = [files.get(tasks.get(name, 0), "") for name in wanted]
+    files = files_of(session, [cell.task.id for cell in newest.values()])
+    paths = [files.get(newest[name].task.id, "") if name in newest else "" for name in wanted]
     if len(set(paths)) < 2:
         return []
     return [Group(PurePosixPath(path).stem, len(list(group))) for path, group in groupby(paths)]
 
 
-def _known(session: Session, branch: BranchId, shown: Sequence[ListedRun]) -> _Known:
-    every = [task for run in shown for task in run.tasks or ()]
-    cell: dict[int, int] = {}
-    for run in shown:
-        for tasks in _by_name(run).values():
-            cell |= dict.fromkeys((task.id for task in tasks), _worst(tasks).id)
-    known = _Known({task.id: task for task in every}, cell)
-    failed = [task.id for task in every if task.state in (State.FAILED, State.REJECTED)]
-    known.notes = notes_of(session, failed)
-    known.lines = last_lines(session, [known.tasks[id] for id in failed[:MOST_LINES]])
+def _known(session: Session, branch: BranchId, found: Cells) -> _Known:
+    cells = {run: {cell.task.name: cell for cell in some} for run, some in found.runs.items()}
+    every = [cell.task for of in cells.values() for cell in of.values()]
+    known = _Known(cells, {cell.task.id: cell for of in cells.values() for cell in of.values()})
+    failed = [task for task in every if task.state in (State.FAILED, State.REJECTED)]
+    known.notes = notes_of(session, [task.id for task in failed])
+    known.lines = last_lines(session, failed[:MOST_LINES])
     for task in every:
         if task.superseded_by:
             known.superseded[task.superseded_by].append(task)
-    edges = edges_between(session, [RunId(run.id) for run in shown]) if len(every) <= MOST_JOINED else []
-    for edge in edges:
-        known.sources[edge.target].append((edge.source, edge.met))
+    joined = []
+    for edge in edges_into(session, [task.id for task in every]):
+        # The gate of a list, tile:completed, stands for its items.
+        source = cells.get(edge.run_id, {}).get(edge.name.partition(":")[0])
+        if source is not None and source.task.id != edge.target:
+            known.sources[edge.target].append((source, edge.met))
+            joined.append(replace(edge, source=source.task.id))
     is_open = [task for task in every if task.state not in SETTLED]
     known.usual = usual_durations(session, branch, {task.name for task in is_open if not task.item})
-    known.expected = expected(every, edges, known.usual, datetime.now(UTC))
+    known.expected = expected(every, joined, known.usual, datetime.now(UTC))
     return known
 
 
-def _by_name(run: ListedRun) -> dict[str, list[TaskView]]:
-    """The tasks of a run by their names: one for each item of a list."""
-    found: dict[str, list[TaskView]] = {}
-    for task in run.tasks or ():
-        if task.kind is TaskKind.ORDINARY:
-            found.setdefault(task.name, []).append(task)
-    return found
+def _row(run: ListedRun, wanted: Sequence[str], known: _Known, needs: Collection[tuple[int, str]]) -> Row:
+    cells = known.cells[run.id]
+    gone = [cell for name, cell in cells.items() if name not in wanted]
+    worst = min(gone, key=lambda cell: (cell.task.waived, ATTENTION.index(cell.task.state)), default=None)
+    shown = [_cell(cells[name], known, needs) if name in cells else None for name in wanted]
+    return Row(run, shown, sum(cell.items for cell in gone), worst.task if worst else None)
 
 
-def _worst(tasks: Sequence[TaskView]) -> TaskView:
-    """Which of the items of a list stands for all: the first that needs somebody, else one that is under way, else one that did not complete."""
-    return min(tasks, key=lambda task: (task.waived, ATTENTION.index(task.state)))
-
-
-def _row(run: ListedRun, wanted: Sequence[str], known: _Known, failures: Collection[int]) -> Row:
-    tasks = _by_name(run)
-    gone = [task for name, some in tasks.items() if name not in wanted for task in some]
-    cells = [_cell_of(tasks[name], known, failures) if name in tasks else None for name in wanted]
-    return Row(run, cells, len(gone), _worst(gone) if gone else None)
-
-
-def _cell_of(tasks: Sequence[TaskView], known: _Known, failures: Collection[int]) -> Cell:
+def _cell(cell: CellView, known: _Known, needs: Collection[tuple[int, str]]) -> Cell:
     """One task, or the items of a list by their number."""
-    worst = _worst(tasks)
-    ids = {task.id for task in tasks}
-    joined = {f"d{known.cell[source]}" for id in ids for source, _ in known.sources[id] if source in known.cell}
-    joined |= {f"x{known.cell[task.id]}" for one in tasks for task in known.superseded[one.full_name] if task.id in known.cell}  # fmt: skip
-    edges = " ".join(sorted(joined - {f"d{worst.id}"}))
-    note = known.notes.get(worst.id)
-    is_bad = worst.state in (State.FAILED, State.REJECTED) and not worst.waived
-    needs = is_bad and bool(ids & set(failures))
-    if tasks[0].item:
-        completed = sum(task.state is State.COMPLETED for task in tasks)
-        bad = sum(task.state in (State.FAILED, State.REJECTED) and not task.waived for task in tasks)
-        words = f"{completed:,}/{len(tasks):,}" + (f", {bad:,} failed" if bad else "")
-        says = f"{len(tasks):,} items, {words}. {says_of(worst, known)}"
-        return Cell(worst, words, False, says, edges, needs, note)
-    retry = is_bad and worst.state is State.FAILED
-    return Cell(worst, words_of(worst), retry, says_of(worst, known), edges, needs, note)
+    task = cell.task
+    joined = {f"d{source.task.id}" for source, _ in known.sources[task.id]}
+    joined |= {f"x{one.id}" for one in known.superseded[task.full_name]}
+    edges, note = " ".join(sorted(joined)), known.notes.get(task.id)
+    is_bad = task.state in (State.FAILED, State.REJECTED) and not task.waived
+    is_needed = is_bad and (task.run_id, task.name) in needs
+    if task.item:
+        words = f"{cell.completed:,}/{cell.items:,}" + (f", {cell.bad:,} failed" if cell.bad else "")
+        says = f"{cell.items:,} items, {words}. {says_of(task, known)}"
+        return Cell(task, words, False, says, edges, is_needed, note)
+    retry = is_bad and task.state is State.FAILED
+    return Cell(task, words_of(task), retry, says_of(task, known), edges, is_needed, note)
 
 
 def says_of(task: TaskView, known: _Known) -> str:
@@ -228,11 +215,18 @@ def says_of(task: TaskView, known: _Known) -> str:
 
 def _wait(task: TaskView, known: _Known) -> str:
     """What a waiting task waits for; where that is not on the page, the first of it."""
-    sources = [known.tasks[id] for id, met in known.sources[task.id] if not met and id in known.tasks]
-    sources = [one for one in sources if one.kind is TaskKind.ORDINARY]
+    sources = [source for source, met in known.sources[task.id] if not met]
     if not sources:
         return f"waits {task.why}" if task.why.startswith("for ") else task.why or "waits"
-    return f"waits for {_listed([f'{one.full_name}, which is {one.state}' for one in sources])}"
+    return f"waits for {_listed([_named(source) for source in sources])}"
+
+
+def _named(cell: CellView) -> str:
+    """A task with its state; a list with how far it is."""
+    task = cell.task
+    if task.item:
+        return f"{task.full_name.rpartition('/')[0]}, of which {cell.completed:,} of {cell.items:,} completed"
+    return f"{task.full_name}, which is {task.state}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -14,13 +14,13 @@ from starlette.responses import RedirectResponse, Response
 
 from arkqueue.errors import ArkqueueError
 from arkqueue.names import as_backfill, branch_name, parse_branch, parse_name
-from arkqueue.states import RunState, State
+from arkqueue.states import RunState
 from arkqueue.views.attention import last_lines
 from arkqueue.views.backfills import find_backfill
 from arkqueue.views.find import find_branch, find_run, find_task
 from arkqueue.views.runs import RunView
 from arkqueue.views.search import Found, runs_with_words, search
-from arkqueue.views.tasks import TaskView, tasks_of
+from arkqueue.views.tasks import TaskView, cells_of
 from arkqueue.web.access import Caller
 from arkqueue.web.pages.answer import HEADERS, Shown, asked, local
 from arkqueue.web.pages.visitor import Visitor
@@ -59,8 +59,8 @@ def look_for(visitor: Visitor, request: Request) -> Shown | Response:
 
 
 def _shown(caller: Caller, text: str, author: str, found: Found, runs: Sequence[RunView]) -> Shown:
-    failed = tasks_of(caller.session, [run for run in runs if run.state is RunState.FAILED])
-    bad = {id: [t for t in tasks if t.state in (State.FAILED, State.REJECTED)] for id, tasks in failed.items()}
+    failed = cells_of(caller.session, [run for run in runs if run.state is RunState.FAILED])
+    bad = {id: [cell.task for cell in cells if cell.bad] for id, cells in failed.runs.items()}
     lines = last_lines(caller.session, [tasks[0] for tasks in bad.values() if tasks])
     hits = [_hit(run, bad.get(run.id, []), lines) for run in runs]
     is_empty = not hits and found.is_empty

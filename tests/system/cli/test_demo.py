@@ -61,7 +61,7 @@ def test_in_a_terminal_the_demo_serves_its_pages_until_it_is_interrupted(tmp_pat
         said += os.read(terminal, 1 << 16).decode("utf-8", "replace")
     found = re.search(r"(http://\S+)/-/sign-in\?code=\S+", said)
     assert found, said
-    with httpx.Client(follow_redirects=True) as browser:
+    with httpx.Client(follow_redirects=True, timeout=60) as browser:
         assert "My-Project" in browser.get(found[0]).text
     os.write(terminal, b"\x03")
     try:

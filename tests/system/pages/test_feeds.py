@@ -14,6 +14,7 @@ from arkqueue.web import create_app, run_api
 from tests.builders import AnArchive, an_archive
 from tests.system.pages.conftest import Visitors
 from tests.system.pages.test_pages import HOSTILE
+from tests.system.web.conftest import PLAIN
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 
@@ -94,7 +95,7 @@ def test_everybody_sees_what_is_public_and_nothing_else(
         create_app(session, configuration.model_copy(update={"public": ("papers", "nothing")})), "127.0.0.1", 0
     )
     try:
-        with httpx.Client(base_url=server.url) as anybody:
+        with httpx.Client(base_url=server.url, timeout=60, **PLAIN) as anybody:
             for page in (
                 "/",
                 "/papers",

@@ -137,6 +137,22 @@ def test_names_that_are_gone_are_folded_and_counted(operator: httpx.Client, arch
     assert "3 gone" in said(operator.get("/papers"))
 
 
+def test_with_many_columns_a_page_has_fewer_rows_and_the_others_follow(
+    operator: httpx.Client, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arkqueue.web.pages.grid.MOST_CELLS", 6)
+    for _ in range(3):
+        archive.commit(TASKS)
+    first = grid(operator)
+    assert [row["run"]["rev"] for row in first["rows"]] == [6, 5]
+    second = grid(operator, before=str(first["next"]))
+    assert [row["run"]["rev"] for row in second["rows"]] == [4, 3]
+    third = grid(operator, before=str(second["next"]))
+    assert [row["run"]["rev"] for row in third["rows"]] == [2, 1]
+    assert third["next"] is None
+    assert [row["run"]["rev"] for row in grid(operator, columns="pdf")["rows"]] == [6, 5, 4, 3, 2, 1]
+
+
 def test_columns_are_chosen_in_the_address(operator: httpx.Client, archive: AnArchive) -> None:  # noqa: ARG001
     found = grid(operator, columns="upload,index,nothing")
     assert [column["name"] for column in found["columns"]] == ["upload", "index"]

@@ -17,6 +17,7 @@ from arkqueue.web import ApiServer, connections, create_app, live, run_api
 from tests.builders import an_archive
 from tests.system.pages.conftest import Visitors
 from tests.system.waking import waking_session
+from tests.system.web.conftest import PLAIN
 from tests.waiting import eventually
 
 __all__ = ["waking_session"]
@@ -94,7 +95,10 @@ def test_a_page_that_does_not_read_is_dropped_and_holds_up_no_other(
     try:
         own._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         cookies = "; ".join(f"{name}={value}" for name, value in visitor(Scope.READ).cookies.items())
-        with socket.socket() as silent, httpx.Client(base_url=own.url, headers={"cookie": cookies}) as reader:
+        with (
+            socket.socket() as silent,
+            httpx.Client(base_url=own.url, headers={"cookie": cookies}, timeout=60, **PLAIN) as reader,
+        ):
             silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             silent.connect((own.host, own.port))
             silent.sendall(f"GET /-/live HTTP/1.1\r\nhost: localhost\r\ncookie: {cookies}\r\n\r\n".encode())
