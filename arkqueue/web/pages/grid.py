@@ -50,7 +50,7 @@ class Group:
 class Cell:
     """A task of a row, or the items of a list. ``words``: beside its shape, as few as will do. ``retry``: a retry helps. ``says``: one sentence on it.
 
-    ``edges``: the ids of the tasks that it waited for (``d12``), and of those that it superseded (``x12``), of those that have cells. ``needs``: it is a failure that nobody has handled. ``note``: what a person said of it.
+    ``edges``: the ids of the tasks that it waited for (``d12``), and of those that it superseded (``x12``), of those that have cells. ``needs``: it is a failure that nobody has handled. ``note``: what a person said of it. ``progress``: how much of its usual time a running task has had, from 0 to 1.
     """
 
     task: TaskView
@@ -60,16 +60,18 @@ class Cell:
     edges: str
     needs: bool
     note: NoteView | None
+    progress: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A run. ``cells`` has one for each column; None: the run has no such task. ``gone``: its tasks that no column shows, and the worst of them."""
+    """A run. ``cells`` has one for each column; None: the run has no such task. ``gone``: its tasks that no column shows, and the worst of them. ``ends``: when it may be done, where that is known of all that is left."""
 
     run: ListedRun
     cells: list[Cell | None]
     gone: int
     worst: TaskView | None
+    ends: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,10 @@ def _row(run: ListedRun, wanted: Sequence[str], known: _Known, needs: Collection
     gone = [cell for name, cell in cells.items() if name not in wanted]
     worst = min(gone, key=lambda cell: (cell.task.waived, ATTENTION.index(cell.task.state)), default=None)
     shown = [_cell(cells[name], known, needs) if name in cells else None for name in wanted]
-    return Row(run, shown, sum(cell.items for cell in gone), worst.task if worst else None)
+    left = [known.expected.get(cell.task.id) for cell in cells.values() if cell.task.state not in SETTLED]
+    ends = [one.end for one in left if one is not None]
+    end = max(ends) if ends and len(ends) == len(left) else None
+    return Row(run, shown, sum(cell.items for cell in gone), worst.task if worst else None, end)
 
 
 def _cell(cell: CellView, known: _Known, needs: Collection[tuple[int, str]]) -> Cell:
@@ -181,9 +186,12 @@ def _cell(cell: CellView, known: _Known, needs: Collection[tuple[int, str]]) -> 
     if task.item:
         words = f"{cell.completed:,}/{cell.items:,}" + (f", {cell.bad:,} failed" if cell.bad else "")
         says = f"{cell.items:,} items, {words}. {says_of(task, known)}"
-        return Cell(task, words, False, says, edges, is_needed, note)
+        return Cell(task, words, False, says, edges, is_needed, note, None)
     retry = is_bad and task.state is State.FAILED
-    return Cell(task, words_of(task), retry, says_of(task, known), edges, is_needed, note)
+    usual, progress = known.usual.get(task.name), None
+    if usual and task.state is State.RUNNING and task.started_at is not None:
+        progress = min((datetime.now(UTC) - task.started_at).total_seconds() / usual, 1)
+    return Cell(task, words_of(task), retry, says_of(task, known), edges, is_needed, note, progress)
 
 
 def says_of(task: TaskView, known: _Known) -> str:

@@ -79,6 +79,11 @@ def test_what_waits_says_when_it_may_start_from_how_long_its_tasks_took(
     says = [cell["says"] for cell in row["cells"]]
     assert re.search("may start in a moment and end in about 1:(40|39)", says[0])
     assert re.search("may start in about (3:20|3:19) and end in about (5:00|4:59)", says[2])
+    assert re.search("3 is pending , done in [45] min", said(operator.get("/thesis")))
+    archive.claim("index@3")
+    archive.sql("update attempt set started_at = now() - interval '50 s' where ended_at is null")
+    (row, *_) = operator.get("/thesis?format=json").json()["rows"]
+    assert [round(cell["progress"], 1) if cell["progress"] else None for cell in row["cells"]] == [0.5, None, None]
 
 
 def test_a_note_takes_a_failure_out_of_what_needs_somebody(operator: httpx.Client, archive: AnArchive) -> None:
