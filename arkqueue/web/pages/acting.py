@@ -62,6 +62,9 @@ def _act(caller: Caller, name: str, verb: str, text: str) -> str:
     caller.archive(parsed.archive)
     if parsed.task == EVERY_TASK and parsed.item:
         _on_item(caller, find_item(caller.session, parsed), parsed.item, verb, text)
+    elif parsed.task is None and verb == "trigger":
+        new = NewRun(archive=parsed.archive, branch=parsed.branch, revision=parsed.revision, tasks=_names(text))
+        return _trigger(caller, caller.archive(parsed.archive), new)
     elif parsed.task is None:
         _on_run(caller, find_run(caller.session, parsed), verb, text)
     else:
@@ -133,9 +136,7 @@ def _on_archive(caller: Caller, name: str, branch: str | None, verb: str, text: 
     archive = caller.archive(name)
     session, by = caller.session, caller.by
     if verb == "trigger":
-        return _trigger(
-            caller, archive, NewRun(archive=name, branch=branch, tasks=text.replace(",", " ").split() or None)
-        )
+        return _trigger(caller, archive, NewRun(archive=name, branch=branch, tasks=_names(text)))
     acts: dict[str, Callable[[], object]] = {
         "pause": lambda: pauses.pause(session, archive, text, by),
         "resume": lambda: pauses.resume(session, archive, name, by),
@@ -155,6 +156,11 @@ def _trigger(caller: Caller, archive: ArchiveId, new: NewRun) -> str:
     )
     (row,) = caller.session.rows("show_runs", runs=[run])
     return f"/{run_name(row)}"
+
+
+def _names(text: str) -> list[str] | None:
+    """The names of tasks that a form asks for; None: all that commits run."""
+    return text.replace(",", " ").split() or None
 
 
 def _how(caller: Caller) -> How:

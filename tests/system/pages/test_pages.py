@@ -143,6 +143,14 @@ def test_an_archive_is_paused_held_triggered_and_taken_back(operator: httpx.Clie
     assert "indx" in refused.text
 
 
+def test_tasks_of_an_old_revision_are_triggered_on_its_page(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"other": ""})
+    triggered = press(operator, "/papers@2", "papers@2", "trigger", "index, pdf")
+    assert triggered.headers["location"] == "/papers@2.2"
+    assert [name for name in archive.states() if name.endswith("@2.2")] == ["index@2.2", "pdf@2.2"]
+    assert "other" in press(operator, "/papers@2", "papers@2", "trigger", "other").text
+
+
 # A run, a task
 
 
