@@ -23,7 +23,7 @@ KNOWN = "What is known of it counts."
 _waiting = threading.BoundedSemaphore(MOST_AT_ONCE)
 
 
-def scan(session: Session, archive: ArchiveId, patience: float = PATIENCE) -> str:
+def scan(session: Session, archive: ArchiveId) -> str:
     """Have an archive's repository scanned; returns why what was committed last may be missing, in a sentence for a person. Empty: it is not."""
     (row,) = session.rows("scan_of_archive", archive=archive)
     if row.stopped is not None:
@@ -34,19 +34,19 @@ def scan(session: Session, archive: ArchiveId, patience: float = PATIENCE) -> st
     if not _waiting.acquire(blocking=False):
         return f"{row.name}: too many wait for scans, so that of its repository was not waited for. {KNOWN}"
     try:
-        return _wait(session, archive, time.monotonic() + patience, patience)
+        return _wait(session, archive, time.monotonic() + PATIENCE)
     finally:
         _waiting.release()
 
 
-def _wait(session: Session, archive: ArchiveId, until: float, patience: float) -> str:
+def _wait(session: Session, archive: ArchiveId, until: float) -> str:
     (row,) = session.rows("scan_of_archive", archive=archive)
     asked, pause = row.asked, FIRST_LOOK
     while row.asked is not None and row.looked < asked and row.stopped is None:
         if row.trouble is not None and row.is_tried:
             return f"{row.name}: its repository cannot be read. {KNOWN}"
         if time.monotonic() > until:
-            return f"{row.name}: its repository was not scanned within {patience:g} s. {KNOWN}"
+            return f"{row.name}: its repository was not scanned within {PATIENCE:g} s. {KNOWN}"
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_LOOK)
         (row,) = session.rows("scan_of_archive", archive=archive)

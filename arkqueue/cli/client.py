@@ -131,6 +131,12 @@ class Client:
         with self._answer("POST", path, payload, query, "application/json", headers, media_type) as answer:
             return _json(self.url, answer)
 
+    def fetch(self, path: str) -> Iterator[bytes]:
+        """What a path holds, as it is, in pieces."""
+        with self._answer("GET", path, None, {}, "*/*") as answer:
+            while piece := answer.read(MOST_AT_ONCE):
+                yield piece
+
     def events(self, path: str, **query: Any) -> Iterator[Event]:
         """Server-sent events until the server ends them."""
         with self._answer("GET", path, None, query, "text/event-stream") as answer:

@@ -117,6 +117,8 @@ def trigger(
     if dry_run and as_json:
         print_json(proposed)
         return
+    if proposed["note"]:
+        say(f"arkqueue: {on_one_line(proposed['note'])}", err=True)
     for line in _proposal(proposed):
         say(visible(line), err=True)
     if dry_run:
@@ -214,10 +216,18 @@ def runs(
 @click.option("--items", is_flag=True, help="Of a run: list each item of its lists; else a long list is one line with its numbers.")  # fmt: skip
 @click.option("--state", "states", multiple=True, type=click.Choice(TASK_STATES), help="Of a run: list only tasks and items in this state; again for more.")  # fmt: skip
 @click.option("--deleted", is_flag=True, help="Of a run: list the items that were deleted, which takes a token of scope admin.")  # fmt: skip
+@click.option("--payload", is_flag=True, help="Of the run of a submission: print what was handed in, as it is.")
 @as_json
 @calls_server
 def show(
-    client: Client, name: str, files: int, items: bool, states: Sequence[str], deleted: bool, as_json: bool
+    client: Client,
+    name: str,
+    files: int,
+    items: bool,
+    states: Sequence[str],
+    deleted: bool,
+    payload: bool,
+    as_json: bool,
 ) -> None:
     """Show a run with its tasks and the files that its revision changes, the tasks of an item (RUN/*/KEY), a task with its attempts, or how far a backfill (papers@fill:1) is."""
     from arkqueue.cli import backfill
@@ -229,6 +239,11 @@ def show(
         return
     found = find(client, name, items=True)
     is_run = found["task"] is None and found["item"] is None
+    if payload:
+        for piece in client.fetch(f"/runs/{found['run']}/payload"):
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+        return
     if deleted:
         if not is_run:
             raise Invalid(found["full_name"], "is not the name of a run, and --deleted is for runs", "Leave it out.")

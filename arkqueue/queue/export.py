@@ -1,6 +1,6 @@
-"""What a purge removes, written as JSON lines (design 5.27, ``purge --export FILE``): runs, tasks with their definitions, attempts, reports, and the pieces of their logs.
+"""What a purge removes, written as JSON lines (design 5.27, ``purge --export FILE``): runs, tasks with their definitions, attempts, reports, submissions with their payloads, and the pieces of their logs.
 
-Every line is an object with its ``kind``. A task and a report name their run by ``run_id``, an attempt its task by ``task_id``, a piece of a log its attempt by ``attempt_id``. A piece
+Every line is an object with its ``kind``. A task, a report, a submission and a part of its payload name their run by ``run_id``, an attempt its task by ``task_id``, a piece of a log its attempt by ``attempt_id``. A piece or part
 is text where it is UTF-8, else base64 (``base64`` in place of ``text``). The lines are on the disk before anything of them is removed.
 """
 
@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from arkqueue.db.session import Session
+from arkqueue.model import RunId
+from arkqueue.queue import submissions
 
 MOST_PIECES = 100
 """Pieces of logs that are read at once, each of up to 64 KiB."""
@@ -30,10 +32,19 @@ class Export:
         for block in ("export_runs", "export_tasks", "export_attempts", "export_reports"):
             for row in session.rows(block, runs=new):
                 self._write(row.body)
+        self._write_payloads(session, new)
         self._write_logs(session, new)
         self._file.flush()
         os.fsync(self._file.fileno())
         self._written.update(new)
+
+    def _write_payloads(self, session: Session, runs: Sequence[int]) -> None:
+        for row in session.rows("export_submissions", runs=runs):
+            self._write(row.body)
+            position = 0
+            while (part := submissions.part(session, RunId(row.run_id), position)) is not None:
+                self._write({"kind": "payload", "run_id": row.run_id, "position": position} | _content(part))
+                position += 1
 
     def _write_logs(self, session: Session, runs: Sequence[int]) -> None:
         attempt, position = 0, -1

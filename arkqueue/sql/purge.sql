@@ -197,6 +197,11 @@ cross join lateral (
            at.log_bytes) x
 where t.run_id = any(%(runs)s) order by at.id;
 
+-- name: export_submissions
+-- The submissions that runs were made for, as JSON.
+select s.run_id, jsonb_build_object('kind', 'submission', 'run_id', s.run_id, 'id', s.sender_id, 'payload_kind', s.kind, 'size', s.size, 'digest', s.digest, 'by', s.by, 'made_at', s.made_at) as body
+from submission s where s.run_id = any(%(runs)s) order by s.run_id;
+
 -- name: export_logs
 -- The next pieces of the logs of runs, so many at a time, behind a place.
 select c.attempt_id, c.position, c.stream, c.at, c.data

@@ -75,6 +75,7 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
         administration,
     ):
         app.router.routes.extend(part.router.routes)
+    app.router.routes.extend(submissions.payloads.routes)
     app.include_router(administration.open_router, prefix=PREFIX)
     app.include_router(administration.open_router, include_in_schema=False)
     app.add_api_route("/docs", lambda: _docs(app), response_class=HTMLResponse, include_in_schema=False)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.errors import Conflict
+from arkqueue.errors import Busy, Conflict
 from arkqueue.model import ArchiveSettings, PayloadKind, RunId
-from arkqueue.queue import archives, purge, submissions
+from arkqueue.queue import archives, planning, purge, submissions
+from arkqueue.queue.export import Export
 from arkqueue.views import runs
 from arkqueue.views.doctor import examine
 from tests.builders import AnArchive, a_gateway, an_archive
@@ -203,3 +207,35 @@ def test_a_held_archive_holds_submissions(archive: AnArchive) -> None:
     archives.change_settings(archive.session, archive.id, ArchiveSettings(process=True, require_approval=("deposit",)), "ann")  # type: ignore[arg-type]  # fmt: skip
     run = archive.submit('["a"]')
     assert names(archive, run) == {"check": "ready", "deposit/a": "held"}
+
+
+def test_a_purge_exports_what_was_handed_in(archive: AnArchive, tmp_path: Path) -> None:
+    archive.commit({"check": "on: submission"})
+    run = RunId(archive.submit('{"a": "é"}', sender_id="x"))
+    archive.run("check@2.2")
+    with (tmp_path / "old.jsonl").open("x") as file:
+        purge.purge_runs(archive.session, [run], "ann", export=Export(file))
+    lines = [json.loads(line) for line in (tmp_path / "old.jsonl").read_text().splitlines()]
+    (told,) = [line for line in lines if line["kind"] == "submission"]
+    assert (told["id"], told["payload_kind"], told["run_id"]) == ("x", "json", run)
+    assert [line["text"] for line in lines if line["kind"] == "payload"] == ['{"a": "é"}']
+
+
+def test_ten_thousand_items_are_planned_in_portions_and_run(archive: AnArchive) -> None:
+    archive.commit({"check": "on: submission", "deposit": "foreach: submission\ndepends: [check]"})
+    text = json.dumps([{"id": f"k{n}"} for n in range(10_000)])
+    run = archive.submit(text, sender_id="x")
+    assert runs.run(archive.session, RunId(run)).state == "planning"
+    with pytest.raises(Busy, match="is still being planned"):
+        archive.submit(text, sender_id="y")
+    assert archive.submit(text, sender_id="x") == run
+    left = planning.Planner(archive.session)
+    while left.turn() is not None:
+        pass
+    archive.run("check@2.2")
+    (row,) = archive.sql("select count(*) from task where name = 'deposit' and state = 'ready' and run_id = %s", run)
+    assert row["count"] == 10_000
+    (claimed,) = archive.claim_some(1)
+    assert json.loads(claimed.item_body) == {"id": claimed.item}
+    assert examine(archive.session).findings == []
+    archive.submit('["a"]', sender_id="y")

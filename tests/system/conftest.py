@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import arkqueue
+from arkqueue.archives import scan
 from tests.loaded import write_program
 from tests.system.executor.registry import Registry
 
@@ -56,3 +57,9 @@ def registry() -> Iterator[Registry]:
     made = Registry()
     yield made
     made.close()
+
+
+@pytest.fixture
+def no_queue_manager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None runs beside the server that a test asks, and the database does not know for how long: its scans are not waited for."""
+    monkeypatch.setattr(scan, "PATIENCE", 0.0)

@@ -95,7 +95,7 @@ class Call:
     """One call. ``thing``: whose repository is asked, for people; ``doing``: what is being done.
 
     ``request``: what the process is told. ``deadline``: seconds. ``writes``: it makes or changes files: it is not made a second time, and may go on for as
-    long as something happens. ``once``: it is not made a second time either. ``again``: what another process is told where the first one breaks, if that is
+    long as something happens. ``once``: it is not made a second time either, and waits for nothing. ``again``: what another process is told where the first one breaks, if that is
     something else. ``longest``: seconds that it may take in all; ``most_written``: bytes that its process may write; more is a `WorkspaceError`.
     """
 
@@ -341,7 +341,7 @@ class ReaderProcesses:
             except _Overdue as error:
                 self._end(reader)
                 said_nothing = f"{call.doing}: no answer for {call.deadline:.0f} s"
-                if error.has_computed:
+                if error.has_computed or call.once:
                     raise ArchiveHarmful(call.thing, f"{said_nothing}, though nothing was waited for", SYNC) from None
                 raise ArchiveUnreachable(
                     call.thing, said_nothing, "Check its server, the network and the disk."

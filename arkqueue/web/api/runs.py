@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated
@@ -12,8 +13,9 @@ from fastapi import Query, Request, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictInt
 
 from arkqueue.archives.changed import ChangedFiles, NotFollowed, changed_files, not_followed
+from arkqueue.archives.scan import scan
 from arkqueue.db.session import Session
-from arkqueue.errors import Conflict, Invalid
+from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, LONGEST_KEY, ArchiveId, BranchId, RunId, TaskId, Trigger
 from arkqueue.names import EVERY_TASK, Name, parse_name, task_in_run
 from arkqueue.queue import control, deletion, many, redo, triggering
@@ -25,6 +27,7 @@ from arkqueue.views import find, items, runs, tasks
 from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.graph import GraphView, graph, graph_between
 from arkqueue.views.items import DeletedItem
+from arkqueue.views.rows import view_of
 from arkqueue.views.runs import RunDetail, RunPage
 from arkqueue.views.tasks import AttemptView, TaskDetail
 from arkqueue.web.access import Caller, admit
@@ -146,6 +149,20 @@ _OF_RUNS = _MEANT | {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MadeRun(RunDetail):
+    """A run that was made by hand. ``note``: why what was committed last may be missing in it; empty: it is not."""
+
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedAndScanned(ProposedRun):
+    """What would be made; ``note`` as in ``MadeRun``."""
+
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """What a name means. ``task`` None: it is the name of a run, or of an ``item`` of it (``RUN/*/KEY``). ``earlier``: the revision of the same number in a ledger from before a rewind; None: there is none, or the name says which is meant."""
 
@@ -201,16 +218,17 @@ def trigger_run(
     response: Response,
     new: NewRun,
     dry_run: Annotated[bool, Query(description="say what would run, and make nothing")] = False,
-) -> RunDetail | ProposedRun:
-    """Make a run by hand, at a revision in the ledger: of the named tasks, or of all that run both on commits and by hand."""
+) -> MadeRun | ProposedAndScanned:
+    """Make a run by hand, at a revision in the ledger, for which the repository is scanned first: of the named tasks, or of all that run both on commits and by hand."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(new.archive)
-    revision = revision_wanted(caller.session, archive, new)
+    revision, note = revision_scanned(caller.session, archive, new)
     if dry_run:
         response.status_code = 200
-        return triggering.proposed(
+        proposed = triggering.proposed(
             caller.session, revision, names=new.tasks, without=new.without, force=new.force, approver=caller.approver
         )
+        return view_of(proposed, ProposedAndScanned, note=note)
     run = triggering.trigger(
         caller.session,
         revision,
@@ -221,7 +239,7 @@ def trigger_run(
         approver=caller.approver,
     )
     response.headers["Location"] = f"/api/v1/runs/{run}"
-    return runs.run(caller.session, RunId(run))
+    return view_of(runs.run(caller.session, RunId(run)), MadeRun, note=note)
 
 
 @router.get("/runs/{id}")
@@ -483,6 +501,15 @@ def explain_by_name(request: Request, name: str) -> Explanation:
     caller = admit(request, Scope.READ)
     caller.archive(parse_name(name).archive)
     return explain_name(caller.session, name)
+
+
+def revision_scanned(session: Session, archive: ArchiveId, new: NewRun) -> tuple[int, str]:
+    """What `revision_wanted` finds once the repository was scanned (design 5.31), and why what was committed last may be missing; it is not scanned for a revision that is known."""
+    if new.revision is not None:
+        with suppress(NotFound):
+            return revision_wanted(session, archive, new), ""
+    note = scan(session, archive)
+    return revision_wanted(session, archive, new), note
 
 
 def revision_wanted(session: Session, archive: ArchiveId, new: NewRun) -> int:

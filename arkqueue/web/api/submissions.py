@@ -10,7 +10,7 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +18,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
 
 from arkqueue.archives import submission as submitting
+from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Invalid
-from arkqueue.model import LONGEST_PAYLOAD, LONGEST_SENDER_ID, BranchId, PayloadKind
+from arkqueue.model import LONGEST_PAYLOAD, LONGEST_SENDER_ID, BranchId, PayloadKind, RunId
 from arkqueue.names import Name
+from arkqueue.queue import submissions as queue
 from arkqueue.queue.submissions import Payload
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import find, submissions
@@ -31,6 +34,7 @@ from arkqueue.web.access import Caller, admit
 from arkqueue.web.api.calls import calls
 from arkqueue.web.api.runs import as_revision, head_wanted
 from arkqueue.web.problems import Refused
+from arkqueue.workflow.payload import FILE
 
 router: APIRouter = calls("submissions", "/archives/{name}/submissions")
 
@@ -41,6 +45,7 @@ KINDS = {
     "text/plain": PayloadKind.LINES,
 }
 """The kind of a payload by its media type."""
+NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
 MOST_AT_ONCE = 16
 """Payloads that are taken at once: each has a file until its run is made."""
 FOLDER = "submitting"
@@ -89,6 +94,28 @@ def show_submission(request: Request, name: str, id: str) -> SubmissionView:
     caller = admit(request, Scope.READ)
     shown = submissions.submission(caller.session, caller.archive(name), name, id)
     return _seen(caller, shown)
+
+
+payloads: APIRouter = calls("submissions", "/runs")
+
+
+@payloads.get("/{id}/payload", response_class=StreamingResponse)
+def payload_of_run(request: Request, id: int) -> StreamingResponse:
+    """What was handed in with the submission that a run was made for, byte by byte."""
+    caller = admit(request, Scope.READ)
+    run = caller.run(id)
+    shown = submissions.submission_of(caller.session, run, "")
+    media_type = next(name for name, kind in KINDS.items() if kind is shown.kind)
+    name = f"submission.{FILE[shown.kind]}"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Content-Length": str(shown.size)}
+    return StreamingResponse(_parts(caller.session, run), media_type=media_type, headers=headers | NO_SNIFFING)
+
+
+def _parts(session: Session, run: RunId) -> Iterator[bytes]:
+    position = 0
+    while (part := queue.part(session, run, position)) is not None:
+        yield part
+        position += 1
 
 
 def _submit(

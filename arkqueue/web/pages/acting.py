@@ -22,7 +22,7 @@ from arkqueue.views.backfills import find_backfill
 from arkqueue.views.find import find_item, find_run, find_task
 from arkqueue.views.tasks import task as show_task
 from arkqueue.web.access import Caller, admit
-from arkqueue.web.api.runs import LONGEST_NOTE, NewRun, Options, Verb, do_to_run, do_to_task, revision_wanted
+from arkqueue.web.api.runs import LONGEST_NOTE, NewRun, Options, Verb, do_to_run, do_to_task, revision_scanned
 from arkqueue.web.pages.answer import HEADERS, local
 from arkqueue.web.pages.visitor import Visitor, check_form
 
@@ -150,7 +150,7 @@ def _on_archive(caller: Caller, name: str, branch: str | None, verb: str, text: 
 
 
 def _trigger(caller: Caller, archive: ArchiveId, new: NewRun) -> str:
-    revision = revision_wanted(caller.session, archive, new)
+    revision, _ = revision_scanned(caller.session, archive, new)
     run = triggering.trigger(
         caller.session, revision, names=new.tasks, without=[], by=caller.by, force=False, approver=caller.approver
     )

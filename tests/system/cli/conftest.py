@@ -64,7 +64,7 @@ class Server:
 
 
 @pytest.fixture
-def server(session: Session, configuration: Configuration) -> Iterator[Server]:
+def server(session: Session, configuration: Configuration, no_queue_manager: None) -> Iterator[Server]:  # noqa: ARG001  it sets
     """The server; where it is and its first token are in the home folder, as `arkqueue serve` leaves them."""
     with a_port() as port:
         server = Server(session, configuration, port)

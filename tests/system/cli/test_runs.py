@@ -32,6 +32,9 @@ THE_EIGHT = [
     "3:indexing <-- 3:build-PDF",
 ]
 
+UNSCANNED = "arkqueue: papers: its repository was not scanned within 0 s. What is known of it counts.\n"
+"""What a trigger says where no queue manager runs."""
+
 
 def a_failed_one(session: Session) -> AnArchive:
     """papers@2 with ``a`` failed and ``b`` skipped because of it; papers@3 waits for ``a``."""
@@ -374,12 +377,14 @@ def test_trigger_says_what_is_going_to_run_and_what_each_task_waits_for(arkqueue
     archive.run("index@2")
     done = arkqueue("trigger", "papers", "release", "--dry-run")
     assert (done.code, done.out) == (0, "")
-    assert done.err == "papers@2.2: 1 task\n  release waits for papers@2/pdf (ready); approve has never run\n"
+    assert (
+        done.err == f"{UNSCANNED}papers@2.2: 1 task\n  release waits for papers@2/pdf (ready); approve has never run\n"
+    )
     done = arkqueue("trigger", "papers", "--force")
     assert (done.code, done.out) == (0, "papers@2.2\n")
-    assert done.err == "papers@2.2: 2 tasks\n  index\n  pdf waits for index\n"
+    assert done.err == f"{UNSCANNED}papers@2.2: 2 tasks\n  index\n  pdf waits for index\n"
     done = arkqueue("trigger", "papers", "pdf", "--force", "--dry-run")
-    assert done.err == "papers@2.3: 1 task\n  pdf waits for papers@2.2/index (ready)\n"
+    assert done.err == f"{UNSCANNED}papers@2.3: 1 task\n  pdf waits for papers@2.2/index (ready)\n"
     archive.run("index@2.2")
     done = arkqueue("trigger", "papers", "pdf", "--force", "--dry-run", "--json")
     assert done.json["tasks"][0]["needs"] == [{"task": "papers@2.2/index", "state": "completed", "is_awaited": False}]
@@ -433,7 +438,7 @@ def test_trigger_waits_for_the_end_of_its_run(
             archive.run("a@2.2")
     out, err = process.communicate()
     assert (process.returncode, out) == (code, "")
-    assert err.startswith("papers@2.2: 1 task\n  a\n")
+    assert err.startswith(f"{UNSCANNED}papers@2.2: 1 task\n  a\n")
     assert f"papers@2.2  {end}" in err
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.repositories import GitRepository
 from tests.system.end_to_end.conftest import Archives, Installations
 from tests.system.end_to_end.installation import Installation, tasks
 
@@ -34,12 +35,24 @@ def test_a_batch_is_submitted_right_after_the_commit_of_its_workflow(
     item, *variables = shared("logs", f"{name}/deposit/13030%2Fm5").out.splitlines()
     assert json.loads(item) == {"ark": "13030/m5", "size": "3"}
     assert variables == ["ARKQUEUE_SUBMISSION_ID=May 7"]
+    assert shared("show", name, "--payload").raw == BATCH.encode()
     shown = shared("show", name).out
     assert f"submission  {name}" in shown
     assert "submit" in shown
     listed = shared("runs", papers.name, "--trigger", "submission").out
     assert f"{papers.name}@2.2" in listed
     assert f"{papers.name}@2 " not in listed
+
+
+def test_what_was_just_committed_is_triggered(shared: Installation, archives: Archives, kind: str) -> None:
+    papers = archives(shared, kind, hook=False)
+    build = {"build": {"command": "true", "checkout": "none"}}
+    papers.commit(tasks(build))
+    assert shared("trigger", papers.name, "build").out == f"{papers.name}@2.2\n"
+    papers.commit({"a": "b"})
+    newest = papers.repository.id() if isinstance(papers.repository, GitRepository) else papers.repository.head
+    assert shared("trigger", papers.name, "--revision", newest, "build").out == f"{papers.name}@3.2\n"
+    papers.wait_for_run(3, run=2)
 
 
 def test_faults_are_listed_and_exit_codes_say_what_they_are(shared: Installation, archives: Archives, tmp_path: Path) -> None:  # fmt: skip

@@ -25,7 +25,7 @@ def configuration(tmp_path: Path) -> Configuration:
 
 
 @pytest.fixture
-def server(session: Session, configuration: Configuration) -> Iterator[ApiServer]:
+def server(session: Session, configuration: Configuration, no_queue_manager: None) -> Iterator[ApiServer]:  # noqa: ARG001  it sets
     server = run_api(create_app(session, configuration), "127.0.0.1", 0)
     yield server
     server.close()

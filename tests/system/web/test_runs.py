@@ -188,6 +188,7 @@ def test_a_run_is_said_before_it_is_made(operator: httpx.Client, session: Sessio
     assert said.json() == {
         "full_name": "books@2.2",
         "revision": 2,
+        "note": "books: its repository was not scanned within 0 s. What is known of it counts.",
         "tasks": [
             {"name": "index", "needs": [], "never_ran": [], "held": None},
             {"name": "pdf", "needs": [index], "never_ran": [], "held": None},

@@ -57,6 +57,7 @@ CALLS = {
     "POST /archives/{name}/backfills/{number}/prioritize": Call(OPERATE, {"priority": 5}),
     "POST /archives/{name}/submissions": Call(OPERATE, {"items": []}),
     "GET /archives/{name}/submissions/{id}": Call(READ),
+    "GET /runs/{id}/payload": Call(READ),
     "GET /locks": Call(READ, query="archive=secret"),
     "PUT /locks/{name}": Call(OPERATE, {"capacity": 2}),
     "POST /locks/{name}/pause": Call(OPERATE, {}),

@@ -71,6 +71,17 @@ def test_a_submission_makes_a_run_and_is_known_by_its_senders_id(operator: httpx
     assert left(archive) == (1, 1, 0)
 
 
+def test_what_was_handed_in_is_kept_byte_by_byte(operator: httpx.Client, archive: AnArchive) -> None:
+    payload = "id,note\r\na,é\n".encode() + b"b," + b"x" * 1000 + b"\n"
+    many = payload + b"".join(b"k%d,%s\n" % (n, b"y" * 2000) for n in range(1100))
+    run = submit(operator, many, kind="text/csv").json()["run"]
+    answer = operator.get(f"/runs/{run['id']}/payload")
+    assert answer.content == many
+    assert (answer.headers["content-type"], answer.headers["content-length"]) == ("text/csv; charset=utf-8", str(len(many)))  # fmt: skip
+    assert left(archive) == (1, 3, 0), "in parts of 1 MiB"
+    problem(operator.get(f"/runs/{archive.run_id(2)}/payload"), 404, "was made for no submission")
+
+
 def test_runs_without_an_id_are_as_many_as_submissions(operator: httpx.Client, archive: AnArchive) -> None:
     assert [submit(operator, "[]").json()["run"]["full_name"] for _ in range(2)] == ["papers@2.2", "papers@2.3"]
     assert operator.get("/runs", params={"trigger": "submission"}).json()["runs"][0]["submission"] is None
