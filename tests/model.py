@@ -175,6 +175,8 @@ class Run:
     """The reports that the command of REPORT has sent, by their places."""
     updating: int | None = None
     """For which of a person's reports the command runs."""
+    behind: Task | None = None
+    """Of a submission: the COMMIT that what comes after it waits for in place of its own."""
     made: int = 0
     """When it was planned, among all changes of the installation."""
 
@@ -616,7 +618,10 @@ class Model:
 
     def nearest(self, name: Name, run: Run, of_commits: bool = False) -> Task | None:
         """``PREV:name`` as seen from the run (design 5.7), or what it would be among commit runs alone; None also where that was purged."""
-        return None if self.is_purged(name, run, of_commits) else self._nearest_left(name, run, of_commits)
+        found = None if self.is_purged(name, run, of_commits) else self._nearest_left(name, run, of_commits)
+        if found and found.name == COMMIT and found.run.behind and found.run.behind.run in self.runs:
+            return found.run.behind  # nothing waits less because of a submission, which waits at no gate
+        return found
 
     def is_purged(self, name: Name, run: Run, of_commits: bool = False) -> bool:
         """Whether the nearest earlier occurrence, as far as it is remembered, completed and was purged (design 5.27)."""
@@ -674,6 +679,8 @@ class Model:
         self.revisions[branch, new.number] = Revision(new.workflow)
         self._plan(run, chosen, hold)
         for other in self.on_branch(branch):
+            if other.trigger is Trigger.SUBMISSION:
+                continue
             if other.place < run.place and (other.place.number == head or other.trigger is not Trigger.COMMIT):
                 for task in other.own:
                     if task.definition.exclusive and not task.settled and not self._holds_a_gate(task):
@@ -707,6 +714,10 @@ class Model:
         run = Run(branch, Place(number, revision.last_run + 1), trigger, revision.workflow)
         self._add(run, self._asked(run, names, force))
         return self._follow(before, [run])
+
+    def submit(self, branch: str, number: int) -> Changes:
+        """Plan the run of a submission without items (design 5.31)."""
+        return self.trigger(branch, number, trigger=Trigger.SUBMISSION)
 
     def backfill(self, branch: str, first: int, last: int, names: Collection[str], force: bool = False) -> Changes:
         """Run tasks at old revisions, in order, with the head's definitions (issue 34). Who asks is refused what holds for the first of them."""
@@ -781,7 +792,7 @@ class Model:
             for r in self.commit_runs(run.branch)
             if r.place > run.place and not r.tasks[Name(COMMIT)].settled
         ]
-        if gates:
+        if gates and run.trigger is not Trigger.SUBMISSION:
             for task in run.own:
                 if task.definition.exclusive:
                     self._edge(task, gates[0], When.SETTLED, Kind.EXCLUSIVE)
@@ -792,11 +803,14 @@ class Model:
         self.runs.append(run)
         extended = next((task for task in run.workflow.tasks if task.name == COMMIT), TaskDefinition(COMMIT))
         report = next((task for task in run.workflow.tasks if task.name == REPORT), TaskDefinition(REPORT))
-        definitions = [TaskDefinition(COMMIT) if run.workflow.faults else extended, *chosen, report]
+        is_submission = run.trigger is Trigger.SUBMISSION
+        definitions = [TaskDefinition(COMMIT) if run.workflow.faults or is_submission else extended, *chosen, report]
         for order, definition in enumerate(definitions):
             run.tasks[Name(definition.name)] = Task(run, definition, order)
         commit, report = run.tasks[Name(COMMIT)], run.tasks[Name(REPORT)]
-        if previous := self.nearest(Name(COMMIT), run):
+        if is_submission:
+            run.behind = self.nearest(Name(COMMIT), run)
+        elif previous := self.nearest(Name(COMMIT), run):
             self._edge(previous, commit, When.COMPLETED)
         for task in list(run.tasks.values()):
             for wish in task.definition.depends:
@@ -902,7 +916,7 @@ class Model:
         return [
             task
             for later in self.on_branch(run.branch)
-            if later.place > run.place
+            if later.place > run.place and (run.trigger is not Trigger.SUBMISSION or later.trigger is run.trigger)
             for task in later.tasks.values()
             if task.fired
             for entry in task.definition.cancels
@@ -1137,7 +1151,8 @@ class Model:
 
     def _earlier(self, canceler: Task, entry: Cancels) -> list[Task]:
         name = Name(entry.task or canceler.name)
-        runs = self.on_branch(canceler.run.branch)
+        is_submission = canceler.run.trigger is Trigger.SUBMISSION
+        runs = [r for r in self.on_branch(canceler.run.branch) if is_submission or r.trigger is not Trigger.SUBMISSION]
         return [run.tasks[name] for run in runs if run.place < canceler.run.place and name in run.tasks]
 
     def _fire(self, canceler: Task, entry: Cancels, victims: list[Task]) -> None:
@@ -2027,7 +2042,7 @@ class Model:
                 self._check_start(task)
             if task.name == COMMIT and task.run.trigger is Trigger.COMMIT and task.settled and state not in SETTLED:
                 for run in self.on_branch(task.run.branch):
-                    if run.place < task.run.place:
+                    if run.place < task.run.place and run.trigger is not Trigger.SUBMISSION:
                         for other in run.own:
                             shut = other.definition.exclusive and not other.settled and not other.retried
                             assert not shut, f"{task.key} passed {other.key}, which is exclusive"

@@ -79,7 +79,11 @@ def _locks(fields: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:
 
 
 _retries = st.sampled_from([Retries(max=most) for most in (0, 0, 0, 1, 2)])
-_triggers = st.sampled_from([(Trigger.COMMIT, Trigger.MANUAL)] * 10 + [(Trigger.MANUAL,), (Trigger.COMMIT,)])
+_triggers = st.sampled_from(
+    [(Trigger.COMMIT, Trigger.MANUAL)] * 8
+    + [(Trigger.COMMIT, Trigger.MANUAL, Trigger.SUBMISSION)] * 3
+    + [(Trigger.MANUAL,), (Trigger.COMMIT,), (Trigger.SUBMISSION,)]
+)
 _paths = st.sampled_from([()] * 8 + [("docs/*",), ("docs/b", "src/*")])
 _branches = st.sampled_from([()] * 12 + [("main",), ("s*",)])
 _priorities = st.sampled_from([50] * 6 + [10, 90])

@@ -18,7 +18,7 @@ from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from arkqueue.model import COMMIT, REPORT, End, When, Workflow
+from arkqueue.model import COMMIT, REPORT, End, Trigger, When, Workflow
 from arkqueue.states import SETTLED, State
 from tests.db import strategies
 from tests.db.scripted_repository import Repository
@@ -50,6 +50,7 @@ class Subject(Protocol):
 
     def baseline(self, branch: str, number: int) -> object: ...
     def trigger(self, branch: str, number: int, names: Collection[str] | None, force: bool) -> object: ...
+    def submit(self, branch: str, number: int) -> object: ...
     def backfill(self, branch: str, first: int, last: int, names: Collection[str], force: bool) -> object: ...
     def claim(self, labels: Sequence[str] = strategies.LABELS) -> Key | None: ...
     def claim_some(self, slots: int) -> list[Key]: ...
@@ -299,6 +300,13 @@ class Beside(RuleBasedStateMachine):
         runs = [run for run in self.model.runs if run.own and not run.dropped and run.branch not in gone]
         if runs:
             run = self.draw_run(data, runs)
+            if any(Trigger.SUBMISSION in task.on for task in run.workflow.tasks) and data.draw(st.booleans()):
+                self.both("submit", run.branch, run.place.number)
+                planned = self.model.runs[-1]
+                is_new = planned.trigger is Trigger.SUBMISSION
+                self.saw("submit", is_new)
+                self.saw("a submission waits at no gate", is_new and planned.behind and not planned.behind.settled)
+                return
             some = st.lists(st.sampled_from(sorted(task.name for task in run.own)), min_size=1, unique=True)
             self.both("trigger", run.branch, run.place.number, data.draw(st.none() | some), data.draw(st.booleans()))
 
@@ -946,6 +954,8 @@ class Beside(RuleBasedStateMachine):
                 others = [r for r in self.model.on_branch(run.branch) if r.place < run.place and r.place.run > 1]
                 of_commits = task.name.startswith("PREV:*:commits")
                 found.update({"COMMIT waits for commit runs alone"} if of_commits and others else ())
+                by_submission = task.superseded_by and task.run.trigger is Trigger.SUBMISSION
+                found.update({"a submission is superseded"} if by_submission else ())
                 found.update({"canceled as superseded"} if task.superseded_by else ())
                 found.update({"stopped as superseded"} if task.superseded_by and task.attempts else ())
                 found.update({"only unstarted fires"} if task.fired and _spares_started(task) else ())

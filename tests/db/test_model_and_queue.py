@@ -32,6 +32,7 @@ from arkqueue.model import (
     AttemptId,
     BranchId,
     End,
+    PayloadKind,
     Receipt,
     RunId,
     TaskId,
@@ -54,6 +55,7 @@ from arkqueue.queue import (
     purge,
     redo,
     reports,
+    submissions,
     triggering,
 )
 from arkqueue.queue.guards import Approver
@@ -124,6 +126,17 @@ class QueueAsSubject:
                 number,
             )
             triggering.trigger(self.session, row["id"], names=names, force=force, approver=self.approver)
+
+    def submit(self, branch: str, number: int) -> None:
+        place = self.archive.branches[branch].id, number
+        (row,) = self.archive.sql("select id from revision where branch_id = %s and number = %s", *place)
+        handed = submissions.Payload(PayloadKind.JSON, 2, "digest")
+        with _refusals():
+            stored = submissions.store_payload(self.session, [b"[]"])
+            archive = ArchiveId(self.archive.id)
+            submissions.submit(
+                self.session, archive, self.archive.name, row["id"], handed, stored, {}, sender_id=None, by=""
+            )
 
     def backfill(self, branch: str, first: int, last: int, names: Collection[str], force: bool) -> None:
         place = ArchiveId(self.archive.id), BranchId(self.archive.branches[branch].id), first, last
@@ -723,7 +736,8 @@ INGREDIENTS = {
     *("REPORT runs again", "a report now is given to a command"),
     *("purge", "purge of what others hang on is refused", "what completed is purged", "a deleted run is purged"),
     *("a run between others is purged", "what was purged had started"),
-    *("trigger", "trigger is refused", "backfill", "backfill is refused"),
+    *("trigger", "trigger is refused", "submit", "submit is refused", "backfill", "backfill is refused"),
+    *("a submission is superseded", "a submission waits at no gate"),
     *("a backfill of several revisions", "a backfill waits for the revision before"),
     *(
         "prioritize",

@@ -136,6 +136,16 @@ def test_submissions_close_no_gate(archive: AnArchive) -> None:
     assert [archive.state(f"build@{number}") for number in (3, 4)] == ["ready", "ready"]
 
 
+def test_submissions_at_an_older_revision_close_no_gate_either(archive: AnArchive) -> None:
+    files = {"build": "exclusive: true", "check": "on: submission\nexclusive: true"}
+    archive.commit(files)
+    archive.commit(files)
+    archive.submit(number=2)
+    assert archive.state("build@3") == "waiting"
+    archive.run("build@2")
+    assert (archive.state("check@2.2"), archive.state("build@3")) == ("running", "ready")
+
+
 def test_submissions_wait_at_no_gate(archive: AnArchive) -> None:
     archive.commit({"build": "exclusive: true", "check": "on: submission"})
     archive.commit({"build": "exclusive: true", "check": "on: submission", **STRICT})
