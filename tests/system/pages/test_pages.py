@@ -412,6 +412,19 @@ def test_the_api_answers_as_before_where_it_has_nothing(operator: httpx.Client) 
     assert answer.headers["content-type"] == "application/problem+json"
 
 
+# Submissions
+
+
+def test_the_run_of_a_submission_is_found_by_its_senders_id(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"check": "on: submission"})
+    archive.submit("{}", sender_id="batch 17")
+    words = said(operator.get("/papers@id:batch%2017"))
+    assert "papers@3.2" in words
+    assert "Made for a submission, ann Submission batch%2017" in words
+    press(operator, "/papers@id:batch%2017", "papers@id:batch%2017", "hold", "why")
+    assert archive.state("check@3.2") == "held"
+
+
 # Backfills
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +20,7 @@ from arkqueue.queue import deletion, purge, submissions
 from arkqueue.queue.tokens import Scope
 from arkqueue.repository.reader import client as client_of_readers
 from arkqueue.repository.reader import payloads
-from arkqueue.web import ApiServer
+from arkqueue.web import ApiServer, connections
 from arkqueue.workflow import parse
 from tests.builders import AnArchive, an_archive
 from tests.system.web.conftest import Client, problem
@@ -261,6 +263,33 @@ def test_nothing_of_a_payload_is_read_from_who_may_not_submit(client: Client, se
             connection.sendall(head.encode())
             assert connection.recv(100).startswith(f"HTTP/1.1 {status} ".encode())
     assert left(archive) == (0, 0, 0)
+
+
+def test_a_payload_is_waited_for_as_long_as_enough_of_it_comes(
+    operator: httpx.Client, server: ApiServer, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice its time is over in the middle of it."""
+    over: list[object] = []
+    give_up = connections.Protocol._give_up  # when that is called, the time is over
+
+    def noted(self: connections.Protocol) -> None:
+        over.append(self)
+        give_up(self)
+
+    monkeypatch.setattr(connections, "PATIENCE", 0.2)
+    monkeypatch.setattr(connections, "LEAST", 1)
+    monkeypatch.setattr(connections.Protocol, "_give_up", noted)
+    with socket.create_connection((server.host, server.port), timeout=30) as connection:
+        head = f"POST /api/v1{SUBMISSIONS} HTTP/1.1\r\nHost: {server.host}\r\nAuthorization: {operator.headers['Authorization']}\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(head.encode())
+        names = itertools.count()
+        while len(over) < 2:
+            line = b"item-%d\n" % next(names)
+            connection.sendall(b"%x\r\n%b\r\n" % (len(line), line))
+            time.sleep(0.01)
+        connection.sendall(b"0\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 201 ")
+    assert left(archive) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("id", ["", " x", "x\x85", ".", "..", "x" * 201, "\xff"])
