@@ -327,6 +327,8 @@ def whence(run: Any) -> str:
     """Who or what made a run."""
     if run["backfill"]:
         return one_line(f"{run['backfill'].rpartition('@')[2]}: {run['by']}", 24)
+    if run["submission"]:
+        return one_line(f"{run['submission'].rpartition('@')[2]}: {run['by']}", 24)
     if run["trigger"] == "commit":
         return one_line(run["author"].partition("<")[0].strip(), 24)
     if run["trigger"] == "schedule" or not run["by"]:

@@ -26,13 +26,18 @@ def test_a_run_that_has_changed_since_its_report_is_marked(changed: bool, told: 
 
 
 @pytest.mark.parametrize(
-    ("trigger", "by", "backfill", "told"),
+    ("trigger", "by", "backfill", "submission", "told"),
     [
-        ("schedule", "schedule 35 11 * * *", None, "schedule 35 11 * * *"),
-        ("manual", "ann", None, "manual: ann"),
-        ("manual", "", None, "manual"),
-        ("manual", "ann", "papers@fill:3", "fill:3: ann"),
+        ("schedule", "schedule 35 11 * * *", None, None, "schedule 35 11 * * *"),
+        ("manual", "ann", None, None, "manual: ann"),
+        ("manual", "", None, None, "manual"),
+        ("manual", "ann", "papers@fill:3", None, "fill:3: ann"),
+        ("submission", "ann", None, None, "submission: ann"),
+        ("submission", "ann", None, "papers@id:batch-17", "id:batch-17: ann"),
     ],
 )
-def test_whence_a_run_comes_is_said_once(trigger: str, by: str, backfill: str | None, told: str) -> None:
-    assert whence({"trigger": trigger, "by": by, "author": "", "backfill": backfill}) == told
+def test_whence_a_run_comes_is_said_once(
+    trigger: str, by: str, backfill: str | None, submission: str | None, told: str
+) -> None:
+    run = {"trigger": trigger, "by": by, "author": "", "backfill": backfill, "submission": submission}
+    assert whence(run) == told

@@ -41,6 +41,8 @@ def test_a_batch_is_submitted_right_after_the_commit_of_its_workflow(
     assert "submit" in shown
     listed = shared("runs", papers.name, "--trigger", "submission").out
     assert f"{papers.name}@2.2" in listed
+    assert "id:May%207: " in listed
+    assert shared("show", f"{name}/*/13030%2Fm5").out.startswith(f"{papers.name}@2.2/*/13030%2Fm5")
     assert f"{papers.name}@2 " not in listed
 
 
