@@ -214,6 +214,20 @@ class Pool(StrEnum):
     CONTAINER = "container"
 
 
+class Occasion(StrEnum):
+    """What a receiver of notifications can be told of: what became of a run, or that its archive was stopped (design 15)."""
+
+    FAILED = "failed"
+    FIXED = "fixed"
+    HELD = "held"
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+
+
+USUAL_OCCASIONS = (Occasion.FAILED, Occasion.FIXED, Occasion.HELD, Occasion.STOPPED)
+"""What a receiver is told of where nothing else is said."""
+
+
 @dataclass(frozen=True, slots=True)
 class ArchiveSettings:
     """How one archive is looked after; a person sets it, with ``archive add`` or later.
@@ -230,6 +244,7 @@ class ArchiveSettings:
     ``tier``: archives of a lower one go first at claims. ``max_running``: how many of its attempts run at once (None: as many as there is room for).
 
     ``keep``: how long runs are kept after they reached a state, by the state: ``{"completed": "30d"}`` (none: for ever). ``keep_logs``: the same of logs alone (5.27).
+    ``notify``: who is told of the archive and its runs, and on which occasions (`Occasion`): ``{"https://hooks.example.org/ci": ["failed", "fixed"]}`` (15).
     """
 
     branches: tuple[str, ...] = ()
@@ -249,6 +264,7 @@ class ArchiveSettings:
     max_running: int | None = None
     keep: Mapping[str, str] = field(default_factory=dict)
     keep_logs: str | None = None
+    notify: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,17 @@ Registration and the API call it. It looks at the configuration of this host and
 from __future__ import annotations
 
 import pwd
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from arkqueue.archives import retention
 from arkqueue.config import Configuration
+from arkqueue.config.settings import origin_of
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.executor.exposure import exposure
-from arkqueue.model import ArchiveKind, ArchiveSettings
+from arkqueue.model import ArchiveKind, ArchiveSettings, Occasion
 from arkqueue.names import without_password
 from arkqueue.repository import is_relative, locate
 from arkqueue.repository.following.addresses import NoAddress
@@ -63,6 +65,8 @@ def check_settings(
         _check_task_url(kind, settings.task_url)
     if "follow" in changed:
         _check_follow(kind, settings.follow)
+    if "notify" in changed:
+        _check_receivers(configuration, settings.notify, before.notify)
     if changed & _WHO:
         if settings.process_user is not None:
             _check_process_user(
@@ -121,6 +125,28 @@ def _check_follow(kind: ArchiveKind, prefixes: Sequence[str]) -> None:
             raise Invalid(thing, str(fault), remedy) from None
         if prefix.startswith(OWN) and kind is not ArchiveKind.SUBVERSION:
             raise Invalid(thing, "is for Subversion archives", "Give the URL.")
+
+
+def _check_receivers(
+    configuration: Configuration, receivers: Mapping[str, Sequence[str]], before: Mapping[str, Sequence[str]]
+) -> None:
+    """Raise ``Invalid`` for a receiver that nothing would be sent to. Those that there are already are not judged again."""
+    for receiver, occasions in receivers.items():
+        if unknown := [occasion for occasion in occasions if occasion not in set(Occasion)]:
+            fault = f"is to be told when a run is {unknown[0]!r}, which no receiver is told of"
+            raise Invalid(f"receiver {receiver}", fault, f"There are: {', '.join(Occasion)}.")
+        if receiver in before:
+            continue
+        if not receiver.startswith(("https://", "http://")):
+            fault = "is no URL of a webhook"
+            raise Invalid(f"receiver {receiver}", fault, "Write it like https://hooks.example.org/arkqueue.")
+        if not origin_of(receiver) or "#" in receiver or not re.fullmatch(r"[!-~]{1,1000}", receiver):
+            fault = "is no plain URL: it names a user, a fragment, or a character that must be percent-encoded"
+            raise Invalid(f"receiver {without_password(receiver)}", fault, "Write it without.")
+        if configuration.webhook_for(receiver) is None:
+            allowed = ", ".join(entry.url for entry in configuration.webhooks) or "none"
+            fault = f"is on a host that no [[webhooks]] of arkqueue.toml allows (allowed: {allowed})"
+            raise Invalid(f"receiver {receiver}", fault, "Name another, or have the host allowed there.")
 
 
 def _check_process_user(

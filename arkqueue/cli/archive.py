@@ -35,6 +35,7 @@ UNSET = {
     "users": "every one",
     "networks": "bridge, none",
     "branches": "the main one",
+    "notify": "nobody",
 }
 """What holds where one of these settings is unset; of others, nothing."""
 
@@ -155,6 +156,7 @@ def _facts(archive: Any) -> list[tuple[str, str]]:
         ("max running", str(settings["max_running"] or "")),
         ("keeps", _shown(settings["keep"])),
         ("keeps logs", settings["keep_logs"] or ""),
+        ("notifies", _shown(settings["notify"])),
         ("added", at(archive["created_at"])),
         ("removed", at(archive["removed_at"]) if archive["removed_at"] else ""),
         ("read", at(archive["read_at"])),
@@ -227,7 +229,7 @@ def _left_out(schedule: Any) -> str:
 @click.argument(
     "words",
     nargs=-1,
-    metavar="[tier N | max_running N | keep STATE=AGE... | keep-logs AGE | follow URL-PREFIX... | require-approval GLOB... | workflow-authors GLOB...]",
+    metavar="[tier N | max_running N | keep STATE=AGE... | keep-logs AGE | follow URL-PREFIX... | require-approval GLOB... | workflow-authors GLOB... | notify RECEIVER [OCCASION...]...]",
 )
 @click.option("--not-author", is_flag=True, help="With require-approval: nobody approves a revision of his own.")
 @click.option("--dry-run", is_flag=True, help="With keep or keep-logs: change nothing, and only say what would go now.")
@@ -264,13 +266,15 @@ def set_(
         given = {"keep": dict(keep)}
     elif key == "keep-logs" and len(values) == 1:
         given = {"keep_logs": values[0] or None}
+    elif key == "notify" and values:
+        given = {"notify": _receivers(values)}
     elif key == "follow" and values and not options[key]:
         options[key] = values
     elif key in ("tier", "max_running") and len(values) == 1 and not options[key]:
         options[key] = values[0]
     elif words:
         raise click.UsageError(
-            'After NAME come options, or "tier N", or "max_running N", or "keep" and STATE=AGE, or "keep-logs AGE", or "follow" and the URL prefixes that are followed, or "require-approval" or "workflow-authors" and globs.'
+            'After NAME come options, or "tier N", or "max_running N", or "keep" and STATE=AGE, or "keep-logs AGE", or "follow" and the URL prefixes that are followed, or "require-approval" or "workflow-authors" and globs, or "notify" and receivers.'
         )
     body = _given(options) | given
     if not body:
@@ -522,6 +526,23 @@ def _kept(text: str) -> tuple[str, str]:
     return state, age
 
 
+def _receivers(words: Sequence[str]) -> dict[str, list[str]]:
+    """Receivers with their occasions, of ``https://hooks.example.org/ci failed fixed``: a word that holds ``://`` or ``@`` begins the next one."""
+    found: dict[str, list[str]] = {}
+    receiver = ""
+    for word in filter(None, words):
+        if "://" in word or "@" in word:
+            receiver = word
+            if receiver in found:
+                raise click.UsageError(f"Name each receiver once: {receiver!r}.")
+            found[receiver] = []
+        elif not receiver:
+            raise click.UsageError(f"Write a receiver before {word!r}: https://hooks.example.org/ci {word}.")
+        else:
+            found[receiver].append(word)
+    return found
+
+
 def _number(key: str, text: str) -> int | None:
     if text in ("", "none"):
         return None
@@ -585,7 +606,8 @@ def _notice(notice: Any) -> str:
 def _shown(value: Any) -> str:
     """A setting; empty where it is unset."""
     if isinstance(value, dict):
-        return visible(" ".join(f"{key}={one}" for key, one in sorted(value.items())))
+        shown = {key: one if isinstance(one, str) else ",".join(one) for key, one in value.items()}
+        return visible(" ".join(f"{key}={one}" for key, one in sorted(shown.items())))
     if isinstance(value, Sequence) and not isinstance(value, str):
         return visible(", ".join(map(str, value)))
     if isinstance(value, int) and not isinstance(value, bool):

@@ -47,6 +47,7 @@ COMMANDS = {
     "drain": ("pauses", "Let a task manager start nothing more."),
     "undrain": ("pauses", "Let a drained task manager go on."),
     "lock": ("lock", "Show and set the locks that tasks name."),
+    "delivery": ("delivery", "Show notifications and send them again."),
     "hold": ("holds", "Let nothing of an archive, a run or a task start."),
     "unhold": ("holds", "End the hold of an archive."),
     "release": ("holds", "Let go on what is held."),

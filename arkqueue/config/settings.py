@@ -48,6 +48,26 @@ def is_address(value: str) -> bool:
     return match is not None and int(match[2]) <= 65535
 
 
+def origin_of(url: str) -> str:
+    """The scheme, host and port of a URL, as `Webhook.url` has them; empty where it names a user, or no host."""
+    match = re.match(r"(https?://(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::\d{1,5})?)(?=/|\?|\Z)", url)
+    return match[1].lower() if match else ""
+
+
+def read_key(path: Path, what: str) -> bytes:
+    """The key in a file that only its owner may read, read now so that it can be changed without a restart; raises ConfigurationError."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            key = file.read(4096).strip()
+    except OSError as error:
+        raise ConfigurationError(str(path), f"{what} cannot be read: {error.strerror}", "Correct its path.") from error
+    if mode & 0o077:
+        remedy = f"Close the file: chmod 600 {shlex.quote(str(path))}"
+        raise ConfigurationError(str(path), f"others than its owner may use {what}", remedy)
+    return key
+
+
 class _Strict(BaseModel):
     # Built when it is first used: the model of the configuration has those of its tables inside.
     model_config = ConfigDict(
@@ -78,6 +98,20 @@ class Credentials(_Strict):
         except (OSError, UnicodeDecodeError) as error:
             fault = f"the password for {self.url} cannot be read: {error}"
             raise ConfigurationError(str(self.password_file), fault, "Correct password_file.") from error
+
+
+class Webhook(_Strict):
+    """A host that archives may name as receivers of notifications, and the key that signs what is sent there."""
+
+    url: str
+    key_file: Path
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_host(cls, value: str) -> str:
+        if not re.fullmatch(r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?/?", value):
+            raise PydanticCustomError("url", "is no address of a host; write it like https://hooks.example.org")
+        return value.rstrip("/").lower()
 
 
 class Docker(_Strict):
@@ -205,6 +239,10 @@ class Configuration(_Strict):
     items_limit: Items = MOST_ITEMS
     """Items that a list of a workflow file may have; more are a fault (design 5.30)."""
     credentials: tuple[Credentials, ...] = ()
+    public_url: str | None = None
+    """Where people reach the pages, for the links of notifications; None: where the API listens."""
+    webhooks: tuple[Webhook, ...] = ()
+    """The hosts to which notifications are posted; none: none."""
     docker: Docker = Field(default_factory=lambda: Docker())
     mounts: tuple[PersistentMount, ...] = ()
     """What tasks may keep between runs; of several entries of one name, an archive's tasks get the first that is for the archive."""
@@ -232,6 +270,13 @@ class Configuration(_Strict):
         if not is_address(value):
             raise PydanticCustomError("listen", "is no address; write it like 127.0.0.1:8417 or [::1]:8417")
         return value
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_a_url(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"https?://[^\s/@]+(/[^\s?#]*)?", value):
+            raise PydanticCustomError("url", "is no address of the pages; write it like https://queue.example.org")
+        return value and value.rstrip("/")
 
     @field_validator("home")
     @classmethod
@@ -309,6 +354,15 @@ class Configuration(_Strict):
         """The entry with the longest matching prefix; a prefix ends at a slash of the URL or at its end."""
         fitting = [entry for entry in self.credentials if (url + "/").startswith(entry.url.rstrip("/") + "/")]
         return max(fitting, key=lambda entry: len(entry.url), default=None)
+
+    def webhook_for(self, url: str) -> Webhook | None:
+        """The entry whose host a URL names."""
+        return next((entry for entry in self.webhooks if entry.url == origin_of(url)), None)
+
+    @property
+    def pages_url(self) -> str:
+        """The address before the path of a page."""
+        return self.public_url or self.server or f"http://{self.listen}"
 
     @classmethod
     def load(
@@ -442,7 +496,7 @@ def _from_docker(environ: Mapping[str, str]) -> dict[str, Any]:
     return {"docker": {"host": host if "://" in host else f"tcp://{host}"}} if host else {}
 
 
-_OF_MANY_VALUES = ("labels", "credentials", "docker", "mounts")
+_OF_MANY_VALUES = ("labels", "credentials", "docker", "mounts", "webhooks")
 _OF_TASKS = {"ARCHIVE", "BRANCH", "REVISION", "NUMBER", "PREVIOUS", "BASE", "TASK", "RUN", "ATTEMPT", "TRIGGER"}
 _OF_TASKS |= {"AUTHOR", "MESSAGE", "CHANGES", "ITEM", "INPUTS", "OUTPUT"}
 
@@ -456,7 +510,12 @@ def _nearest(word: str, names: list[str]) -> str:
     )
 
 
-_TABLES: dict[str, type[BaseModel]] = {"credentials": Credentials, "docker": Docker, "mounts": PersistentMount}
+_TABLES: dict[str, type[BaseModel]] = {
+    "credentials": Credentials,
+    "docker": Docker,
+    "mounts": PersistentMount,
+    "webhooks": Webhook,
+}
 
 
 def _fault(detail: Any, sources: dict[str, str]) -> str:

@@ -142,7 +142,7 @@ def _guard(graph: Graph, archive: int, globs: Sequence[str], before: Sequence[st
     tasks = [row.id for row in names if matches(globs, row.name) and not matches(before, row.name)]
     if tasks:
         graph.rows("lock_tasks", tasks=tasks)
-        graph.ids("hold", tasks=tasks, hold=BY_A_GUARD, unbegun=False)
+        graph.hold(tasks, BY_A_GUARD)
 
 
 def remove(session: Session, archive: ArchiveId, by: str) -> None:
@@ -263,6 +263,7 @@ def stop(session: Session, archive: ArchiveId, why: str) -> None:
 
     def work(graph: Graph) -> None:
         graph.do("stop_archive", archive=archive, why=why)
+        graph.do("have_archive_judged", archive=archive)
         graph.do("withhold", archive=archive)
         graph.judges_all = True
 
@@ -274,6 +275,7 @@ def go_on(session: Session, archive: ArchiveId, stopped: str) -> None:
 
     def work(graph: Graph) -> None:
         if graph.do("go_on", archive=archive, stopped=stopped):
+            graph.do("have_archive_judged", archive=archive)
             graph.do("ask_to_look", archives=[archive], revision=None)  # so that a whole scan follows
             offer_again(graph, archive)
 
@@ -365,6 +367,7 @@ def rewind(
         cancel_unstarted(graph, graph.ids("runs_of_branch", branch=branch), by)
         _start(graph, archive, [start])
         graph.do("take_up", archive=archive, uuid=uuid, still=still)
+        graph.do("have_archive_judged", archive=archive)
         # So that a whole scan follows: the repository has not changed, but the ledger has.
         graph.do("ask_to_look", archives=[archive], revision=None)
         graph.do("withhold", archive=archive)

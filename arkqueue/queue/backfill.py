@@ -169,7 +169,7 @@ def hold(session: Session, backfill: int, by: str, reason: str = "") -> Done:
     def work(graph: Graph, runs: Sequence[int]) -> Done:
         tasks = graph.ids("to_hold", runs=list(runs))
         graph.rows("lock_tasks", tasks=tasks)
-        return Done(sorted(graph.ids("hold", tasks=tasks, hold=entry, unbegun=False)))
+        return Done(sorted(graph.hold(tasks, entry)))
 
     return in_portions(session, fill.archive_id, session.rows("runs_to_hold_of_backfill", backfill=backfill), work)
 

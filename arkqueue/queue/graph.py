@@ -79,6 +79,12 @@ class Graph:
         """Whom what was done concerns, by topic; they are woken after the commit."""
         self.touched: set[int] = set()
         """Archives of which it changed something without their lock."""
+        self.notifies = False
+        """Whether somebody is told of what becomes of the runs of one of these archives."""
+        self.moved: set[int] = set()
+        """Tasks that moved; filled only where somebody is told."""
+        self.made: set[int] = set()
+        """Runs that were planned."""
         if wanted := set(archives):
             self._locked(self.rows("lock_archives", archives=list(wanted)))
 
@@ -104,6 +110,7 @@ class Graph:
         self.limited = any(row.is_limited for row in rows)
         self.uses_locks = any(row.uses_locks for row in rows)
         self.uses_lists = any(row.uses_lists for row in rows)
+        self.notifies = any(row.notifies for row in rows)
         # Another server may be a restored one, and what was kept of the last one may mean something else there.
         self.kept = self.kept.of(rows[0].server_since) if rows else Kept()
 
@@ -137,6 +144,8 @@ class Graph:
         changed = [*bad, *again]
         straight = 0
         while settled or entering or changed or then:
+            if self.notifies:
+                self.moved.update(settled, entering, changed)
             if not (settled or entering or changed):
                 entering, then = then, ()
             judged = self.ids("judge_blocking", tasks=changed) if changed else []
@@ -170,6 +179,12 @@ class Graph:
         self.ready.update(row.id for row in rows if row.is_ready)
         self.asking += [row.id for row in rows if row.asks]
         return rows
+
+    def hold(self, tasks: Sequence[int], hold: int, *, unbegun: bool = False) -> list[int]:
+        """Hold tasks that have not started, because of an entry of the audit log or a guard; returns those that it held. ``unbegun``: only those whose run has not begun."""
+        held = self.ids("hold", tasks=list(tasks), hold=hold, unbegun=unbegun)
+        self.moved.update(held)
+        return held
 
     def grant(self) -> None:
         """Judge the lines that this change touched, and grant locks, all or none to each task (sql/locks.sql). Who may not keep its locks waits again.
@@ -354,6 +369,9 @@ def _done(graph: Graph, work: Callable[[Graph], T]) -> T:
     result = work(graph)
     if not graph.is_granted:
         graph.grant()
+    if graph.notifies and (graph.moved or graph.made):
+        graph.do("have_judged", tasks=list(graph.moved), runs=list(graph.made))
+        graph.to_wake.add("notify")
     return result
 
 

@@ -90,7 +90,7 @@ def hold_again(graph: Graph, back: Collection[int], reopened: Collection[int]) -
         row.id for row in rows if (row.hold_id, row.release_id) == (None, None) and matches(row.globs or (), row.name)
     ]
     if guarded:
-        graph.ids("hold", tasks=guarded, hold=BY_A_GUARD, unbegun=False)
+        graph.hold(guarded, BY_A_GUARD)
 
 
 def refuse_left_out(here: str, row: Any, left_out: Collection[str], approver: Approver | None) -> None:

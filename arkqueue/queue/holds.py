@@ -52,7 +52,7 @@ def hold(session: Session, task: TaskId, by: str, reason: str = "") -> None:
             raise Conflict(
                 task_name_of(graph, task), _not_held(row.state), _instead(row.state, task_name_of(graph, task))
             )
-        graph.ids("hold", tasks=[task], hold=_remember(graph, by, "hold", row, reason), unbegun=False)
+        graph.hold([task], _remember(graph, by, "hold", row, reason))
 
     change(session, [_archive_of_task(session, task)], work)
 
@@ -65,7 +65,7 @@ def hold_run(session: Session, run: RunId, by: str, reason: str = "") -> Done:
         tasks = graph.ids("to_hold", runs=[run])
         graph.rows("lock_tasks", tasks=tasks)
         entry = _keep(graph, by, "hold", row.archive_id, run, reason)
-        held = graph.ids("hold", tasks=tasks, hold=entry, unbegun=False)
+        held = graph.hold(tasks, entry)
         if not held:
             raise Conflict(run_name(row), "has no task left that has not started")
         return Done(sorted(held))
@@ -95,7 +95,7 @@ def hold_archive(session: Session, archive: ArchiveId, by: str, reason: str = ""
             return Done()  # somebody has ended the hold meanwhile
         tasks = graph.ids("to_hold", runs=list(runs))
         graph.rows("lock_tasks", tasks=tasks)
-        return Done(sorted(graph.ids("hold", tasks=tasks, hold=found[0].hold_id, unbegun=True)))
+        return Done(sorted(graph.hold(tasks, found[0].hold_id, unbegun=True)))
 
     done = in_portions(session, archive, session.rows("runs_not_begun", archive=archive), work)
     if was and not (done.tasks or done.left):

@@ -231,6 +231,7 @@ def _purge(
         locked = [row.digest for row in graph.rows("lock_lists_to_purge", digests=sorted(lists))]
         graph.do("purge_lists", digests=locked)
     graph.do("purge_reports", runs=ids)
+    graph.do("purge_deliveries", archive=graph.archives[0], runs=ids)
     graph.do("purge_schedules", runs=ids)
     graph.do("purge_notes", runs=ids)
     graph.do("purge_runs", runs=ids, entry=entries[0])

@@ -325,6 +325,7 @@ def write(graph: Graph, archive: int, drafts: Sequence[Draft], content: Content,
     """Write all rows of drafts, each of another branch of an archive, and move the heads of branches."""
     content.store(graph.conn, graph.kept.since)
     here = {"archive": archive}
+    graph.made.update(row.id for draft in drafts for row in draft.runs)
     blocks: list[Block] = []
     if revisions := [row for draft in drafts for row in draft.revisions]:
         blocks.append(("add_revisions", _columns(NewRevision, revisions, workflow=content.id_of)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from arkqueue.archives import retention
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
+from arkqueue.notifications import sender
 from arkqueue.queue import backfill, claim, finish, locks, planning, schedules
 from arkqueue.queue_manager.readers import Readers
 from arkqueue.repository.reader.client import processes
@@ -27,6 +28,8 @@ class QueueManager:
         self._readers = Readers(self._session, configuration, idle=look.ring)
         self._retention = retention.Retention(self._session)
         self._planner = planning.Planner(self._session)
+        notify = bell("notify")
+        self._sender = sender.Sender(session.share(sender.CONNECTIONS), configuration, again=notify.ring)
         poll = configuration.poll
         self._labels: list[list[str]] | None = None
         """Of the task managers for which all lines of locks were judged."""
@@ -38,6 +41,7 @@ class QueueManager:
             Loop("take up deferred tasks", self._take_up_deferred, bell("deferred"), poll),
             Loop("withdraw archives without ready tasks", self._withdraw, bell("withdraw"), poll),
             Loop("purge by age", self._retention.turn, bell("retention"), retention.EVERY),
+            Loop("tell receivers", self._sender.turn, notify, poll),
             Loop("grant locks", self._grant_locks, bell("locks"), 5 * poll),
             # Often enough never to take its own pauses for gaps of the database, after which no lease lapses for a while.
             Loop("lapse leases", self._lapse_leases, bell("lapse"), min(configuration.lease / 9, 5.0)),
@@ -54,6 +58,7 @@ class QueueManager:
             loop.ask_to_close()
         for loop in self._loops:
             loop.close()
+        self._sender.close()
         self._readers.close()
 
     def _fire_schedules(self) -> float | None:

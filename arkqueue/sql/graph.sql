@@ -15,7 +15,7 @@ and (select v.trigger <> 'submission' or u.item = f.item and (select g.trigger =
 -- that follow are planned once for a connection: they are always the same few index look-ups, and planning them anew took longer than running them. The plan
 -- may be kept from when the tables were empty and to read through them looked cheap, so that is switched off. What could be read in no other way would look
 -- so dear to servers up to PostgreSQL 17 that they compile it each time, which takes most of a second; there is none, and compiling is switched off, too.
-select id, max_running is not null as is_limited, uses_locks, uses_lists, pg_postmaster_start_time() as server_since,
+select id, max_running is not null as is_limited, uses_locks, uses_lists, notifies, pg_postmaster_start_time() as server_since,
        (select set_config('plan_cache_mode', 'force_generic_plan', true)) as planned, (select set_config('enable_seqscan', 'off', true)) as scanned,
        (select set_config('jit', 'off', true)) as compiled
 from archive
@@ -29,9 +29,9 @@ with wanted as materialized (
     where id = any(%(archives)s::bigint[] || array(
         select t.archive_id from attempt a join task t on t.id = a.task_id where a.id = any(array(select unnest(%(attempts)s::bigint[])))))
 ), free as materialized (
-    select id, max_running is not null as is_limited, uses_locks, uses_lists from archive where id = any(array(select id from wanted)) order by id for no key update skip locked
+    select id, max_running is not null as is_limited, uses_locks, uses_lists, notifies from archive where id = any(array(select id from wanted)) order by id for no key update skip locked
 )
-select wanted.id, free.is_limited, free.uses_locks, free.uses_lists, free.id is not null as is_locked, pg_postmaster_start_time() as server_since,
+select wanted.id, free.is_limited, free.uses_locks, free.uses_lists, free.notifies, free.id is not null as is_locked, pg_postmaster_start_time() as server_since,
        (select set_config('plan_cache_mode', 'force_generic_plan', true)) as planned, (select set_config('enable_seqscan', 'off', true)) as scanned,
        (select set_config('jit', 'off', true)) as compiled
 from wanted left join free on free.id = wanted.id;

@@ -535,6 +535,8 @@ select
     (select count(*) from archive where removed_at is null and trouble is not null) as archives_in_trouble,
     (select count(*) from archive where removed_at is null and stopped is not null) as archives_stopped,
     (select count(*) from archive where removed_at is null and is_paused) as archives_paused,
+    (select count(*) from delivery where state = 'waiting' and tries > 2 and fault <> '') as deliveries_failing,
+    (select count(*) from delivery where state = 'failed' and ended_at > clock_timestamp() - interval '7 days') as deliveries_failed,
     (select paused_at is not null from pause) as all_paused,
     (select array[coalesce(sum(l.left_out), 0)::bigint, coalesce(sum(l.left_out) filter (where not l.is_held), 0)::bigint,
                   extract(epoch from min(l.left_out_since) filter (where not l.is_held))::bigint]

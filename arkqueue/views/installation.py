@@ -157,6 +157,12 @@ def faults_of(numbers: Any, lease: float) -> tuple[list[str], bool]:
         faults.append(
             f"{what} left out since {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC: the last run waits or failed (arkqueue archive show)"
         )
+    if count := numbers.deliveries_failing:
+        what = "1 notification waits" if count == 1 else f"{count} notifications wait"
+        faults.append(f"{what} for receivers that do not take them (arkqueue delivery list --waiting)")
+    if count := numbers.deliveries_failed:
+        what = "1 notification was" if count == 1 else f"{count} notifications were"
+        faults.append(f"{what} not sent within a day, in the last week (arkqueue delivery list --failed)")
     if count := numbers.task_managers_unfit:
         what = "1 task manager" if count == 1 else f"{count} task managers"
         faults.append(f"{what} cannot start tasks for now, or none in containers (the log there says why)")

@@ -24,6 +24,7 @@ from arkqueue.web.api import (
     archives,
     attempts,
     backfills,
+    deliveries,
     holds,
     locks,
     notices,
@@ -72,6 +73,7 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
         locks,
         runs,
         attempts,
+        deliveries,
         administration,
     ):
         app.router.routes.extend(part.router.routes)

@@ -193,6 +193,8 @@ def metrics(request: Request) -> PlainTextResponse:
         ("archives_in_trouble", "gauge", "Archives that could not be read the last time.", {"": n.archives_in_trouble}),
         ("archives_stopped", "gauge", "Archives that are not read until they are rewound.", {"": n.archives_stopped}),
         ("archives_paused", "gauge", "Archives of which nothing starts until a person resumes them.", {"": n.archives_paused}),
+        ("deliveries_failing", "gauge", "Notifications that were tried in vain more than twice, and are tried again.", {"": n.deliveries_failing}),
+        ("deliveries_failed", "gauge", "Notifications that were given up in the last week.", {"": n.deliveries_failed}),
         ("fires_left_out", "gauge", "Fires of schedules that made no run, as the last run waits or failed.", {"": n.fires_left_out[0]}),
         ("oldest_notice_seconds", "gauge", "Age of the oldest notice that waits.", {"": n.oldest_notice or 0}),
         ("oldest_ready_seconds", "gauge", "How long the oldest ready task has been ready.", {"": n.oldest_ready or 0}),

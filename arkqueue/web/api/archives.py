@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator
 from arkqueue.archives import registration
 from arkqueue.archives.retention import PurgedByAge, purge_by_age
 from arkqueue.errors import Invalid, NotFound
-from arkqueue.model import USUAL_TIER, ArchiveId, ArchiveKind, ArchiveSettings
+from arkqueue.model import USUAL_OCCASIONS, USUAL_TIER, ArchiveId, ArchiveKind, ArchiveSettings
 from arkqueue.names import Name
 from arkqueue.queue import archives, control, pauses
 from arkqueue.queue.tokens import Scope
@@ -90,6 +90,19 @@ class Settings(BaseModel):
         default=None, max_length=10, description="how long the logs of its attempts are kept: 90d; none: for ever"
     )
 
+    notify: dict[str, list[str]] | None = Field(
+        default=None,
+        max_length=20,
+        description='who is told of its runs, and of what: {"https://hooks.example.org/ci": ["failed", "fixed", "held", "completed", "stopped"]}; without occasions: of all but completed',
+    )
+
+    @field_validator("notify")
+    @classmethod
+    def _receivers(cls, value: dict[str, list[str]] | None) -> dict[str, list[str]] | None:
+        if value is not None and not all(0 < len(key) <= 1000 and len(words) <= 10 for key, words in value.items()):
+            raise ValueError("a receiver is a text of at most 1,000 signs, with at most 10 occasions")
+        return value
+
     @field_validator(*GLOBS)
     @classmethod
     def _globs(cls, value: list[str] | None) -> list[str] | None:
@@ -124,6 +137,11 @@ class Settings(BaseModel):
         given |= {key: bool(given[key]) for key in ("process", "approval_not_author") if key in given}
         if "keep" in given:
             given["keep"] = given["keep"] or {}
+        if "notify" in given:
+            notify = given["notify"] or {}
+            given["notify"] = {
+                who: list(dict.fromkeys(when)) or list(map(str, USUAL_OCCASIONS)) for who, when in notify.items()
+            }
         if given.get("tier", 0) is None:
             given["tier"] = USUAL_TIER
         return replace(present, **given)

@@ -131,6 +131,9 @@ def _value(name: str, text: str) -> Any:
     if name == "keep":
         pairs = [line.partition(" ") for line in _lines(text)]
         return {state: age.strip() for state, _, age in pairs} or None
+    if name == "notify":
+        words = [line.split() for line in _lines(text)]
+        return {receiver: occasions for receiver, *occasions in words} or None
     if name in LONG:
         return _lines(text) or None
     if name in ("process", "approval_not_author"):

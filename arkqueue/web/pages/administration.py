@@ -27,7 +27,7 @@ MOST_RUNNING: Final = 500
 """Running tasks that the page of the task managers names."""
 ENTRIES: Final = 50
 """Of the audit log on a page."""
-LONG: Final = frozenset({"branches", "follow", "images", "users", "networks", "require_approval", "workflow_authors", "keep"})  # fmt: skip
+LONG: Final = frozenset({"branches", "follow", "images", "users", "networks", "require_approval", "workflow_authors", "keep", "notify"})  # fmt: skip
 """Settings that have a line for each of their parts."""
 
 
@@ -164,7 +164,7 @@ def _kind(name: str) -> str:
 def _text(value: Any) -> str:
     """A setting as its field has it."""
     if isinstance(value, Mapping):
-        return "\n".join(f"{key} {age}" for key, age in value.items())
+        return "\n".join(f"{key} {one if isinstance(one, str) else ' '.join(one)}" for key, one in value.items())
     if isinstance(value, tuple):
         return "\n".join(value)
     if isinstance(value, bool):

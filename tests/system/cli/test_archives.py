@@ -63,7 +63,7 @@ def test_settings_are_given_changed_and_unset(arkqueue: Cli, tmp_path: Path) -> 
         "branches": ["main", "release/*"], "process": True, "process_user": "nobody",
         "author": "Ark <ark@example.org>", "task_url": None, "follow": [], "image": None, "images": [], "users": [], "networks": [],
         "require_approval": [], "approval_not_author": False, "workflow_authors": [], "tier": 5, "max_running": None,
-        "keep": {}, "keep_logs": None,
+        "keep": {}, "keep_logs": None, "notify": {},
     }  # fmt: skip
     done = arkqueue("archive", "set", "book", "--executor", "none", "--process-user", "", "--task-url", "file:///x")
     assert done.lines[0] == "book: process_user none, task_url file:///x, process no"

@@ -92,6 +92,8 @@ CALLS = {
     "GET /explain": Call(READ, query="name=secret@2/a"),
     "GET /attempts/{id}": Call(READ),
     "GET /attempts/{id}/log": Call(READ),
+    "GET /deliveries": Call(READ, query="archive=secret"),
+    "POST /deliveries/{id}/resend": Call(OPERATE),
     "GET /whoami": Call(ALL, own=False),
     "POST /sign-in-links": Call(READ, own=False),
     "GET /tokens": Call(ADMIN, own=False),
@@ -118,6 +120,11 @@ def secret(session: Session) -> AnArchive:
     archive.sql(
         "update revision set author = 'hidden', message = 'hidden' where branch_id = %s", archive.branches[""].id
     )
+    archive.sql(
+        "insert into delivery (archive_id, run_id, occasion, receiver, until, state) values (%s, %s, 'failed', 'https://hidden', now(), 'failed')",
+        archive.id,
+        archive.run_id(2),
+    )
     return archive
 
 
@@ -129,6 +136,7 @@ def called(client: httpx.Client, name: str, secret: AnArchive) -> httpx.Response
         "runs": secret.sql("select id from run where number = 2")[0]["id"],
         "tasks": secret.task("a@2"),
         "attempts": attempt["id"],
+        "deliveries": secret.sql("select id from delivery")[0]["id"],
     }
     path = (
         path.replace("{id}", str(ids.get(path.split("/")[1], 999)))
@@ -155,6 +163,7 @@ def everything(secret: AnArchive) -> list[Any]:
         "deed",
         "submission",
         "payload_left",
+        "delivery",
     )
     return [secret.sql(f"select * from {table} order by 1") for table in tables]
 

@@ -1,0 +1,184 @@
+"""What a notification says: written when it is sent, from what its archive shows then to a token of scope `read` (design 15).
+
+So a log that was purged meanwhile is in no notification. Everything is bounded, and what committers and tasks wrote is on one line each, its control characters visible.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from arkqueue import logs
+from arkqueue.config import Configuration
+from arkqueue.db.session import Session
+from arkqueue.model import ArchiveId, AttemptId, Occasion, Stream
+from arkqueue.names import branch_name
+from arkqueue.queue.notifications import Delivery
+from arkqueue.text import one_line, visible
+from arkqueue.views import archives
+from arkqueue.views.runs import RunView, views_of_runs
+from arkqueue.views.tasks import TaskView, tasks_by_id
+
+VERSION = 1
+MOST_LINES = 15
+"""Lines of a log: the last ones."""
+LONGEST_LINE = 400
+"""Characters of a line of a log."""
+TAIL = 16 << 10
+"""Bytes of a log in which these lines are looked for."""
+MOST_FAULTS = 5
+LONGEST_MESSAGE = 2000
+"""Characters of a commit's message."""
+
+_COLOUR = re.compile("\x1b\\[[0-9;:]*m")
+_VERBS = {
+    Occasion.FAILED: "has failed",
+    Occasion.FIXED: "is fixed",
+    Occasion.HELD: "waits for a release",
+    Occasion.COMPLETED: "has completed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A task of a notification. ``lines``: the end of its log."""
+
+    name: str
+    state: str
+    why: str
+    exit_code: int | None
+    message: str
+    lines: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A notification in its parts. ``title``: one line that says it all; ``more``: how many tasks it is about beside those that are named. ``run``: None where it is about the archive."""
+
+    delivery: Delivery
+    archive: str
+    title: str
+    run: RunView | None
+    tasks: list[Shown]
+    more: int
+    faults: list[str]
+    what: str
+    commands: list[str]
+    url: str
+
+    def document(self) -> dict[str, Any]:
+        """The body of a webhook."""
+        return {
+            "version": VERSION,
+            "id": self.delivery.id,
+            "event": str(self.delivery.occasion),
+            "at": self.delivery.made_at.isoformat(),
+            "archive": self.archive,
+            "title": self.title,
+            "run": self._run(),
+            "tasks": [
+                {"name": t.name, "state": t.state, "why": t.why, "exit_code": t.exit_code, "message": t.message, "log": t.lines}
+                for t in self.tasks
+            ],
+            "more_tasks": self.more,
+            "faults": self.faults,
+            "reason": self.what,
+            "commands": self.commands,
+            "url": self.url,
+        }  # fmt: skip
+
+    def _run(self) -> dict[str, Any] | None:
+        run = self.run
+        if run is None:
+            return None
+        return {
+            "name": run.full_name,
+            "branch": run.branch,
+            "number": run.rev,
+            "revision": run.revision,
+            "run": run.run,
+            "trigger": str(run.trigger),
+            "state": str(run.state),
+            "author": one_line(run.author),
+            "date": run.date.isoformat(),
+            "message": visible(run.message[:LONGEST_MESSAGE]),
+        }
+
+
+def write(session: Session, configuration: Configuration, delivery: Delivery) -> Message | None:
+    """What a delivery says now; None where its run is not there any more."""
+    if delivery.run:
+        return _of_run(session, configuration, delivery)
+    archive = archives.archive(session, ArchiveId(delivery.archive))
+    commands = [f"arkqueue archive show {archive.name}", f"arkqueue sync {archive.name} --wait"]
+    return Message(
+        delivery, archive.name, f"{archive.name} is stopped", None, [], 0, [], _line(delivery.what, LONGEST_MESSAGE),
+        commands, f"{configuration.pages_url}/{archive.name}",
+    )  # fmt: skip
+
+
+def _of_run(session: Session, configuration: Configuration, delivery: Delivery) -> Message | None:
+    found = views_of_runs(session, [delivery.run])
+    if not found:
+        return None
+    (run,) = found
+    views = {view.id: view for view in tasks_by_id(session, delivery.tasks) if view.run_id == run.id}
+    pairs = [(views[t], a) for t, a in zip(delivery.tasks, delivery.attempts, strict=True) if t in views]
+    with_logs = delivery.occasion is Occasion.FAILED
+    tasks = [_shown(session, view, attempt, with_logs=with_logs) for view, attempt in pairs]
+    faults = [
+        _line(f"{fault.path}:{fault.line}:{fault.column}: {fault.message}", LONGEST_LINE)
+        for fault in run.faults[:MOST_FAULTS]
+    ]
+    named = ", ".join(view.label for view, _ in pairs)
+    more = delivery.count - len(tasks)
+    beside = f" and {more} more" if more > 0 else ""
+    title = f"{run.full_name} {_VERBS[delivery.occasion]}" + (f": {named}{beside}" if named else "")
+    return Message(
+        delivery, run.archive, _line(title, LONGEST_LINE), run, tasks, max(more, 0), faults, "",
+        _commands(delivery, run, [view for view, _ in pairs]), f"{configuration.pages_url}/{run.full_name}",
+    )  # fmt: skip
+
+
+def _commands(delivery: Delivery, run: RunView, tasks: list[TaskView]) -> list[str]:
+    """The commands that help, the gentlest first; each name is one word of a shell."""
+    if delivery.occasion is Occasion.HELD:
+        return [f"arkqueue show {run.full_name}", f"arkqueue release {run.full_name}"]
+    if delivery.occasion is not Occasion.FAILED:
+        return [f"arkqueue show {run.full_name}"]
+    if run.faults:
+        return [f"arkqueue show {run.full_name}", f"arkqueue archive show {branch_name(run.archive, None)}"]
+    asked = [f"arkqueue logs {view.full_name}" for view in tasks[:1]]
+    return [f"arkqueue show {run.full_name}", *asked, f"arkqueue retry {run.full_name} --failed"]
+
+
+def _shown(session: Session, view: TaskView, attempt: int | None, *, with_logs: bool) -> Shown:
+    """A task with the end of the log of the attempt that the notification is about, which may be an earlier one than its newest."""
+    is_newest = attempt is not None and view.attempt == attempt
+    return Shown(
+        view.full_name,
+        str(view.state),
+        _line(view.why or "", LONGEST_LINE),
+        view.exit_code if is_newest else None,
+        _line(view.message, LONGEST_LINE) if is_newest else "",
+        _end_of_log(session, AttemptId(attempt)) if with_logs and attempt is not None else [],
+    )
+
+
+def _end_of_log(session: Session, attempt: AttemptId) -> list[str]:
+    size = logs.read(session, attempt, 1 << 62, 1).size
+    page = logs.read(session, attempt, max(0, size - TAIL), TAIL)
+    pieces = [chunk.data for chunk in page.chunks if chunk.stream is not Stream.NOTE or len(page.chunks) == 1]
+    text = b"".join(pieces)[-TAIL:].decode("utf-8", "replace")
+    lines = [_line(_COLOUR.sub("", line), LONGEST_LINE) for line in text.replace("\r\n", "\n").split("\n")]
+    if size > TAIL:
+        lines = lines[1:]  # it begins in the midst of a line
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines[-MOST_LINES:]
+
+
+def _line(text: str, width: int) -> str:
+    """A text as one line, of which nothing is obeyed."""
+    return one_line(" ".join(text[: 4 * width].splitlines()), width)

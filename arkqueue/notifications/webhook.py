@@ -1,0 +1,100 @@
+"""A notification as a signed POST, by the Standard Webhooks specification: ``webhook-id``, ``webhook-timestamp`` and ``webhook-signature``.
+
+The signature is an HMAC-SHA-256 of ``ID.TIMESTAMP.BODY``, so that nobody can send an old notification again as a new one. The id stays as it is from try to try: a
+receiver that gets it twice knows the second for a repetition.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import time
+
+import anyio
+import httpx
+
+from arkqueue.config import Configuration
+from arkqueue.config.settings import read_key
+from arkqueue.errors import ArkqueueError, ConfigurationError
+from arkqueue.notifications.message import Message
+from arkqueue.text import one_line
+
+LONGEST = 20.0
+"""Seconds for one try, from looking up the host to the end of the answer."""
+LONGEST_ANSWER = 2000
+"""Bytes of a refusal that are read."""
+SHORTEST_KEY = 16
+
+
+class NotSent(ArkqueueError):
+    """A try has failed. ``is_silent``: the receiver did not answer, or could not."""
+
+    def __init__(self, thing: str, fault: str, remedy: str = "", *, is_silent: bool = False) -> None:
+        super().__init__(thing, fault, remedy)
+        self.is_silent = is_silent
+
+
+def send(configuration: Configuration, message: Message) -> None:
+    """Post a notification; raises `NotSent` or `ConfigurationError`."""
+    url = message.delivery.receiver
+    if (entry := configuration.webhook_for(url)) is None:
+        fault = "no [[webhooks]] of arkqueue.toml names its host"
+        raise ConfigurationError(url, fault, "Add one, or take the receiver away.")
+    body = json.dumps(message.document(), ensure_ascii=True, separators=(",", ":")).encode()
+    id, now = f"arkqueue_{message.delivery.id}", int(time.time())
+    headers = {
+        "content-type": "application/json",
+        "user-agent": "arkqueue",
+        "webhook-id": id,
+        "webhook-timestamp": str(now),
+        "webhook-signature": f"v1,{signature(key_of(read_key(entry.key_file, f'the key for {entry.url}')), id, now, body)}",
+    }
+    status, said = anyio.run(_post, url, body, headers)
+    if not 200 <= status < 300:
+        moved = "; redirects are not followed" if 300 <= status < 400 else ""
+        fault = f"answered {status}{moved}" + (f": {one_line(said, 300)}" if said.strip() else "")
+        raise NotSent(url, fault, is_silent=status >= 500 or status in (408, 429))
+
+
+def key_of(text: bytes) -> bytes:
+    """The key that a file holds: ``whsec_`` and base64, or any text."""
+    prefix = b"whsec_"
+    try:
+        key = base64.b64decode(text.removeprefix(prefix), validate=True) if text.startswith(prefix) else text
+    except binascii.Error:
+        raise ConfigurationError("the key of a webhook", "has no base64 after whsec_", "Write it anew.") from None
+    if len(key) < SHORTEST_KEY:
+        remedy = "Write one: openssl rand -hex 32"
+        raise ConfigurationError("the key of a webhook", f"has fewer than {SHORTEST_KEY} bytes", remedy)
+    return key
+
+
+def signature(key: bytes, id: str, timestamp: int, body: bytes) -> str:
+    """What proves that a body comes from who has the key."""
+    return base64.b64encode(hmac.digest(key, f"{id}.{timestamp}.".encode() + body, hashlib.sha256)).decode()
+
+
+async def _post(url: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
+    """The status of the answer and the beginning of what it says. The deadline holds for all of it: a server that sends a byte now and then hangs, too."""
+    try:
+        with anyio.fail_after(LONGEST):
+            async with (
+                httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=LONGEST) as client,
+                client.stream("POST", url, content=body, headers=headers) as answer,
+            ):
+                said = b""
+                if not answer.is_success:
+                    async for piece in answer.aiter_raw():
+                        said += piece
+                        if len(said) >= LONGEST_ANSWER:
+                            break
+                return answer.status_code, said[:LONGEST_ANSWER].decode("utf-8", "replace")
+    except (TimeoutError, httpx.TimeoutException):
+        raise NotSent(url, f"has not answered within {LONGEST:g} s", is_silent=True) from None
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        raise NotSent(
+            url, f"cannot be reached: {one_line(str(error) or type(error).__name__, 300)}", is_silent=True
+        ) from None

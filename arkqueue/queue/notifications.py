@@ -1,0 +1,218 @@
+"""The outbox: what becomes of runs is judged, and each receiver is sent what it asked for, at least once (design 15).
+
+Changes of a graph name the runs that they moved, where the archive has receivers (``Graph.moved``). ``judge`` takes these runs, looks at each as it is then, and puts a
+delivery for each receiver into the outbox, in one transaction that locks no archive. So nothing that was committed is forgotten, and a run that went on meanwhile is told as it
+is. ``choose`` gives out what is to be sent next; whoever chose it says how that went. Who dies before that has not sent it: it is chosen again.
+
+A receiver gets the deliveries of a run in their order, one at a time. A receiver that does not answer is asked again after a pause that grows; its other deliveries
+wait for that, and no other receiver does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from arkqueue.db import Connection
+from arkqueue.db.session import Session, execute, rows
+from arkqueue.errors import Conflict, NotFound
+from arkqueue.model import Occasion
+from arkqueue.states import RunState, run_state
+
+MOST_JUDGED = 200
+"""Runs that one transaction judges."""
+MOST_TASKS = 5
+"""Tasks that a notification names; of others it says how many there are."""
+PATIENCE = 24 * 3600.0
+"""Seconds for which a delivery is tried."""
+FIRST_PAUSE, LONGEST_PAUSE = 15.0, 3600.0
+"""Seconds from a failed try to the next one: so many at first, then twice as many each time."""
+LEASE = 120.0
+"""Seconds after which a delivery that somebody chose is sent again by others; longer than any try takes."""
+KEPT = 30 * 24 * 3600.0
+"""Seconds for which deliveries are listed after they ended."""
+MOST_FORGOTTEN = 1000
+
+_JUDGES, _CHOOSES = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A notification on its way to one receiver. ``run``: 0 where it is about the archive; ``attempts``: those of ``tasks``, None for a task without one.
+
+    ``count``: how many tasks it is about. ``what``: why the archive was stopped.
+    """
+
+    id: int
+    archive: int
+    run: int
+    occasion: Occasion
+    receiver: str
+    tasks: list[int]
+    attempts: list[int | None]
+    count: int
+    what: str
+    made_at: datetime
+    tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    """What is to be told of a run or an archive; ``digest`` tells it from the next one of its occasion."""
+
+    occasion: Occasion
+    digest: str
+    tasks: Sequence[int] = ()
+    attempts: Sequence[int | None] = ()
+    count: int = 0
+    what: str = ""
+
+
+def judge(session: Session, patience: float = PATIENCE) -> bool:
+    """Judge some runs that have moved, and put what is to be told into the outbox; returns whether there may be more of them."""
+
+    def work(connection: Connection) -> bool:
+        if not _is_first(connection, _JUDGES):
+            return False
+        moved = rows(connection, "take_to_judge", most=MOST_JUDGED)
+        if moved:
+            _judge(connection, moved, patience)
+        return len(moved) == MOST_JUDGED
+
+    return session.retrying(work)
+
+
+def _is_first(connection: Connection, work: int) -> bool:
+    return bool(rows(connection, "lock_outbox", work=work)[0].is_locked)
+
+
+def _judge(connection: Connection, moved: Sequence[Any], patience: float) -> None:
+    runs = sorted({row.run_id for row in moved if row.run_id})
+    shown = {row.id: row for row in rows(connection, "show_runs", runs=runs)} if runs else {}
+    failures = _by_run(connection, "failures_to_tell", runs)
+    holds = _by_run(connection, "holds_to_tell", runs)
+    completed = [run for run, row in shown.items() if run_state(row) is RunState.COMPLETED]
+    good = _by_run(connection, "made_good", completed)
+    was_faulty = {row.run_id for row in rows(connection, "faulty_before", runs=completed)} if completed else set()
+    told = rows(connection, "told", archives=[row.archive_id for row in moved], runs=[row.run_id for row in moved])
+    for known in told:
+        key = {"archive": known.archive_id, "run": known.run_id}
+        if known.run_id == 0:
+            news = _News(Occasion.STOPPED, known.stopped, what=known.stopped) if known.stopped else None
+        elif known.run_id not in shown:
+            continue  # it was purged
+        else:
+            run = known.run_id
+            news = _news(known, shown[run], failures.get(run), holds.get(run), good.get(run), run in was_faulty)
+        if news is None:
+            if known.occasion in (Occasion.HELD, Occasion.STOPPED):
+                execute(connection, "tell", {**key, "occasion": None, "digest": "", "is_failed": known.is_failed})
+            continue
+        if (known.occasion, known.digest) == (news.occasion, news.digest):
+            continue
+        has_failed = news.occasion is Occasion.FAILED or (known.is_failed and news.occasion is Occasion.HELD)
+        execute(
+            connection, "tell",
+            {**key, "occasion": str(news.occasion), "digest": news.digest, "is_failed": has_failed},
+        )  # fmt: skip
+        if wanted := _wanted(known.receivers or {}, news.occasion):
+            post = {"tasks": list(news.tasks), "attempts": list(news.attempts), "count": news.count, "what": news.what}
+            told_to = {"receivers": list(wanted), "occasions": [str(occasion) for occasion in wanted.values()]}
+            execute(connection, "post", {**key, **post, **told_to, "patience": patience})
+
+
+def _by_run(connection: Connection, block: str, runs: Sequence[int]) -> dict[int, Any]:
+    return {row.run_id: row for row in rows(connection, block, runs=runs, most=MOST_TASKS)} if runs else {}
+
+
+def _news(known: Any, row: Any, failed: Any, held: Any, good: Any, was_faulty: bool) -> _News | None:
+    """What there is to tell of a run as it is now. Runs of backfills and baselines are nobody's news."""
+    if row.backfill_number is not None or row.baseline:
+        return None
+    state = run_state(row)
+    if state is RunState.FAILED:
+        if failed is None:
+            return _News(Occasion.FAILED, "faults" if row.faults else "missing")
+        return _News(Occasion.FAILED, failed.digest, failed.tasks, failed.attempts, failed.count)
+    if held is not None and state in (RunState.HELD, RunState.PENDING, RunState.PROCESSING):
+        return _News(Occasion.HELD, "", held.tasks, [None] * len(held.tasks), held.count)
+    if state is not RunState.COMPLETED:
+        return None
+    digest = row.settled_at.isoformat() if row.settled_at else ""
+    # What a person waived is not fixed.
+    is_fixed = not (row.failed or row.rejected) and (known.is_failed or was_faulty or good is not None)
+    if is_fixed and known.occasion != Occasion.COMPLETED:
+        tasks = good.tasks if good else []
+        return _News(Occasion.FIXED, digest, tasks, [None] * len(tasks), good.count if good else 0)
+    return _News(Occasion.COMPLETED, digest)
+
+
+def _wanted(receivers: Mapping[str, Sequence[str]], occasion: Occasion) -> dict[str, Occasion]:
+    """Who is told, and as what: a run that is fixed has completed."""
+    wanted: dict[str, Occasion] = {}
+    for receiver, occasions in receivers.items():
+        if occasion in occasions:
+            wanted[receiver] = occasion
+        elif occasion is Occasion.FIXED and Occasion.COMPLETED in occasions:
+            wanted[receiver] = Occasion.COMPLETED
+    return wanted
+
+
+def choose(session: Session, most: int) -> list[Delivery]:
+    """Choose up to so many deliveries that are to be sent now, each to another receiver."""
+
+    def work(connection: Connection) -> list[Any]:
+        return rows(connection, "choose_deliveries", most=most, lease=LEASE) if _is_first(connection, _CHOOSES) else []
+
+    return [
+        Delivery(
+            row.id, row.archive_id, row.run_id, Occasion(row.occasion), row.receiver, row.tasks, row.attempts,
+            row.count, row.what, row.made_at, row.tries,
+        )
+        for row in session.retrying(work)
+    ]  # fmt: skip
+
+
+def why_not(session: Session, delivery: Delivery) -> str:
+    """Why a delivery must not be sent any more; empty where it may be."""
+    found = session.rows("is_receiver", archive=delivery.archive, run=delivery.run, receiver=delivery.receiver)
+    if not found or not found[0].is_receiver:
+        return "it is no receiver of the archive any more"
+    return "" if found[0].is_there else "the run was deleted or purged"
+
+
+def drop(session: Session, delivery: Delivery, why: str) -> None:
+    """A delivery is not sent at all."""
+    session.do("drop_delivery", delivery=delivery.id, fault=why)
+
+
+def record_sent(session: Session, delivery: Delivery) -> None:
+    """The receiver has taken a delivery."""
+    session.do("record_sent", delivery=delivery.id)
+
+
+def record_failure(session: Session, delivery: Delivery, fault: str, *, is_silent: bool) -> None:
+    """A try has failed. ``is_silent``: the receiver did not answer, so that what else it is to get waits, too."""
+    pause = min(FIRST_PAUSE * 2 ** min(delivery.tries - 1, 20), LONGEST_PAUSE)
+    session.do("record_failure", delivery=delivery.id, fault=fault[:1000], is_silent=is_silent, pause=pause)
+
+
+def resend(session: Session, delivery: int, by: str, patience: float = PATIENCE) -> None:
+    """Send a delivery again, or try one at once that waits for its next try; raises ``NotFound`` and ``Conflict``."""
+    found = session.rows("delivery", delivery=delivery)
+    if not found:
+        raise NotFound(f"delivery {delivery}", "there is none")
+    (row,) = found
+    again = session.rows("resend", delivery=delivery, patience=patience)
+    if not again and not session.rows("try_delivery_now", delivery=delivery, patience=patience):
+        raise Conflict(f"delivery {delivery}", "is being sent", "Look at it again in a minute.")
+    note = f"delivery {delivery} to {row.receiver}"
+    session.do("remember", by=by, verb="resend", archive=row.archive_id, run=row.run_id or None, task=None, note=note)
+    session.wake("notify")
+
+
+def forget(session: Session, kept: float = KEPT) -> bool:
+    """Delete some deliveries that ended long ago; returns whether there may be more."""
+    return session.do("forget_deliveries", age=kept, most=MOST_FORGOTTEN) == MOST_FORGOTTEN

@@ -1,0 +1,147 @@
+-- Notifications (design 15): what became of runs is judged, put into the outbox once for each receiver, and sent. Called by queue/notifications.py.
+--
+-- A change of a graph names the runs that it moved (`to_judge`) in its own transaction, where its archive has receivers, and pays nothing more. Judging and sending lock no row
+-- of an archive. One queue manager judges at a time, and one chooses what is sent next (`lock_outbox`); each of these transactions is short.
+
+-- name: have_judged
+-- Have the runs of some tasks judged, and some runs, of archives that have receivers.
+insert into to_judge (archive_id, run_id)
+select a.id, found.run_id
+from (select t.archive_id, t.run_id from task t where t.id = any(%(tasks)s) union select r.archive_id, r.id from run r where r.id = any(%(runs)s)) found
+join archive a on a.id = found.archive_id and a.notifies;
+
+-- name: have_archive_judged
+-- Have it judged whether an archive is stopped, where it has receivers.
+insert into to_judge (archive_id, run_id) select id, 0 from archive where id = %(archive)s and notifies;
+
+-- name: lock_outbox
+-- Whether nobody else does this work of the outbox (1: judges; 2: chooses what is sent); until the transaction ends nobody else begins.
+select pg_try_advisory_xact_lock(1634103153, %(work)s) as is_locked;
+
+-- name: take_to_judge
+-- Take the next runs that are to be judged. What is committed after this statement has named them again.
+with next as (delete from to_judge where id = any(array(select id from to_judge order by id limit %(most)s)) returning id, archive_id, run_id)
+select archive_id, run_id from next group by archive_id, run_id order by min(id);
+
+-- name: told
+-- What was told of some runs and archives, and who is to be told of what.
+select a.id as archive_id, w.run_id, a.settings->'notify' as receivers, a.stopped, t.occasion, t.digest, coalesce(t.is_failed, false) as is_failed
+from unnest(%(archives)s::bigint[], %(runs)s::bigint[]) w(archive_id, run_id)
+join archive a on a.id = w.archive_id and a.removed_at is null
+left join told t on t.archive_id = w.archive_id and t.run_id = w.run_id;
+
+-- name: failures_to_tell
+-- The failed tasks of runs that nobody waived: how many, the first of them, and what tells them from the failures of other attempts.
+select t.run_id, count(*) as count, md5(string_agg(t.id || ':' || coalesce(t.attempt_id, 0), ',' order by t.id)) as digest,
+       (array_agg(t.id order by t.position, t.id))[1:%(most)s] as tasks, (array_agg(t.attempt_id order by t.position, t.id))[1:%(most)s] as attempts
+from task t
+where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.deleted and t.state in ('failed', 'rejected') and not t.waived
+group by t.run_id;
+
+-- name: holds_to_tell
+-- The tasks of runs that wait for a release, but for those that a hold of more than their run holds: whoever gave that one knows of it.
+select t.run_id, count(*) as count, (array_agg(t.id order by t.position, t.id))[1:%(most)s] as tasks
+from task t left join deed d on d.id = t.hold_id
+where t.run_id = any(%(runs)s) and t.state = 'held' and not t.deleted and (t.hold_id <= 0 or d.run_id is not null)
+group by t.run_id;
+
+-- name: made_good
+-- The completed tasks of runs whose last end in an earlier run was a failure that nobody waived. Looks at the last 100 of those runs.
+select t.run_id, count(*) as count, (array_agg(t.id order by t.position, t.id))[1:%(most)s] as tasks
+from task t
+cross join lateral (
+    select p.state, p.waived
+    from (select p.state, p.waived, p.deleted, p.number, p.run from task p
+          where p.branch_id = t.branch_id and p.name = t.name and p.item = t.item and (p.number, p.run) < (t.number, t.run)
+          order by p.number desc, p.run desc limit 100) p
+    where p.state in ('completed', 'failed', 'rejected') and not p.deleted order by p.number desc, p.run desc limit 1) before
+where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.deleted and t.state = 'completed' and before.state <> 'completed' and not before.waived
+group by t.run_id;
+
+-- name: faulty_before
+-- Those of some commit runs before which the last one failed for faults of its workflow files.
+select r.id as run_id
+from run r
+cross join lateral (
+    select b.faults <> '[]' as is_faulty from run b
+    where b.branch_id = r.branch_id and b.number < r.number and b.trigger = 'commit' order by b.number desc limit 1) before
+where r.id = any(%(runs)s) and r.trigger = 'commit' and before.is_faulty;
+
+-- name: tell
+-- Keep what is told of a run or an archive.
+insert into told as t (archive_id, run_id, occasion, digest, is_failed) values (%(archive)s, %(run)s, %(occasion)s, %(digest)s, %(is_failed)s)
+on conflict (archive_id, run_id) do update set (occasion, digest, is_failed) = (excluded.occasion, excluded.digest, excluded.is_failed);
+
+-- name: post
+-- Put a notification into the outbox, once for each receiver.
+insert into delivery (archive_id, run_id, occasion, receiver, tasks, attempts, count, what, until)
+select %(archive)s, %(run)s, r.occasion, r.receiver, %(tasks)s, %(attempts)s, %(count)s, %(what)s, clock_timestamp() + make_interval(secs => %(patience)s)
+from unnest(%(receivers)s::text[], %(occasions)s::text[]) r(receiver, occasion);
+
+-- name: choose_deliveries
+-- Choose what is sent now: for each receiver that is not being sent to, and that answered the last time or is due again, the one that was not answered, or else that has been due longest, but none before
+-- an earlier one of its run. Whoever chose it has so many seconds for it; then others send it again.
+with busy as materialized (
+    select distinct receiver from delivery
+    where state = 'waiting' and (sending_until > clock_timestamp() or is_silent and due_at > clock_timestamp())
+), first as materialized (
+    select distinct on (receiver, archive_id, run_id) id, receiver, due_at, is_silent from delivery
+    where state = 'waiting' and receiver not in (select receiver from busy) order by receiver, archive_id, run_id, id
+), chosen as materialized (
+    select distinct on (receiver) id, due_at from first where due_at <= clock_timestamp() order by receiver, is_silent desc, due_at, id
+)
+update delivery set tries = tries + 1, sending_until = clock_timestamp() + make_interval(secs => %(lease)s)
+where id = any(array(select id from chosen order by due_at, id limit %(most)s))
+returning id, archive_id, run_id, occasion, receiver, tasks, attempts, count, what, made_at, tries;
+
+-- name: record_sent
+-- A delivery was taken by its receiver.
+update delivery set state = 'sent', ended_at = clock_timestamp(), sending_until = null, is_silent = false, fault = '' where id = %(delivery)s and state = 'waiting';
+
+-- name: record_failure
+-- A try has failed: the next one comes in so many seconds, or none, where it has been tried for long enough.
+update delivery set state = case when until < clock_timestamp() then 'failed' else 'waiting' end, ended_at = case when until < clock_timestamp() then clock_timestamp() end,
+    sending_until = null, is_silent = %(is_silent)s, due_at = clock_timestamp() + make_interval(secs => %(pause)s), fault = %(fault)s
+where id = %(delivery)s and state = 'waiting';
+
+-- name: drop_delivery
+-- A delivery is not sent: its receiver may not know of it any more, or there is nothing left to tell.
+update delivery set state = 'dropped', ended_at = clock_timestamp(), sending_until = null, fault = %(fault)s where id = %(delivery)s and state = 'waiting';
+
+-- name: is_receiver
+-- Whether an archive that is watched has a receiver, and its run is there.
+select a.removed_at is null and coalesce(a.settings->'notify', '{}') ? %(receiver)s as is_receiver,
+       %(run)s = 0 or exists (select from run r where r.id = %(run)s and r.deleted_at is null) as is_there
+from archive a where a.id = %(archive)s;
+
+-- name: delivery
+-- A delivery, with its archive's name.
+select d.id, d.archive_id, a.name as archive, d.state, d.receiver, d.run_id from delivery d join archive a on a.id = d.archive_id where d.id = %(delivery)s;
+
+-- name: resend
+-- Have a delivery that has ended sent again: it waits anew, as long as a new one.
+update delivery set state = 'waiting', due_at = clock_timestamp(), until = clock_timestamp() + make_interval(secs => %(patience)s), is_silent = false, ended_at = null
+where id = %(delivery)s and state <> 'waiting' returning id;
+
+-- name: try_delivery_now
+-- Have a delivery that waits for its next try tried at once.
+update delivery set due_at = clock_timestamp(), is_silent = false, until = greatest(until, clock_timestamp() + make_interval(secs => %(patience)s))
+where id = %(delivery)s and state = 'waiting' and sending_until is null returning id;
+
+-- name: forget_deliveries
+-- Delete some deliveries that ended long ago.
+delete from delivery where id = any(array(
+    select id from delivery where ended_at < clock_timestamp() - make_interval(secs => %(age)s) order by ended_at limit %(most)s));
+
+-- name: purge_deliveries
+-- Delete what was told of purged runs, and what was sent.
+with gone as (delete from delivery where run_id = any(%(runs)s)) delete from told where archive_id = %(archive)s and run_id = any(%(runs)s);
+
+-- name: list_deliveries
+-- A page of deliveries, the newest first; of some archives, states or one receiver.
+select d.id, a.name as archive, d.run_id, d.occasion, d.receiver, d.count, d.made_at, d.state, d.tries,
+       case when d.state = 'waiting' then d.due_at end as due_at, d.sending_until > clock_timestamp() as is_being_sent, d.fault, d.ended_at, b.name as branch, b.main, r.number, r.run
+from delivery d join archive a on a.id = d.archive_id left join run r on r.id = d.run_id left join branch b on b.id = r.branch_id
+where (%(archives)s::bigint[] is null or d.archive_id = any(%(archives)s)) and (%(states)s::text[] is null or d.state = any(%(states)s))
+  and d.id < coalesce(%(before)s::bigint, 9223372036854775807) and (r.id is null or r.deleted_at is null)
+order by d.id desc limit %(limit)s;

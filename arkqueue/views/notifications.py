@@ -1,0 +1,80 @@
+"""The outbox as people see it: what was sent to whom, what waits, and what was wrong (design 15)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from arkqueue.db.session import Session
+from arkqueue.errors import NotFound
+from arkqueue.model import ArchiveId, Occasion
+from arkqueue.names import run_name
+from arkqueue.views.rows import view_of
+
+STATES = ("waiting", "sent", "failed", "dropped")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryView:
+    """A notification to one receiver. ``name``: its run, or its archive. ``tries``: how often it was tried; ``due_at``: when it is tried next.
+
+    ``fault``: what was wrong with the last try, or why it was dropped.
+    """
+
+    id: int
+    archive: str
+    name: str
+    occasion: Occasion
+    receiver: str
+    made_at: datetime
+    state: str
+    tries: int
+    due_at: datetime | None
+    is_being_sent: bool
+    fault: str
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryPage:
+    """A page of deliveries, the newest first. ``next``: the cursor of the following page, None at the end."""
+
+    deliveries: list[DeliveryView]
+    next: int | None
+
+
+def deliveries(
+    session: Session,
+    archives: Sequence[ArchiveId] | None,
+    *,
+    states: Sequence[str] = (),
+    before: int | None = None,
+    limit: int = 50,
+) -> DeliveryPage:
+    """A page of deliveries, of those of some archives (None: of all), in some states (none: in any)."""
+    asked = None if archives is None else list(archives)
+    found = session.rows("list_deliveries", archives=asked, states=list(states) or None, before=before, limit=limit + 1)
+    return DeliveryPage(
+        deliveries=[_view(row) for row in found[:limit]], next=found[limit - 1].id if len(found) > limit else None
+    )
+
+
+def archive_of(session: Session, delivery: int) -> str:
+    """The name of the archive of a delivery; raises ``NotFound``."""
+    found = session.rows("delivery", delivery=delivery) if delivery < 2**63 else []
+    if not found:
+        raise NotFound(f"delivery {delivery}", "there is none")
+    name: str = found[0].archive
+    return name
+
+
+def _view(row: Any) -> DeliveryView:
+    return view_of(
+        row,
+        DeliveryView,
+        name=row.archive if row.number is None else run_name(row),
+        occasion=Occasion(row.occasion),
+        is_being_sent=bool(row.is_being_sent),
+    )

@@ -1,0 +1,371 @@
+"""What becomes of runs is put into the outbox for each receiver: once, on change, in the transaction that judges it (design 15)."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from arkqueue.db.session import Session, rows
+from arkqueue.errors import Conflict, NotFound
+from arkqueue.model import USUAL_OCCASIONS, ArchiveId, ArchiveSettings, Occasion, RunId
+from arkqueue.queue import archives, deletion, holds, many, notifications, purge
+from arkqueue.queue.notifications import Delivery
+from tests.builders import AnArchive, an_archive, faulty
+
+CI, CHAT = "https://hooks.example.org/ci", "https://chat.example.org/x"
+ALL = [str(occasion) for occasion in Occasion]
+
+
+def set_receivers(archive: AnArchive, **receivers: list[str]) -> None:
+    """Receivers by short names."""
+    named = {{"ci": CI, "chat": CHAT}.get(name, name): occasions for name, occasions in receivers.items()}
+    present = ArchiveSettings(**archives.one(archive.session, ArchiveId(archive.id)).settings)
+    archives.change_settings(archive.session, ArchiveId(archive.id), replace(present, notify=named), "ann")
+
+
+@pytest.fixture
+def told(archive: AnArchive) -> AnArchive:
+    """An archive with one receiver, which wants to know everything."""
+    set_receivers(archive, ci=ALL)
+    return archive
+
+
+def judge(session: Session) -> None:
+    while notifications.judge(session):
+        pass
+
+
+def outbox(archive: AnArchive) -> list[tuple[str, int, str]]:
+    """What is in the outbox after everything was judged: occasion, number of the run's revision, receiver."""
+    judge(archive.session)
+    rows = archive.sql(
+        "select d.occasion, coalesce(r.number, 0) as number, d.receiver from delivery d left join run r on r.id = d.run_id"
+        " where d.archive_id = %s order by d.id",
+        archive.id,
+    )
+    return [(row["occasion"], row["number"], row["receiver"]) for row in rows]
+
+
+def occasions(archive: AnArchive) -> list[str]:
+    return [f"{occasion} {number}" for occasion, number, _ in outbox(archive)]
+
+
+def choose(archive: AnArchive, most: int = 10) -> list[Delivery]:
+    return notifications.choose(archive.session, most)
+
+
+def let_be_due(archive: AnArchive) -> None:
+    """The pauses after failed tries are over."""
+    archive.sql("update delivery set due_at = clock_timestamp() - interval '1 second'")
+
+
+# What is told
+
+
+def test_a_run_is_told_once_it_has_settled_and_again_once_it_is_fixed(told: AnArchive) -> None:
+    told.commit({"a": "", "b": ""})
+    told.fail("a@2")
+    assert occasions(told) == []
+    told.run("b@2")
+    assert occasions(told) == ["failed 2"]
+    told.commit({"a": "", "b": ""})
+    told.run("a@3", "b@3")
+    assert occasions(told) == ["failed 2", "fixed 3"]
+    told.commit({"a": "", "b": ""})
+    told.run("a@4", "b@4")
+    assert occasions(told) == ["failed 2", "fixed 3", "completed 4"]
+    assert occasions(told) == ["failed 2", "fixed 3", "completed 4"]
+
+
+def test_a_retried_run_is_told_as_failed_for_each_failure_and_as_fixed(told: AnArchive) -> None:
+    told.commit({"a": ""})
+    told.fail("a@2")
+    assert occasions(told) == ["failed 2"]
+    told.retry("a@2")
+    told.fail("a@2")  # nobody has judged the run while it went on
+    assert occasions(told) == ["failed 2", "failed 2"]
+    told.retry("a@2")
+    told.run("a@2")
+    assert occasions(told) == ["failed 2", "failed 2", "fixed 2"]
+
+
+def test_a_run_whose_failure_was_waived_has_completed_and_is_not_fixed(told: AnArchive) -> None:
+    told.commit({"a": ""})
+    told.fail("a@2")
+    assert occasions(told) == ["failed 2"]
+    told.skip("a@2")
+    assert occasions(told) == ["failed 2", "completed 2"]
+
+
+def test_faults_of_workflow_files_are_told_and_so_is_that_they_are_gone(told: AnArchive) -> None:
+    told.commit(faulty())
+    assert occasions(told) == ["failed 2"]
+    told.commit({"a": ""})
+    told.run("a@3")
+    assert occasions(told) == ["failed 2", "fixed 3"]
+
+
+def test_a_run_that_waits_for_a_release_is_told_each_time_that_it_begins_to(told: AnArchive) -> None:
+    told.commit({"a": "hold: true", "b": "depends: [a]"})
+    assert occasions(told) == ["held 2"]
+    holds.release(told.session, told.task("a@2"), "ann")
+    assert occasions(told) == ["held 2"]
+    holds.hold(told.session, told.task("b@2"), "ann")
+    assert occasions(told) == ["held 2", "held 2"]
+
+
+def test_a_gate_in_the_midst_of_a_run_is_told_and_the_failure_before_it_is_not_forgotten(told: AnArchive) -> None:
+    told.commit({"a": "", "b": ""})
+    told.fail("a@2")
+    told.run("b@2")
+    assert occasions(told) == ["failed 2"]
+    told.retry("a@2")
+    holds.hold(told.session, told.task("a@2"), "ann")
+    assert occasions(told) == ["failed 2", "held 2"]
+    holds.release(told.session, told.task("a@2"), "ann")
+    told.run("a@2")
+    assert occasions(told) == ["failed 2", "held 2", "fixed 2"]
+
+
+def test_who_put_an_archive_on_hold_is_not_told_of_each_of_its_runs(told: AnArchive) -> None:
+    told.commit({"a": ""})
+    holds.hold_archive(told.session, ArchiveId(told.id), "ann")
+    told.commit({"a": ""})
+    assert set(told.states().values()) == {"held"}
+    assert occasions(told) == []
+
+
+def test_a_stopped_archive_is_told_once_and_again_after_it_went_on(told: AnArchive) -> None:
+    id = ArchiveId(told.id)
+    archives.stop(told.session, id, "it went back")
+    assert occasions(told) == ["stopped 0"]
+    archives.stop(told.session, id, "it went back")
+    assert occasions(told) == ["stopped 0"]
+    archives.go_on(told.session, id, "it went back")
+    assert occasions(told) == ["stopped 0"]
+    archives.stop(told.session, id, "it went back")
+    assert occasions(told) == ["stopped 0", "stopped 0"]
+
+
+def test_canceled_and_superseded_runs_are_nobodys_news(told: AnArchive) -> None:
+    told.commit({"a": "cancels: [PREV]"})
+    told.commit({"a": "cancels: [PREV]"})
+    told.cancel("a@3")
+    assert occasions(told) == []
+
+
+def test_each_receiver_is_told_what_it_asked_for(archive: AnArchive) -> None:
+    set_receivers(archive, ci=["completed"], chat=[str(o) for o in USUAL_OCCASIONS])
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    archive.commit({"a": ""})
+    archive.run("a@3")
+    archive.commit({"a": ""})
+    archive.run("a@4")
+    assert sorted(outbox(archive), key=lambda one: one[1:]) == [
+        ("failed", 2, CHAT),
+        ("fixed", 3, CHAT),
+        ("completed", 3, CI),
+        ("completed", 4, CI),
+    ]
+
+
+def test_an_archive_without_receivers_has_nothing_judged(archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    holds.hold_archive(archive.session, ArchiveId(archive.id), "ann")
+    archives.stop(archive.session, ArchiveId(archive.id), "it went back")
+    assert archive.sql("select 1 as one from to_judge") == []
+
+
+def test_nothing_of_before_is_told_to_a_new_receiver(archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    set_receivers(archive, ci=ALL)
+    assert occasions(archive) == []
+
+
+def test_a_deleted_item_that_had_failed_leaves_a_run_that_has_completed(told: AnArchive) -> None:
+    told.commit({"a": "foreach: [x, y]"})
+    told.run("a/x@2")
+    told.fail("a/y@2")
+    assert occasions(told) == ["failed 2"]
+    deletion.delete_item(told.session, RunId(told.run_id(2)), "y", "ann")
+    assert occasions(told)[0] == "failed 2"
+    assert occasions(told)[1:] in (["fixed 2"], ["completed 2"])
+
+
+def test_two_judges_at_once_tell_everything_once(told: AnArchive) -> None:
+    for number in range(2, 12):
+        told.commit({"a": ""})
+        told.fail(f"a@{number}")
+    threads = [threading.Thread(target=judge, args=(told.session,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert occasions(told) == [f"failed {number}" for number in range(2, 12)]
+
+
+def test_what_moves_while_it_is_judged_is_judged_again(told: AnArchive) -> None:
+    """Two connections: the judge has taken the run and looked at it, and has not committed; the run goes on."""
+    told.commit({"a": ""})
+    told.fail("a@2")
+    with told.session.database.transaction() as connection:
+        assert rows(connection, "lock_outbox", work=1)[0].is_locked
+        taken = rows(connection, "take_to_judge", most=10)
+        assert [row.run_id for row in taken] == [told.run_id(2)]
+        told.retry("a@2")  # waits for nobody
+        told.run("a@2")
+        assert not notifications.judge(told.session)  # another one judges
+    assert occasions(told) == ["completed 2"]  # what was taken is forgotten with its judge; what came after is not
+
+
+# Who is sent what, and when
+
+
+def failed_runs(archive: AnArchive, *numbers: int) -> None:
+    for number in numbers:
+        archive.commit({"a": ""})
+        archive.fail(f"a@{number}")
+    judge(archive.session)
+
+
+def test_a_receiver_is_sent_one_delivery_at_a_time_in_the_order_of_each_run(told: AnArchive) -> None:
+    told.commit({"a": ""})
+    told.fail("a@2")
+    judge(told.session)
+    told.retry("a@2")
+    told.run("a@2")
+    judge(told.session)
+    (first,) = choose(told)
+    assert first.occasion == "failed"
+    assert choose(told) == []
+    notifications.record_failure(told.session, first, "no", is_silent=False)
+    assert choose(told) == []  # the next one of that run waits for it
+    let_be_due(told)
+    (again,) = choose(told)
+    assert (again.id, again.tries) == (first.id, 2)
+    notifications.record_sent(told.session, again)
+    (second,) = choose(told)
+    assert second.occasion == "fixed"
+
+
+def test_a_refused_delivery_holds_up_no_other_run_and_no_other_receiver(archive: AnArchive) -> None:
+    set_receivers(archive, ci=ALL, chat=ALL)
+    failed_runs(archive, 2, 3)
+    first = {delivery.receiver: delivery for delivery in choose(archive)}
+    assert set(first) == {CI, CHAT}
+    notifications.record_failure(archive.session, first[CI], "no", is_silent=False)
+    notifications.record_sent(archive.session, first[CHAT])
+    second = {delivery.receiver: delivery.run for delivery in choose(archive)}
+    assert second == {CI: archive.run_id(3), CHAT: archive.run_id(3)}
+
+
+def test_a_receiver_that_does_not_answer_is_left_alone_until_its_pause_is_over(told: AnArchive) -> None:
+    failed_runs(told, 2, 3)
+    (first,) = choose(told)
+    notifications.record_failure(told.session, first, "silence", is_silent=True)
+    assert choose(told) == []
+    let_be_due(told)
+    (again,) = choose(told)
+    assert again.id == first.id
+
+
+def test_pauses_grow_and_a_delivery_that_failed_for_a_day_is_failed(told: AnArchive) -> None:
+    def pause() -> float:
+        (row,) = told.sql("select extract(epoch from due_at - clock_timestamp())::float8 as s from delivery")
+        return float(row["s"])
+
+    failed_runs(told, 2)
+    pauses = []
+    for _ in range(10):
+        (delivery,) = choose(told)
+        notifications.record_failure(told.session, delivery, "no", is_silent=True)
+        pauses.append(round(pause() / 15))
+        let_be_due(told)
+    assert pauses == [1, 2, 4, 8, 16, 32, 64, 128, 240, 240]
+    told.sql("update delivery set until = clock_timestamp()")
+    (delivery,) = choose(told)
+    notifications.record_failure(told.session, delivery, "no", is_silent=True)
+    let_be_due(told)
+    assert choose(told) == []
+    (row,) = told.sql("select state, fault, ended_at is not null as ended from delivery")
+    assert row == {"state": "failed", "fault": "no", "ended": True}
+
+
+def test_who_died_while_sending_has_sent_nothing(told: AnArchive) -> None:
+    failed_runs(told, 2)
+    (first,) = choose(told)
+    assert choose(told) == []
+    told.sql("update delivery set sending_until = clock_timestamp() - interval '1 second'")
+    (again,) = choose(told)
+    assert (again.id, again.tries) == (first.id, 2)
+
+
+def test_a_delivery_is_resent_on_demand_and_the_audit_log_says_by_whom(told: AnArchive) -> None:
+    failed_runs(told, 2)
+    (delivery,) = choose(told)
+    with pytest.raises(Conflict, match="is being sent"):
+        notifications.resend(told.session, delivery.id, "ben")
+    notifications.record_sent(told.session, delivery)
+    assert choose(told) == []
+    notifications.resend(told.session, delivery.id, "ben")
+    (again,) = choose(told)
+    assert again.id == delivery.id
+    notifications.record_failure(told.session, again, "no", is_silent=True)
+    assert choose(told) == []
+    notifications.resend(told.session, delivery.id, "ben")
+    assert [one.id for one in choose(told)] == [delivery.id]
+    assert len(told.sql("select 1 as one from deed where verb = 'resend' and by = 'ben'")) == 2
+    with pytest.raises(NotFound):
+        notifications.resend(told.session, 10**9, "ben")
+
+
+def test_nothing_is_sent_to_who_is_no_receiver_any_more_and_nothing_of_a_deleted_run(told: AnArchive) -> None:
+    failed_runs(told, 2)
+    (delivery,) = choose(told)
+    assert notifications.why_not(told.session, delivery) == ""
+    deletion.delete_run(told.session, RunId(told.run_id(2)), "ann")
+    assert "deleted" in notifications.why_not(told.session, delivery)
+    deletion.undelete_run(told.session, RunId(told.run_id(2)), "ann")
+    set_receivers(told, chat=ALL)
+    assert "no receiver" in notifications.why_not(told.session, delivery)
+
+
+def test_a_purge_takes_the_deliveries_of_its_runs_along(told: AnArchive) -> None:
+    failed_runs(told, 2)
+    purge.purge_runs(told.session, [RunId(told.run_id(2))], "ann")
+    assert told.sql("select 1 as one from delivery") == []
+    assert told.sql("select 1 as one from told") == []
+
+
+def test_ended_deliveries_are_forgotten_after_a_month_and_waiting_ones_are_not(told: AnArchive) -> None:
+    failed_runs(told, 2, 3)
+    (delivery,) = choose(told)
+    notifications.record_sent(told.session, delivery)
+    assert not notifications.forget(told.session)
+    assert len(told.sql("select 1 as one from delivery")) == 2
+    notifications.forget(told.session, kept=0.0)
+    assert [row["state"] for row in told.sql("select state from delivery")] == ["waiting"]
+
+
+def test_runs_of_other_archives_are_told_to_their_own_receivers_alone(told: AnArchive) -> None:
+    other = an_archive(told.session, "letters")
+    set_receivers(other, chat=ALL)
+    for archive in (told, other):
+        archive.commit({"a": ""})
+        archive.fail("a@2")
+    assert outbox(told) == [("failed", 2, CI)]
+    assert outbox(other) == [("failed", 2, CHAT)]
+
+
+def test_many_verbs_at_once_are_told_by_what_came_of_them(told: AnArchive) -> None:
+    told.commit({"a": "", "b": ""})
+    told.fail("a@2", "b@2")
+    assert occasions(told) == ["failed 2"]
+    many.retry_failed(told.session, RunId(told.run_id(2)), "ann")
+    told.run("a@2", "b@2")
+    assert occasions(told) == ["failed 2", "fixed 2"]
