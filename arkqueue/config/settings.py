@@ -232,6 +232,10 @@ class Configuration(_Strict):
     """How much room the trees may take that are kept for later workspaces."""
     min_free: SizeOrNothing = 1 << 30
     """Below so much free space on the disk of the home folder or of the workspaces, a task manager claims nothing; 0: it always claims."""
+    scratch_folder: Path | None = None
+    """Where scratch folders are kept; None: in the home folder."""
+    scratch_shared: bool = False
+    """Whether ``scratch_folder`` is seen by several task managers, so that the tasks of a folder run on any of their hosts."""
     scratch_limit: SizeOrNothing = 100 << 30
     """When its scratch folders take so much room, a task manager makes no other one (design 5.37); 0: it always does."""
     import_limit: LimitOrNone = 1000
@@ -283,6 +287,13 @@ class Configuration(_Strict):
     def _is_absolute(cls, value: Path) -> Path:
         return value.expanduser().absolute()
 
+    @field_validator("scratch_folder")
+    @classmethod
+    def _is_a_folder(cls, value: Path | None) -> Path | None:
+        if value is not None and (not value.is_absolute() or ".." in value.parts or os.path.realpath(value) == "/"):
+            raise PydanticCustomError("folder", "is no absolute path of a folder; write it like /srv/arkqueue-scratch")
+        return value
+
     @field_validator("labels")
     @classmethod
     def _are_labels(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -311,6 +322,10 @@ class Configuration(_Strict):
             raise PydanticCustomError("poll", "poll must not be longer than renew")
         if self.database_direct is not None and not self.database_pooler:
             raise PydanticCustomError("direct", "database_direct is for database_pooler = true only")
+        if self.scratch_shared and self.scratch_folder is None:
+            raise PydanticCustomError(
+                "scratch", "scratch_shared is for a scratch_folder that several hosts see; give that folder"
+            )
         return self
 
     @model_validator(mode="after")
@@ -328,6 +343,9 @@ class Configuration(_Strict):
             for fault in (
                 "gives away the engine's socket" if any(_overlap(folder, socket) for socket in sockets) else "",
                 "gives away the home folder" if _overlap(folder, self.home) or _overlap(self.home, folder) else "",
+                "gives away the scratch folders"
+                if self.scratch_folder and (_overlap(folder, self.scratch) or _overlap(self.scratch, folder))
+                else "",
             )
             if fault
         ]
@@ -340,6 +358,11 @@ class Configuration(_Strict):
         if faults:
             raise PydanticCustomError("mounts", "{faults}", {"faults": "; ".join(faults)})
         return self
+
+    @property
+    def scratch(self) -> Path:
+        """The folder of all scratch folders."""
+        return self.scratch_folder or self.home / "scratch"
 
     @property
     def host(self) -> str:
@@ -498,7 +521,7 @@ def _from_docker(environ: Mapping[str, str]) -> dict[str, Any]:
 
 _OF_MANY_VALUES = ("labels", "credentials", "docker", "mounts", "webhooks")
 _OF_TASKS = {"ARCHIVE", "BRANCH", "REVISION", "NUMBER", "PREVIOUS", "BASE", "TASK", "RUN", "ATTEMPT", "TRIGGER"}
-_OF_TASKS |= {"AUTHOR", "MESSAGE", "CHANGES", "ITEM", "INPUTS", "OUTPUT"}
+_OF_TASKS |= {"AUTHOR", "MESSAGE", "CHANGES", "ITEM", "INPUTS", "OUTPUT", "SCRATCH"}
 
 
 def _nearest(word: str, names: list[str]) -> str:

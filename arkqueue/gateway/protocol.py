@@ -127,6 +127,9 @@ class Gateway(Protocol):
     def scratch_made(self, folder: int) -> None:
         """Note that a scratch folder is there, by its id: from now on, one that is missing is lost."""
 
+    def scratch_lost(self, folder: int) -> None:
+        """Note that a scratch folder which was there is gone, by its id."""
+
     def scratch_unneeded(self, folders: Sequence[int]) -> set[int]:
         """Those of our scratch folders that are to be removed: their run or item is over, or nobody knows them."""
 

@@ -141,6 +141,9 @@ class SqlGateway:
     def scratch_made(self, folder: int) -> None:
         scratch.made(self.session, folder)
 
+    def scratch_lost(self, folder: int) -> None:
+        scratch.lose(self.session, folder)
+
     def scratch_unneeded(self, folders: Sequence[int]) -> set[int]:
         return scratch.unneeded(self.session, folders)
 

@@ -18,6 +18,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import COMMIT, SILENCE, ArchiveId, Key, RunId, TaskId, TaskKind
 from arkqueue.names import PURGED, item_name, run_name, task_name
+from arkqueue.queue import scratch
 from arkqueue.queue.done import MOST_TASKS, Done, Refused, portions
 from arkqueue.queue.finish import presume_gone
 from arkqueue.queue.graph import Graph, change
@@ -169,6 +170,7 @@ def retry(
         reopened, staying = judge_again(graph, [row.id])
         if not force:
             refuse_outdated(graph, row, [row.id, *reopened], f"arkqueue retry {here}")
+        scratch.renew(graph, row.run_id, [row.id, *reopened], here, row.item, may_wait=True)
         graph.ids("retry", tasks=[row.id])
         back = [row.id, *reopened]
         again = [*back, *staying, *reopen(graph, back, reopened), *unjudged(graph, back)]

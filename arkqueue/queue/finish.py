@@ -34,6 +34,7 @@ from arkqueue.queue.claim import LEASE, Request, claim_within
 from arkqueue.queue.graph import TOO_LONG, Graph, change_in_turn
 from arkqueue.queue.limits import return_slots
 from arkqueue.queue.reports import close
+from arkqueue.queue.scratch import leave
 from arkqueue.states import EX_TEMPFAIL, SETTLED, UNSETTLED, Circumstances, Event, State, Verdict, move, verdict
 
 log = logging.getLogger("arkqueue")
@@ -223,6 +224,12 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
     said = {
         row.task: priority for o, row in ended if (priority := as_priority((o.outputs or {}).get(PRIORITY))) is not None
     }
+    if lost := [
+        row.task
+        for o, row in ended
+        if o.end is End.LOST and (row.body or {}).get("scratch") and moved.get(row.task) is State.WAITING
+    ]:
+        leave(graph, lost)
     late = [row.task for _, row in ended if row.polls and states[row.task] in (State.FAILED, State.REJECTED)]
     if late:
         graph.ids("waive_deleted", tasks=late)

@@ -21,6 +21,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import RunId, TaskKind
 from arkqueue.names import EVERY_TASK, item_name, run_name, task_in_run
+from arkqueue.queue import scratch
 from arkqueue.queue.control import (
     NEWEST,
     archive_of_run,
@@ -37,7 +38,6 @@ from arkqueue.queue.control import (
 from arkqueue.queue.done import MOST_TASKS, Done, Refused
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved
-from arkqueue.queue.scratch import begin_anew
 from arkqueue.queue.triggering import MOST_NAMED, refuse_stopped
 from arkqueue.states import SETTLED, State
 
@@ -97,7 +97,7 @@ def retry_from(
         if not force:
             first = next(row for row in locked if row.id == part.starts[0])
             refuse_outdated(graph, first, part.back, f"arkqueue retry {shlex.quote(here)} --from {name}")
-        begin_anew(graph, run, here, part.back)
+        scratch.renew(graph, run, part.members, here, item, may_wait=False)
         if from_start:
             graph.do("start_over", tasks=ended)
         options = [("--force", force), ("--from-start", from_start)]

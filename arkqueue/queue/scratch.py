@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
@@ -27,14 +27,7 @@ def take(session: Session, process: str, store: str, attempt: AttemptId, *, may_
 
     def work(graph: Graph) -> Any:
         graph.do("add_scratch", run=row.run_id, item=row.item, store=store)
-        if row.item:
-            place = {"branch": row.branch_id, "number": row.number, "run": row.run}
-            bound = graph.rows("bind_item", item=row.item, **place)
-        else:
-            bound = graph.rows("bind_run", run_id=row.run_id)
-        if ready := [one.id for one in bound if one.is_ready]:
-            graph.do("offer", archive=row.archive_id, tasks=ready)
-            graph.ready.update(ready)
+        _bind(graph, row)
         return _of(graph.rows("scratch_of", attempt=attempt, process=process))
 
     return _scratch(change(session, [row.archive_id], work))
@@ -61,29 +54,81 @@ def unneeded(session: Session, folders: Sequence[int]) -> set[int]:
     return gone
 
 
-def begin_anew(graph: Graph, run: int, here: str, tasks: Sequence[int]) -> None:
-    """Let tasks that run again begin with new folders where theirs are gone, or on a host that is (design 5.30, 5.37). Raises ``Conflict`` where a removed one has what an earlier task made."""
-    gone = graph.rows("folders_gone", run=run, tasks=list(tasks), silence=SILENCE)
-    for folder in gone:
-        if folder.is_removed and folder.first is not None:
-            place = graph.rows("place_of_run", run=run)[0]
-            whole = item_name(place, folder.item) if folder.item else run_name(place)
-            fault = "needs its scratch folder, which was removed when all that used it was over"
-            raise Conflict(
-                here, fault, f"go on at the first task of it: arkqueue retry {shlex.quote(whole)} --from {folder.first}"
-            )
-    if anew := [folder.id for folder in gone if folder.first is None]:
-        graph.do("forget_scratch", ids=anew)
-        bound = graph.rows("bind_run", run_id=run)
-        if ready := [one.id for one in bound if one.is_ready]:
-            (place,) = graph.rows("place_of_run", run=run)
-            graph.do("offer", archive=place.archive_id, tasks=ready)
-            graph.ready.update(ready)
+def lose(session: Session, folder: int) -> None:
+    """Note that a folder is gone, as its task manager has found: tasks that want it need not be where it was."""
+    for row in session.rows("place_of_scratch", id=folder):
+
+        def work(graph: Graph, row: Any = row) -> None:
+            graph.do("lose_scratch", id=folder)
+            _bind(graph, row)
+
+        change(session, [row.archive_id], work)
+
+
+def leave(graph: Graph, tasks: Sequence[int]) -> None:
+    """Let lost tasks run anywhere that were the only ones to use their folders, where these are on a host that is away."""
+    for row in graph.rows("leave_scratch", tasks=list(tasks), silence=SILENCE):
+        _bind(graph, row)
+
+
+def renew(graph: Graph, run: int, tasks: Collection[int], here: str, item: str | None, *, may_wait: bool) -> None:
+    """Have folders of a run that are gone made anew, where all tasks that have used them run again. ``item``: what runs again is of this one alone; None: of the run.
+
+    Raises Conflict where others have used such a folder, too: what they had left in it is not there. ``may_wait``: unless only the folder's host is away.
+    """
+    lost = {row.item: row.is_removed for row in graph.rows("lost_scratch", run=run, item=item, silence=SILENCE)}
+    if not lost:
+        return
+    users: dict[str, list[Any]] = {key: [] for key in lost}
+    for row in graph.rows("tasks_with_scratch", run=run, item=item):
+        if row.item in users:
+            users[row.item].append(row)
+    (place,) = graph.rows("place_of_run", run=run)
+    again, anew = {*tasks}, list[str]()
+    for key, rows in users.items():
+        if not any(row.id in again for row in rows):
+            continue
+        others = [row for row in rows if row.has_started and row.id not in again]
+        if not others:
+            anew.append(key)
+        elif lost[key] or not may_wait:
+            how = "was removed" if lost[key] else "is on a host of which no task manager runs"
+            whose = item_name(place, key) if key else run_name(place)
+            first = f"arkqueue retry {shlex.quote(whose)} --from {others[0].name}"
+            fault = f"needs the scratch folder of {whose}, which {how}, with what {others[0].name} had left in it"
+            raise Conflict(here, fault, f"Start at its first task: {first}")
+    if anew:
+        graph.do("forget_scratch", run=run, items=anew)
+        for key in anew:
+            _bind(graph, _Folder(place.archive_id, place.branch_id, run, place.number, place.run, key))
 
 
 def measured(session: Session, sizes: Mapping[int, int]) -> None:
     """Note how many bytes folders take."""
     session.do("measured_scratch", ids=list(sizes), bytes=list(sizes.values()))
+
+
+class _Folder(NamedTuple):
+    """Whose a folder is; ``run_id``, and the run's place."""
+
+    archive_id: int
+    branch_id: int
+    run_id: int
+    number: int
+    run: int
+    item: str
+
+
+def _bind(graph: Graph, folder: Any) -> None:
+    """Give the tasks of a folder that are ready the pool of where it is now, or of nowhere."""
+    if folder.item:
+        place = {"branch": folder.branch_id, "number": folder.number, "run": folder.run}
+        bound = graph.rows("bind_item", item=folder.item, **place)
+    else:
+        bound = graph.rows("bind_run", run_id=folder.run_id)
+    if ready := [row.id for row in bound if row.is_ready]:
+        graph.do("offer", archive=folder.archive_id, tasks=ready)
+        graph.ready.update(ready)
 
 
 def _of(rows: list[Any]) -> Any:

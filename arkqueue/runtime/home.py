@@ -28,11 +28,16 @@ ANOTHER = "another home: arkqueue --home FOLDER, then the command"
 
 def host_id(home: Path) -> str:
     """The id of this host, made the first time."""
-    path = home / "host-id"
+    return id_in(home, "host-id")
+
+
+def id_in(folder: Path, name: str) -> str:
+    """The id that a file of a folder holds, made by whoever asks first."""
+    path = folder / name
     with suppress(FileNotFoundError), _used(path):
         return path.read_text("ascii").strip()
-    made = path.with_name(f".host-id-{uuid.uuid4().hex}")
-    with _used(home):
+    made = path.with_name(f".{name}-{uuid.uuid4().hex}")
+    with _used(folder):
         made.write_text(uuid.uuid4().hex + "\n", "ascii")
     try:
         # Two processes may do this at once: the first one's stays, and it is complete when it can be seen.

@@ -530,6 +530,7 @@ create table task_manager (
     store       text,   -- what `scratch.store` says of the folders that it has; null: it is of a version that has none
     scratch_limit bigint -- bytes that these may take; 0: any number
 );
+create index task_manager_store on task_manager (store);
 
 -- The hosts whose task managers claim nothing until a person takes that back. A host outlives its task managers: it is what a home folder calls itself.
 create table drain (

@@ -80,29 +80,6 @@ update scratch s set removed_at = clock_timestamp(), bytes = null
 from ended o join run r on r.id = o.run_id and r.archive_id = any(%(archives)s::bigint[])
 where s.id = o.id returning s.id;
 
--- name: folders_gone
--- The folders of a run that some of its tasks are to have again and that were removed, or are in a store without a living task manager. `first`: the first task that has used
--- the folder and is not among these; null: there is none, so that they can begin with a new one.
-with back as materialized (select unnest(%(tasks)s::bigint[]) as id), mine as materialized (
-    select t.id, t.name, t.position, t.attempts, case d.scratch when 'item' then t.item else '' end as item, t.id in (select id from back) as is_back
-    from task t join definition d on d.id = t.definition_id
-    where t.run_id = %(run)s and d.scratch is not null and exists (select from scratch where run_id = %(run)s)
-), folder as (
-    select item, bool_or(is_back) as is_wanted, (array_agg(name order by position, id) filter (where attempts > 0 and not is_back))[1] as first
-    from mine group by item
-)
-select s.id, s.item, s.removed_at is not null as is_removed, f.first
-from scratch s join folder f on f.item = s.item
-where s.run_id = %(run)s and f.is_wanted
-  and (s.removed_at is not null or not exists (
-    select from task_manager m
-    where m.store = s.store and m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s)))
-order by s.item;
-
--- name: forget_scratch
--- Forget folders that are gone: the first task that asks says anew where they are.
-delete from scratch where id = any(%(ids)s);
-
 -- name: measured_scratch
 -- Note how much room folders take.
 update scratch s set bytes = m.bytes from unnest(%(ids)s::bigint[], %(bytes)s::bigint[]) m(id, bytes)
@@ -111,3 +88,41 @@ where s.id = m.id and s.removed_at is null and s.bytes is distinct from m.bytes;
 -- name: purge_scratch
 -- Forget the folders of runs that are purged. Whoever has them finds that nobody knows them.
 delete from scratch where run_id = any(%(runs)s);
+
+-- part: is_away
+-- Whether no task manager lives that has the folder `s`.
+not exists (select from task_manager m where m.store = s.store and m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s))
+
+-- name: lost_scratch
+-- The folders of a run, or of it and of one item, that are gone: they were removed, or no task manager that has them lives.
+select s.item, s.removed_at is not null as is_removed from scratch s
+where s.run_id = %(run)s and (%(item)s::text is null or s.item in ('', %(item)s)) and (s.removed_at is not null or {part is_away});
+
+-- name: tasks_with_scratch
+-- The tasks of a run, or of one item, that have scratch folders, each with that folder's item, in the order of their files.
+select t.id, t.name, t.attempts > 0 as has_started, case d.scratch when 'item' then t.item else '' end as item
+from task t join definition d on d.id = t.definition_id
+where t.run_id = %(run)s and d.scratch is not null and not t.deleted and (%(item)s::text is null or t.item = %(item)s or d.scratch = 'run')
+order by t.position, t.id;
+
+-- name: forget_scratch
+-- Forget folders of a run that are gone: the next task that wants one says where it is.
+delete from scratch where run_id = %(run)s and item = any(%(items)s::text[]);
+
+-- name: leave_scratch
+-- Of tasks whose attempts were lost, forget the folders that nobody else has used, and whose task managers are away: there is nothing in them that another task has left.
+delete from scratch s
+using task t join definition d on d.id = t.definition_id
+where t.id = any(%(tasks)s) and s.run_id = t.run_id and s.item = case d.scratch when 'item' then t.item else '' end and d.scratch is not null and {part is_away}
+  and not exists (
+    select from task u join definition e on e.id = u.definition_id
+    where u.run_id = t.run_id and u.id <> t.id and u.attempts > 0 and case e.scratch when 'item' then u.item when 'run' then '' end = s.item)
+returning t.archive_id, t.branch_id, t.run_id, t.number, t.run, s.item;
+
+-- name: place_of_scratch
+-- Whose a folder is.
+select r.archive_id, r.branch_id, r.id as run_id, r.number, r.run, s.item from scratch s join run r on r.id = s.run_id where s.id = %(id)s and s.removed_at is null;
+
+-- name: lose_scratch
+-- Say that a folder is gone.
+update scratch set removed_at = clock_timestamp(), bytes = null where id = %(id)s and removed_at is null;

@@ -468,6 +468,13 @@ from task t join definition d on d.id = t.definition_id join archive a on a.id =
 left join scratch s on d.scratch is not null and s.run_id = t.run_id and s.item = case d.scratch when 'item' then t.item else '' end and s.removed_at is null
 where t.id = %(task)s;
 
+-- name: first_with_scratch
+-- Of the scratch folder that a task has, the first task that has begun, in the order of the files; and whether it is the folder of an item.
+select u.id, u.name, d.scratch = 'item' as is_of_item
+from task t join definition d on d.id = t.definition_id
+join task u on u.run_id = t.run_id and u.attempts > 0 and (d.scratch = 'run' or u.item = t.item) join definition e on e.id = u.definition_id and e.scratch = d.scratch
+where t.id = %(task)s order by u.position, u.id limit 1;
+
 -- name: ready_ahead
 -- How many ready tasks, which task managers of some pools and some sets of labels take, are claimed before a ready task, as far as up to %(most)s: those before it in its archive, all of archives of
 -- a lower tier, and of each other archive of its tier as many as take their turns meanwhile.

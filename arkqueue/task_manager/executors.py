@@ -36,7 +36,7 @@ class Executors:
         self._lock = threading.Lock()
         self._installation: str | None = None
         self._docker: DockerExecutor | None = None
-        self._is_proved = False
+        self._proved: set[Path] = set()
         self._was_used = self._mark.exists()
         """Whether an earlier task manager of this home had an engine: it may only be starting now."""
 
@@ -72,13 +72,14 @@ class Executors:
 
     def may_pass(self, error: EngineFault) -> bool:
         """Whether there is, or has been, an engine here, so that its fault may pass."""
-        return self._is_proved or self._was_used or not error.is_away
+        return bool(self._proved) or self._was_used or not error.is_away
 
-    def prove(self) -> None:
-        """Prove that an engine answers and sees the home folder, with bases and workspaces, as we do; raises ExecutorError. Once is enough."""
-        if not self._is_proved:
-            self.docker.prove_same_paths(self._configuration.home)
-            self._is_proved = True
+    def prove(self, folder: Path | None = None) -> None:
+        """Prove that an engine answers and sees a folder as we do; raises ExecutorError. Once is enough. None: the home folder, with bases and workspaces."""
+        folder = folder or self._configuration.home
+        if not any(folder.is_relative_to(one) for one in self._proved):
+            self.docker.prove_same_paths(folder)
+            self._proved.add(folder)
 
     def announce(self) -> str:
         """Which engine there is for containers, in words; proves it. Raises ExecutorError where it does not see this host's folders."""

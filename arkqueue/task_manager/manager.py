@@ -20,7 +20,7 @@ from arkqueue.logs.write import Logs
 from arkqueue.model import REPORT, AttemptId, Claim, Outcome, Pool, Receipt
 from arkqueue.repository.reader.client import processes
 from arkqueue.runtime.accounts import account
-from arkqueue.runtime.home import HomeLock, host_id
+from arkqueue.runtime.home import HomeLock, host_id, id_in
 from arkqueue.task_manager.adoption import Adoption
 from arkqueue.task_manager.attempt import Attempt, Means, Why, perform
 from arkqueue.task_manager.executors import Executors
@@ -31,7 +31,7 @@ from arkqueue.task_manager.preparation import Preparation
 from arkqueue.task_manager.recorder import Recorder
 from arkqueue.task_manager.scratch import ScratchKeeper
 from arkqueue.task_manager.sources import Sources
-from arkqueue.workspace import BASES, SCRATCH, WORK, ScratchFolders, Workspaces
+from arkqueue.workspace import BASES, WORK, ScratchFolders, Workspaces, make_root
 
 log = logging.getLogger("arkqueue")
 
@@ -75,7 +75,8 @@ class TaskManager:
         self._lock = HomeLock(configuration.home)
         processes.warm()
         self.host = host_id(configuration.home)
-        store = self.host
+        make_root(configuration.scratch)
+        store = id_in(configuration.scratch, "store-id") if configuration.scratch_shared else self.host
         gateway = self._gateway = self._opener(self.process, self.host, store)
         self._bell = gateway.bell("ready")
         self._logs = Logs(gateway, configuration.log_head, configuration.log_tail, configuration.home)
@@ -90,7 +91,7 @@ class TaskManager:
             give = self.executors.give if os.geteuid() != 0 else None
             self._workspaces = Workspaces(configuration.home, configuration.workspace_pool, give)
             home = configuration.home
-            scratches = ScratchFolders(home / SCRATCH, configuration.scratch_limit, give)
+            scratches = ScratchFolders(configuration.scratch, configuration.scratch_limit, give)
             give_up = self._workspaces.give_up_base
             self._space = FreeSpace([home, home / WORK, scratches.root], home / BASES, configuration.min_free, give_up)
             said = self.executors.announce() if engine or self.executors.used_docker else ""

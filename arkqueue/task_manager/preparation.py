@@ -43,7 +43,7 @@ from arkqueue.task_manager.containers import (
 )
 from arkqueue.task_manager.executors import Executors
 from arkqueue.task_manager.sources import Sources
-from arkqueue.workspace import Fill, ScratchFolders, Tree, Workspace, Workspaces, owner_named
+from arkqueue.workspace import Fill, ScratchFolders, ScratchLost, Tree, Workspace, Workspaces, owner_named
 from arkqueue.workspace.removal import FOLDER
 from arkqueue.workspace.renewal import renew_in_place
 
@@ -174,6 +174,8 @@ class Preparation:
             check_account(user, uid, gid, groups, container.image, archive.settings, archive.name)
             # By number, so that whoever was judged is who it runs as, whatever another reader makes of the image's files.
             user, container = f"{uid}:{gid}", replace(container, groups=groups)
+        if definition.scratch is not None:
+            self.executors.prove(self.scratches.root)
         scratch = self._scratch(claim, definition, partial(self.scratches.for_container, image=image))
         survey = self._survey(claim, definition, log)
         handed = self.sources.submission(claim)
@@ -258,7 +260,11 @@ class Preparation:
             return None
         scratch = self.sources.scratch(claim, self.scratches.lack)
         harmless = is_harmless(self.scratches.root)
-        folder = have(scratch, self.executors.installation, is_harmless=harmless)
+        try:
+            folder = have(scratch, self.executors.installation, is_harmless=harmless)
+        except ScratchLost:
+            self.sources.scratch_lost(scratch)
+            raise
         self.sources.scratch_made(scratch)
         return folder
 

@@ -49,6 +49,11 @@ class ScratchKeeper:
         if not self._folders.are_used:
             return
         installation = self._installation()
+        with self._folders.turn() as is_mine:
+            if is_mine:
+                self._look_after(installation)
+
+    def _look_after(self, installation: str) -> None:
         known = sorted(self._folders.known(installation))
         gone: set[int] = set()
         for first in range(0, len(known), MOST):

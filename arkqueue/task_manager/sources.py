@@ -111,6 +111,10 @@ class Sources:
             yield part
             position += 1
 
+    def scratch_lost(self, scratch: Scratch) -> None:
+        """Note that a scratch folder is gone."""
+        self._gateway.scratch_lost(scratch.id)
+
     def base(self, claim: Claim) -> Revision | None:
         """The revision that a claim has as its base, as the ledger has it."""
         return self._gateway.base(claim.attempt) if claim.base is not None else None

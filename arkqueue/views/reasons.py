@@ -6,6 +6,7 @@ A sentence begins with ``subject``: "It", or "It waits for papers@2/index, which
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.model import INSTALLATION, End, Pool, TaskKind
-from arkqueue.names import backfill_name, run_name
+from arkqueue.names import backfill_name, item_name, run_name
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.views.archives import pause_of, remedy
@@ -170,7 +171,7 @@ def asking(session: Session, row: Any, subject: str) -> list[Reason]:
         alive = [m for m in managers if m.alive]
         text = f"{subject} waits for its locks: no task manager that could run it lives, and others have their turn meanwhile."
         if store and alive and not any(m.store == store for m in alive):
-            return [_no_scratch(subject, name, store, managers)]
+            return [_no_scratch(session, row, subject, store, managers)]
         if labels and alive and not any({*labels} <= {*m.labels} for m in alive):
             return [_no_label(subject, name, labels, alive)]
         found.append(Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"]))
@@ -215,7 +216,7 @@ def ready(session: Session, row: Any, subject: str) -> Reason:
     alive = [m for m in managers if m.alive]
     pool, labels, store = session.rows("pool", task=row.id)[0]
     if store and not any(m.store == store for m in alive):
-        return _no_scratch(subject, name, store, managers)
+        return _no_scratch(session, row, subject, store, managers)
     if not alive:
         text = f"{subject} is ready, but no task manager is running{_last(managers)}.{_handed_back(row)}"
         command = " ".join(["arkqueue worker", *(f"--label {label}" for label in labels)])
@@ -272,13 +273,21 @@ def _no_label(subject: str, name: str, labels: Sequence[str], alive: Sequence[Ta
     return Reason(kind=Why.NO_LABEL, text=text, tasks=[name])
 
 
-def _no_scratch(subject: str, name: str, store: str, managers: Sequence[TaskManagerView]) -> Reason:
+def _no_scratch(session: Session, row: Any, subject: str, store: str, managers: Sequence[TaskManagerView]) -> Reason:
     """That no task manager runs where a task's scratch folder is."""
     last = next((m for m in sorted(managers, key=lambda m: m.seen_at, reverse=True) if m.store == store), None)
     where = f"{last.hostname} ({last.host[:8]})" if last else f"the host {store[:8]}"
+    if last and last.store != last.host:
+        where = f"a folder that {last.hostname} and others share"
     since = f"its task manager {_left(last)}" if last else "nothing was heard of its task manager for a day"
-    text = f"{subject} is ready, but its scratch folder is on {where}, and {since}: that host is waited for. Start its task manager again, with the same home folder."
-    return Reason(kind=Why.NO_SCRATCH, text=text, tasks=[name])
+    text = f"{subject} is ready, but its scratch folder is on {where}, and {since}: that host is waited for. Start its task manager again, with the same home folder; or start at the first task of the folder, which is made anew then."
+    name, commands = task_name(row), list[str]()
+    for first in session.rows("first_with_scratch", task=row.id):
+        part = item_name(row, row.item) if first.is_of_item else run_name(row)
+        # A task that has not ended is not taken back.
+        commands = [f"arkqueue cancel {name}"] if first.id == row.id else []
+        commands.append(f"arkqueue retry {shlex.quote(part)} --from {first.name}")
+    return Reason(kind=Why.NO_SCRATCH, text=text, tasks=[name], commands=commands)
 
 
 def _claims_nothing(manager: TaskManagerView) -> str:

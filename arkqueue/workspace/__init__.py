@@ -22,21 +22,22 @@ archive: functions given by the caller fill a tree (``Fill``) or bring a base fr
 
 from arkqueue.workspace.bases import Owner, Tree
 from arkqueue.workspace.outputs import OUTPUT_LIMIT, Outputs
-from arkqueue.workspace.scratch import SCRATCH, ScratchFolders
+from arkqueue.workspace.scratch import ScratchFolders, ScratchLost, make_root
 from arkqueue.workspace.workspaces import BASES, POOL, WORK, Fill, Workspace, Workspaces, owner_named
 
 __all__ = [
     "BASES",
     "OUTPUT_LIMIT",
     "POOL",
-    "SCRATCH",
     "WORK",
     "Fill",
     "Outputs",
     "Owner",
     "ScratchFolders",
+    "ScratchLost",
     "Tree",
     "Workspace",
     "Workspaces",
+    "make_root",
     "owner_named",
 ]

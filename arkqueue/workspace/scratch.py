@@ -1,6 +1,6 @@
 """Scratch folders: what stays on a host from task to task of a run, or of an item (design 5.37).
 
-Below the home folder, in ``scratch/<installation>/<id>``::
+In ``<root>/<installation>/<id>``, where the root is ``scratch`` in the home folder, or a folder that several task managers may share::
 
     folder      what its tasks see as ARKQUEUE_SCRATCH
     contained   a task in a container was given it
@@ -17,6 +17,7 @@ both, unless its file system is mounted ``nosuid`` and ``nodev`` (``executor.exp
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import threading
 import time
@@ -29,14 +30,19 @@ from arkqueue.model import Scratch
 from arkqueue.workspace.bases import OURS, Owner
 from arkqueue.workspace.layers import mounts_below
 from arkqueue.workspace.ownership import Give, Giving, image_of, note_image
-from arkqueue.workspace.removal import FOLDER, attempt_of, remove_folder
+from arkqueue.workspace.removal import FOLDER, NOT_FOLLOWED, attempt_of, remove_folder
 from arkqueue.workspace.workspaces import check_way
 
-SCRATCH = "scratch"
-"""The folder of all scratch folders of a home."""
 PATIENCE = 20.0
 """Seconds for which the folders of a store are measured at once."""
 _CONTAINED, _PASSED = "contained", "passed"
+
+
+def make_root(root: Path) -> None:
+    """Make the folder of all scratch folders, unless it is there. Others may pass through it, to the folder that is theirs."""
+    if not root.exists():  # one that was there may be closed on purpose
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        root.chmod(0o711)
 
 
 class ScratchFolders:
@@ -48,10 +54,6 @@ class ScratchFolders:
         self.lack: Withheld | None = None
         """Why no other folder is made; None: there is room."""
         self._lock = threading.Lock()
-        is_new = not root.exists()
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if is_new:  # one that was there may be closed on purpose
-            root.chmod(0o711)
 
     def for_process(self, scratch: Scratch, installation: str, *, owner: Owner | None, is_harmless: bool) -> Path:
         """The folder, for processes of ``owner`` (None: ours). Raises WorkspaceError, HostFault, Withheld.
@@ -82,7 +84,21 @@ class ScratchFolders:
     @property
     def are_used(self) -> bool:
         """Whether a folder was ever made here."""
-        return bool(os.listdir(self.root))
+        with os.scandir(self.root) as entries:
+            return any(entry.is_dir(follow_symlinks=False) for entry in entries)
+
+    @contextmanager
+    def turn(self) -> Iterator[bool]:
+        """Whether this task manager may look after the folders, as no other one does so at the moment, where several share them."""
+        opened = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | NOT_FOLLOWED, 0o600)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+        finally:
+            os.close(opened)
 
     def known(self, installation: str) -> set[int]:
         """The ids of the folders that are here."""
@@ -132,7 +148,7 @@ class ScratchFolders:
         parent = self.root / installation
         place = parent / str(scratch.id)
         if scratch.is_removed or (scratch.is_made and not os.path.lexists(place)):
-            raise lost(scratch)
+            raise ScratchLost(scratch)
         if not scratch.is_made and not os.path.lexists(place):
             with suppress(FileExistsError):
                 os.mkdir(parent, 0o711)
@@ -192,13 +208,13 @@ def _shown(size: int) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
 
 
-def lost(scratch: Scratch) -> WorkspaceError:
-    """That a folder which tasks have used is not there any more."""
-    how = "it was removed when its run or item had completed or was deleted" if scratch.is_removed else "it was lost"
-    return WorkspaceError("scratch folder", f"{how}, with all that earlier tasks had left in it", _ANEW)
+class ScratchLost(WorkspaceError):
+    """A folder that tasks have used is not there any more."""
 
-
-_ANEW = "Make a new run, in which all tasks run: arkqueue trigger ARCHIVE --revision REVISION"
+    def __init__(self, scratch: Scratch) -> None:
+        how = "it was removed" if scratch.is_removed else "it was lost"
+        remedy = "Start at the first task that has it: arkqueue retry RUN --from TASK"
+        super().__init__("scratch folder", f"{how}, with all that earlier tasks had left in it", remedy)
 
 
 def _give(folder: Path, owner: Owner) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from typing import Any
 
 import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import AttemptId, Claim, End, Outcome, Receipt, RunId
-from arkqueue.queue import claim, deletion, finish, purge, redo, scratch
+from arkqueue.queue import claim, deletion, finish, holds, purge, redo, scratch
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
 from arkqueue.views.reasons import Reason, Why
@@ -226,14 +228,13 @@ def test_the_folder_of_an_item_goes_when_the_item_has_completed(session: Session
 def test_a_task_that_comes_back_finds_that_its_folder_was_removed(session: Session) -> None:
     """It may run anywhere then, as there is nothing that it could find."""
     archive = an_archive(session)
-    archive.commit({"a": "scratch: run", "b": "scratch: run\ndepends: [a]"})
+    archive.commit({"a": "scratch: run", "b": "scratch: run\ndepends: [a]\nhold: true"})
     here, there = Host(session, "here"), Host(session, "there")
     here.complete()
-    here.end(here.claim()["b"].attempt, code=1)
     deletion.delete_run(session, RunId(archive.run_id(2)), "ann")
     assert unneeded(archive, folder(archive, 2)) == {folder(archive, 2)}
     deletion.undelete_run(session, RunId(archive.run_id(2)), "ann")
-    archive.retry("b@2")
+    holds.release(session, archive.task("b@2"), "ann")
     claimed = there.claim()["b"]
     found = scratch.take(session, there.process, "there", claimed.attempt)
     assert found is not None
@@ -288,6 +289,145 @@ def test_doctor_names_the_largest_folders_where_they_take_too_much(session: Sess
     scratch.measured(session, dict.fromkeys(sizes, 1))
 
 
+# --- Where it is gone ------------------------------------------------------------------------------------------------
+
+
+def retry_from(archive: AnArchive, number: int, name: str, **options: Any) -> list[int]:
+    return redo.retry_from(archive.session, RunId(archive.run_id(number)), name, "ann", **options).tasks
+
+
+def test_a_run_starts_at_the_first_task_of_its_folder_where_the_host_is_gone(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit(
+        {
+            "before": "",
+            "a": "scratch: run\ndepends: [before]",
+            "b": "scratch: run\ndepends: [a]",
+            "c": "scratch: run\ndepends: [b]",
+        }
+    )
+    here, there = Host(session, "here"), Host(session, "there")
+    assert [here.complete() for _ in range(2)] == [["before"], ["a"]]
+    here.end(here.claim()["b"].attempt, code=1)
+    # While the host is there, what failed goes on in its folder.
+    retry_from(archive, 2, "b")
+    assert why(archive, "b@2").kind is Why.ABOUT_TO_START
+    here.end(here.claim()["b"].attempt, code=1)
+    claim.unregister(session, here.process)
+    with pytest.raises(
+        Conflict,
+        match=re.escape(
+            "which is on a host of which no task manager runs, with what a had left in it. Start at its first task: arkqueue retry papers@2 --from a"
+        ),
+    ):
+        retry_from(archive, 2, "b")
+    archive.retry("b@2")
+    told = why(archive, "b@2")
+    assert (told.kind, told.commands) == (Why.NO_SCRATCH, ["arkqueue retry papers@2 --from a"])
+    assert there.claims() == []
+    retry_from(archive, 2, "a")
+    assert [there.complete() for _ in range(3)] == [["a"], ["b"], ["c"]]
+    assert examine(session).findings == []
+
+
+def test_an_item_starts_anew_and_no_other_item_does(session: Session) -> None:
+    archive = an_archive(session)
+    steps = {"fetch": "", "store": "depends: [fetch]"}
+    archive.commit({name: f"foreach: [a, b/c]\nscratch: item\n{more}" for name, more in steps.items()})
+    here, there = Host(session, "here"), Host(session, "there")
+    here.complete()
+    for claimed in here.claims():
+        here.end(claimed.attempt, code=1)
+    claim.unregister(session, here.process)
+    with pytest.raises(Conflict, match=re.escape("arkqueue retry 'papers@2/*/b%2Fc' --from fetch")):
+        retry_from(archive, 2, "store", item="b/c")
+    retry_from(archive, 2, "fetch", item="b/c")
+    assert [there.complete() for _ in range(2)] == [["fetch/b/c"], ["store/b/c"]]
+    archive.retry("store/a@2")
+    assert why(archive, "store/a@2").commands == ["arkqueue retry 'papers@2/*/a' --from fetch"]
+
+
+def test_a_folder_that_was_removed_is_made_anew_by_its_first_task_alone(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "scratch: run", "b": "scratch: run\ndepends: [a]", "free": "depends: [b]"})
+    here = Host(session, "here")
+    for _ in range(3):
+        here.complete()
+    before = folder(archive, 2)
+    assert unneeded(archive, before) == {before}
+    with pytest.raises(Conflict, match="which was removed, with what a had left in it"):
+        retry_from(archive, 2, "b")
+    retry_from(archive, 2, "free")  # has no need of it
+    assert here.complete() == ["free"]
+    retry_from(archive, 2, "a")
+    assert [here.complete() for _ in range(3)] == [["a"], ["b"], ["free"]]
+    assert folder(archive, 2) != before
+
+
+def test_a_retry_of_one_task_is_refused_where_others_have_left_something_in_a_folder_that_was_removed(
+    session: Session,
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "scratch: run", "b": "scratch: run\ndepends: [a]"})
+    here = Host(session, "here")
+    here.complete()
+    here.end(here.claim()["b"].attempt, code=1)
+    scratch.lose(session, folder(archive, 2))
+    with pytest.raises(Conflict, match="papers@2/b: needs the scratch folder of papers@2, which was removed"):
+        archive.retry("b@2")
+    # Nobody has left anything for the first one.
+    archive.commit({"a": "scratch: run"})
+    here.end(here.claim()["a"].attempt, code=1)
+    archive.retry("a@3")
+    assert here.complete() == ["a"]
+
+
+def test_a_first_task_that_is_lost_with_its_host_runs_on_another_one(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "scratch: run", "b": "scratch: run\ndepends: [a]", "c": "scratch: run"})
+    here, there = Host(session, "here"), Host(session, "there")
+    claimed = here.claim(1)["a"]
+    here.take(claimed)
+    # Its task manager is back: it runs again in its folder.
+    here.end(claimed.attempt, End.LOST, None)
+    assert there.claims() == []
+    claimed = here.claim(1)["a"]
+    claim.unregister(session, here.process)
+    here.end(claimed.attempt, End.LOST, None)
+    assert sorted(there.claim()) == ["a", "c"]
+    assert examine(session).findings == []
+
+
+def test_a_later_task_that_is_lost_waits_for_its_host(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "scratch: run", "b": "scratch: run\ndepends: [a]"})
+    here, there = Host(session, "here"), Host(session, "there")
+    here.complete()
+    claimed = here.claim()["b"]
+    claim.unregister(session, here.process)
+    here.end(claimed.attempt, End.LOST, None)
+    assert there.claims() == []
+    told = why(archive, "b@2")
+    assert told.commands == ["arkqueue retry papers@2 --from a"]
+    retry_from(archive, 2, "a")
+    assert [there.complete() for _ in range(2)] == [["a"], ["b"]]
+
+
+def test_a_first_task_that_waits_for_its_host_is_canceled_and_started_anew(session: Session) -> None:
+    """By the commands that explain gives."""
+    archive = an_archive(session)
+    archive.commit({"a": "scratch: run", "b": "scratch: run\ndepends: [a]"})
+    here, there = Host(session, "here"), Host(session, "there")
+    claimed = here.claim()["a"]
+    here.take(claimed)
+    here.end(claimed.attempt, End.STOPPED, None)
+    claim.unregister(session, here.process)
+    assert why(archive, "a@2").commands == ["arkqueue cancel papers@2/a", "arkqueue retry papers@2 --from a"]
+    archive.cancel("a@2")
+    retry_from(archive, 2, "a")
+    assert [there.complete() for _ in range(2)] == [["a"], ["b"]]
+
+
 def test_a_part_that_begins_behind_a_folder_that_was_removed_is_refused(session: Session) -> None:
     archive = an_archive(session)
     archive.commit(CHAIN)
@@ -299,7 +439,7 @@ def test_a_part_that_begins_behind_a_folder_that_was_removed_is_refused(session:
     assert (there.complete(), here.complete()) == ([], ["unpack"]), "the folder is still there"
     its = folder(archive, 2)
     assert unneeded(archive, its) == {its}
-    removed = r"papers@2: needs its scratch folder, which was removed .* arkqueue retry papers@2 --from fetch$"
+    removed = r"papers@2: needs the scratch folder of papers@2, which was removed, .* arkqueue retry papers@2 --from fetch$"
     with pytest.raises(Conflict, match=removed):
         redo.retry_from(session, run, "unpack", "ann", force=True)
     redo.retry_from(session, run, "fetch", "ann")

@@ -152,6 +152,8 @@ def test_a_mark_of_nothing_is_as_good_as_none(tmp_path: Path, written: str) -> N
         (MOUNT + 'folder = "/var/run/docker.sock"', "mounts[1].folder gives away the engine's socket"),
         (MOUNT + 'folder = "/run"', "mounts[1].folder gives away the engine's socket"),
         (MOUNT + 'folder = "/srv/a"\n[docker]\nhost = "unix:///srv/a/b"', "mounts[1].folder gives away the engine's socket"),
+        ('scratch_folder = "/srv/s"\n' + MOUNT + 'folder = "/srv/s/x"', "mounts[1].folder gives away the scratch folders"),
+        ('scratch_folder = "/srv/s"\n' + MOUNT + 'folder = "/srv"', "mounts[1].folder gives away the scratch folders"),
         (MOUNT + 'folder = "HOME"', "mounts[1].folder gives away the home folder"),
         (MOUNT + 'folder = "HOME/postgres"', "mounts[1].folder gives away the home folder"),
         (MOUNT + 'volume = "a"\n' + MOUNT + 'volume = "b"', "mounts[2].archives gives 'index' to '*' a second time"),
@@ -179,7 +181,7 @@ def test_mounts_are_granted_by_name(tmp_path: Path) -> None:
 
 def test_the_variables_of_a_task_are_no_configuration(tmp_path: Path) -> None:
     names = ["ARCHIVE", "BRANCH", "REVISION", "NUMBER", "PREVIOUS", "BASE", "TASK", "RUN", "ATTEMPT", "TRIGGER"]
-    names += ["AUTHOR", "MESSAGE", "CHANGES", "ITEM", "INPUTS", "OUTPUT"]
+    names += ["AUTHOR", "MESSAGE", "CHANGES", "ITEM", "INPUTS", "OUTPUT", "SCRATCH"]
     load(tmp_path, environ={"ARKQUEUE": "1", **{f"ARKQUEUE_{name}": "x" for name in names}})
 
 
@@ -190,6 +192,10 @@ def test_the_variables_of_a_task_are_no_configuration(tmp_path: Path) -> None:
         ('lease = "20s"', "renew must be at most a third of lease"),
         ('poll = "20s"', "poll must not be longer than renew"),
         ('database_direct = "x"', "database_direct is for database_pooler"),
+        ("scratch_shared = true", "scratch_shared is for a scratch_folder that several hosts see; give that folder"),
+        ('scratch_folder = "scratch"', "scratch_folder is no absolute path of a folder"),
+        ('scratch_folder = "/"', "scratch_folder is no absolute path of a folder"),
+        ("scratch_limit = 1", "scratch_limit is no size"),
         ('listen = "127.0.0.1:99999"', "listen is no address"),
         ('sweep = "0s"', "sweep must be more than 0"),
         ('sweep = "9999999999d"', "sweep is more than a year; give at most 366d"),

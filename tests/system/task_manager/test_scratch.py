@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 
-from arkqueue.queue import holds
+from arkqueue.errors import Conflict
+from arkqueue.model import RunId
+from arkqueue.queue import holds, redo
 from arkqueue.task_manager import scratch as keeping
+from arkqueue.views.explain import explain
 from tests.builders import AnArchive
 from tests.requirements import a_mount
 from tests.system.task_manager.boxes import Boxes, boxes
@@ -296,3 +299,84 @@ def test_no_other_folder_is_made_where_they_take_too_much(
     eventually(lambda: manager._means.preparation.scratches.lack is None)
     archive.retry("small@3")
     settled(archive, "small@3", "completed")
+
+
+# --- Shared ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("swept")
+def test_hosts_that_share_the_folder_share_its_tasks(
+    archive: AnArchive, managers: Managers, tmp_path: Path, bells: MakeBells
+) -> None:
+    """Each of two tasks of a folder waits for the other one to run: with one slot each, they are on two hosts."""
+    root = tmp_path / "shared"
+    shared = {"scratch_folder": str(root), "scratch_shared": True, "slots": 1, "sweep": "100ms"}
+    one = managers(home=tmp_path / "one", **shared)
+    first, second = bells("first"), bells("second")
+    a = f"cat $ARKQUEUE_SCRATCH/file; echo > {first.path}; read line < {second.path}"
+    b = f"cat $ARKQUEUE_SCRATCH/file; read line < {first.path}; echo > {second.path}"
+    archive.commit(
+        {
+            "fetch": command("echo found > $ARKQUEUE_SCRATCH/file"),
+            "a": command(a, depends="[fetch]"),
+            "b": command(b, depends="[fetch]"),
+            "last": command("cat $ARKQUEUE_SCRATCH/file", depends="[a, b]", hold="true"),
+        }
+    )
+    settled(archive, "fetch@2", "completed")
+    other = managers(home=tmp_path / "other")  # which does not share it
+    two = managers(home=tmp_path / "two", **shared)
+    settled(archive, "a@2", "completed")
+    settled(archive, "b@2", "completed")
+    assert hosts(archive, "a@2") | hosts(archive, "b@2") == {one.host, two.host}
+    # The host that has made the folder is not needed any more.
+    one.stop()
+    holds.release(archive.session, archive.task("last@2"), "ann")
+    settled(archive, "last@2", "completed")
+    assert log_of(archive, "last@2") == "found\n"
+    assert hosts(archive, "last@2") == {two.host} != {other.host}
+    eventually(lambda: list(root.glob("*/*")) == [])
+
+
+# --- Where it is gone ------------------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_elsewhere_from_the_first_task_of_its_folder_where_the_host_is_gone(
+    archive: AnArchive, managers: Managers, tmp_path: Path
+) -> None:
+    one = managers(home=tmp_path / "one")
+    archive.commit(
+        {
+            "fetch": command("echo $ARKQUEUE_ATTEMPT > $ARKQUEUE_SCRATCH/file"),
+            "read": command("cat $ARKQUEUE_SCRATCH/file", depends="[fetch]", hold="true"),
+        }
+    )
+    settled(archive, "fetch@2", "completed")
+    one.stop()
+    two = managers(home=tmp_path / "two")
+    holds.release(archive.session, archive.task("read@2"), "ann")
+    (told,) = explain(archive.session, archive.task("read@2")).reasons[:1]
+    assert told.commands == ["arkqueue retry papers@2 --from fetch"]
+    redo.retry_from(archive.session, RunId(archive.run_id(2)), "fetch", "ann")
+    settled(archive, "read@2", "completed")
+    assert log_of(archive, "read@2") == "2\n"
+    assert hosts(archive, "fetch@2", "read@2") == {two.host}
+    # What is left on the host goes when it comes back.
+    assert len(folders(tmp_path / "one")) == 1
+    managers(home=tmp_path / "one")
+    eventually(lambda: folders(tmp_path / "one") == [])
+
+
+def test_a_run_goes_on_from_the_first_task_of_a_folder_that_was_lost(
+    archive: AnArchive, managers: Managers, home_folder: Path
+) -> None:
+    managers()
+    archive.commit({"fetch": command("exit 0"), "read": command("exit 0", depends="[fetch]", hold="true")})
+    settled(archive, "fetch@2", "completed")
+    shutil.rmtree(folders(home_folder)[0].parent)
+    holds.release(archive.session, archive.task("read@2"), "ann")
+    settled(archive, "read@2", "failed")
+    with pytest.raises(Conflict, match="Start at its first task: arkqueue retry papers@2 --from fetch"):
+        archive.retry("read@2")
+    redo.retry_from(archive.session, RunId(archive.run_id(2)), "fetch", "ann")
+    settled(archive, "read@2", "completed")
