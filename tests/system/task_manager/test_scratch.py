@@ -8,6 +8,7 @@ import pwd
 import re
 import shutil
 import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,16 @@ from typing import Any
 import pytest
 
 from arkqueue.errors import Conflict
-from arkqueue.model import RunId
+from arkqueue.model import RunId, Scratch
 from arkqueue.queue import holds, redo
 from arkqueue.task_manager import scratch as keeping
+from arkqueue.task_manager.sources import Sources
 from arkqueue.views.explain import explain
 from tests.builders import AnArchive
 from tests.requirements import a_mount
 from tests.system.task_manager.boxes import Boxes, boxes
 from tests.system.task_manager.conftest import Bells, Managers, attempts, ended, log_of, settled
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 __all__ = ["boxes"]
 
@@ -100,16 +102,27 @@ def test_all_tasks_of_a_run_are_where_its_folder_is(
 
 
 def test_tasks_that_begin_at_once_on_two_hosts_end_up_on_one(
-    archive: AnArchive, managers: Managers, tmp_path: Path
+    archive: AnArchive, managers: Managers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever host is first: the other one hands back what it has claimed."""
+    """Both have claimed one before either asks for the folder. Whoever asks later hands back what it has claimed."""
+    have_claimed = threading.Barrier(2)
+    asks = Sources.scratch
+
+    def asks_with_the_other(self: Sources, *arguments: Any) -> Scratch:
+        if not archive.sql("select id from scratch"):
+            have_claimed.wait(PATIENCE)
+        return asks(self, *arguments)
+
+    monkeypatch.setattr(Sources, "scratch", asks_with_the_other)
     for home in ("one", "two"):
-        managers(home=tmp_path / home, slots=2)
-    tasks = {f"t{n}": command("echo $ARKQUEUE_TASK >> $ARKQUEUE_SCRATCH/all") for n in range(8)}
+        managers(home=tmp_path / home, slots=1)
+    tasks = {f"t{n}": command("echo $ARKQUEUE_TASK >> $ARKQUEUE_SCRATCH/all") for n in range(4)}
     archive.commit({**tasks, "sum": command("sort $ARKQUEUE_SCRATCH/all", depends=f"[{', '.join(tasks)}]")})
     settled(archive, "sum@2", "completed")
     assert log_of(archive, "sum@2").split() == sorted(tasks)
     assert len(hosts(archive, "sum@2", *(f"{name}@2" for name in tasks))) == 1
+    told = archive.sql("select message from attempt where message like '%%it is on another host%%'")
+    assert len(told) == 1
 
 
 def test_a_task_waits_for_the_host_of_its_folder(archive: AnArchive, managers: Managers, tmp_path: Path) -> None:
