@@ -396,6 +396,7 @@ def _show_run(run: Any, states: Sequence[str] = (), *, items: bool = False) -> N
         ("tasks", tally(run)),
         ("report", state(run["report"]) if run["report"] else ""),
         ("reports", _reports(run)),
+        ("scratch", _INDENT.join(map(_scratch, run["scratch"]))),
         ("canceled", _by(run["canceled_by"]).strip()),
         ("deleted", _by(run["deleted_by"]).strip()),
         ("other runs", _INDENT.join(f"{r['full_name']} {r['trigger']} {state(r['state'])}" for r in run["others"])),
@@ -415,6 +416,15 @@ def _show_run(run: Any, states: Sequence[str] = (), *, items: bool = False) -> N
         if not rows:
             say(f"no task of it is {' or '.join(states)}", err=True)
     _show_deeds(run["deeds"])
+
+
+def _scratch(there: Any) -> str:
+    """Folders in one place, in words."""
+    folders = "1 folder" if there["folders"] == 1 else f"{there['folders']} folders"
+    if there["is_removed"]:
+        return f"{folders}, removed"
+    size = f", {there['bytes'] / 2**20:.1f} MiB" if there["bytes"] else ""
+    return f"{folders} on {visible(there['hostname'] or there['store'][:8])}{size}"
 
 
 def _show_task(task: Any) -> None:

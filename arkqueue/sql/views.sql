@@ -468,6 +468,14 @@ from task t join definition d on d.id = t.definition_id join archive a on a.id =
 left join scratch s on d.scratch is not null and s.run_id = t.run_id and s.item = case d.scratch when 'item' then t.item else '' end and s.removed_at is null
 where t.id = %(task)s;
 
+-- name: scratch_of_run
+-- The scratch folders of a run, or of it and one item, by where they are.
+select m.hostname, s.store, s.is_removed, s.folders, s.bytes
+from (select store, removed_at is not null as is_removed, count(*)::int as folders, sum(bytes)::bigint as bytes
+      from scratch where run_id = %(run)s and (%(item)s::text is null or item in ('', %(item)s)) group by store, removed_at is not null) s
+left join lateral (select hostname from task_manager m where m.store = s.store order by m.seen_at desc limit 1) m on true
+order by s.is_removed, m.hostname, s.store;
+
 -- name: first_with_scratch
 -- Of the scratch folder that a task has, the first task that has begun, in the order of the files; and whether it is the folder of an item.
 select u.id, u.name, d.scratch = 'item' as is_of_item

@@ -95,13 +95,28 @@ class ListedRun(RunView):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScratchView:
+    """The scratch folders of a run that are in one place. ``hostname`` None: of a task manager that nobody knows any more. ``store``: the id of that host, or of a folder that several share.
+
+    ``is_removed``: they were. ``bytes``: as measured last; None: not yet.
+    """
+
+    hostname: str | None
+    store: str
+    is_removed: bool
+    folders: int
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunDetail(RunView):
-    """A run with its tasks, the edges that its graph shows, what people did to it and its tasks, its reports, and the newest other runs of its revision."""
+    """A run with its tasks, the edges that its graph shows, what people did to it and its tasks, its reports, its scratch folders, and the newest other runs of its revision."""
 
     tasks: list[TaskView]
     edges: list[EdgeView]
     deeds: list[DeedView]
     reports: list[ReportView]
+    scratch: list[ScratchView]
     others: list[RunView]
 
 
@@ -219,6 +234,7 @@ def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
         edges=edges_of(session, run, tasks, names, item),
         deeds=deeds(session, runs=[run]),
         reports=reports(session, run, rows[0]),
+        scratch=[view_of(row, ScratchView) for row in session.rows("scratch_of_run", run=run, item=item)],
         others=views_of_runs(
             session, [row.id for row in beside if row.id != run and row.deleted_at is None][:MOST_OTHERS]
         ),
