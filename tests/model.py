@@ -90,6 +90,7 @@ class Reason(StrEnum):
     ON_HOLD = "the archive is on hold"
     WAITED_FOR = "other runs wait for a task of it, or name it as the reason of their state"
     SECOND = "a command would do a second time what it has done"
+    SCRATCH = "what its scratch folder had is gone with its host"
     GUARDED = "it is guarded, and only an approver may act on it"
 
 
@@ -179,6 +180,8 @@ class Run:
     """Of a submission: the COMMIT that what comes after it waits for in place of its own."""
     made: int = 0
     """When it was planned, among all changes of the installation."""
+    store: str | None = None
+    """The label of the host where its scratch folder is (design 5.37)."""
 
     @property
     def key(self) -> RunKey:
@@ -1171,7 +1174,8 @@ class Model:
 
     # ---------------------------------------------------------------------------------------------------------------------- attempts
 
-    def claim(self, key: Key) -> Changes:
+    def claim(self, key: Key, labels: Collection[str] = ()) -> Changes:
+        """``labels``: those of the task manager, and its host's (``@HOST``), where scratch folders count."""
         before = self.states()
         assert self.may_claim(), f"{key} was claimed in a pause, or beside as many as may run"
         task = self._in(key, State.READY, also_report=True)
@@ -1181,11 +1185,30 @@ class Model:
         task.attempts.append(Attempt(poll=task.polls))
         if not task.polls:  # outputs of a poll are merged into the task's
             task.output = None
+        if task.definition.scratch and task.run.store is None:
+            task.run.store = next((label for label in labels if label.startswith("@")), None)
         return self._follow(before)
 
     def takes(self, key: Key, labels: Collection[str]) -> bool:
-        """Whether a task manager with these labels may run a task: it has all that the task names (design 5.26)."""
-        return set(self.task(key).definition.runs_on) <= set(labels)
+        """Whether a task manager with these labels may run a task: it has all that the task names (design 5.26), and the task's scratch folder (design 5.37)."""
+        task = self.task(key)
+        wanted = {*task.definition.runs_on}
+        if task.definition.scratch and task.run.store:
+            wanted.add(task.run.store)
+        return wanted <= set(labels)
+
+    def _renew(self, run: Run, again: Collection[Task], may_wait: bool) -> None:
+        """A scratch folder whose host is gone is made anew where all tasks that have used it run again; else that is refused, unless the tasks may wait for the host."""
+        users = [task for task in run.own if task.definition.scratch]
+        if run.store is None or not self._is_away(run.store) or not {*users} & {*again}:
+            return
+        if all(task in again for task in users if task.attempts):
+            run.store = None
+        elif not may_wait:
+            raise Refused(Reason.SCRATCH)
+
+    def _is_away(self, store: str) -> bool:
+        return not any(store in labels for labels in self.labels)
 
     def claimable(self, labels: Collection[str]) -> list[Task]:
         """The ready tasks that a task manager with these labels may claim now."""
@@ -1239,6 +1262,10 @@ class Model:
             self._close(task)
         task.stop = task.stop_by = None
         task.attempts[-1].live = False
+        if end is End.LOST and task.state is State.WAITING and task.definition.scratch:
+            users = [other for other in task.run.own if other.definition.scratch and other.attempts]
+            if task.run.store and self._is_away(task.run.store) and users in ([task], []):
+                task.run.store = None  # nobody else has left anything there
         said = None if end is End.LOST else priority
         if not task.attempts[-1].poll or said is not None:  # a lost poll leaves what was there
             task.output = said
@@ -1395,6 +1422,7 @@ class Model:
             if root.cause is Cause.SUPERSEDED:
                 raise Refused(Reason.SUPERSEDED, *([root.superseded_by.key] if root.superseded_by else []))
             self._refuse_outdated(again)
+        self._renew(root.run, again, may_wait=True)
         root.polls = root.polls and not from_start
         self._bring_back(root)
         self._reopen(reopened, stay, again)
@@ -1434,6 +1462,7 @@ class Model:
             if self._is_gone(run):
                 raise Refused(Reason.GONE)
             self._refuse_outdated(again)
+        self._renew(run, part, may_wait=False)
         for task in ended:
             task.polls = task.polls and not from_start
             self._bring_back(task, Event.REDO)

@@ -22,10 +22,16 @@ def take(session: Session, process: str, store: str, attempt: AttemptId, *, may_
     None: the attempt is not ours any more, or there is no folder yet.
     """
     row = _of(session.rows("scratch_of", attempt=attempt, process=process))
-    if row is None or row.id is not None or not may_begin:
+    if row is None:
+        return None
+    # A further report of a run that is over has nothing to find there.
+    is_anew = row.is_report and row.is_removed
+    if not may_begin or (row.id is not None and not is_anew):
         return _scratch(row)
 
     def work(graph: Graph) -> Any:
+        if is_anew:
+            graph.do("forget_scratch", run=row.run_id, items=[row.item])
         graph.do("add_scratch", run=row.run_id, item=row.item, store=store)
         _bind(graph, row)
         return _of(graph.rows("scratch_of", attempt=attempt, process=process))
@@ -126,6 +132,8 @@ def _bind(graph: Graph, folder: Any) -> None:
         bound = graph.rows("bind_item", item=folder.item, **place)
     else:
         bound = graph.rows("bind_run", run_id=folder.run_id)
+    # Whether a task manager lives that can run them decides whether they stand in the lines of their locks.
+    graph.reordered += [row.id for row in bound]
     if ready := [row.id for row in bound if row.is_ready]:
         graph.do("offer", archive=folder.archive_id, tasks=ready)
         graph.ready.update(ready)

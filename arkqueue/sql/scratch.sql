@@ -5,7 +5,8 @@
 
 -- name: scratch_of
 -- The scratch folder of a live attempt of ours, as far as there is one.
-select t.archive_id, t.branch_id, t.run_id, t.number, t.run, k.item, s.id, s.store, s.made_at is not null as is_made, s.removed_at is not null as is_removed
+select t.archive_id, t.branch_id, t.run_id, t.number, t.run, k.item, s.id, s.store, s.made_at is not null as is_made, s.removed_at is not null as is_removed,
+       t.kind = 'report' as is_report
 from attempt a join task t on t.id = a.task_id join definition d on d.id = t.definition_id
 cross join lateral (select case d.scratch when 'item' then t.item else '' end as item) k
 left join scratch s on s.run_id = t.run_id and s.item = k.item
@@ -99,10 +100,10 @@ select s.item, s.removed_at is not null as is_removed from scratch s
 where s.run_id = %(run)s and (%(item)s::text is null or s.item in ('', %(item)s)) and (s.removed_at is not null or {part is_away});
 
 -- name: tasks_with_scratch
--- The tasks of a run, or of one item, that have scratch folders, each with that folder's item, in the order of their files.
+-- The tasks of a run, or of one item, that have scratch folders, each with that folder's item, in the order of their files. REPORT leaves nothing for another one.
 select t.id, t.name, t.attempts > 0 as has_started, case d.scratch when 'item' then t.item else '' end as item
 from task t join definition d on d.id = t.definition_id
-where t.run_id = %(run)s and d.scratch is not null and not t.deleted and (%(item)s::text is null or t.item = %(item)s or d.scratch = 'run')
+where t.run_id = %(run)s and t.kind <> 'report' and d.scratch is not null and not t.deleted and (%(item)s::text is null or t.item = %(item)s or d.scratch = 'run')
 order by t.position, t.id;
 
 -- name: forget_scratch
@@ -116,7 +117,7 @@ using task t join definition d on d.id = t.definition_id
 where t.id = any(%(tasks)s) and s.run_id = t.run_id and s.item = case d.scratch when 'item' then t.item else '' end and d.scratch is not null and {part is_away}
   and not exists (
     select from task u join definition e on e.id = u.definition_id
-    where u.run_id = t.run_id and u.id <> t.id and u.attempts > 0 and case e.scratch when 'item' then u.item when 'run' then '' end = s.item)
+    where u.run_id = t.run_id and u.id <> t.id and u.kind <> 'report' and u.attempts > 0 and case e.scratch when 'item' then u.item when 'run' then '' end = s.item)
 returning t.archive_id, t.branch_id, t.run_id, t.number, t.run, s.item;
 
 -- name: place_of_scratch

@@ -187,13 +187,16 @@ class ScratchFolders:
 
 def _size(folder: Path, until: float) -> int:
     """How many bytes a folder takes on its disk. Links are not followed; what is closed to us counts nothing."""
-    size, pending = 0, [os.fsencode(folder)]
+    top = os.path.realpath(os.fsencode(folder))
+    size, pending = 0, [top]
     while pending and time.monotonic() < until:
         with suppress(OSError):
             opened = os.open(pending.pop(), FOLDER)
             try:
+                path = os.readlink(b"/proc/self/fd/%d" % opened)
+                if path != top and not path.startswith(top + b"/"):
+                    continue  # a task has put a link into the place of a folder on the way
                 with os.scandir(opened) as entries:
-                    path = os.readlink(b"/proc/self/fd/%d" % opened)
                     for entry in entries:
                         with suppress(OSError):
                             size += entry.stat(follow_symlinks=False).st_blocks * 512

@@ -6,7 +6,7 @@ each other. Few names and few paths, so that runs meet each other often.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 
 from hypothesis import strategies as st
@@ -88,6 +88,7 @@ _paths = st.sampled_from([()] * 8 + [("docs/*",), ("docs/b", "src/*")])
 _branches = st.sampled_from([()] * 12 + [("main",), ("s*",)])
 _priorities = st.sampled_from([50] * 6 + [10, 90])
 _once_in_twelve = st.sampled_from([False] * 11 + [True])
+_scratch = st.sampled_from([None] * 3 + ["run"])
 _runs_on = st.sampled_from([()] * 6 + [("gpu",), ("gpu", "tex")])
 _polls = st.sampled_from([None, Poll("true")])
 _deadlines = st.sampled_from([None, 3600.0])
@@ -116,6 +117,7 @@ def definitions(draw: st.DrawFn, name: str, before: tuple[str, ...], after: tupl
         priority=50 if gate else draw(_priorities),
         lock=() if gate else draw(_locks(fields)),
         runs_on=draw(_runs_on),
+        scratch=None if gate else draw(_scratch),
         on_lost=draw(_on_lost),
         deadline=None if gate else draw(_deadlines),
         poll=None if gate else draw(_polls),
@@ -143,6 +145,7 @@ _reports = st.builds(
     retries=_retries,
     hold=_once_in_twelve,
     runs_on=_runs_on,
+    scratch=_scratch,
     on_lost=_on_lost,
 )
 _once_in_three = st.sampled_from([False, False, True])
@@ -170,9 +173,18 @@ def mostly(workflow: Workflow) -> st.SearchStrategy[Workflow]:
     return st.one_of([st.just(workflow)] * 3 + [workflows()])
 
 
-LABELS = ("gpu", "tex")
-labels = st.sampled_from([LABELS] * 3 + [(), ("gpu",), ("tex",)])
-"""What the task manager has that claims next."""
+LABELS = ("gpu", "tex", "@here")
+EVERY_HOST = (LABELS, ("gpu", "tex", "@there"))
+labels = st.sampled_from([LABELS] * 3 + [EVERY_HOST[1], EVERY_HOST[1], ("@here",), ("gpu", "@here"), ("tex", "@there")])
+"""What the task manager has that claims next: labels, and one for its host, which has the scratch folders that were made there."""
+
+
+def of_host(labels: Collection[str]) -> tuple[list[str], str]:
+    """The labels of a task manager without its host's, and its host."""
+    (host,) = (label for label in labels if label.startswith("@"))
+    return [label for label in labels if label != host], host[1:]
+
+
 LOCKS = ("tex", "printer")
 locks = st.sampled_from(LOCKS)
 capacities = st.sampled_from([1, 1, 2, None])

@@ -53,7 +53,7 @@ class Subject(Protocol):
     def submit(self, branch: str, number: int) -> object: ...
     def backfill(self, branch: str, first: int, last: int, names: Collection[str], force: bool) -> object: ...
     def claim(self, labels: Sequence[str] = strategies.LABELS) -> Key | None: ...
-    def claim_some(self, slots: int) -> list[Key]: ...
+    def claim_some(self, slots: int, labels: Sequence[str] = strategies.LABELS) -> list[Key]: ...
     def finish(
         self, key: Key, end: End, exit_code: int | None, priority: int | None = None, late: bool = False
     ) -> object: ...
@@ -109,11 +109,11 @@ class ModelAsSubject:
         ready = sorted((t.priority, t.key) for t in tasks)
         if not ready or not self._model.may_claim():
             return None
-        self._model.claim(ready[0][1])
+        self._model.claim(ready[0][1], labels)
         return ready[0][1]
 
-    def claim_some(self, slots: int) -> list[Key]:
-        return [key for key in (self.claim() for _ in range(slots)) if key]
+    def claim_some(self, slots: int, labels: Sequence[str] = strategies.LABELS) -> list[Key]:
+        return [key for key in (self.claim(labels) for _ in range(slots)) if key]
 
     def close(self) -> None:
         pass
@@ -768,6 +768,7 @@ class Beside(RuleBasedStateMachine):
         ready = self.keys(State.READY) if self.model.may_claim() else []
         self.saw("as many run as may", self.model.max_running and not ready and self.keys(State.READY))
         others = [other for other in ready if not self.model.takes(other, labels)]
+        self.saw("a task waits for the host of its scratch folder", self._wait_for_hosts(others))
         self.saw("a task is left to a task manager with its labels", key and others)
         self.saw("nothing is claimed for want of a label", not key and others)
         ready = [other for other in ready if other not in others]
@@ -779,22 +780,31 @@ class Beside(RuleBasedStateMachine):
             self.check(self.model.task(key).priority == first, f"{key} was claimed, {first} goes before")
             self.saw("a claim goes by priority", len({self.model.task(other).priority for other in ready}) > 1)
             before = self.model.snapshot()
-            self.model.claim(key)
+            self.model.claim(key, labels)
             self.model.check_invariants(before)
+            self.saw("a scratch folder is made", self.model.task(key).definition.scratch)
         return key
 
+    def _wait_for_hosts(self, keys: Collection[Key]) -> bool:
+        found = [self.model.task(key) for key in keys]
+        return any(task.definition.scratch and task.run.store for task in found)
+
     def claim_all(self) -> None:
-        """Claim until the subject has nothing more."""
-        while keys := self.subject.claim_some(100):
+        """Claim until the subject has nothing more, whichever host that takes."""
+        for labels in strategies.EVERY_HOST:
+            self._claim_all_with(labels)
+        left = self.keys(State.READY) if self.model.may_claim() else []
+        self.check(not left, f"nothing more was claimed, ready are {left}")
+
+    def _claim_all_with(self, labels: Sequence[str]) -> None:
+        while keys := self.subject.claim_some(100, labels):
             ready = set(self.keys(State.READY))
             self.check(ready >= set(keys), f"{keys} were claimed, ready are {ready}")
             for key in keys:
                 note(f"claim {key}")
                 before = self.model.snapshot()
-                self.model.claim(key)
+                self.model.claim(key, labels)
                 self.model.check_invariants(before)
-        left = self.keys(State.READY) if self.model.may_claim() else []
-        self.check(not left, f"nothing more was claimed, ready are {left}")
 
     def both(
         self,

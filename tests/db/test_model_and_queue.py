@@ -55,6 +55,7 @@ from arkqueue.queue import (
     purge,
     redo,
     reports,
+    scratch,
     submissions,
     triggering,
 )
@@ -151,7 +152,9 @@ class QueueAsSubject:
     def claim_some(self, slots: int, labels: Sequence[str] = strategies.LABELS) -> list[Key]:
         self.archive.running = {}
         keys = []
-        for claimed in claim.claim(self.session, PROCESS, HOST, slots, labels=labels):
+        own, store = strategies.of_host(labels)
+        for claimed in claim.claim(self.session, PROCESS, HOST, slots, labels=own, store=store):
+            scratch.take(self.session, PROCESS, store, claimed.attempt)  # as its task manager does
             keys.append(Key(claimed.branch, claimed.number, claimed.run, claimed.name, claimed.item))
             self.ids[keys[-1]] = claimed.task, claimed.attempt
             if claimed.name == REPORT:  # as its task manager does
@@ -282,7 +285,8 @@ class QueueAsSubject:
 
     def man(self, labels: Collection[str]) -> None:
         self.archive.sql("delete from task_manager")
-        claim.register(self.session, PROCESS, HOST, HOST, 1, labels=labels)
+        own, store = strategies.of_host(labels)
+        claim.register(self.session, PROCESS, HOST, HOST, 1, labels=own, store=store)
         self.archive.sql("update task_manager set seen_at = 'infinity'")
         locks.judge_all(self.session)
 
@@ -750,6 +754,8 @@ INGREDIENTS = {
         "a task of labels is claimed",
         "a task is left to a task manager with its labels",
         "nothing is claimed for want of a label",
+        "a scratch folder is made",
+        "a task waits for the host of its scratch folder",
     ),
     *("set_lock", "pause_lock", "resume_lock", "resume_lock is refused", "man"),
     *(

@@ -11,7 +11,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import AttemptId, Claim, End, Outcome, Receipt, RunId
-from arkqueue.queue import claim, deletion, finish, holds, purge, redo, scratch
+from arkqueue.queue import claim, deletion, finish, holds, purge, redo, reports, scratch
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
 from arkqueue.views.reasons import Reason, Why
@@ -185,6 +185,24 @@ def test_a_folder_is_not_needed_once_its_run_has_completed_with_its_report(sessi
     # It is gone for good, whoever asks, until a database forgets it.
     assert unneeded(archive, its) == {its}
     assert archive.sql("select removed_at is not null as gone from scratch") == [{"gone": True}]
+
+
+def test_a_further_report_has_a_new_folder(session: Session) -> None:
+    """What was removed with the run is nothing that a report could miss; and what it leaves there, no other task does."""
+    archive = an_archive(session)
+    archive.commit({"a": "scratch: run", "b": "depends: [a]", "REPORT": "scratch: run"})
+    here, there = Host(session, "here"), Host(session, "there")
+    assert here.complete() == ["a"]
+    here.end(here.claim()["b"].attempt, code=1)
+    assert here.complete() == ["REPORT"]
+    archive.skip("b@2")
+    before = folder(archive, 2)
+    assert unneeded(archive, before) == {before}
+    reports.update_report(session, RunId(archive.run_id(2)), "ann")
+    claimed = there.claim()["REPORT"]
+    assert there.take(claimed) == "there"
+    there.end(claimed.attempt)
+    assert folder(archive, 2) != before
 
 
 def test_what_failed_or_was_canceled_keeps_its_folder_until_somebody_decides(session: Session) -> None:
@@ -439,7 +457,9 @@ def test_a_part_that_begins_behind_a_folder_that_was_removed_is_refused(session:
     assert (there.complete(), here.complete()) == ([], ["unpack"]), "the folder is still there"
     its = folder(archive, 2)
     assert unneeded(archive, its) == {its}
-    removed = r"papers@2: needs the scratch folder of papers@2, which was removed, .* arkqueue retry papers@2 --from fetch$"
+    removed = (
+        r"papers@2: needs the scratch folder of papers@2, which was removed, .* arkqueue retry papers@2 --from fetch$"
+    )
     with pytest.raises(Conflict, match=removed):
         redo.retry_from(session, run, "unpack", "ann", force=True)
     redo.retry_from(session, run, "fetch", "ann")

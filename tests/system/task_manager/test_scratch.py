@@ -199,6 +199,19 @@ def test_containers_find_the_folder_whoever_they_run_as(
     assert (stat.S_IMODE(folder.stat().st_mode), stat.S_IMODE(folder.parent.stat().st_mode)) == (0o777, 0o700)
 
 
+def test_containers_find_a_folder_that_is_not_in_the_home_folder(
+    archive: AnArchive, boxes: Boxes, managers: Managers, tmp_path: Path
+) -> None:
+    """The engine is shown to see it at the same path, as it is for the home folder."""
+    managers(scratch_folder=str(tmp_path / "elsewhere"), **boxes.settings)
+    archive.commit(
+        {"a": in_box(boxes, "echo x > /scratch/file"), "b": in_box(boxes, "cat /scratch/file", depends=["a"])}
+    )
+    settled(archive, "b@2", "completed")
+    assert log_of(archive, "b@2") == "x\n"
+    assert [one.name for one in (tmp_path / "elsewhere").glob("*/*/*") if one.is_dir()] == ["folder"]
+
+
 @needs_root
 def test_a_process_of_another_user_never_gets_what_a_container_had(
     archive: AnArchive, boxes: Boxes, managers: Managers, home: Path
