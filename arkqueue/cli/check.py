@@ -84,7 +84,14 @@ def _of_files(place: Path) -> dict[str, Any]:
     return {
         "place": str(place),
         "tasks": [task.name for task in workflow.tasks],
-        "faults": [asdict(fault) for fault in workflow.faults],
+        "faults": [
+            asdict(
+                replace(fault, path=_from_here(place, root, fault.path))
+                if fault.path in workflow.list_files and root
+                else fault
+            )
+            for fault in workflow.faults
+        ],
         "not_followed": list(_not_followed(place)),
     }
 
@@ -95,6 +102,12 @@ def _root(sources: Sequence[SourceFile]) -> Path | None:
 
     folder = Path(sources[0].path).absolute().parent if sources else None
     return folder.parent if folder is not None and folder.name == WORKFLOWS else None
+
+
+def _from_here(place: Path, root: Path, path: str) -> str:
+    """Where a file of the archive lies, as the workflow files beside it are called: from here, or from the root of this computer."""
+    file = root / path
+    return str(file) if place.is_absolute() else os.path.relpath(file)
 
 
 def _list_file(root: Path, path: str) -> SourceFile:

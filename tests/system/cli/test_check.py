@@ -165,7 +165,7 @@ def test_folder_that_cannot_be_read_is_told(open_folder: Path) -> None:
     (tree / "_workflows").chmod(0o700)
 
 
-def test_lists_in_files_are_judged_where_they_lie(tmp_path: Path) -> None:
+def test_lists_in_files_are_judged_where_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "_workflows"
     folder.mkdir()
     lists = ("v.txt", "gone.txt", "folder.txt", "link.txt")
@@ -182,4 +182,11 @@ def test_lists_in_files_are_judged_where_they_lie(tmp_path: Path) -> None:
         "this is a symbolic link, and links are not followed",
         "the key 'a' is also that of the item in line 1",
     ]
-    assert done.lines[-1].startswith("v.txt:3:1: ")
+    assert done.lines[-1].startswith(f"{tmp_path}/v.txt:3:1: ")
+    for here, path, named in (
+        (tmp_path, None, "v.txt"),
+        (tmp_path.parent, tmp_path.name, f"{tmp_path.name}/v.txt"),
+        (folder, ".", "../v.txt"),
+    ):
+        monkeypatch.chdir(here)
+        assert run_cli("check", *([path] if path else [])).lines[-1].startswith(f"{named}:3:1: ")
