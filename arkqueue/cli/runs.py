@@ -433,6 +433,7 @@ def _show_task(task: Any) -> None:
     is_deferred = task["state"] == "deferred"
     facts = [
         ("why", visible(task["why"])),
+        ("item", _item(task["item_body"])),
         ("run", task["full_name"].partition("/")[0]),
         ("ready", at(task["ready_at"]) if task["ready_at"] else ""),
         ("due", at(task["due_at"]) if task["due_at"] and is_deferred else ""),
@@ -476,6 +477,11 @@ def _head(thing: Any, facts: Sequence[tuple[str, str]]) -> None:
     for key, value in facts:
         if value:
             say(f"  {dim(key)}{' ' * (12 - len(key))}{value}")
+
+
+def _item(body: Any) -> str:
+    """What a list has for an item, as the task gets it; of a long one the beginning."""
+    return "" if body is None else one_line(json.dumps(body, ensure_ascii=False), 500)
 
 
 def _end(attempt: Any) -> str:

@@ -288,6 +288,10 @@ select id, task_id, number, kind from attempt where id = any(%(attempts)s) order
 -- A frozen definition.
 select body from definition where id = %(definition)s;
 
+-- name: show_item
+-- What the list of a task has for its item.
+select i.body from task t join item i on i.id = t.item_id where t.id = %(task)s;
+
 -- name: show_attempts
 -- The attempts of a task, the first first.
 select at.id, at.task_id, at.kind, at.number, at.process, at.host, tm.hostname, at.lease_until, at.claimed_at, at.started_at, at.ended_at, at.exit_code,

@@ -111,9 +111,10 @@ class DeedView:
 class TaskDetail(TaskView):
     """A task with its frozen definition (None: COMMIT, REPORT), its attempts, and what people did to it.
 
-    ``deferred_at``: when it ended with exit code 75 for the first time since a person last retried it. ``deadline_at``: until when it may stay deferred.
+    ``item_body``: what its list has for its item; None: it has no list. ``deferred_at``: when it ended with exit code 75 for the first time since a person last retried it. ``deadline_at``: until when it may stay deferred.
     """
 
+    item_body: Any
     deferred_at: datetime | None
     deadline_at: datetime | None
     definition: dict[str, Any] | None
@@ -188,9 +189,11 @@ def task(session: Session, task: TaskId) -> TaskDetail:
     (row,) = rows
     (view,) = _views(session, rows, {row.run_id: row}, names_of(rows))
     definition = session.rows("show_definition", definition=row.definition_id)
+    item = session.rows("show_item", task=task) if row.item else []
     return view_of(
         view,
         TaskDetail,
+        item_body=item[0].body if item else None,
         deferred_at=row.deferred_at,
         deadline_at=row.deadline_at,
         definition=definition[0].body if definition else None,

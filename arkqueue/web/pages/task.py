@@ -17,6 +17,8 @@ from arkqueue.web.pages.answer import Shown, asked
 from arkqueue.web.pages.log import log_of
 from arkqueue.web.pages.visitor import Visitor
 
+LONGEST_ITEM: Final = 4000
+"""Characters of an item that are shown."""
 HELPS: Final[dict[State, tuple[tuple[str, str], ...]]] = {
     State.FAILED: (("retry", "Retry"), ("skip", "Waive"), ("skip-as-completed", "Count as completed")),
     State.REJECTED: (("skip", "Waive"), ("skip-as-completed", "Count as completed")),
@@ -63,7 +65,9 @@ def facts(view: TaskDetail, attempt: AttemptView | None) -> list[tuple[str, str]
     """What is known of a task, beside its log."""
     definition = view.definition or {}
     command = definition.get("command") or definition.get("script") or ""
+    item = "" if view.item_body is None else json.dumps(view.item_body, ensure_ascii=False)
     found = [
+        ("Item", item if len(item) <= LONGEST_ITEM else f"{item[:LONGEST_ITEM]}…"),
         ("Command", command if isinstance(command, str) else " ".join(command)),
         ("Image", (attempt and attempt.image) or definition.get("image") or ""),
         ("Locks", ", ".join(definition.get("lock", ()))),

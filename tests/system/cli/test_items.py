@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 from arkqueue.db.session import Session
+from arkqueue.views.tasks import task
+from arkqueue.web.pages.task import facts
 from tests.builders import a_list, an_archive
 from tests.system.cli.conftest import Cli
 
@@ -92,3 +96,20 @@ def test_an_item_is_shown_with_its_tasks_alone(arkqueue: Cli, session: Session) 
     ]
     arkqueue("delete", "papers@2/*/b%2Fc")
     assert "it was deleted: arkqueue show papers@2 --deleted" in arkqueue("show", "papers@2/*/b%2Fc").out
+
+
+def test_a_task_shows_what_its_list_has_for_it(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit(
+        {"store": 'foreach: [{id: a, size: 3, note: "x\\ny"}, {id: b, note: \'' + "z" * 900 + "'}]", "tell": ""}
+    )
+    shown = arkqueue("show", "papers@2/store/a")
+    (line,) = [line for line in shown.lines if line.startswith("  item ")]
+    assert json.loads(line.split(maxsplit=1)[1]) == {"id": "a", "size": 3, "note": "x\ny"}
+    assert arkqueue("show", "papers@2/store/a", "--json").json["item_body"]["size"] == 3
+    (line,) = [line for line in arkqueue("show", "papers@2/store/b").lines if line.startswith("  item ")]
+    assert line.endswith("z…")
+    assert len(line) < 600
+    assert arkqueue("show", "papers@2/tell", "--json").json["item_body"] is None
+    told = dict(facts(task(session, archive.task("store/a@2")), None))
+    assert json.loads(told["Item"])["note"] == "x\ny"
