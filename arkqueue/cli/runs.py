@@ -289,11 +289,11 @@ def graph(client: Client, names: Sequence[str], form: str, as_json: bool) -> Non
 
 
 @click.command()
-@click.argument("name", metavar="TASK")
+@click.argument("name", metavar="RUN|ITEM|TASK")
 @as_json
 @calls_server
 def explain(client: Client, name: str, as_json: bool) -> None:
-    """Say why a task is not running, or how it came to its state, and which commands help."""
+    """Say why a task, an item (RUN/*/KEY) or a run is not running, or how it came to its state, and which commands help."""
     found = client.get("/explain", name=name)
     if as_json:
         print_json(found)

@@ -25,6 +25,7 @@ from arkqueue.views.find import (
     Place,
     find_archive,
     find_branch,
+    find_item,
     find_revision,
     find_run,
     find_task,
@@ -137,6 +138,8 @@ def _explain_name(session: Session, text: str) -> Explanation:
         raise
     if name.task is None:
         return _explain_run(session, find_run(session, name), name)
+    if name.task == EVERY_TASK and name.item:
+        return _explain_item(session, find_item(session, name), name)
     try:
         return _explain(session, find_task(session, name))
     except NotFound:
@@ -390,6 +393,19 @@ def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
         failed = _reasons_of(session, [r.id for r in session.rows("failed_of_run", run=run)])
         return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text), *failed])
     return _explanation(str(name), None, _reasons_of(session, unsettled))
+
+
+def _explain_item(session: Session, run: RunId, name: Name) -> Explanation:
+    """Why an item does not go on: what its unsettled tasks wait for, and which of its tasks failed."""
+    tasks = session.rows("list_tasks", runs=[run], item=name.item)
+    if not tasks:
+        undelete = f"arkqueue undelete {shlex.quote(str(name))}"
+        return _explanation(str(name), None, [Reason(kind=Why.CANCELED, text="It was deleted.", commands=[undelete])])
+    telling = [row.id for row in tasks if row.state in (*UNSETTLED, State.FAILED, State.REJECTED)]
+    if not telling:
+        text = f"All of its {len(tasks)} tasks are settled." if len(tasks) > 1 else "Its task is settled."
+        return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text)])
+    return _explanation(str(name), None, _reasons_of(session, telling))
 
 
 def _reasons_of(session: Session, tasks: Sequence[int]) -> list[Reason]:

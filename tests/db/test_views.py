@@ -17,7 +17,6 @@ from arkqueue.views import runs as run_views
 from arkqueue.views import tasks as task_views
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.archives import archives as show_archives
-from arkqueue.views.explain import explain_name
 from arkqueue.views.graph import EdgeView, GraphView, graph, graph_between
 from arkqueue.views.locks import MOST_IN_GRAPH, MOST_LOCKS
 from arkqueue.views.runs import RunState
@@ -639,7 +638,7 @@ def test_run_is_no_task(session: Session) -> None:
 def test_what_names_an_item_is_told_from_a_task(session: Session, name: str, message: str) -> None:
     a_list(session)
     with pytest.raises(Invalid, match=re.escape(message)):
-        explain_name(session, name)
+        find.find_task(session, name)
 
 
 # The installation

@@ -27,7 +27,6 @@ def test_an_item_is_held_and_released(arkqueue: Cli, session: Session) -> None:
         "papers@2/check/a: ready", "papers@2/store/a: waiting (for papers@2/check/a)",
     ]  # fmt: skip
     assert "papers@2: has no task of the item a to release" in arkqueue("release", "papers@2/*/a").err
-    assert "papers@2/*/a: is the name of an item, and here a task is wanted" in arkqueue("explain", "papers@2/*/a").err
 
 
 def test_items_are_called_in_graphs_and_reports_as_commands_take_them(arkqueue: Cli, session: Session) -> None:
@@ -113,3 +112,22 @@ def test_a_task_shows_what_its_list_has_for_it(arkqueue: Cli, session: Session) 
     assert arkqueue("show", "papers@2/tell", "--json").json["item_body"] is None
     told = dict(facts(task(session, archive.task("store/a@2")), None))
     assert json.loads(told["Item"])["note"] == "x\ny"
+
+
+def test_an_item_is_explained_by_what_is_open_or_failed_of_it(arkqueue: Cli, session: Session) -> None:
+    archive = a_list(session)
+    arkqueue("hold", "papers@2/*/a", "--reason", "the scan is bad")
+    done = arkqueue("explain", "papers@2/*/a")
+    assert done.lines[0] == "papers@2/*/a"
+    assert "papers@2/fetch/a: It is held by" in done.out
+    assert "the scan is bad" in done.out
+    archive.fail("fetch/b/c@2")
+    done = arkqueue("explain", "papers@2/*/b%2Fc")
+    assert "papers@2/fetch/b%2Fc: It failed" in done.out
+    assert "  arkqueue retry papers@2/fetch/b%2Fc" in done.lines
+    arkqueue("retry", "papers@2/*/b%2Fc")
+    archive.run("fetch/b/c@2", "check/b/c@2", "store/b/c@2")
+    assert arkqueue("explain", "papers@2/*/b%2Fc").lines[1:] == ["All of its 3 tasks are settled."]
+    arkqueue("delete", "papers@2/*/a")
+    assert arkqueue("explain", "papers@2/*/a").lines[1:] == ["It was deleted.", "  arkqueue undelete 'papers@2/*/a'"]
+    assert "papers@2 has no item 'x'" in arkqueue("explain", "papers@2/*/x").err
