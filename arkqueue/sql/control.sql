@@ -92,7 +92,8 @@ where e.target = any(%(candidates)s) and not e.met and e.kind = 'depends'
   and case when e.failed then s.state in ('completed', 'canceled', 'skipped')
            else not e.settled and (not e.crossing or e.product and (r.state <> 'failed' or r.waived))
                 and s.state in ('failed', 'rejected', 'canceled', 'skipped') and not s.as_completed end
-  and s.id <> all(%(candidates)s) and s.id <> all(%(roots)s::bigint[])
+  -- Joined, as there may be ten thousands of them, and a list is gone through for each source.
+  and not exists (select from unnest(%(candidates)s::bigint[] || %(roots)s::bigint[]) back(id) where back.id = s.id)
 group by e.target;
 
 -- name: change_root

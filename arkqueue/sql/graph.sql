@@ -58,9 +58,11 @@ with recursive reached(id) as (
     cross join lateral (
         select source, settled and not failed as settled, crossing and not product as crossing, product, failed
         from edge where target = r.id and not met and kind in ('depends', 'stopping') offset 0) e
+    -- Joined: no plan expects so few to be reached that it would keep them in a hash, and all of them would be gone through for each source.
+    left join reached judged on judged.id = e.source
     cross join lateral (
         select s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0 or e.product as has_begun
-        from task s where s.id = e.source and not (s.state in ('canceled', 'skipped') and s.id in (select id from reached))
+        from task s where s.id = e.source and not (s.state in ('canceled', 'skipped') and judged.id is not null)
           and not (e.failed and s.state in ('completed', 'failed', 'rejected')) offset 0) s
     cross join lateral blocks_behind(e.settled, e.crossing, t.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
     where b.blocks > 0
