@@ -58,7 +58,7 @@ def _beside_a_short_past(
         # The second of them waits for the first, which is claimed before each question.
         lines[name].append(session, past.PAST, 2)
         (run,) = session.rows("runs_of_revisions", revisions=[lines[name].branch.head])
-        waiting[name] = TaskId(session.rows("list_tasks", runs=[run.id])[1].id)
+        waiting[name] = TaskId(session.rows("list_tasks", runs=[run.id], item=None, tasks=None)[1].id)
     asks: dict[str, Callable[[Session, str], object]] = {
         "runs of an archive": lambda session, name: runs(session, archives=[ArchiveId(lines[name].branch.archive)]),
         "runs of all archives": lambda session, _: runs(session),

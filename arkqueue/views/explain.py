@@ -397,7 +397,7 @@ def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
 
 def _explain_item(session: Session, run: RunId, name: Name) -> Explanation:
     """Why an item does not go on: what its unsettled tasks wait for, and which of its tasks failed."""
-    tasks = session.rows("list_tasks", runs=[run], item=name.item)
+    tasks = session.rows("list_tasks", runs=[run], item=name.item, tasks=None)
     if not tasks:
         undelete = f"arkqueue undelete {shlex.quote(str(name))}"
         return _explanation(str(name), None, [Reason(kind=Why.CANCELED, text="It was deleted.", commands=[undelete])])
