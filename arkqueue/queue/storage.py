@@ -222,20 +222,25 @@ def read(
     lists = graph.uses_lists or any(workflow.lists for workflow in different)
     wanted = [keys_needed(workflow, some=some, lists=lists) for workflow in different]
     keys = {key for keys in wanted for key in keys or {Key(COMMIT)}}
+    ever: set[Key] = set()
     if lists:
         for workflow in different:
             keys |= items_needed(workflow, some=some)
         if None in wanted:
-            keys |= _keys_ever(graph, branch, number, run)
+            ever = _keys_ever(graph, branch, number, run)
+            keys |= ever
     nearest = {
         "branch": branch, "number": number, "run": run, "every_name": None in wanted,
         "names": _array([key.name for key in keys]), "items": _array([key.item for key in keys]),
     }  # fmt: skip
+    items = [key for key in ever if key.item]
     place = {
         "branch": branch,
         "number": number,
         "run": run,
         "gates": [gate.name for gate in gates_of_list("")] if lists else [],
+        "names": [key.name for key in items],
+        "items": [key.item for key in items],
     }
     of_commits: list[Block] = [("nearest_of_commits", place)] if any(map(asks_for_commit_runs, workflows)) else []
     found, ids, *others = answers(graph.conn, ("nearest", nearest), _new_ids(workflows, branch), *of_commits, *beside)
@@ -259,7 +264,7 @@ def occurrence(row: Any) -> Occurrence:
 
 
 def _keys_ever(graph: Graph, branch: int, number: int, run: int) -> set[Key]:
-    """What ``PREV:*`` takes of lists: the gates of all names that the branch ever had, and the items that have not settled."""
+    """What ``PREV:*`` takes of lists: the gates of all names that the branch ever had, and the items that have not settled or block others."""
     names = [str(row.name) for row in graph.rows("names_ever", branch=branch)]
     gates = {gate for name in names for gate in gates_of_list(name)}
     unsettled = graph.rows("unsettled_items", branch=branch, names=names, number=number, run=run)

@@ -309,14 +309,17 @@ select * from unnest(%(id)s::bigint[], %(run_id)s::bigint[], %(body)s::jsonb[]);
 select name from task_name where branch_id = %(branch)s;
 
 -- name: unsettled_items
--- The items of some names that have not settled, before a place of the branch; of each key the nearest is found by `nearest`.
+-- The items of some names that have not settled, or never began and block what waits for any end of them, before a place of the branch; of each key the nearest is
+-- found by `nearest`.
 select t.name, t.item
 from unnest(%(names)s::text[]) n(name)
 cross join lateral (
     select name, item from task t
     where t.branch_id = %(branch)s and t.name = n.name and t.settled_at is null and t.item <> ''
       and t.number <= %(number)s and (t.number, t.run) < (%(number)s, %(run)s) offset 0) t
-group by t.name, t.item;
+union
+select t.name, t.item from task t
+where t.blocks > 1 and t.branch_id = %(branch)s and t.name = any(%(names)s) and t.item <> '' and (t.number, t.run) < (%(number)s, %(run)s);
 
 -- name: content_ids
 -- The ids of kept workflow files and definitions.
@@ -410,35 +413,37 @@ where exists (
           and (t.number, t.run) >= (o.number, o.run) and (t.number, t.run) < (%(number)s, %(run)s)));
 
 -- name: nearest_of_commits
--- For each name that commit runs of the branch ever had, its nearest occurrence before a place of the branch in one of these (design 5.7): run 1 of a revision. From each revision
+-- For each name that commit runs of the branch ever had, and some items, its nearest occurrence before a place of the branch in one of these (design 5.7): run 1 of a revision. From each revision
 -- that has it in others alone it goes on to the one before. Where that completed and was purged there is no row.
-with recursive n(name) as (
-    select name from task_name where branch_id = %(branch)s and commits union all select 'COMMIT'
+with recursive n(name, item) as (
+    select name, '' from task_name where branch_id = %(branch)s and commits union all select 'COMMIT', ''
     union all
-    select name || gate from task_name, unnest(%(gates)s::text[]) gate where branch_id = %(branch)s and commits
-), walk(name, number, run) as (
-    select n.name, t.number, t.run
+    select name || gate, '' from task_name, unnest(%(gates)s::text[]) gate where branch_id = %(branch)s and commits
+    union all
+    select * from unnest(%(names)s::text[], %(items)s::text[])
+), walk(name, item, number, run) as (
+    select n.name, n.item, t.number, t.run
     from n cross join lateral (
         select number, run from task t
-        where t.branch_id = %(branch)s and t.name = n.name and t.item = '' and (t.number, t.run) < (%(number)s, %(run)s)
+        where t.branch_id = %(branch)s and t.name = n.name and t.item = n.item and (t.number, t.run) < (%(number)s, %(run)s)
         order by t.number desc, t.run desc limit 1) t
     union all
-    select w.name, t.number, t.run
+    select w.name, w.item, t.number, t.run
     from walk w cross join lateral (
         select number, run from task t
-        where t.branch_id = %(branch)s and t.name = w.name and t.item = '' and (t.number, t.run) <= (w.number, 1)
+        where t.branch_id = %(branch)s and t.name = w.name and t.item = w.item and (t.number, t.run) <= (w.number, 1)
         order by t.number desc, t.run desc limit 1) t
     where w.run > 1
 )
 select t.name, t.item, t.id, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced, null::boolean as failed
-from walk w join task t on t.branch_id = %(branch)s and t.name = w.name and t.item = '' and t.number = w.number and t.run = 1
+from walk w join task t on t.branch_id = %(branch)s and t.name = w.name and t.item = w.item and t.number = w.number and t.run = 1
 where w.run = 1
   and not exists (
     select from completion c join revision l on l.id = c.revision_id
     cross join lateral (values (c.highest_number, c.highest_run), (l.number, c.run), (c.commit_number, 1)) o(number, run)
     where exists (select from purged_run where branch_id = %(branch)s)
-      and c.branch_id = %(branch)s and c.name = w.name and c.item = '' and o.run = 1 and o.number < %(number)s and o.number > t.number);
+      and c.branch_id = %(branch)s and c.name = w.name and c.item = w.item and o.run = 1 and o.number < %(number)s and o.number > t.number);
 
 -- name: keep_names
 -- Remember the names of branches, and which of them commit runs have.

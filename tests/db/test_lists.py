@@ -195,6 +195,30 @@ def test_a_strict_order_of_revisions_waits_for_the_items(archive: AnArchive) -> 
     assert states(archive, "store/c@3") == ["ready"]
 
 
+def test_a_strict_order_of_revisions_waits_for_items_of_earlier_lists(archive: AnArchive) -> None:
+    archive.commit({"store": "foreach: [a]"})
+    archive.commit({"store": "foreach: [c]"})
+    archive.run("store/c@3")
+    archive.commit({"COMMIT": "depends: [{task: 'PREV:*', when: settled}]", "tell": ""})
+    assert archive.state("COMMIT@4") == "waiting", "store/a of revision 2 is not settled"
+    archive.run("store/a@2")
+    assert states(archive, "COMMIT@4", "tell@4") == ["completed", "ready"]
+
+
+def test_everything_before_includes_items_that_were_canceled_before_what_they_waited_for_was_over(
+    archive: AnArchive,
+) -> None:
+    """Of `store/a` nothing runs, yet it waited for `slow` of revision 2, which no cancellation lets others overtake (decision 0001, point 18)."""
+    archive.commit({"slow": ""})
+    archive.commit({"slow": "", "store": "foreach: [a]\ndepends: ['PREV:slow']"})
+    archive.run("slow@3")
+    archive.cancel("store/a@3")
+    archive.commit({"index": "depends: [{task: 'PREV:*', when: settled}]"})
+    assert archive.state("index@4") == "waiting"
+    archive.run("slow@2")
+    assert states(archive, "index@4") == ["ready"]
+
+
 def test_items_supersede_items_of_the_same_key_only(archive: AnArchive) -> None:
     archive.commit({"build": "foreach: [a, b]\ncancels: [PREV]"})
     archive.commit({"build": "foreach: [b, c]\ncancels: [PREV]"})
