@@ -27,6 +27,8 @@ MOST_AT_ONCE = 1 << 17
 """Bytes of events that are read at once."""
 PATIENCE = 120.0
 """Seconds for an answer: a repository may have to be read for it."""
+PATIENCE_FOR_PAYLOADS = 300.0
+"""Seconds for an answer to a submission: a long one takes minutes to be judged."""
 
 
 class Unreachable(ArkqueueError):
@@ -128,7 +130,9 @@ class Client:
 
     def hand_in(self, path: str, payload: IO[bytes], media_type: str, headers: Mapping[str, str], **query: Any) -> Any:
         """Post a file as it is, in pieces."""
-        with self._answer("POST", path, payload, query, "application/json", headers, media_type) as answer:
+        with self._answer(
+            "POST", path, payload, query, "application/json", headers, media_type, PATIENCE_FOR_PAYLOADS
+        ) as answer:
             return _json(self.url, answer)
 
     def fetch(self, path: str) -> Iterator[bytes]:
@@ -167,6 +171,7 @@ class Client:
         accept: str,
         more: Mapping[str, str] = MappingProxyType({}),
         media_type: str | None = None,
+        patience: float = PATIENCE,
     ) -> Iterator[http.client.HTTPResponse]:
         """``media_type``: of a body that is a file; else it is sent as JSON."""
         headers = {"Accept": accept, "Connection": "close", **more}
@@ -183,7 +188,7 @@ class Client:
         given = {name: value for name, value in query.items() if value is not None and value != ()}
         target = f"{self._base}/api/v1{path}" + (f"?{urlencode(given, doseq=True)}" if given else "")
         kind = http.client.HTTPSConnection if self._tls else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=PATIENCE)
+        connection = kind(self._host, self._port, timeout=patience)
         try:
             connection.connect()
             if not self.is_proven():
@@ -195,7 +200,7 @@ class Client:
             yield answer
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, TimeoutError) and connection.sock is not None:
-                fault, remedy = f"the server has not answered for {PATIENCE:.0f} s", "See its log, and try again."
+                fault, remedy = f"the server has not answered for {patience:.0f} s", "See its log, and try again."
                 raise Unreachable(self.url, fault, remedy) from error
             raise self._unreachable(_said(error)) from error
         finally:

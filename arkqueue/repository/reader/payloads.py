@@ -11,8 +11,8 @@ from arkqueue.model import Fault, Item, PayloadKind
 from arkqueue.repository.reader.client import Call, processes
 from arkqueue.repository.reader.messages import Malformed, take_judged
 
-DEADLINE = 60.0
-"""Seconds."""
+DEADLINE, PER_MIB = 20.0, 2.5
+"""Seconds in which a payload is judged: those that any one has, and more for each MiB."""
 THING = "the payload"
 """What an error is about."""
 SMALLER = "Make it smaller or simpler, or hand it in as several."
@@ -22,16 +22,17 @@ def judge(
     file: Path, kind: PayloadKind, keys: Sequence[str | None], most_items: int, schema: Any
 ) -> tuple[dict[str, tuple[Item, ...]], tuple[Fault, ...]]:
     """The items of the payload in a file, by `Foreach.items`, or its faults. ``keys``, ``most_items``, ``schema``: as `workflow.payload.judge` has them. Raises ``Invalid`` where it takes too much to judge it."""
+    deadline = DEADLINE + PER_MIB * (file.stat().st_size / 2**20)
     request = {
         "archive": "",
         "location": None,
         "mirror": None,
         "timeout": 0,
-        "deadline": DEADLINE,
+        "deadline": deadline,
         "call": "judge_payload",
         "given": {"path": str(file), "kind": kind, "keys": list(keys), "most_items": most_items, "schema": schema},
     }
-    call = Call(THING, "judging it", request, DEADLINE, once=True)
+    call = Call(THING, "judging it", request, deadline, once=True)
     try:
         return take_judged(processes.call(call))
     except ArchiveHarmful as error:
