@@ -35,6 +35,7 @@ def steps(archive: AnArchive, most: int = 100) -> int:
     for n in range(most):
         if not archive.sql("select run_id from planning"):
             return n
+        # One portion: a whole turn of a planner stores all that its time allows.
         planning.Planner(archive.session)._step(_row(archive), patience=10.0)
     return most
 
