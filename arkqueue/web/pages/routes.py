@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -11,7 +12,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from arkqueue.errors import ArkqueueError, Invalid, NotFound
+from arkqueue.errors import ArkqueueError, Forbidden, Invalid, NotFound
 from arkqueue.model import ArchiveId, AttemptId, RunId, TaskId
 from arkqueue.names import EVERY_TASK, as_backfill, parse_branch, parse_name
 from arkqueue.queue import sign_ins, tokens
@@ -48,16 +49,27 @@ def routes() -> list[BaseRoute]:
         Route("/-/log/{attempt}", page(log.download)),
         Route("/-/locks", page(administration.locks_page)),
         Route("/-/schedules", page(administration.schedules_page)),
-        Route("/-/task-managers", page(administration.task_managers_page)),
-        Route("/-/tokens", page(administration.tokens_page)),
-        Route("/-/audit-log", page(administration.audit_page)),
-        Route("/-/settings/{name}", page(administration.settings_page)),
-        Route("/-/add-archive", page(administration.adding_page)),
+        Route("/-/task-managers", page(_signed_in_only(administration.task_managers_page))),
+        Route("/-/tokens", page(_signed_in_only(administration.tokens_page))),
+        Route("/-/audit-log", page(_signed_in_only(administration.audit_page))),
+        Route("/-/settings/{name}", page(_signed_in_only(administration.settings_page))),
+        Route("/-/add-archive", page(_signed_in_only(administration.adding_page))),
         Route("/-/act/{act}", _administer, methods=["POST"]),
         Route("/-/act", _act, methods=["POST"]),
         Mount("/-/static", _Static(packages=[("arkqueue.web.pages", "static")])),
         Route("/{address:path}", page(_thing)),
     ]
+
+
+def _signed_in_only(build: Callable[[Visitor, Request], Shown]) -> Callable[[Visitor, Request], Shown]:
+    """A page that is not public, whatever archives are: it names people, hosts or repositories."""
+
+    def built(visitor: Visitor, request: Request) -> Shown:
+        if visitor.is_anybody:
+            raise Forbidden(request.url.path, "is for those who have signed in")
+        return build(visitor, request)
+
+    return built
 
 
 def _thing(visitor: Visitor, request: Request) -> Shown | Response:

@@ -103,7 +103,6 @@ def test_everybody_sees_what_is_public_and_nothing_else(
                 "/papers@2/a",
                 "/-/search?q=buried",
                 "/-/locks",
-                "/-/audit-log",
                 "/-/schedules",
             ):
                 answer = anybody.get(page)
@@ -111,7 +110,16 @@ def test_everybody_sees_what_is_public_and_nothing_else(
                 assert "vault" not in answer.text
                 assert 'method="post"' not in answer.text
                 assert 'href="/-/sign-in' in answer.text
-            for page in ("/vault", "/vault@2/buried", "/-/settings/vault", "/nothing", "/-/tokens", "/papers@9"):
+            for page in (
+                "/vault",
+                "/vault@2/buried",
+                "/-/settings/papers",
+                "/-/audit-log",
+                "/-/task-managers",
+                "/nothing",
+                "/-/tokens",
+                "/papers@9",
+            ):
                 assert anybody.get(page).headers["location"].startswith("/-/sign-in?next="), page
             assert badge(anybody) == "papers: 1 failure"
             assert anybody.get("/vault?format=svg").status_code == 303
