@@ -6,7 +6,7 @@ from arkqueue.archives import retention
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.notifications import sender
-from arkqueue.queue import backfill, claim, finish, locks, planning, schedules
+from arkqueue.queue import backfill, claim, depth, finish, locks, planning, schedules
 from arkqueue.queue_manager.readers import Readers
 from arkqueue.repository.reader.client import processes
 from arkqueue.runtime.loop import Loop
@@ -42,6 +42,7 @@ class QueueManager:
             Loop("withdraw archives without ready tasks", self._withdraw, bell("withdraw"), poll),
             Loop("purge by age", self._retention.turn, bell("retention"), retention.EVERY),
             Loop("tell receivers", self._sender.turn, notify, poll),
+            Loop("count the queue", self._count, bell("depth"), depth.EVERY),
             Loop("grant locks", self._grant_locks, bell("locks"), 5 * poll),
             # Often enough never to take its own pauses for gaps of the database, after which no lease lapses for a while.
             Loop("lapse leases", self._lapse_leases, bell("lapse"), min(configuration.lease / 9, 5.0)),
@@ -72,6 +73,9 @@ class QueueManager:
 
     def _withdraw(self) -> None:
         claim.withdraw(self._session)
+
+    def _count(self) -> None:
+        depth.count(self._session)
 
     def _grant_locks(self) -> float | None:
         """Other task managers than before can run other tasks."""

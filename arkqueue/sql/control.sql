@@ -469,3 +469,13 @@ update deed set run_id = %(run)s where id = %(entry)s;
 select m.hostname, extract(epoch from clock_timestamp() - m.seen_at)::float8 as ago
 from attempt a join task_manager m on m.process = a.process
 where a.id = %(attempt)s and m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s);
+
+-- name: count_queue
+-- Count what is ready and what runs, once for this minute whoever asks.
+insert into queue_depth (at, ready, running)
+select date_trunc('minute', clock_timestamp()), (select count(*) from task where state = 'ready'), (select count(*) from attempt where ended_at is null)
+on conflict do nothing;
+
+-- name: forget_depths
+-- Forget what was counted more than a day ago.
+delete from queue_depth where at < clock_timestamp() - make_interval(secs => %(age)s);

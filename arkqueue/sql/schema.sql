@@ -540,6 +540,13 @@ create table drain (
     reason      text not null
 );
 
+-- How many tasks were ready and how many ran, once a minute for a day.
+create table queue_depth (
+    at          timestamptz primary key,            -- the minute
+    ready       int not null,
+    running     int not null
+);
+
 -- Which installation this is; no row until somebody asks. Containers carry it, so that several can share an engine.
 create table installation (
     single      boolean primary key default true check (single),

@@ -524,6 +524,11 @@ left join (select process, count(*) as running from attempt where ended_at is nu
 where tm.stopped_at is null or tm.stopped_at > clock_timestamp() - interval '1 day'
 order by alive desc, tm.seen_at desc limit 1000;
 
+-- name: queue_depth
+-- The most that was ready at once, and the most that ran, in each part of the last day, by the time when that part began.
+select extract(epoch from date_bin(make_interval(secs => %(step)s), at, 'epoch'))::bigint as at, max(ready) as ready, max(running) as running
+from queue_depth where at > clock_timestamp() - interval '1 day' group by 1 order by 1;
+
 -- name: pause_of_all
 -- The pause of the whole installation, where it is paused.
 select paused_at, paused_by, reason from pause where paused_at is not null;

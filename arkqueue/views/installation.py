@@ -63,6 +63,25 @@ def running_now(session: Session, archives: Sequence[ArchiveId] | None, most: in
 
 
 @dataclass(frozen=True, slots=True)
+class Depth:
+    """The most tasks that were ready at once, and the most that ran, from a moment on for `STEP` seconds."""
+
+    at: datetime
+    ready: int
+    running: int
+
+
+STEP = 600
+"""Seconds of one part of the last day."""
+
+
+def queue_depth(session: Session) -> list[Depth]:
+    """How deep the queue was in the last day, the oldest part first; parts in which no queue manager ran are missing."""
+    rows = session.rows("queue_depth", step=STEP)
+    return [Depth(datetime.fromtimestamp(row.at, UTC), row.ready, row.running) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
 class PauseOfAll:
     """Nothing of any archive starts, since when and because of whom."""
 

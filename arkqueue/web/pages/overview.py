@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from starlette.requests import Request
@@ -18,7 +20,7 @@ from arkqueue.views.attention import (
     recent_runs,
     unhandled_failures,
 )
-from arkqueue.views.installation import faults_of, measure
+from arkqueue.views.installation import Depth, faults_of, measure, queue_depth
 from arkqueue.views.runs import RunView
 from arkqueue.views.tasks import TaskView
 from arkqueue.web.pages.answer import Shown
@@ -73,6 +75,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
     needs += [_failure(task, lines.get(task.id, "")) for task in failures]
     needs += [_failed_in(one) for one in failures_of_backfills(caller.session, covered, MOST_NEEDS)]
     needs += [_held(task) for task in held_tasks(caller.session, covered, MOST_NEEDS)]
+    depths = queue_depth(caller.session) if covered is None else []
     running = numbers.tasks.get(State.RUNNING, 0) if covered is None else None
     waiting = sum(numbers.tasks.get(state, 0) for state in (State.WAITING, State.READY)) if covered is None else None
     return Shown(
@@ -84,10 +87,36 @@ def overview(visitor: Visitor, request: Request) -> Shown:
             "running": running,
             "waiting": waiting,
             "faults": faults_of(numbers, caller.configuration.lease)[0] if covered is None else [],
+            "depth": depths,
+            "_plot": plot(depths, datetime.now(UTC)),
             "page": number,
             "pages": max((len(found) + PAGE - 1) // PAGE, 1),
         },
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """The depth of the queue over a day as the points of an SVG path, in a box of 1,000 by 60. ``most`` tasks were ready at once, ``at`` some time."""
+
+    line: str
+    area: str
+    most: int
+    at: datetime
+
+
+def plot(depths: Sequence[Depth], now: datetime) -> Plot | None:
+    """The plot of what was ready; None: nothing was counted, or nothing waited."""
+    most = max(depths, key=lambda one: one.ready, default=None)
+    if most is None or not most.ready:
+        return None
+    points = []
+    for one in depths:
+        x = 1000 - (now - one.at).total_seconds() / 86.4
+        points.append(f"{max(x, 0):.1f} {58 - 54 * one.ready / most.ready:.1f}")
+    line = "M" + "L".join(points)
+    first, last = points[0].split()[0], points[-1].split()[0]
+    return Plot(line, f"{line}L{last} 60L{first} 60Z", most.ready, most.at)
 
 
 def _of_archives(found: list[ArchiveView]) -> list[Need]:

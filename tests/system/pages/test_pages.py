@@ -11,7 +11,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
 from arkqueue.model import ArchiveId, BranchId, RunId, Stream
-from arkqueue.queue import backfill, control
+from arkqueue.queue import backfill, control, depth
 from arkqueue.queue.tokens import Scope
 from arkqueue.text import visible
 from tests.builders import AnArchive, a_gateway, a_list, an_archive, faulty
@@ -74,6 +74,22 @@ def test_what_was_waived_or_made_good_needs_nobody(operator: httpx.Client, archi
     assert [need["name"] for need in operator.get("/?format=json").json()["needs"]] == ["papers@3/other"]
     archive.run("other@4")
     assert operator.get("/?format=json").json()["needs"] == []
+
+
+def test_the_overview_plots_how_deep_the_queue_was(
+    operator: httpx.Client, session: Session, archive: AnArchive, visitor: Visitors
+) -> None:
+    assert "last 24 h" not in operator.get("/").text
+    depth.count(session)
+    depth.count(session)  # of another queue manager
+    archive.sql(
+        "insert into queue_depth values (now() - interval '3 hours', 31, 4), (now() - interval '26 hours', 99, 4)"
+    )
+    assert [one["ready"] for one in operator.get("/?format=json").json()["depth"]] == [31, 1]
+    assert re.search(r"Ready and waiting for a slot, last 24 h 1 now · 31 at \d\d:\d0 UTC", said(operator.get("/")))
+    depth.count(session)
+    assert archive.sql("select count(*) as n from queue_depth")[0]["n"] == 2  # what is older is forgotten
+    assert "last 24 h" not in visitor(Scope.READ, "papers").get("/").text
 
 
 # An archive
