@@ -224,6 +224,8 @@ class Occasion(StrEnum):
     STOPPED = "stopped"
 
 
+AUTHOR = "author"
+"""The receiver that stands for whoever made the commit of a run."""
 USUAL_OCCASIONS = (Occasion.FAILED, Occasion.FIXED, Occasion.HELD, Occasion.STOPPED)
 """What a receiver is told of where nothing else is said."""
 
@@ -244,7 +246,7 @@ class ArchiveSettings:
     ``tier``: archives of a lower one go first at claims. ``max_running``: how many of its attempts run at once (None: as many as there is room for).
 
     ``keep``: how long runs are kept after they reached a state, by the state: ``{"completed": "30d"}`` (none: for ever). ``keep_logs``: the same of logs alone (5.27).
-    ``notify``: who is told of the archive and its runs, and on which occasions (`Occasion`): ``{"https://hooks.example.org/ci": ["failed", "fixed"]}`` (15).
+    ``notify``: who is told of the archive and its runs, and on which occasions (`Occasion`): ``{"ann@example.org": ["failed", "fixed"]}`` (15).
     """
 
     branches: tuple[str, ...] = ()

@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 
 from arkqueue.archives import retention
 from arkqueue.config import Configuration
-from arkqueue.config.settings import origin_of
+from arkqueue.config.settings import is_mail_address, origin_of
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.executor.exposure import exposure
-from arkqueue.model import ArchiveKind, ArchiveSettings, Occasion
+from arkqueue.model import AUTHOR, ArchiveKind, ArchiveSettings, Occasion
 from arkqueue.names import without_password
+from arkqueue.plan.globs import matches
 from arkqueue.repository import is_relative, locate
 from arkqueue.repository.following.addresses import NoAddress
 from arkqueue.repository.following.allowance import OWN, check_prefix
@@ -138,8 +139,8 @@ def _check_receivers(
         if receiver in before:
             continue
         if not receiver.startswith(("https://", "http://")):
-            fault = "is no URL of a webhook"
-            raise Invalid(f"receiver {receiver}", fault, "Write it like https://hooks.example.org/arkqueue.")
+            _check_mail(configuration, receiver)
+            continue
         if not origin_of(receiver) or "#" in receiver or not re.fullmatch(r"[!-~]{1,1000}", receiver):
             fault = "is no plain URL: it names a user, a fragment, or a character that must be percent-encoded"
             raise Invalid(f"receiver {without_password(receiver)}", fault, "Write it without.")
@@ -147,6 +148,19 @@ def _check_receivers(
             allowed = ", ".join(entry.url for entry in configuration.webhooks) or "none"
             fault = f"is on a host that no [[webhooks]] of arkqueue.toml allows (allowed: {allowed})"
             raise Invalid(f"receiver {receiver}", fault, "Name another, or have the host allowed there.")
+
+
+def _check_mail(configuration: Configuration, receiver: str) -> None:
+    if receiver != AUTHOR and not is_mail_address(receiver):
+        fault = "is no URL of a webhook, and no address of mail"
+        raise Invalid(f"receiver {receiver}", fault, "Write https://hooks.example.org/ci, ann@example.org, or author.")
+    if configuration.mail is None:
+        raise Invalid(f"receiver {receiver}", "gets no mail: arkqueue.toml has no [mail]", "Have it added there.")
+    if receiver != AUTHOR and not matches(configuration.mail.recipients, receiver.lower()):
+        fault = (
+            f"is no address that [mail] recipients of arkqueue.toml allows ({', '.join(configuration.mail.recipients)})"
+        )
+        raise Invalid(f"receiver {receiver}", fault, "Name another, or have it allowed there.")
 
 
 def _check_process_user(

@@ -16,7 +16,7 @@ import click
 
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import ago, at, bold, dim, moment, print_json, say, table
-from arkqueue.model import USUAL_TIER
+from arkqueue.model import AUTHOR, USUAL_TIER
 from arkqueue.text import one_line, visible
 
 if TYPE_CHECKING:
@@ -248,6 +248,10 @@ def set_(
 
     "keep completed=30d failed=400d" purges runs that have been in these states for so long, and keeps all others; "keep-logs 90d" removes logs alone. An empty text
     keeps everything. Both hold for an archive that was removed, too, and can be changed there.
+
+    "notify ann@example.org failed fixed https://hooks.example.org/ci" tells by mail and by webhook what becomes of runs: of those that are failed, fixed, held or
+    completed, and of an archive that is stopped; without these words, of all but completed. "author" is whoever made the commit of a run. It names all
+    receivers; an empty text ends all of it.
     """
     from arkqueue.cli.client import archive_path
 
@@ -527,11 +531,11 @@ def _kept(text: str) -> tuple[str, str]:
 
 
 def _receivers(words: Sequence[str]) -> dict[str, list[str]]:
-    """Receivers with their occasions, of ``https://hooks.example.org/ci failed fixed``: a word that holds ``://`` or ``@`` begins the next one."""
+    """Receivers with their occasions, of ``https://hooks.example.org/ci failed fixed``: a word that holds ``://`` or ``@``, or is ``author``, begins the next one."""
     found: dict[str, list[str]] = {}
     receiver = ""
     for word in filter(None, words):
-        if "://" in word or "@" in word:
+        if "://" in word or "@" in word or word == AUTHOR:
             receiver = word
             if receiver in found:
                 raise click.UsageError(f"Name each receiver once: {receiver!r}.")

@@ -15,7 +15,7 @@ import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -52,6 +52,18 @@ def origin_of(url: str) -> str:
     """The scheme, host and port of a URL, as `Webhook.url` has them; empty where it names a user, or no host."""
     match = re.match(r"(https?://(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::\d{1,5})?)(?=/|\?|\Z)", url)
     return match[1].lower() if match else ""
+
+
+def is_mail_address(text: str) -> bool:
+    """Whether it is one plain address of mail: no name, no quotes, no list."""
+    plain = r"[A-Za-z0-9][A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,188}"
+    return re.fullmatch(plain, text) is not None
+
+
+def address_of(author: str) -> str:
+    """The address of mail of a revision's author, of ``Name <address>``; empty where there is none."""
+    found = re.fullmatch(r"[^<>]{0,1000}<([^<>]{1,300})>\s*", author[:1500])
+    return found[1] if found and is_mail_address(found[1]) else ""
 
 
 def read_key(path: Path, what: str) -> bytes:
@@ -105,6 +117,8 @@ class Webhook(_Strict):
 
     url: str
     key_file: Path
+    ca_file: Path | None = None
+    """The certificates that the host's must be signed by; None: the usual ones."""
 
     @field_validator("url")
     @classmethod
@@ -112,6 +126,44 @@ class Webhook(_Strict):
         if not re.fullmatch(r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?/?", value):
             raise PydanticCustomError("url", "is no address of a host; write it like https://hooks.example.org")
         return value.rstrip("/").lower()
+
+
+class Mail(_Strict):
+    """How notifications are mailed, and to whom archives may have them mailed."""
+
+    server: str
+    """Host and port."""
+    tls: Literal["starttls", "tls", "none"] = "starttls"
+    username: str = ""
+    password_file: Path | None = None
+    sender: str
+    recipients: tuple[str, ...] = Field(min_length=1)
+    """Globs of addresses, in small letters."""
+    ca_file: Path | None = None
+    """The certificates that the server's must be signed by; None: the system's."""
+
+    @field_validator("server")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        if not is_address(value):
+            raise PydanticCustomError("server", "is no address; write it like smtp.example.org:587")
+        return value
+
+    @field_validator("sender")
+    @classmethod
+    def _is_mail_address(cls, value: str) -> str:
+        if not is_mail_address(value):
+            raise PydanticCustomError("sender", "is no address of mail; write it like queue@example.org")
+        return value
+
+    @model_validator(mode="after")
+    def _hides_the_password(self) -> Self:
+        host = self.server.rpartition(":")[0].strip("[]")
+        if self.tls == "none" and host not in ("localhost", "127.0.0.1", "::1"):
+            raise PydanticCustomError("tls", 'tls = "none" is for a server on this host only')
+        if bool(self.username) != (self.password_file is not None):
+            raise PydanticCustomError("password", "give username and password_file, or none of them")
+        return self
 
 
 class Docker(_Strict):
@@ -247,6 +299,8 @@ class Configuration(_Strict):
     """Where people reach the pages, for the links of notifications; None: where the API listens."""
     webhooks: tuple[Webhook, ...] = ()
     """The hosts to which notifications are posted; none: none."""
+    mail: Mail | None = None
+    """How notifications are mailed; None: not at all."""
     docker: Docker = Field(default_factory=lambda: Docker())
     mounts: tuple[PersistentMount, ...] = ()
     """What tasks may keep between runs; of several entries of one name, an archive's tasks get the first that is for the archive."""
@@ -519,7 +573,7 @@ def _from_docker(environ: Mapping[str, str]) -> dict[str, Any]:
     return {"docker": {"host": host if "://" in host else f"tcp://{host}"}} if host else {}
 
 
-_OF_MANY_VALUES = ("labels", "credentials", "docker", "mounts", "webhooks")
+_OF_MANY_VALUES = ("labels", "credentials", "docker", "mounts", "webhooks", "mail")
 _OF_TASKS = {"ARCHIVE", "BRANCH", "REVISION", "NUMBER", "PREVIOUS", "BASE", "TASK", "RUN", "ATTEMPT", "TRIGGER"}
 _OF_TASKS |= {"AUTHOR", "MESSAGE", "CHANGES", "ITEM", "INPUTS", "OUTPUT", "SCRATCH"}
 
@@ -538,6 +592,7 @@ _TABLES: dict[str, type[BaseModel]] = {
     "docker": Docker,
     "mounts": PersistentMount,
     "webhooks": Webhook,
+    "mail": Mail,
 }
 
 

@@ -10,15 +10,16 @@ from collections.abc import Callable
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import ArkqueueError, DatabaseUnavailable
-from arkqueue.notifications import message, webhook
+from arkqueue.notifications import mail, message, webhook
+from arkqueue.notifications.sending import NotSent
 from arkqueue.queue import notifications
 from arkqueue.queue.notifications import Delivery
 from arkqueue.text import one_line
 
 log = logging.getLogger("arkqueue")
 
-MOST = 16
-"""Deliveries that a process sends at once, each to another receiver."""
+MOST = 32
+"""Deliveries that a process sends at once, each to another receiver, and a few of them to one host (`notifications.MOST_OF_HOST`)."""
 CONNECTIONS = 3
 """Database connections: one judges and chooses, the others write notifications and record what became of them."""
 FORGET_EVERY = 3600.0
@@ -81,10 +82,11 @@ class Sender:
             if written is None:
                 notifications.drop(self._session, delivery, "the run was deleted or purged")
                 return
-            webhook.send(self._configuration, written)
+            send = webhook.send if "://" in delivery.receiver else mail.send
+            send(self._configuration, written)
         except DatabaseUnavailable:
             raise
-        except webhook.NotSent as error:
+        except NotSent as error:
             self._fail(delivery, error, is_silent=error.is_silent)
         except ArkqueueError as error:
             self._fail(delivery, error, is_silent=False)
@@ -94,6 +96,6 @@ class Sender:
     def _fail(self, delivery: Delivery, error: ArkqueueError, *, is_silent: bool) -> None:
         log.warning("delivery %s, try %s: %s", delivery.id, delivery.tries, one_line(str(error)))
         fault = f"{error.fault}. {error.remedy}" if error.remedy else error.fault
-        if not isinstance(error, webhook.NotSent):
+        if not isinstance(error, NotSent):
             fault = f"{error.thing}: {fault}"
         notifications.record_failure(self._session, delivery, fault, is_silent=is_silent)

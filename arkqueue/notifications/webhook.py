@@ -11,30 +11,22 @@ import binascii
 import hashlib
 import hmac
 import json
+import ssl
 import time
+from pathlib import Path
 
-import anyio
 import httpx
 
 from arkqueue.config import Configuration
 from arkqueue.config.settings import read_key
-from arkqueue.errors import ArkqueueError, ConfigurationError
+from arkqueue.errors import ConfigurationError
 from arkqueue.notifications.message import Message
+from arkqueue.notifications.sending import NotSent, within_time
 from arkqueue.text import one_line
 
-LONGEST = 20.0
-"""Seconds for one try, from looking up the host to the end of the answer."""
 LONGEST_ANSWER = 2000
 """Bytes of a refusal that are read."""
 SHORTEST_KEY = 16
-
-
-class NotSent(ArkqueueError):
-    """A try has failed. ``is_silent``: the receiver did not answer, or could not."""
-
-    def __init__(self, thing: str, fault: str, remedy: str = "", *, is_silent: bool = False) -> None:
-        super().__init__(thing, fault, remedy)
-        self.is_silent = is_silent
 
 
 def send(configuration: Configuration, message: Message) -> None:
@@ -52,7 +44,7 @@ def send(configuration: Configuration, message: Message) -> None:
         "webhook-timestamp": str(now),
         "webhook-signature": f"v1,{signature(key_of(read_key(entry.key_file, f'the key for {entry.url}')), id, now, body)}",
     }
-    status, said = anyio.run(_post, url, body, headers)
+    status, said = within_time(url, lambda: _post(url, body, headers, entry.ca_file))
     if not 200 <= status < 300:
         moved = "; redirects are not followed" if 300 <= status < 400 else ""
         fault = f"answered {status}{moved}" + (f": {one_line(said, 300)}" if said.strip() else "")
@@ -77,24 +69,21 @@ def signature(key: bytes, id: str, timestamp: int, body: bytes) -> str:
     return base64.b64encode(hmac.digest(key, f"{id}.{timestamp}.".encode() + body, hashlib.sha256)).decode()
 
 
-async def _post(url: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
-    """The status of the answer and the beginning of what it says. The deadline holds for all of it: a server that sends a byte now and then hangs, too."""
+async def _post(url: str, body: bytes, headers: dict[str, str], ca_file: Path | None) -> tuple[int, str]:
+    """The status of the answer and the beginning of what it says."""
+    trusted = True if ca_file is None else ssl.create_default_context(cafile=ca_file)
     try:
-        with anyio.fail_after(LONGEST):
-            async with (
-                httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=LONGEST) as client,
-                client.stream("POST", url, content=body, headers=headers) as answer,
-            ):
-                said = b""
-                if not answer.is_success:
-                    async for piece in answer.aiter_raw():
-                        said += piece
-                        if len(said) >= LONGEST_ANSWER:
-                            break
-                return answer.status_code, said[:LONGEST_ANSWER].decode("utf-8", "replace")
-    except (TimeoutError, httpx.TimeoutException):
-        raise NotSent(url, f"has not answered within {LONGEST:g} s", is_silent=True) from None
+        async with (
+            httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=None, verify=trusted) as client,
+            client.stream("POST", url, content=body, headers=headers) as answer,
+        ):
+            said = b""
+            if not answer.is_success:
+                async for piece in answer.aiter_raw():
+                    said += piece
+                    if len(said) >= LONGEST_ANSWER:
+                        break
+            return answer.status_code, said[:LONGEST_ANSWER].decode("utf-8", "replace")
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        raise NotSent(
-            url, f"cannot be reached: {one_line(str(error) or type(error).__name__, 300)}", is_silent=True
-        ) from None
+        fault = f"cannot be reached: {one_line(str(error) or type(error).__name__, 300)}"
+        raise NotSent(url, fault, is_silent=True) from None

@@ -15,16 +15,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from arkqueue.config.settings import address_of
 from arkqueue.db import Connection
 from arkqueue.db.session import Session, execute, rows
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import Occasion
+from arkqueue.model import AUTHOR, Occasion
 from arkqueue.states import RunState, run_state
 
 MOST_JUDGED = 200
 """Runs that one transaction judges."""
 MOST_TASKS = 5
 """Tasks that a notification names; of others it says how many there are."""
+MOST_OF_HOST = 4
+"""Deliveries that are under way to one host at once; mail counts as one. So hosts that hang leave room for others."""
 PATIENCE = 24 * 3600.0
 """Seconds for which a delivery is tried."""
 FIRST_PAUSE, LONGEST_PAUSE = 15.0, 3600.0
@@ -117,7 +120,10 @@ def _judge(connection: Connection, moved: Sequence[Any], patience: float) -> Non
             connection, "tell",
             {**key, "occasion": str(news.occasion), "digest": news.digest, "is_failed": has_failed},
         )  # fmt: skip
-        if wanted := _wanted(known.receivers or {}, news.occasion):
+        wanted = _wanted(known.receivers or {}, news.occasion)
+        if known.run_id == 0 or not address_of(shown[known.run_id].author):
+            wanted.pop(AUTHOR, None)  # of an archive, and where the repository has no address
+        if wanted:
             post = {"tasks": list(news.tasks), "attempts": list(news.attempts), "count": news.count, "what": news.what}
             told_to = {"receivers": list(wanted), "occasions": [str(occasion) for occasion in wanted.values()]}
             execute(connection, "post", {**key, **post, **told_to, "patience": patience})
@@ -164,7 +170,11 @@ def choose(session: Session, most: int) -> list[Delivery]:
     """Choose up to so many deliveries that are to be sent now, each to another receiver."""
 
     def work(connection: Connection) -> list[Any]:
-        return rows(connection, "choose_deliveries", most=most, lease=LEASE) if _is_first(connection, _CHOOSES) else []
+        return (
+            rows(connection, "choose_deliveries", most=most, most_of_host=MOST_OF_HOST, lease=LEASE)
+            if _is_first(connection, _CHOOSES)
+            else []
+        )
 
     return [
         Delivery(

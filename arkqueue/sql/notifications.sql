@@ -80,18 +80,25 @@ from unnest(%(receivers)s::text[], %(occasions)s::text[]) r(receiver, occasion);
 
 -- name: choose_deliveries
 -- Choose what is sent now: for each receiver that is not being sent to, and that answered the last time or is due again, the one that was not answered, or else that has been due longest, but none before
--- an earlier one of its run. Whoever chose it has so many seconds for it; then others send it again.
+-- an earlier one of its run. To one host (mail counts as one) so many are under way at once. Whoever chose it has so many seconds for it; then others send it again.
 with busy as materialized (
     select distinct receiver from delivery
     where state = 'waiting' and (sending_until > clock_timestamp() or is_silent and due_at > clock_timestamp())
+), hosts as materialized (
+    -- What is under way to each of them.
+    select split_part(receiver, '/', 3) as host, count(*) as under_way from delivery
+    where state = 'waiting' and sending_until > clock_timestamp() group by 1
 ), first as materialized (
     select distinct on (receiver, archive_id, run_id) id, receiver, due_at, is_silent from delivery
     where state = 'waiting' and receiver not in (select receiver from busy) order by receiver, archive_id, run_id, id
 ), chosen as materialized (
-    select distinct on (receiver) id, due_at from first where due_at <= clock_timestamp() order by receiver, is_silent desc, due_at, id
+    select distinct on (receiver) id, due_at, split_part(receiver, '/', 3) as host from first where due_at <= clock_timestamp() order by receiver, is_silent desc, due_at, id
+), fitting as materialized (
+    select c.id, c.due_at, row_number() over (partition by c.host order by c.due_at, c.id) + coalesce(h.under_way, 0) as place
+    from chosen c left join hosts h on h.host = c.host
 )
 update delivery set tries = tries + 1, sending_until = clock_timestamp() + make_interval(secs => %(lease)s)
-where id = any(array(select id from chosen order by due_at, id limit %(most)s))
+where id = any(array(select id from fitting where place <= %(most_of_host)s order by due_at, id limit %(most)s))
 returning id, archive_id, run_id, occasion, receiver, tasks, attempts, count, what, made_at, tries;
 
 -- name: record_sent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -272,6 +273,23 @@ def test_a_receiver_that_does_not_answer_is_left_alone_until_its_pause_is_over(t
     let_be_due(told)
     (again,) = choose(told)
     assert again.id == first.id
+
+
+def test_few_deliveries_are_under_way_to_one_host(archive: AnArchive) -> None:
+    hanging = {f"https://hangs.example.org/{number}": ALL for number in range(6)}
+    mail = {f"{name}@example.org": ALL for name in "abcdef"}
+    set_receivers(archive, **hanging, **mail, ci=ALL)
+    failed_runs(archive, 2)
+
+    def hosts(chosen: list[Delivery]) -> dict[str, int]:
+        return dict(Counter(one.receiver.split("/")[2] if "/" in one.receiver else "mail" for one in chosen))
+
+    first = choose(archive, 100)
+    assert hosts(first) == {"hangs.example.org": 4, "mail": 4, "hooks.example.org": 1}
+    assert choose(archive, 100) == []
+    for one in first[:]:
+        notifications.record_sent(archive.session, one)
+    assert hosts(choose(archive, 100)) == {"hangs.example.org": 2, "mail": 2}
 
 
 def test_pauses_grow_and_a_delivery_that_failed_for_a_day_is_failed(told: AnArchive) -> None:

@@ -93,7 +93,7 @@ class Settings(BaseModel):
     notify: dict[str, list[str]] | None = Field(
         default=None,
         max_length=20,
-        description='who is told of its runs, and of what: {"https://hooks.example.org/ci": ["failed", "fixed", "held", "completed", "stopped"]}; without occasions: of all but completed',
+        description='who is told of its runs, and of what: {"ann@example.org": ["failed", "fixed", "held", "completed", "stopped"], "https://hooks.example.org/ci": []}; without occasions: of all but completed',
     )
 
     @field_validator("notify")

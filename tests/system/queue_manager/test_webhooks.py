@@ -16,7 +16,7 @@ from arkqueue import logs
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, Stream
-from arkqueue.notifications import webhook
+from arkqueue.notifications import sending
 from arkqueue.queue import archives, notifications
 from tests.builders import AnArchive, a_gateway, an_archive
 from tests.db.test_notifications import ALL, failed_runs, set_receivers
@@ -147,7 +147,7 @@ def test_a_server_that_answers_a_byte_at_a_time_is_given_up(
     receiver: Receiver,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(webhook, "LONGEST", 1.0)
+    monkeypatch.setattr(sending, "LONGEST", 1.0)
     receiver.answers += [receiver.hangs]
     failed_runs(archive, 2)
     with managing(session, configuration):

@@ -19,7 +19,8 @@ from tests.system.web.conftest import Client, problem
 @pytest.fixture
 def configuration(tmp_path: Path) -> Configuration:
     webhooks = [{"url": "https://hooks.example.org", "key_file": str(tmp_path / "key")}]
-    return Configuration(home=tmp_path / "home", webhooks=webhooks)
+    mail = {"server": "smtp.example.org:587", "sender": "queue@example.org", "recipients": ["*@example.org"]}
+    return Configuration.load({}, home=tmp_path / "home", webhooks=webhooks, mail=mail)
 
 
 @pytest.fixture
@@ -40,12 +41,14 @@ def test_receivers_are_set_and_usually_told_of_all_but_completed(
     session: Session, admin: httpx.Client, reader: httpx.Client
 ) -> None:
     an_archive(session)
-    wanted = {CI: [], f"{CI}/more?x=1": ["completed"]}
+    wanted = {CI: [], f"{CI}/more?x=1": ["completed"], "Ann@example.org": ["held"], "author": ["failed"]}
     answer = admin.patch("/archives/papers", json={"notify": wanted})
     assert answer.status_code == 200, answer.text
     assert answer.json()["settings"]["notify"] == {
         CI: ["failed", "fixed", "held", "stopped"],
         f"{CI}/more?x=1": ["completed"],
+        "Ann@example.org": ["held"],
+        "author": ["failed"],
     }
     assert admin.patch("/archives/papers", json={"notify": None}).json()["settings"]["notify"] == {}
     assert reader.patch("/archives/papers", json={"notify": {}}).status_code == 403
@@ -62,6 +65,10 @@ def test_receivers_are_set_and_usually_told_of_all_but_completed(
         ("https://hooks.example.org\\@evil.net/ci", "is no plain URL"),
         ("https://hooks.example.org/a b\r\nX: y", "is no plain URL"),
         ("ftp://hooks.example.org/ci", "is no URL of a webhook"),
+        ("Ann <ann@example.org>", "no address of mail"),
+        ("ann@example.org,evil@example.net", "no address of mail"),
+        ("ann@example.net", "recipients of arkqueue.toml allows"),
+        ("ann@example.org.evil.net", "recipients of arkqueue.toml allows"),
         ("", "a receiver is a text"),
     ],
 )

@@ -1,0 +1,134 @@
+"""A notification as a mail: plain text, to one receiver, over SMTP with TLS.
+
+Its ``Message-ID`` stays as it is from try to try, so that mail programs show a repetition once. What strangers wrote is on lines of its own below the headers; a subject is one line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+
+import anyio
+
+from arkqueue.config import Configuration
+from arkqueue.config.settings import Mail, address_of, is_mail_address, read_key
+from arkqueue.errors import ConfigurationError
+from arkqueue.model import AUTHOR
+from arkqueue.notifications.message import Message, Shown
+from arkqueue.notifications.sending import NotSent, within_time
+from arkqueue.plan.globs import matches
+from arkqueue.text import one_line
+
+GOODBYE = 2.0
+"""Seconds for the end of a connection, when the server has the mail already."""
+
+
+def send(configuration: Configuration, message: Message) -> None:
+    """Mail a notification; raises `NotSent` or `ConfigurationError`."""
+    if (mail := configuration.mail) is None:
+        raise ConfigurationError("mail", "no [mail] of arkqueue.toml says how it is sent", "Add it.")
+    to = message.delivery.receiver
+    if to == AUTHOR:
+        to = address_of(message.run.author if message.run else "")
+    if not is_mail_address(to) or not matches(mail.recipients, to.lower()):
+        fault = "is no address that [mail] recipients of arkqueue.toml allows"
+        raise ConfigurationError(
+            to or "the author of the commit", fault, "Add a glob for it there, or name another receiver."
+        )
+    password = (
+        read_key(mail.password_file, "the password for mail").decode("utf-8", "replace") if mail.password_file else None
+    )
+    written = mail_of(mail, message, to)
+    within_time(mail.server, lambda: _send(mail, written, to, password))
+
+
+def mail_of(mail: Mail, message: Message, to: str) -> EmailMessage:
+    """The mail of a notification."""
+    domain = mail.sender.rpartition("@")[2]
+    written = EmailMessage(policy=SMTP)
+    written["From"] = f"arkqueue <{mail.sender}>"
+    written["To"] = to
+    written["Subject"] = f"[{message.archive}] {one_line(message.title, 200)}"
+    written["Date"] = format_datetime(datetime.now(UTC))
+    written["Message-ID"] = f"<delivery-{message.delivery.id}@{domain}>"
+    # So that mail programs show the mails of a run together.
+    written["References"] = f"<archive-{message.delivery.archive}-run-{message.delivery.run}@{domain}>"
+    written["Auto-Submitted"] = "auto-generated"
+    written.set_content("\n".join(_lines(message)) + "\n")
+    return written
+
+
+def _lines(message: Message) -> Iterator[str]:
+    yield message.title
+    if run := message.run:
+        yield ""
+        yield f"  {one_line(run.message, 200)}"
+        yield f"  {one_line(run.author, 200)}, {run.date:%Y-%m-%d %H:%M %Z}"
+    if message.what:
+        yield ""
+        yield f"  {message.what}"
+    for fault in message.faults:
+        yield ""
+        yield f"  {fault}"
+    for task in message.tasks:
+        yield ""
+        yield _said(task)
+        yield from (f"  | {line}" for line in task.lines)
+    if message.more:
+        yield ""
+        yield f"and {message.more} more"
+    yield ""
+    yield "What helps:"
+    yield from (f"  {command}" for command in message.commands)
+    yield ""
+    yield message.url
+    yield ""
+    yield "-- "
+    yield f"arkqueue archive show {message.archive} says who is told of this archive."
+
+
+def _said(task: Shown) -> str:
+    more = "; ".join(part for part in (task.why, task.message) if part)
+    return f"{task.name}: {task.state}" + (f" ({more})" if more else "")
+
+
+async def _send(mail: Mail, written: EmailMessage, to: str, password: str | None) -> None:
+    import aiosmtplib  # only where mail is sent
+
+    host, _, port = mail.server.rpartition(":")
+    context = None if mail.tls == "none" else ssl.create_default_context(cafile=mail.ca_file)
+    # Step by step: the connection of a step that fails is left open, to be aborted below.
+    client = aiosmtplib.SMTP(
+        hostname=host.strip("[]"), port=int(port), tls_context=context, use_tls=mail.tls == "tls", start_tls=False, timeout=None,
+    )  # fmt: skip
+    try:
+        await client.connect()
+        if mail.tls == "starttls":
+            await client.starttls(tls_context=context)
+        if password is not None:
+            await client.login(mail.username, password)
+        await client.send_message(written, sender=mail.sender, recipients=[to])
+        with suppress(aiosmtplib.SMTPException, OSError), anyio.move_on_after(GOODBYE):
+            await client.execute_command(b"QUIT")
+    except aiosmtplib.SMTPRecipientsRefused as error:
+        raise NotSent(mail.server, f"refuses {to}: {_words(error.recipients[0])}") from None
+    except aiosmtplib.SMTPAuthenticationError as error:
+        raise NotSent(mail.server, f"refuses the password: {_words(error)}", is_silent=True) from None
+    except aiosmtplib.SMTPResponseException as error:
+        raise NotSent(mail.server, f"refuses the mail: {_words(error)}", is_silent=error.code == 421) from None
+    except (aiosmtplib.SMTPException, ssl.SSLError, OSError) as error:
+        fault = f"cannot be reached: {one_line(str(error) or type(error).__name__, 300)}"
+        raise NotSent(mail.server, fault, is_silent=True) from None
+    finally:
+        if isinstance(client.transport, asyncio.WriteTransport):
+            client.transport.abort()
+
+
+def _words(error: object) -> str:
+    return one_line(f"{getattr(error, 'code', '')} {getattr(error, 'message', error)}".strip(), 300)

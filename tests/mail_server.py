@@ -1,0 +1,89 @@
+"""A real SMTP server with TLS that receives notifications, and refuses, hangs, or loses its answers where the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import email
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.message import EmailMessage
+from email.policy import default
+from pathlib import Path
+from typing import Any
+
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import SMTP, AuthResult, Envelope, Session
+
+from tests.ports import a_port
+from tests.repositories import run
+
+USER, PASSWORD = "arkqueue", "a password"
+
+
+@dataclass
+class MailServer:
+    """A server. ``answers``: what it says to the next mails; after them it takes everything. ``refused``: addresses that it does not know."""
+
+    address: str
+    certificate: Path
+    mails: list[EmailMessage] = field(default_factory=list)
+    tried: list[EmailMessage] = field(default_factory=list)
+    answers: list[str] = field(default_factory=list)
+    refused: set[str] = field(default_factory=set)
+    encrypted: list[bool] = field(default_factory=list)
+
+
+class _Handler:
+    def __init__(self, known: MailServer) -> None:
+        self._known = known
+
+    async def handle_RCPT(self, _: SMTP, __: Session, envelope: Envelope, address: str, ___: list[str]) -> str:
+        if address in self._known.refused:
+            return "550 5.1.1 no such user \x1b[31m here"
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
+        assert isinstance(envelope.content, bytes)
+        mail = email.message_from_bytes(envelope.content, policy=default)
+        assert isinstance(mail, EmailMessage)
+        self._known.tried.append(mail)
+        answer = self._known.answers.pop(0) if self._known.answers else "250 OK"
+        if answer == "hang":
+            await asyncio.sleep(3600)
+        if answer == "lose":
+            # It has the mail, and nobody is told.
+            self._known.mails.append(mail)
+            server.transport.abort()
+            return "250 OK"
+        if answer.startswith("250"):
+            self._known.encrypted.append(session.ssl is not None)
+            self._known.mails.append(mail)
+        return answer
+
+
+def _check(_: SMTP, __: Session, ___: Envelope, ____: str, data: Any) -> AuthResult:
+    return AuthResult(success=(data.login, data.password) == (USER.encode(), PASSWORD.encode()), handled=False)
+
+
+@contextmanager
+def a_mail_server(folder: Path) -> Iterator[MailServer]:
+    """A server on the loopback interface, which wants STARTTLS and a password."""
+    certificate, key = folder / "mail-certificate.pem", folder / "mail-key.pem"
+    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+        "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", certificate)  # fmt: skip
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    with a_port() as port:
+        known = MailServer(f"localhost:{port}", certificate)
+        server = Controller(
+            _Handler(known), hostname="127.0.0.1", port=port, tls_context=context, require_starttls=True,
+            authenticator=_check, auth_required=True,
+        )  # fmt: skip
+        server.start()
+        try:
+            yield known
+        finally:
+            server.stop()

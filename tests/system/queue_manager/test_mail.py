@@ -1,0 +1,212 @@
+"""Mail: a queue manager mails to a real SMTP server with TLS, which refuses, hangs and loses its answers (design 15)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from email.message import EmailMessage
+from pathlib import Path
+
+import pytest
+
+from arkqueue.config import Configuration
+from arkqueue.config.settings import address_of
+from arkqueue.db.session import Session
+from arkqueue.model import ArchiveId
+from arkqueue.notifications import sending
+from arkqueue.queue import archives, notifications
+from tests.builders import AnArchive, an_archive
+from tests.db.test_notifications import ALL, failed_runs, set_receivers
+from tests.mail_server import PASSWORD, USER, MailServer, a_mail_server
+from tests.system.queue_manager.test_imports import managing
+from tests.system.queue_manager.test_webhooks import deliveries, until_all, write_log
+from tests.waiting import eventually
+
+ANN, BEN = "ann@example.org", "ben@example.org"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[MailServer]:
+    with a_mail_server(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def configuration(tmp_path: Path, server: MailServer) -> Configuration:
+    password = tmp_path / "password"
+    password.write_text(PASSWORD + "\n")
+    password.chmod(0o600)
+    told = {
+        "server": server.address, "username": USER, "password_file": str(password), "sender": "queue@example.org",
+        "recipients": ["*@example.org"], "ca_file": str(server.certificate),
+    }  # fmt: skip
+    return Configuration.load(
+        {}, home=tmp_path / "home", poll="200ms", mail=told, public_url="https://queue.example.org"
+    )
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifications, "FIRST_PAUSE", 0.05)
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    archive = an_archive(session)
+    set_receivers(archive, **{ANN: ALL})
+    return archive
+
+
+def text(sent: EmailMessage) -> str:
+    return str(sent.get_content()).replace("\r\n", "\n")
+
+
+def test_a_failed_run_is_mailed_with_the_lines_that_matter_the_commands_that_help_and_the_link(
+    session: Session, configuration: Configuration, archive: AnArchive, server: MailServer
+) -> None:
+    archive.commit({"pdf": "", "index": ""})
+    write_log(archive, "pdf@2", b"reading\n\x1b[31m! Undefined control sequence \xc3\xa9\x1b[0m\n.\nFrom here\n")
+    archive.fail("pdf@2")
+    archive.run("index@2")
+    with managing(session, configuration):
+        until_all(archive, "sent")
+    (sent,) = server.mails
+    assert server.encrypted == [True]
+    assert (sent["from"], sent["to"]) == ("arkqueue <queue@example.org>", ANN)
+    assert sent["subject"] == "[papers] papers@2 has failed: pdf"
+    assert (sent.get_content_type(), sent["auto-submitted"]) == ("text/plain", "auto-generated")
+    assert text(sent).split("\n")[:12] == [
+        "papers@2 has failed: pdf",
+        "",
+        "  change 2",
+        "  ann, 2026-01-01 00:00 UTC",
+        "",
+        "papers@2/pdf: failed (exit code 1)",
+        "  | reading",
+        "  | ! Undefined control sequence é",
+        "  | .",
+        "  | From here",
+        "",
+        "What helps:",
+    ]
+    assert "  arkqueue logs papers@2/pdf\n" in text(sent)
+    assert "\nhttps://queue.example.org/papers@2\n" in text(sent)
+
+
+def test_a_mail_whose_answer_was_lost_is_sent_again_with_one_message_id(
+    session: Session, configuration: Configuration, archive: AnArchive, server: MailServer
+) -> None:
+    server.answers += ["451 4.3.0 later", "lose"]
+    failed_runs(archive, 2)
+    with managing(session, configuration):
+        (row,) = until_all(archive, "sent")
+    assert row["tries"] == 3
+    assert len(server.mails) == 2  # the one that it took without an answer, and the repetition
+    assert len({sent["message-id"] for sent in server.tried}) == 1
+
+
+def test_a_refused_address_holds_up_no_other(
+    session: Session, configuration: Configuration, archive: AnArchive, server: MailServer
+) -> None:
+    set_receivers(archive, **{ANN: ALL, BEN: ALL})
+    server.refused.add(ANN)
+    failed_runs(archive, 2, 3)
+    with managing(session, configuration):
+        eventually(lambda: [sent["to"] for sent in server.mails] == [BEN, BEN])
+        eventually(lambda: any("550 5.1.1 no such user \\x1b[31m here" in row["fault"] for row in deliveries(archive)))
+        server.refused.clear()
+        until_all(archive, "sent")
+    assert [sent["to"] for sent in server.mails].count(ANN) == 2
+
+
+def test_a_server_that_hangs_is_given_up_and_tried_again(
+    session: Session,
+    configuration: Configuration,
+    archive: AnArchive,
+    server: MailServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sending, "LONGEST", 3.0)
+    server.answers += ["hang"]
+    failed_runs(archive, 2)
+    with managing(session, configuration):
+        (row,) = until_all(archive, "sent")
+    assert row["tries"] == 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"ca_file": None}, "certificate"),
+        ({"username": "mallory"}, "refuses the password"),
+        ({"server": "localhost:1"}, "cannot be reached"),
+        ({"recipients": ("*@example.net",)}, "recipients of arkqueue.toml allows"),
+    ],
+)
+def test_what_is_wrong_with_the_configuration_stands_with_the_delivery(
+    session: Session,
+    configuration: Configuration,
+    archive: AnArchive,
+    server: MailServer,
+    wrong: dict[str, object],
+    said: str,
+) -> None:
+    assert configuration.mail is not None
+    broken = configuration.model_copy(update={"mail": configuration.mail.model_copy(update=wrong)})
+    failed_runs(archive, 2)
+    with managing(session, broken):
+        eventually(lambda: said in deliveries(archive)[0]["fault"], lambda: deliveries(archive))
+    assert server.mails == []
+    with managing(session, configuration):
+        until_all(archive, "sent")
+
+
+def test_what_committers_and_tasks_wrote_begins_no_header_and_no_line_of_ours(
+    session: Session, configuration: Configuration, archive: AnArchive, server: MailServer
+) -> None:
+    evil = "x\r\nBcc: evil@example.org\r\n\r\nWhat helps:\u2028  rm -rf\x1b[2J\u202e"
+    archive.commit({"pdf": ""})
+    write_log(archive, "pdf@2", evil.encode() + b"\r\n.\r\nQUIT\r\n")
+    archive.end("pdf@2", 1, message=evil)
+    archive.sql("update revision set author = %s, message = %s", evil, evil)
+    archives.stop(session, ArchiveId(archive.id), evil)
+    with managing(session, configuration):
+        until_all(archive, "sent")
+    assert len(server.mails) == 2
+    for sent in server.mails:
+        assert sent["bcc"] is None
+        assert sent["to"] == ANN
+        assert text(sent).count("\nWhat helps:") == 1
+        assert not any(sign in text(sent) for sign in "\x1b\u202e\u2028\r")
+        lines = text(sent).split("\n")
+        assert not any(line.startswith(("Bcc", "QUIT", "rm")) for line in lines)
+
+
+def test_the_author_of_a_commit_is_told_where_the_repository_has_an_address(
+    session: Session, configuration: Configuration, archive: AnArchive, server: MailServer
+) -> None:
+    set_receivers(archive, author=ALL)
+    archive.commit({"a": ""}, author="Ben <ben@example.org>")
+    archive.fail("a@2")
+    archive.commit({"a": ""}, author="carl")
+    archive.fail("a@3")
+    with managing(session, configuration):
+        until_all(archive, "sent")
+    assert [(sent["to"], sent["subject"]) for sent in server.mails] == [(BEN, "[papers] papers@2 has failed: a")]
+
+
+@pytest.mark.parametrize(
+    ("author", "address"),
+    [
+        ("Ben <ben@example.org>", "ben@example.org"),
+        ("<ben@example.org>", "ben@example.org"),
+        ("ben", ""),
+        ("ben@example.org", ""),
+        ("Ben <ben@example.org> <evil@example.net>", ""),
+        ("Ben <ben@example.org\r\nBcc: x@y>", ""),
+        ("Ben <ben@example.org,evil@example.net>", ""),
+        ("Ben <a b@example.org>", ""),
+        ("Ben <-o@example.org>", ""),
+    ],
+)
+def test_an_address_is_taken_from_an_author_only_where_it_is_one(author: str, address: str) -> None:
+    assert address_of(author) == address
