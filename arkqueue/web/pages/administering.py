@@ -15,6 +15,7 @@ from arkqueue.names import branch_name
 from arkqueue.web.api import administration, archives, locks
 from arkqueue.web.api.administration import NewToken
 from arkqueue.web.api.archives import Correction, NewArchive, NewPause, Rewind, Settings, Waiver
+from arkqueue.web.api.deliveries import resend_delivery
 from arkqueue.web.api.locks import Capacity
 from arkqueue.web.pages.acting import Form
 from arkqueue.web.pages.administration import LONG, shown_settings, tokens_page
@@ -97,6 +98,7 @@ ACTS: Final[dict[str, Callable[[Visitor, Request, Form], Shown | str | None]]] =
     "undrain": lambda _, request, form: _done(administration.undrain(request, form["name"])),
     "pause-all": lambda _, request, form: _done(administration.pause_all(request, _why(form))),
     "resume-all": lambda _, request, _form: _done(administration.resume_all(request)),
+    "resend": lambda _, request, form: _done(resend_delivery(request, _number("the notification", form["name"]))),
     "make-token": _make_token,
     "revoke-token": lambda _, request, form: _done(administration.revoke_token(request, _number("the token", form["name"]))),
     "change-settings": _change_settings,

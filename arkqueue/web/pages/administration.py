@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from starlette.requests import Request
 
+from arkqueue.errors import Invalid
 from arkqueue.model import ArchiveSettings
 from arkqueue.names import branch_name
 from arkqueue.queue.tokens import Scope
@@ -17,16 +18,17 @@ from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.audit import audit_log
 from arkqueue.views.installation import TaskManagerView, called, pause_of_all, running_now, task_managers
 from arkqueue.views.locks import locks
+from arkqueue.views.notifications import STATES, deliveries
 from arkqueue.web.access import admit
 from arkqueue.web.api.administration import list_tokens
 from arkqueue.web.api.archives import HOST, Settings
 from arkqueue.web.pages.answer import Shown, asked
-from arkqueue.web.pages.visitor import Visitor
+from arkqueue.web.pages.visitor import SignInNeeded, Visitor
 
 MOST_RUNNING: Final = 500
 """Running tasks that the page of the task managers names."""
 ENTRIES: Final = 50
-"""Of the audit log on a page."""
+"""Of the audit log, or of the notifications, on a page."""
 LONG: Final = frozenset({"branches", "follow", "images", "users", "networks", "require_approval", "workflow_authors", "keep", "notify"})  # fmt: skip
 """Settings that have a line for each of their parts."""
 
@@ -124,12 +126,36 @@ def audit_page(visitor: Visitor, request: Request) -> Shown:
         most=ENTRIES,
         hidden=caller.token.scope.allows(Scope.ADMIN),
     )
+    if visitor.is_anybody:  # receivers of notifications stand in these notes
+        entries = [replace(entry, note="") if entry.verb in ("set", "resend") else entry for entry in entries]
     names = {"entries": entries, "next": following, "by": by, "verb": verb, "of": archive}
     return Shown("audit-log.html", names)
 
 
+def notifications_page(visitor: Visitor, request: Request) -> Shown:
+    """Who was told of what, and what was wrong; ``?archive=`` and ``?state=`` choose. Receivers are persons: who has not signed in learns nothing of them."""
+    if visitor.is_anybody:
+        raise SignInNeeded
+    caller = visitor.caller
+    archive, state, before = (asked(request, name) for name in ("archive", "state", "before"))
+    if state and state not in STATES:
+        raise Invalid("the state", f"is none of a notification: {state!r}", f"There are: {', '.join(STATES)}.")
+    page = deliveries(
+        caller.session,
+        [caller.archive(archive)] if archive else caller.archives(),
+        states=[state] if state else (),
+        before=int(before) if before.isdecimal() and len(before) < 19 else None,
+        limit=ENTRIES,
+    )
+    return Shown(
+        "notifications.html", {"deliveries": page.deliveries, "next": page.next, "of": archive, "asked": state}
+    )
+
+
 def settings_page(visitor: Visitor, request: Request) -> Shown:
     """How an archive is looked after."""
+    if visitor.is_anybody:
+        raise SignInNeeded  # receivers stand there
     caller = visitor.caller
     return shown_settings(show_archive(caller.session, caller.archive(request.path_params["name"])))
 

@@ -83,13 +83,26 @@ def answer(request: Request, visitor: Visitor | None, shown: Shown, status: int 
     """A page, or its JSON where the request asks for that."""
     if _wants_json(request):
         plain = {name: value for name, value in shown.names.items() if not name.startswith("_")}
-        return JSONResponse(jsonable_encoder(plain), status, HEADERS)
+        document = jsonable_encoder(plain)
+        if visitor is not None and visitor.is_anybody:
+            _leave_receivers_out(document)
+        return JSONResponse(document, status, HEADERS)
     text = (
         environment()
         .get_template(shown.template)
         .render(shown.names, visitor=visitor, version=__version__, here=sent_path(request))
     )
     return _compressed(request, HTMLResponse(text, status, HEADERS))
+
+
+def _leave_receivers_out(document: Any) -> None:
+    """Take the receivers of notifications out of settings: who has not signed in learns nothing of these persons."""
+    if isinstance(document, dict):
+        if isinstance(settings := document.get("settings"), dict):
+            settings.pop("notify", None)
+        document = list(document.values())
+    for part in document if isinstance(document, list) else ():
+        _leave_receivers_out(part)
 
 
 def _compressed(request: Request, response: Response) -> Response:

@@ -51,6 +51,7 @@ def routes() -> list[BaseRoute]:
         Route("/-/schedules", page(administration.schedules_page)),
         Route("/-/task-managers", page(_signed_in_only(administration.task_managers_page))),
         Route("/-/tokens", page(_signed_in_only(administration.tokens_page))),
+        Route("/-/notifications", page(_signed_in_only(administration.notifications_page))),
         Route("/-/audit-log", page(_signed_in_only(administration.audit_page))),
         Route("/-/settings/{name}", page(_signed_in_only(administration.settings_page))),
         Route("/-/add-archive", page(_signed_in_only(administration.adding_page))),

@@ -12,10 +12,11 @@ import httpx
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.queue import claim
+from arkqueue.queue import claim, notifications
 from arkqueue.queue.locks import pass_on
 from arkqueue.queue.tokens import Scope, check
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
+from tests.db.test_notifications import CHAT, CI, choose, failed_runs, set_receivers
 from tests.system.pages.conftest import Visitors, form_of
 from tests.system.pages.test_pages import said
 
@@ -25,6 +26,7 @@ PLACES = (
     "/-/task-managers",
     "/-/tokens",
     "/-/audit-log",
+    "/-/notifications",
     "/-/settings/papers",
     "/-/add-archive",
 )
@@ -211,6 +213,34 @@ def settings_form(browser: httpx.Client) -> dict[str, str]:
     page = browser.get("/-/settings/papers").text
     (was,) = re.findall(r'name="was" value="([^"]*)"', page)
     return {"was": unescape(was), "name": "papers"} | json.loads(unescape(was))
+
+
+def test_notifications_say_what_was_wrong_and_are_sent_again(
+    admin: httpx.Client, visitor: Visitors, archive: AnArchive
+) -> None:
+    set_receivers(archive, ci=["failed"])
+    failed_runs(archive, 2)
+    (delivery,) = choose(archive)
+    notifications.record_failure(archive.session, delivery, "answered 503: <b>busy</b>", is_silent=True)
+    page = admin.get("/-/notifications", params={"archive": "papers", "state": "waiting"})
+    assert "answered 503: &lt;b&gt;busy&lt;/b&gt;" in page.text
+    assert choose(archive) == []
+    send(admin, "resend", page="/-/notifications", name=str(delivery.id))
+    assert [one.id for one in choose(archive)] == [delivery.id]
+    assert shown(admin, "/-/notifications", state="sent")["deliveries"] == []
+    assert admin.get("/-/notifications", params={"state": "lost"}).status_code == 422
+    an_archive(archive.session, "letters")
+    assert shown(visitor(Scope.READ, "letters"), "/-/notifications")["deliveries"] == []
+    assert "/-/act/resend" not in visitor(Scope.READ).get("/-/notifications").text
+
+
+def test_receivers_are_set_in_a_form_a_line_for_each(admin: httpx.Client, archive: AnArchive) -> None:
+    set_receivers(archive, ci=["failed"], chat=["held"])
+    settings = {field["name"]: field["value"] for field in shown(admin, "/-/settings/papers")["fields"]}  # type: ignore[attr-defined]
+    assert settings["notify"].split("\n") == [f"{CI} failed", f"{CHAT} held"] or settings["notify"].split("\n") == [
+        f"{CHAT} held",
+        f"{CI} failed",
+    ]
 
 
 def test_settings_are_changed_one_by_one(admin: httpx.Client, session: Session, archive: AnArchive) -> None:  # noqa: ARG001

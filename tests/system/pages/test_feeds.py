@@ -12,6 +12,7 @@ from arkqueue.db.session import Session
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import create_app, run_api
 from tests.builders import AnArchive, an_archive
+from tests.db.test_notifications import set_receivers
 from tests.system.pages.conftest import Visitors
 from tests.system.pages.test_pages import HOSTILE
 from tests.system.web.conftest import PLAIN
@@ -91,6 +92,7 @@ def test_everybody_sees_what_is_public_and_nothing_else(
     vault = an_archive(session, "vault")
     vault.commit({"buried": ""})
     archive.fail("a@2")
+    set_receivers(archive, **{"ann@example.org": ["failed"]})
     server = run_api(
         create_app(session, configuration.model_copy(update={"public": ("papers", "nothing")})), "127.0.0.1", 0
     )
@@ -108,6 +110,8 @@ def test_everybody_sees_what_is_public_and_nothing_else(
                 answer = anybody.get(page)
                 assert answer.status_code == 200, page
                 assert "vault" not in answer.text
+                assert "ann@example.org" not in answer.text
+                assert "ann@example.org" not in anybody.get(page, params={"format": "json"}).text
                 assert 'method="post"' not in answer.text
                 assert 'href="/-/sign-in' in answer.text
             for page in (
@@ -118,6 +122,7 @@ def test_everybody_sees_what_is_public_and_nothing_else(
                 "/-/task-managers",
                 "/nothing",
                 "/-/tokens",
+                "/-/notifications",
                 "/papers@9",
             ):
                 assert anybody.get(page).headers["location"].startswith("/-/sign-in?next="), page
