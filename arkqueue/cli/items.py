@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from arkqueue.states import ATTENTION
@@ -12,8 +12,12 @@ FEW = 10
 """Items of a list that are shown one by one all the same."""
 
 
-def shown(tasks: Sequence[Any], states: Sequence[str], *, items: bool) -> list[Any]:
-    """The tasks of a run as rows of a table. ``states``: only those in one of them. ``items``: each item of a list by itself, which ``states`` implies."""
+def shown(tasks: Sequence[Any], states: Sequence[str], *, items: bool, long: Sequence[Any] = ()) -> list[Any]:
+    """The tasks of a run as rows of a table. ``states``: only those in one of them. ``items``: each item of a list by itself, which ``states`` implies.
+
+    ``long``: the lists of which the run tells the numbers, and not all items.
+    """
+    numbers = {one["name"]: one for one in long}
     if states:
         return [task for task in tasks if task["state"] in states]
     if items:
@@ -22,19 +26,20 @@ def shown(tasks: Sequence[Any], states: Sequence[str], *, items: bool) -> list[A
     for task in tasks:
         if task["item"]:
             lists.setdefault(task["name"], []).append(task)
-    long = {name: of_list for name, of_list in lists.items() if len(of_list) > FEW}
+    folded = {name: of_list for name, of_list in lists.items() if len(of_list) > FEW or name in numbers}
     rows = []
     for task in tasks:
-        if not task["item"] or task["name"] not in long:
+        if not task["item"] or task["name"] not in folded:
             rows.append(task)
-        elif task is long[task["name"]][0]:
-            rows.append(_of_list(long[task["name"]]))
+        elif task is folded[task["name"]][0]:
+            counts = numbers[task["name"]]["counts"] if task["name"] in numbers else None
+            rows.append(_of_list(folded[task["name"]], counts))
     return rows
 
 
-def _of_list(tasks: Sequence[Any]) -> Any:
-    """One row for all items of a list: in the state that needs somebody first, with their numbers."""
-    counts = Counter(task["state"] for task in tasks)
+def _of_list(tasks: Sequence[Any], numbers: Mapping[str, int] | None) -> Any:
+    """One row for all items of a list: in the state that needs somebody first, with their ``numbers``. None: ``tasks`` are all of them."""
+    counts = Counter(task["state"] for task in tasks) if numbers is None else Counter(numbers)
     worst = min(tasks, key=lambda task: ATTENTION.index(task["state"]))
     told = ", ".join(f"{counts[state]} {state}" for state in ATTENTION if counts[state])
     first = next((task["full_name"] for task in tasks if task["state"] in ATTENTION[:2]), "")
@@ -44,5 +49,5 @@ def _of_list(tasks: Sequence[Any]) -> Any:
         "state": worst["state"],
         "started_at": None,
         "ended_at": None,
-        "why": f"{len(tasks)} items: {told}" + (f" (the first: {first})" if first else ""),
+        "why": f"{counts.total()} items: {told}" + (f" (the first: {first})" if first else ""),
     }

@@ -215,6 +215,8 @@ def runs(
 )
 @click.option("--items", is_flag=True, help="Of a run: list each item of its lists; else a long list is one line with its numbers.")  # fmt: skip
 @click.option("--state", "states", multiple=True, type=click.Choice(TASK_STATES), help="Of a run: list only tasks and items in this state; again for more.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(1, 1000), default=200, show_default=True, help="Of a run with long lists: at most so many items.")  # fmt: skip
+@click.option("--after", type=click.IntRange(min=1), metavar="CURSOR", help="Go on where a list of items has ended.")
 @click.option("--deleted", is_flag=True, help="Of a run: list the items that were deleted, which takes a token of scope admin.")  # fmt: skip
 @click.option("--payload", is_flag=True, help="Of the run of a submission: print what was handed in, as it is.")
 @as_json
@@ -225,6 +227,8 @@ def show(
     files: int,
     items: bool,
     states: Sequence[str],
+    limit: int,
+    after: int | None,
     deleted: bool,
     payload: bool,
     as_json: bool,
@@ -253,12 +257,16 @@ def show(
         thing = client.get(f"/runs/{found['run']}", item=found["item"])
     else:
         thing = client.get(f"/tasks/{found['task']}")
+    page = None
+    if is_run and thing["lists"] and (items or states or after):
+        page = client.get(f"/runs/{found['run']}/items", state=states, limit=limit, after=after)
+        thing["items"] = page
     if is_run and files:
         thing["changes"] = client.get(f"/runs/{found['run']}/changes", limit=files)
     if as_json:
         print_json(thing)
     elif is_run:
-        _show_run(thing, states, items=items)
+        _show_run(thing, states, items=items, page=page, is_first=after is None)
     elif found["task"] is None:
         _show_item(found["full_name"], thing, states)
     else:
@@ -369,7 +377,10 @@ def _reports(run: Any) -> str:
     return f"{len(run['reports'])}, the newest of {at(run['reports'][0]['made_at'])}{changed}: {dim('arkqueue report ' + run['full_name'])}"
 
 
-def _show_run(run: Any, states: Sequence[str] = (), *, items: bool = False) -> None:
+def _show_run(
+    run: Any, states: Sequence[str] = (), *, items: bool = False, page: Any = None, is_first: bool = True
+) -> None:
+    """``page``: of the items of a run with long lists; None: these are told by their numbers. ``is_first``: it is the first page, which has other tasks, too."""
     from arkqueue.cli.items import shown
 
     facts = [
@@ -393,6 +404,7 @@ def _show_run(run: Any, states: Sequence[str] = (), *, items: bool = False) -> N
             if run["left_out"]
             else "",
         ),
+        ("planned", f"{run['planned']:,} of {run['planned_items']:,} items" if run["planned"] is not None else ""),
         ("tasks", tally(run)),
         ("report", state(run["report"]) if run["report"] else ""),
         ("reports", _reports(run)),
@@ -411,10 +423,14 @@ def _show_run(run: Any, states: Sequence[str] = (), *, items: bool = False) -> N
             say(click.style(visible(str(Fault(**fault))), fg="red"))
     if run["tasks"]:
         say()
-        rows = task_rows(shown(run["tasks"], states, items=items))
-        table(rows, ("TASK", "STATE", "TOOK", "WHY"))
+        rows = shown(run["tasks"], states, items=items, long=run["lists"])
+        if page is not None:
+            rows = [task for task in rows if not task["item"] and is_first] + page["tasks"]
+        table(task_rows(rows), ("TASK", "STATE", "TOOK", "WHY"))
         if not rows:
             say(f"no task of it is {' or '.join(states)}", err=True)
+        if page is not None and page["next"] is not None:
+            say(f"there are more items: --after {page['next']}", err=True)
     _show_deeds(run["deeds"])
 
 

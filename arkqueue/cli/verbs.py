@@ -275,6 +275,8 @@ def act(
         answer = post(f"/runs/{found['run']}", of_item)
         now = {task["full_name"]: task for task in answer["run"]["tasks"]}
         lines = [task_line(now[done]) for done in answer["done"] if done in now]
+        if more := sum(done not in now for done in answer["done"]) if answer["run"]["lists"] else 0:
+            lines.append(f"and {more:,} more items")
         return answer, lines + [refusal_line(refusal) for refusal in answer["refused"]]
 
     each(names, one, as_json, dry_run)

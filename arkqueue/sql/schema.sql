@@ -347,6 +347,8 @@ create table task (
 ) with (fillfactor = 85);
 create unique index task_key on task (branch_id, name, item, number, run);
 create index task_run on task (run_id);
+-- Pages of the items of long lists are read from it.
+create index task_items on task (run_id, position, id) where item <> '';
 create index task_ready on task (pool, archive_id, priority, entry_id, run, position) where state = 'ready';
 create index task_due on task (due_at) where state = 'deferred';
 create index task_held on task (archive_id, run_id) where state = 'held';

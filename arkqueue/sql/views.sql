@@ -212,8 +212,8 @@ cross join lateral (
 where run.id = any(%(runs)s)
 order by run.id desc;
 
--- name: list_tasks
--- The tasks of runs with their newest attempts, each run's in the order of its files; where they are is known from their runs. Those of deleted items are left out, and (`item`) those of others; `tasks`: of these alone.
+-- part: listed
+-- Tasks with their newest attempts; where they are is known from their runs.
 select t.id, t.run_id, t.number, t.run, t.name, t.item, t.kind, t.state, not t.program as gate, t.exclusive, t.priority, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired,
        t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.fault, t.polls,
        t.attempt_id as attempt, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
@@ -222,6 +222,10 @@ from task t
 left join attempt at on at.id = t.attempt_id
 left join task_manager tm on tm.process = at.process
 left join deed h on h.id = t.hold_id
+
+-- name: list_tasks
+-- The tasks of runs with their newest attempts, each run's in the order of its files. Those of deleted items are left out, and (`item`) those of others; `tasks`: of these alone.
+{part listed}
 where t.run_id = any(%(runs)s) and not t.deleted and (%(item)s::text is null or t.item = %(item)s)
   and (%(tasks)s::bigint[] is null or t.id = any(%(tasks)s))
 order by t.position, t.id;
@@ -237,6 +241,27 @@ group by t.run_id, t.name order by t.run_id desc, min(t.position);
 -- name: edges_into
 -- What some tasks wait for, or have waited for, with the names and runs of that.
 select e.target, e.source, e.met, s.run_id, s.name from edge e join task s on s.id = e.source where e.target = any(%(tasks)s) and e.kind = 'depends';
+
+-- name: list_some_tasks
+-- The same, but of long lists (`RUN NAME`, by the id of the run) only some items.
+{part listed}
+where t.run_id = any(%(runs)s) and not t.deleted
+  and (t.item = '' or t.id = any(%(first)s) or t.run_id::text || ' ' || t.name <> all(%(long)s::text[]))
+order by t.position, t.id;
+
+-- name: count_items
+-- How many items of each task of runs are in which state, and the first of them.
+select t.run_id, t.name, t.state, count(*)::int as n, min(t.id) as first
+from task t where t.run_id = any(%(runs)s) and t.item <> '' and not t.deleted
+group by t.run_id, t.position, t.name, t.state order by t.run_id, t.position;
+
+-- name: page_of_items
+-- A page of the items of a run, in the order of its files and lists, by id alone.
+select t.id from task t
+where t.run_id = %(run)s and t.item <> '' and not t.deleted
+  and (%(name)s::text is null or t.name = %(name)s) and (%(states)s::text[] is null or t.state::text = any(%(states)s))
+  and (t.position, t.id) > (coalesce((select position from task where id = %(after)s::bigint), -1), coalesce(%(after)s::bigint, 0))
+order by t.position, t.id limit %(limit)s;
 
 -- name: show_tasks
 -- Tasks by id, with all that is known of them, of where they are, and of their newest attempts.
@@ -320,6 +345,12 @@ where (%(before)s::bigint is null or d.id < %(before)s)
                      and (run.deleted_at is null or d.verb in ('delete', 'undelete')))
 order by d.id desc limit %(limit)s;
 
+-- name: show_some_edges
+-- The edges into some tasks, and those among them that come from other runs or from these tasks.
+select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.failed, e.met
+from edge e where e.target = any(%(tasks)s) and (e.crossing or e.source = any(%(tasks)s))
+order by e.target, e.source, e.kind;
+
 -- name: show_edges
 -- Every edge into the tasks of some runs, or (`item`) those of an item of theirs.
 select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.failed, e.met
@@ -386,15 +417,8 @@ order by t.run desc;
 -- name: lists_of_run
 -- The lists of a run, in the order of its files: how many tasks each has in which state.
 select t.name, t.state, count(*)::int as n from task t
-where t.run_id = %(run)s and t.kind = 'ordinary' and t.item <> '' and not t.deleted
+where t.run_id = %(run)s and t.item_id is not null and not t.deleted
 group by t.name, t.state order by min(t.position), t.name, t.state;
-
--- name: page_of_items
--- The next tasks of a list, in the order of the list, in one state or in any, by id alone.
-select t.id from task t
-where t.run_id = %(run)s and t.name = %(name)s and t.item <> '' and not t.deleted and t.id > %(after)s
-  and (%(state)s::task_state is null or t.state = %(state)s)
-order by t.id limit %(limit)s;
 
 -- name: deleted_items
 -- The tombstones of a run's items, the newest first, with their tasks.

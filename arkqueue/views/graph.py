@@ -19,6 +19,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Invalid
 from arkqueue.model import ArchiveId, BranchId, RunId, TaskKind
 from arkqueue.states import State
+from arkqueue.views.lists import listed
 from arkqueue.views.locks import LockView, locks_of_runs
 from arkqueue.views.naming import names_of, task_name
 from arkqueue.views.rows import view_of
@@ -78,9 +79,10 @@ class GraphView:
 
 
 def graph(session: Session, runs: Sequence[RunId], archives: Sequence[ArchiveId] | None = None) -> GraphView:
-    """The graph of some runs. ``archives``: those whose tasks may be named at a lock of the installation (None: all)."""
-    inside = [row.id for row in session.rows("tasks_of_runs", runs=list(runs))]
-    rows, edges = _read(session, runs, session.rows("graph_nodes", tasks=inside), {})
+    """The graph of some runs, of long lists with the first item in each state. ``archives``: those whose tasks may be named at a lock of the installation (None: all)."""
+    shown = listed(session, runs)
+    inside = [row.id for row in shown.rows]
+    rows, edges = _read(session, runs, session.rows("graph_nodes", tasks=inside), {}, are_all=not shown.lists)
     used = {*inside, *(edge.source for edge in edges)}
     nodes = [_node(row, outside=row.run_id not in runs) for row in rows.values() if row.id in used]
     locks, more = locks_of_runs(session, runs, archives)
@@ -88,10 +90,16 @@ def graph(session: Session, runs: Sequence[RunId], archives: Sequence[ArchiveId]
 
 
 def edges_of(
-    session: Session, run: RunId, rows: Sequence[Any], names: Mapping[int, str], item: str | None = None
+    session: Session,
+    run: RunId,
+    rows: Sequence[Any],
+    names: Mapping[int, str],
+    item: str | None = None,
+    *,
+    are_all: bool,
 ) -> list[EdgeView]:
-    """The edges of a run's graph, or of an item of it; ``rows``: all its tasks, as ``list_tasks`` has them; ``names``: theirs."""
-    return _read(session, [run], rows, names, item)[1]
+    """The edges of a run's graph, or of an item of it; ``rows``: its tasks, as ``list_tasks`` has them; ``names``: theirs. ``are_all``: it has no others."""
+    return _read(session, [run], rows, names, item, are_all=are_all)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +125,19 @@ def files_of(session: Session, tasks: Sequence[int]) -> dict[int, str]:
 
 
 def _read(
-    session: Session, runs: Sequence[RunId], inside: Sequence[Any], names: Mapping[int, str], item: str | None = None
+    session: Session,
+    runs: Sequence[RunId],
+    inside: Sequence[Any],
+    names: Mapping[int, str],
+    item: str | None = None,
+    *,
+    are_all: bool,
 ) -> tuple[dict[int, Any], list[EdgeView]]:
     """The rows of all tasks that may be shown, by id and in the order of nodes, and the edges that are shown."""
-    edges = session.rows("show_edges", runs=list(runs), item=item)
+    if are_all:
+        edges = session.rows("show_edges", runs=list(runs), item=item)
+    else:
+        edges = session.rows("show_some_edges", tasks=[row.id for row in inside])
     outside = {edge.source for edge in edges} - {row.id for row in inside}
     found = [*inside, *(session.rows("graph_nodes", tasks=sorted(outside)) if outside else ())]
     # Within a run they are in the order of its files already.

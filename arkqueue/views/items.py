@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.model import RunId
@@ -28,19 +30,30 @@ def lists_of(session: Session, run: RunId) -> list[ListView]:
     counts: dict[str, dict[State, int]] = {}
     for row in session.rows("lists_of_run", run=run):
         counts.setdefault(row.name, {})[State(row.state)] = row.n
-    return [
-        ListView(name=name, tasks=sum(of.values()), counts={state: of[state] for state in ATTENTION if state in of})
-        for name, of in counts.items()
-    ]
+    return [list_view(name, of) for name, of in counts.items()]
+
+
+def list_view(name: str, counts: Mapping[State, int]) -> ListView:
+    """A list by its numbers."""
+    in_order = {state: counts[state] for state in ATTENTION if state in counts}
+    return ListView(name=name, tasks=sum(counts.values()), counts=in_order)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemPage:
+    """A page of the items of a run. ``next``: the cursor of the following page; None at the end."""
+
+    tasks: list[TaskView]
+    next: int | None
 
 
 def page_of_items(
-    session: Session, run: RunId, name: str, state: State | None, after: int, most: int
-) -> tuple[list[TaskView], int | None]:
-    """Some tasks of a list, in one state or in any, after the one of an id; and the id after which the next ones are, None: there are no more."""
-    found = session.rows("page_of_items", run=run, name=name, state=state, after=after, limit=most + 1)
-    ids = [row.id for row in found]
-    return tasks_by_id(session, ids[:most]), ids[most - 1] if len(ids) > most else None
+    session: Session, run: RunId, name: str | None, states: Sequence[State], after: int | None, most: int
+) -> ItemPage:
+    """Some tasks of the items of a run, in the order of its files and lists. ``name``: of the list of this task; None: of all. ``states``: in one of these; none: in any. ``after``: those after the task of this id."""
+    asked: dict[str, Any] = {"name": name, "states": [str(state) for state in states] or None, "after": after or None}
+    ids = [row.id for row in session.rows("page_of_items", run=run, limit=most + 1, **asked)]
+    return ItemPage(tasks=tasks_by_id(session, ids[:most]), next=ids[most - 1] if len(ids) > most else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,10 +17,12 @@ from arkqueue.model import ArchiveId, BranchId, Fault, RunId, Trigger
 from arkqueue.names import backfill_name, run_name, submission_name
 from arkqueue.states import OPEN, RunState, State, run_state
 from arkqueue.views.graph import EdgeView, edges_of
+from arkqueue.views.items import ListView
+from arkqueue.views.lists import listed, tasks_of
 from arkqueue.views.naming import names_within
 from arkqueue.views.reports import ReportView, reports
 from arkqueue.views.rows import view_of
-from arkqueue.views.tasks import DeedView, TaskView, deeds, tasks_of, views_of
+from arkqueue.views.tasks import DeedView, TaskView, deeds, views_of
 
 MOST_LOOKED_AT = 2000
 """Runs whose state is computed for one page of a list that is filtered by state."""
@@ -89,9 +91,10 @@ class RunView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRun(RunView):
-    """A run of a list. ``tasks`` None: nobody asked for them."""
+    """A run of a list. ``tasks`` None: nobody asked for them. Of a long list they have the first item in each state, and ``lists`` its numbers."""
 
     tasks: list[TaskView] | None
+    lists: list[ListView]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +113,13 @@ class ScratchView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDetail(RunView):
-    """A run with its tasks, the edges that its graph shows, what people did to it and its tasks, its reports, its scratch folders, and the newest other runs of its revision."""
+    """A run with its tasks, the edges that its graph shows, what people did to it and its tasks, its reports, its scratch folders, and the newest other runs of its revision.
+
+    Of a list with more than 100 items ``tasks`` has the first in each state, and ``lists`` has its numbers. All are at ``/runs/{id}/items``.
+    """
 
     tasks: list[TaskView]
+    lists: list[ListView]
     edges: list[EdgeView]
     deeds: list[DeedView]
     reports: list[ReportView]
@@ -206,9 +213,12 @@ def _paged(
 
 
 def _page(session: Session, found: Sequence[RunView], following: int | None, tasks: bool) -> RunPage:
-    of = tasks_of(session, found) if tasks else {}
+    of, lists = tasks_of(session, found) if tasks else ({}, {})
     return RunPage(
-        runs=[view_of(view, ListedRun, tasks=of.get(view.id, []) if tasks else None) for view in found],
+        runs=[
+            view_of(view, ListedRun, tasks=of.get(view.id, []) if tasks else None, lists=lists.get(view.id, []))
+            for view in found
+        ],
         next=following,
     )
 
@@ -224,14 +234,16 @@ def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
     if not rows:
         raise NotFound(f"run {run}", "there is none")
     view = _view(rows[0])
-    tasks = session.rows("list_tasks", runs=[run], item=item, tasks=None)
+    shown = listed(session, [run], item)
+    tasks = shown.rows
     names = names_within(tasks, [view])
     beside = session.rows("runs_of_revision", branch=rows[0].branch_id, number=rows[0].number)
     return view_of(
         view,
         RunDetail,
         tasks=views_of(session, tasks, [view], names),
-        edges=edges_of(session, run, tasks, names, item),
+        lists=shown.lists.get(run, []),
+        edges=edges_of(session, run, tasks, names, item, are_all=not shown.lists),
         deeds=deeds(session, runs=[run]),
         reports=reports(session, run, rows[0]),
         scratch=[view_of(row, ScratchView) for row in session.rows("scratch_of_run", run=run, item=item)],

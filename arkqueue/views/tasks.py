@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -120,15 +119,6 @@ class TaskDetail(TaskView):
     definition: dict[str, Any] | None
     history: list[AttemptView]
     deeds: list[DeedView]
-
-
-def tasks_of(session: Session, runs: Sequence[Run]) -> dict[int, list[TaskView]]:
-    """The tasks of runs in the order of the files, COMMIT first; without REPORT and gates of ``PREV:*``, which are arkqueue's own."""
-    found: dict[int, list[TaskView]] = defaultdict(list)
-    rows = session.rows("list_tasks", runs=[run.id for run in runs], item=None, tasks=None) if runs else []
-    for view in views_of(session, rows, runs, names_within(rows, runs)):
-        found[view.run_id].append(view)
-    return found
 
 
 @dataclass(frozen=True, slots=True)

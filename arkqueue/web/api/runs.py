@@ -22,11 +22,11 @@ from arkqueue.queue import control, deletion, many, redo, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.tokens import Scope
 from arkqueue.queue.triggering import ProposedRun
-from arkqueue.states import RunState
+from arkqueue.states import RunState, State
 from arkqueue.views import find, items, runs, tasks
 from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.graph import GraphView, graph, graph_between
-from arkqueue.views.items import DeletedItem
+from arkqueue.views.items import DeletedItem, ItemPage
 from arkqueue.views.rows import view_of
 from arkqueue.views.runs import RunDetail, RunPage
 from arkqueue.views.tasks import AttemptView, TaskDetail
@@ -312,6 +312,20 @@ def undelete_run(request: Request, id: int, item: OfItem = None, dry_run: DryRun
         else:
             deletion.undelete_item(caller.session, run, item, caller.by, caller.approver)
         return runs.run(caller.session, run, item)
+
+
+@router.get("/runs/{id}/items")
+def list_items(
+    request: Request,
+    id: int,
+    task: Annotated[str | None, Query(description="of tasks of this name")] = None,
+    state: Annotated[list[State], Query(description="in one of these states")] = [],  # noqa: B006  FastAPI copies it
+    after: Annotated[int | None, Query(ge=1, description="the cursor of the page before")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> ItemPage:
+    """A page of the items of a run, in the order of its files and lists: of long ones the run itself has only the numbers."""
+    caller = admit(request, Scope.READ)
+    return items.page_of_items(caller.session, caller.run(id), task, state, after, limit)
 
 
 @router.get("/runs/{id}/deleted-items")

@@ -56,12 +56,13 @@ def _items(visitor: Visitor, request: Request, id: RunId, lists: Sequence[ListVi
     state = next((state for state in chosen.counts if state == asked(request, "state")), None)
     after = asked(request, "after")
     first = int(after) if after.isdecimal() and len(after) < 19 else 0
-    found, following = page_of_items(visitor.caller.session, id, chosen.name, state, first, MOST_ITEMS)
+    states = [] if state is None else [state]
+    found = page_of_items(visitor.caller.session, id, chosen.name, states, first, MOST_ITEMS)
     return {
         "list": chosen,
         "state": str(state or ""),
-        "items": [(task, words_of(task)) for task in found],
-        "next": following,
+        "items": [(task, words_of(task)) for task in found.tasks],
+        "next": found.next,
     }
 
 
@@ -96,6 +97,10 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
     running += _of_lists(lists, State.RUNNING)
     held += _of_lists(lists, State.HELD)
     said = []
+    if view.planned is not None:
+        said.append(
+            f"it is being planned ({view.planned:,} of {view.planned_items:,} items), and nothing of it starts before"
+        )
     if failed:
         said.append(f"{_listed(failed)} failed")
     if running:

@@ -14,6 +14,7 @@ from arkqueue import cli
 from arkqueue.db.connections import Connection
 from arkqueue.db.session import Session
 from arkqueue.plan import Entry
+from arkqueue.views import lists
 from tests.builders import AnArchive, a_list, a_revision, an_archive, faulty
 from tests.db.test_example import example
 from tests.repositories import a_git_repository
@@ -226,6 +227,31 @@ def test_what_failed_of_a_run_or_of_archives_is_retried(arkqueue: Cli, session: 
     refused = arkqueue("cancel", "papers@2", "--assume-gone")
     assert refused.code == 2
     assert "papers@2: is the name of a run, and --assume-gone is for tasks." in refused.err
+
+
+def test_the_items_of_a_long_list_come_in_pages(
+    arkqueue: Cli, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "MOST_SHOWN", 3)
+    archive = an_archive(session)
+    archive.commit({"check": "foreach: [a, b, c, d, e]", "index": "depends: [check]"})
+    archive.fail("check/b@2", "check/d@2", "check/e@2")
+    archive.run("check/a@2")
+    told = "5 items: 3 failed, 1 ready, 1 completed"
+    row = next(line for line in arkqueue("show", "papers@2").lines if "check/*" in line)
+    assert told in row.replace("running", "ready")
+    first = arkqueue("show", "papers@2", "--state", "failed", "--limit", "2")
+    assert [item for item in "abcde" if f"check/{item}" in first.out] == ["b", "d"]
+    cursor = first.err.rpartition("--after ")[2].strip()
+    last = arkqueue("show", "papers@2", "--state", "failed", "--after", cursor)
+    assert [item for item in "abcde" if f"check/{item}" in last.out] == ["e"]
+    assert "--after" not in last.err
+    whole = arkqueue("show", "papers@2", "--items")
+    assert [item for item in "abcde" if f"check/{item}" in whole.out] == list("abcde")
+    assert "papers@2/index" in whole.out
+    told = arkqueue("show", "papers@2", "--items", "--limit", "1", "--json").json
+    assert (len(told["items"]["tasks"]), told["lists"][0]["tasks"]) == (1, 5)
+    assert len(told["tasks"]) == 5, "COMMIT, index, and the first item in each state"
 
 
 def test_a_waived_failure_is_not_said_to_be_none(arkqueue: Cli, session: Session) -> None:

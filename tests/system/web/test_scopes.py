@@ -67,6 +67,7 @@ CALLS = {
     "GET /runs/{id}": Call(READ),
     "DELETE /runs/{id}": Call(OPERATE),
     "POST /runs/{id}/undelete": Call(OPERATE),
+    "GET /runs/{id}/items": Call(READ),
     "GET /runs/{id}/deleted-items": Call(ADMIN),
     "GET /runs/{id}/changes": Call(READ),
     "GET /runs/{id}/not-followed": Call(READ),

@@ -1,0 +1,53 @@
+"""The tasks of runs, where a run may have ten thousand items (design 5.30): of a long list its numbers and the first item in each state. `items` has them by pages."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from arkqueue.db.session import Session
+from arkqueue.states import State
+from arkqueue.views.items import ListView, list_view
+from arkqueue.views.naming import names_within
+from arkqueue.views.tasks import TaskView, views_of
+
+MOST_SHOWN: Final = 100
+"""Items of a list that are shown with their run; of a longer one the first in each state are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Rows of ``list_tasks`` of some runs. ``lists``: their long lists by run, of which ``rows`` have the first item in each state."""
+
+    rows: list[Any]
+    lists: dict[int, list[ListView]] = field(default_factory=dict)
+
+
+def listed(session: Session, runs: Sequence[int], item: str | None = None) -> Listed:
+    """The tasks of runs that are shown with them. ``item``: those of this item alone, whatever the lists have."""
+    counted: dict[tuple[int, str], Counter[State]] = defaultdict(Counter)
+    first: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for row in session.rows("count_items", runs=list(runs)) if runs and item is None else ():
+        counted[row.run_id, row.name][State(row.state)] = row.n
+        first[row.run_id, row.name].append(row.first)
+    long = {key: counts for key, counts in counted.items() if counts.total() > MOST_SHOWN}
+    if not long:
+        return Listed(session.rows("list_tasks", runs=list(runs), item=item, tasks=None) if runs else [])
+    lists: dict[int, list[ListView]] = defaultdict(list)
+    for (run, name), counts in long.items():
+        lists[run].append(list_view(name, counts))
+    shown = [task for key in long for task in first[key]]
+    names = [f"{run} {name}" for run, name in long]
+    rows = session.rows("list_some_tasks", runs=list(runs), long=names, first=shown)
+    return Listed(rows, lists)
+
+
+def tasks_of(session: Session, runs: Sequence[Any]) -> tuple[dict[int, list[TaskView]], dict[int, list[ListView]]]:
+    """The tasks of runs in the order of the files, COMMIT first; without REPORT and gates of ``PREV:*``, which are arkqueue's own. And their long lists."""
+    found: dict[int, list[TaskView]] = defaultdict(list)
+    shown = listed(session, [run.id for run in runs])
+    for view in views_of(session, shown.rows, runs, names_within(shown.rows, runs)):
+        found[view.run_id].append(view)
+    return found, shown.lists
