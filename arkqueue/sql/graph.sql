@@ -10,6 +10,13 @@
 (u.number, u.run) < (f.number, f.run)
 and (select v.trigger <> 'submission' or u.item = f.item and (select g.trigger = 'submission' from run g where g.id = f.run_id) from run v where v.id = u.run_id)
 
+-- part: named
+-- The unsettled tasks of the branch of `f`, up to its number, of the name that an entry `c` of its `cancels` has: of an item those of its key, and those without a list. Each is found
+-- by the index `task_open`, so that none of ten thousand items looks at all the others.
+select n.* from task n where n.branch_id = f.branch_id and n.name = c.name and n.item = any(array[f.item, '']) and n.number <= f.number and n.settled_at is null and f.item <> ''
+union all
+select n.* from task n where n.branch_id = f.branch_id and n.name = c.name and n.number <= f.number and n.settled_at is null and f.item = ''
+
 -- name: lock_archives
 -- Lock the archives whose graph is about to change, in order; and say which start of the server this is. The statements
 -- that follow are planned once for a connection: they are always the same few index look-ups, and planning them anew took longer than running them. The plan
@@ -129,9 +136,8 @@ with source as materialized (
     from judged f join definition d on d.id = f.definition_id
     cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean)
     cross join lateral (
-        select from task u
-        where u.branch_id = f.branch_id and u.name = c.name and (u.item = f.item or u.item = '' or f.item = '') and u.number <= f.number and u.settled_at is null
-          and case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
+        select from ({part named}) u
+        where case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
         limit 1) u
     where f.enters and f.cancels and not f.is_parked
 ), decided as materialized (
@@ -193,9 +199,8 @@ with recursive gate(id, level, is_plain) as (
     cross join lateral jsonb_to_recordset(d.cancels) as c(name text, here boolean)
     cross join lateral (
         select case count(*) when 1 then min(u.id) end as id
-        from (select u.id from task u
-              where u.branch_id = f.branch_id and u.name = c.name and (u.item = f.item or u.item = '' or f.item = '') and u.number <= f.number and u.settled_at is null
-                and case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
+        from (select u.id from ({part named}) u
+              where case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
               limit 2) u
         having count(*) > 0) v
     where gate.is_plain and gate.level > 0
@@ -270,9 +275,8 @@ where v.id in (
     from task f join definition d on d.id = f.definition_id
     cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
     cross join lateral (
-        select u.id from task u
-        where u.branch_id = f.branch_id and u.name = c.name and (u.item = f.item or u.item = '' or f.item = '') and u.number <= f.number and u.settled_at is null
-          and case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
+        select u.id from ({part named}) u
+        where case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
         offset 0) u
     where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f})
 order by v.id for no key update;
@@ -288,9 +292,8 @@ with victim as (
     from task f join definition d on d.id = f.definition_id
     cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
     cross join lateral (
-        select u.id, u.attempts from task u
-        where u.branch_id = f.branch_id and u.name = c.name and (u.item = f.item or u.item = '' or f.item = '') and u.number <= f.number and u.settled_at is null and {from cancel u}
-          and case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
+        select u.id, u.attempts from ({part named}) u
+        where case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end and {from cancel u}
         offset 0) u
     where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f}
       and not (c.unstarted and u.attempts > 0)
@@ -307,9 +310,8 @@ with pair as (
     from task f join definition d on d.id = f.definition_id
     cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
     cross join lateral (
-        select u.id, u.run_id from task u
-        where u.branch_id = f.branch_id and u.name = c.name and (u.item = f.item or u.item = '' or f.item = '') and u.number <= f.number and u.settled_at is null and {from stop u}
-          and case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
+        select u.id, u.run_id from ({part named}) u
+        where case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end and {from stop u}
         offset 0) u
     where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f} and not c.unstarted
 ), asked as (

@@ -347,8 +347,8 @@ create table task (
 ) with (fillfactor = 85);
 create unique index task_key on task (branch_id, name, item, number, run);
 create index task_run on task (run_id);
--- Pages of the items of long lists are read from it.
-create index task_items on task (run_id, position, id) where item <> '';
+-- Pages of the items of long lists are read from it. Who looks for other items says `item <> ''`, so that no plan from before there were items walks through it.
+create index task_items on task (run_id, position, id) where item_id is not null;
 create index task_ready on task (pool, archive_id, priority, entry_id, run, position) where state = 'ready';
 create index task_due on task (due_at) where state = 'deferred';
 create index task_held on task (archive_id, run_id) where state = 'held';
@@ -356,7 +356,7 @@ create index task_failed on task (archive_id, run_id) where state = 'failed';
 create index task_rejected on task (archive_id, run_id) where state = 'rejected';
 -- Whoever looks for what is open says `settled_at is null`. The guards of moves say `state`, so that no statistics, taken while nothing was open,
 -- can lead a statement that knows its tasks' ids through all open tasks.
-create index task_open on task (branch_id, name, number) where settled_at is null;
+create index task_open on task (branch_id, name, item, number) where settled_at is null;
 create index task_canceling on task (branch_id, number) where fired;
 create index task_commit on task (branch_id, number) where kind = 'commit' and settled_at is null;
 create index task_exclusive on task (branch_id) where exclusive and settled_at is null;

@@ -252,13 +252,13 @@ order by t.position, t.id;
 -- name: count_items
 -- How many items of each task of runs are in which state, and the first of them.
 select t.run_id, t.name, t.state, count(*)::int as n, min(t.id) as first
-from task t where t.run_id = any(%(runs)s) and t.item <> '' and not t.deleted
+from task t where t.run_id = any(%(runs)s) and t.item_id is not null and not t.deleted
 group by t.run_id, t.position, t.name, t.state order by t.run_id, t.position;
 
 -- name: page_of_items
 -- A page of the items of a run, in the order of its files and lists, by id alone.
 select t.id from task t
-where t.run_id = %(run)s and t.item <> '' and not t.deleted
+where t.run_id = %(run)s and t.item_id is not null and not t.deleted
   and (%(name)s::text is null or t.name = %(name)s) and (%(states)s::text[] is null or t.state::text = any(%(states)s))
   and (t.position, t.id) > (coalesce((select position from task where id = %(after)s::bigint), -1), coalesce(%(after)s::bigint, 0))
 order by t.position, t.id limit %(limit)s;

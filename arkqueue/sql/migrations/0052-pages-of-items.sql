@@ -1,2 +1,2 @@
 -- Pages of the items of long lists are read from it.
-create index task_items on task (run_id, position, id) where item <> '';
+create index task_items on task (run_id, position, id) where item_id is not null;
