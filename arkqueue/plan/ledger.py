@@ -151,9 +151,18 @@ class Place(NamedTuple):
     report: TaskId | None
 
 
-def waits_for_planning(name: str) -> bool:
-    """Whether a task of a large run waits, beside its edges, until all of it is stored: COMMIT and the gates of ``PREV:*``. Everything else waits for these."""
-    return name == COMMIT or name.startswith(EVERYTHING)
+def _begins(planned: Plan) -> set[Key]:
+    """The tasks of a large run, or of a portion of one, that wait beside their edges until all of it is stored. The others need another task of the run, and so one of these, to complete (``begin_to_let_in``)."""
+    behind = {
+        edge.target
+        for edge in planned.edges
+        if isinstance(edge.source, Key)
+        and edge.kind == "depends"
+        and not edge.settled
+        and edge.source.name != COMMIT
+        and not edge.source.name.startswith(EVERYTHING)
+    }
+    return {node.key for node in planned.nodes if node.kind is TaskKind.ORDINARY} - behind
 
 
 _Edge = tuple[TaskId, TaskId, str, bool, bool, bool, bool, bool]
@@ -307,14 +316,13 @@ class Draft:
         self.lost += [source for _, source in planned.lost]
         unmet = Counter({ids[key]: count for key, count in planned.to_come.items()})
         if planned.tasks_to_come:
-            # What would enter waits for the last portion, too, and so does everything else.
-            unmet.update(ids[node.key] for node in planned.nodes if waits_for_planning(node.key.name))
+            unmet.update(ids[key] for key in _begins(planned))
             self.planning.append(
                 NewPlanning(
                     id, self.branch, list(planned.names), sorted(without), hold, behind, planned.items_to_come, {}
                 )
             )
-        elif all(self._is_met(edge) for edge in edges if edge[0] == commit):
+        if all(self._is_met(edge) for edge in edges if edge[0] == commit):
             self._passes[commit], self._failed[commit] = True, False
         self._add_edges(edges, unmet)
         self.exclusives = []
@@ -341,6 +349,7 @@ class Draft:
             for target, source, kind, settled, declared, product, failed in planned.edges
         ]
         unmet = Counter({ids[key]: count for key, count in planned.to_come.items()})
+        unmet.update(ids[key] for key in _begins(planned))
         self._add_edges(edges, unmet)
         self._add_tasks(planned, place, ids, unmet, hold, guards, behind)
 

@@ -122,7 +122,9 @@ def _step(graph: Graph, fill: Any, asked: _Asked | None = None) -> list[int]:
     runs: list[int] = []
     for row in found[:STEP]:
         runs.append(_plan_run(graph, fill, row.id, None if runs else asked))
-        if graph.uses_lists and graph.rows("planning_of_branch", branch=fill.branch_id):
+        if graph.uses_lists and any(
+            not row.is_stored for row in graph.rows("planning_of_branch", branch=fill.branch_id)
+        ):
             break  # the next one comes after this one
     if fill.priority is not None:
         _prioritize(graph, runs, fill.priority)

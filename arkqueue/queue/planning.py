@@ -2,7 +2,8 @@
 
     begin    with the revision, or for a trigger: what the run has beside its items, and a row of ``planning``     (`ledger`, `triggering`)
     portion  the tasks of some hundred items, with their edges                                                     as often as it takes
-    end      the row goes; COMMIT and the gates of ``PREV:*`` enter, and everything follows
+    stored   what settled meanwhile is followed up; later runs of the branch are planned from here on
+    let in   what needs no other task of the run enters, 2,000 at a time; then the row goes
 
 Each step is a transaction of its own under the archive's lock, and takes up what the last one has left: whoever plans does not matter, nor how many do it at once, nor when one of them
 is killed. Until the end nothing of the run starts, as COMMIT waits; no later run of the branch is planned, so that the nearest earlier occurrence of a key stays what it is. What happens
@@ -33,6 +34,8 @@ from arkqueue.queue.triggering import Part, planned_before
 
 log = logging.getLogger("arkqueue")
 
+AT_ONCE: Final = 2_000
+"""Tasks that one transaction lets in: each may cancel tasks of earlier runs, which skips others. The gates of a list that is canceled so are judged anew each time."""
 IDLE: Final = 5.0
 """Seconds without a portion after which the loop takes it that nobody else plans a run of a commit: its reader has ended."""
 PAUSE_AFTER_ERROR: Final = 10.0
@@ -41,15 +44,14 @@ PAUSE_AFTER_ERROR: Final = 10.0
 
 def finish(session: Session, branch: int, is_wanted: Callable[[], bool]) -> bool:
     """Plan the large run of a branch to its end, if there is one; False where it is wanted no more, or the archive is stopped. ``is_wanted`` is asked after each portion."""
-    rows = session.rows("planning_of_branch", branch=branch)
-    if not rows:
-        return True
-    run, workflow = rows[0].run, None
-    while found := session.rows("planning", run=run):
-        if found[0].stopped or not is_wanted():
-            return False
-        workflow = workflow or _workflow(session, found[0])
-        change(session, [found[0].archive_id], partial(step, run=run, workflow=workflow))
+    for row in session.rows("planning_of_branch", branch=branch):
+        run, workflow = row.run, None
+        while found := session.rows("planning", run=run):
+            if found[0].stopped or not is_wanted():
+                return False
+            if workflow is None:
+                workflow = Workflow() if row.is_stored else _workflow(session, found[0])
+            change(session, [found[0].archive_id], partial(step, run=run, workflow=workflow))
     return True
 
 
@@ -105,8 +107,10 @@ def step(graph: Graph, run: int, workflow: Workflow) -> None:
     for row in graph.rows("planning", run=run):
         if row.next < row.items:
             _store(graph, row, workflow)
+        elif row.to_let_in is None:
+            _follow(graph, row)
         else:
-            _end(graph, row)
+            _let_in(graph, row)
 
 
 def _store(graph: Graph, row: Any, workflow: Workflow) -> None:
@@ -149,8 +153,9 @@ def _store(graph: Graph, row: Any, workflow: Workflow) -> None:
     graph.do("plan_on", run=row.run_id, next=portion.last)
 
 
-def _end(graph: Graph, row: Any) -> None:
-    entering = graph.ids("end_planning", run=row.run_id, everything=EVERYTHING)
+def _follow(graph: Graph, row: Any) -> None:
+    """All of a run is stored: follow up what settled meanwhile."""
+    graph.do("begin_to_let_in", run=row.run_id, everything=EVERYTHING)
     if row.gone:
         cancel_unstarted(graph, [row.run_id], "the end of its branch, which came while it was planned")
     # Those of commits close it as they are planned, and those of submissions close none (design 5.14).
@@ -159,4 +164,11 @@ def _end(graph: Graph, row: Any) -> None:
         for gate in graph.ids("next_gate", branch=row.branch_id, number=row.number):
             graph.do("add_exclusive_edges", gate=gate, sources=exclusives)
     graph.to_wake |= {"look", "schedule", "backfill"}
-    graph.follow(entering=entering, again=graph.ids("settled_beside_planning", run=row.run_id))
+    graph.follow(again=graph.ids("settled_beside_planning", run=row.run_id))
+
+
+def _let_in(graph: Graph, row: Any) -> None:
+    if tasks := row.to_let_in[:AT_ONCE]:
+        graph.follow(entering=graph.ids("let_in", tasks=tasks, most=AT_ONCE, run=row.run_id))
+    else:
+        graph.do("end_planning", run=row.run_id)

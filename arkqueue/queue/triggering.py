@@ -520,6 +520,8 @@ def store(graph: Graph, proposal: Proposal, by: str, hold: int | None = None) ->
 def refuse_unplanned(graph: Graph, here: str, branch: int) -> None:
     """Raise ``Busy`` while a large run of a branch is planned: later ones come after it."""
     for found in graph.rows("planning_of_branch", branch=branch):
+        if found.is_stored:
+            continue
         (row,) = graph.rows("place_of_run", run=found.run)
         name = run_name(row)
         fault = f"{name} is still being planned, and no other run of its branch is planned meanwhile"

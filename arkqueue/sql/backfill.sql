@@ -31,7 +31,7 @@ where f.id = %(backfill)s;
 -- name: backfills_to_plan
 -- The backfills that are not planned to their end, the oldest first; those of stopped archives wait, and those of branches whose last run is still being planned.
 select f.id, f.archive_id from backfill f join archive a on a.id = f.archive_id
-where f.next is not null and a.stopped is null and not exists (select from planning p where p.branch_id = f.branch_id) order by f.id;
+where f.next is not null and a.stopped is null and not exists (select from planning p where p.branch_id = f.branch_id and p.next < p.items) order by f.id;
 
 -- name: planned_of_backfill
 -- The task of each key that a backfill planned last, and whether it meets an edge from another run, as `nearest` says it.

@@ -453,7 +453,7 @@ where t.id = %(task)s;
 -- Where a run is, and whether it was canceled or deleted. `planned`: up to which item it is planned, where it is not planned to its end.
 select run.id, run.archive_id, run.branch_id, run.number, run.run, run.deleted_at, run.canceled_at, run.deleted_tasks, a.name as archive, b.name as branch, b.main,
        p.next as planned, p.items as planned_items
-from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id left join planning p on p.run_id = run.id
+from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id left join planning p on p.run_id = run.id and p.next < p.items
 where run.id = %(run)s;
 
 -- name: remember

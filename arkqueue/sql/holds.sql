@@ -19,7 +19,7 @@ group by t.run_id order by t.run_id;
 
 -- name: runs_held
 -- The runs of an archive that have held tasks, oldest first, each with how many they are; not those that are still being planned.
-select run_id as id, count(*)::int as tasks from task t where archive_id = %(archive)s and state = 'held' and not exists (select from planning p where p.run_id = t.run_id) group by run_id order by run_id;
+select run_id as id, count(*)::int as tasks from task t where archive_id = %(archive)s and state = 'held' and not exists (select from planning p where p.run_id = t.run_id and p.next < p.items) group by run_id order by run_id;
 
 -- name: to_hold
 -- What a hold of runs may hold: their tasks that have not started, gates left aside.

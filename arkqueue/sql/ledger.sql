@@ -175,7 +175,7 @@ select b.head_id, r.number, r.name as revision, r.generation,
        a.settings->'require_approval' as guards, a.settings->'workflow_authors' as authors, w.files, r.is_foreign,
        case when b.accepted_files is not null or coalesce(jsonb_array_length(a.settings->'workflow_authors'), 0) = 0 then b.accepted_files
             else (select m.accepted_files from branch m where m.archive_id = a.id and m.main limit 1) end as accepted,
-       exists (select from planning p where p.branch_id = b.id) as planning, exists (select from schedule s where s.branch_id = b.id) as scheduled,
+       exists (select from planning p where p.branch_id = b.id and p.next < p.items) as planning, exists (select from schedule s where s.branch_id = b.id) as scheduled,
        array(select t.id from task t join run on run.id = t.run_id
              where t.branch_id = b.id and t.exclusive and t.settled_at is null
                and run.trigger <> 'submission' and (run.trigger <> 'commit' or t.number = r.number)
@@ -258,23 +258,37 @@ join revision d on d.id = coalesce(f.revision_id, run.revision_id) join workflow
 where p.run_id = %(run)s;
 
 -- name: planning_of_branch
--- The run of a branch that is not planned to its end.
-select run_id as run from planning where branch_id = %(branch)s limit 1;
+-- The runs of a branch that are not planned to their end, or not let in, the oldest first. `is_stored`: only the latter is left.
+select run_id as run, next >= items as is_stored from planning where branch_id = %(branch)s order by run_id;
 
 -- name: plan_on
 -- Note up to which item a run is planned.
 update planning set next = %(next)s, stored_at = clock_timestamp() where run_id = %(run)s;
 
--- name: end_planning
--- A run is planned to its end: what would enter waits for that no more. Returns what has no unmet edge now.
-with gone as (
-    delete from planning where run_id = %(run)s
+-- name: begin_to_let_in
+-- Note that all of a run is stored, and which of its tasks wait for that beside their edges: those that need no other task of it to complete.
+update planning set stored_at = clock_timestamp(), to_let_in = array(
+    select t.id from task t
+    where t.run_id = %(run)s and t.kind = 'ordinary'
+      and not exists (
+        select from edge e join task s on s.id = e.source
+        where e.target = t.id and e.kind = 'depends' and not e.settled and not e.crossing
+          and s.kind <> 'commit' and not (s.kind = 'gate' and starts_with(s.name, %(everything)s)))
+    order by t.id)
+where run_id = %(run)s;
+
+-- name: let_in
+-- The next tasks of a run wait no more until all of it is stored. Returns those that have no unmet edge now.
+with next as (
+    update planning set to_let_in = to_let_in[%(most)s + 1:], stored_at = clock_timestamp() where run_id = %(run)s
 ), let as (
-    update task set unmet = unmet - 1
-    where run_id = %(run)s and item = '' and (kind = 'commit' or kind = 'gate' and starts_with(name, %(everything)s))
-    returning id, unmet, state
+    update task set unmet = unmet - 1 where id = any(%(tasks)s) returning id, unmet, state
 )
 select id from let where unmet = 0 and state = 'waiting' order by id;
+
+-- name: end_planning
+-- A run is planned to its end.
+delete from planning where run_id = %(run)s;
 
 -- name: settled_beside_planning
 -- What settled while a run was planned, or before, and has an edge into it that is not met.

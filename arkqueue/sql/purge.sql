@@ -101,7 +101,10 @@ with deleted as (
 delete from item where run_id = any(%(runs)s);
 
 -- name: purge_list_uses
--- Forget which lists runs have; returns them.
+-- Forget which lists runs have, and that they were still being let in; returns the lists.
+with ended as (
+    delete from planning where run_id = any(%(runs)s)
+)
 delete from list_use where run_id = any(%(runs)s) returning digest;
 
 -- name: lock_lists_to_purge

@@ -25,14 +25,14 @@ select clock_timestamp() as now;
 -- Schedules whose time has come, of archives that are read: one that is stopped may be another repository by now. A branch whose last run is still being planned waits.
 select s.id, s.branch_id, b.archive_id, s.cron, s.zone, s.tasks, s.next_at, s.run_id
 from schedule s join branch b on b.id = s.branch_id join archive a on a.id = b.archive_id
-where s.next_at <= clock_timestamp() and a.stopped is null and not exists (select from planning p where p.branch_id = b.id)
+where s.next_at <= clock_timestamp() and a.stopped is null and not exists (select from planning p where p.branch_id = b.id and p.next < p.items)
 order by s.next_at;
 
 -- name: next_schedule
 -- Seconds until the next schedule is due.
 select extract(epoch from min(s.next_at) - clock_timestamp())::float8
 from schedule s join branch b on b.id = s.branch_id join archive a on a.id = b.archive_id
-where a.stopped is null and not exists (select from planning p where p.branch_id = b.id);
+where a.stopped is null and not exists (select from planning p where p.branch_id = b.id and p.next < p.items);
 
 -- name: advance_schedule
 -- Move a schedule on, if nobody else did (compare and set).

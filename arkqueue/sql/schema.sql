@@ -192,8 +192,8 @@ create table list_use (
 );
 create index list_use_list on list_use (digest);
 
--- What is left to plan of a large run (design 5.30). It is stored in portions, by whoever gets to it; while it has a row here nothing of it starts, and no later run
--- of its branch is planned.
+-- What is left to plan of a large run (design 5.30). It is stored in portions, by whoever gets to it; before all of it is stored nothing of it starts, and no later run
+-- of its branch is planned. Then what may start is let in, in portions again.
 create table planning (
     run_id      bigint primary key,
     archive_id  bigint not null references archive,
@@ -204,6 +204,7 @@ create table planning (
     behind      int not null,                       -- by so much their priority number is higher
     next        int not null default 0,             -- the items before this place are stored
     items       int not null,                       -- how many there are
+    to_let_in   bigint[],                           -- tasks that wait beside their edges; null: not all of it is stored, or that was not followed up yet
     lists       jsonb not null default '{}',        -- of a submission: the digests of its lists, by what `Foreach.items` calls them
     begun_at    timestamptz not null default clock_timestamp(),
     stored_at   timestamptz not null default clock_timestamp()

@@ -174,7 +174,7 @@ join revision r on r.id = run.revision_id
 left join task report on report.id = run.report_id
 left join backfill f on f.id = run.backfill_id left join revision d on d.id = f.revision_id
 left join submission s on s.run_id = run.id
-left join planning p on p.run_id = run.id
+left join planning p on p.run_id = run.id and p.next < p.items
 cross join lateral (
     -- Not where the newest report is the one that the run made by itself and that is not written, as nothing has changed since.
     select coalesce((

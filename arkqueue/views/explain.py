@@ -279,6 +279,9 @@ class _Task:
         row = self.row
         edges = self.session.rows("unmet_chain", task=row.id, limit=MOST_EDGES)
         if not edges:
+            (run,) = self.session.rows("place_of_run", run=row.run_id)
+            if run.planned is not None:
+                return [being_planned(run)], []
             return asking(self.session, row, "It") or [self._without_edges()], []
         into: dict[int, list[Any]] = defaultdict(list)
         for edge in edges:
@@ -381,6 +384,8 @@ def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
         return _explanation(
             str(name), None, [faults(row.faults, str(name)), *fires_left_out(session, row, is_open=False)]
         )
+    if row.planned is not None:
+        return _explanation(str(name), None, [being_planned(row)])
     unsettled = [r.id for r in session.rows("unsettled_beside", run=run)]
     if not unsettled:
         text = (
@@ -406,6 +411,12 @@ def _explain_item(session: Session, run: RunId, name: Name) -> Explanation:
         text = f"All of its {len(tasks)} tasks are settled." if len(tasks) > 1 else "Its task is settled."
         return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text)])
     return _explanation(str(name), None, _reasons_of(session, telling))
+
+
+def being_planned(run: Any) -> Reason:
+    """How far a large run is planned; the row has ``planned`` and ``planned_items``."""
+    text = f"Its run is still being planned: the tasks of {run.planned:,} of {run.planned_items:,} items are stored. Nothing of it starts before all are."
+    return Reason(kind=Why.PLANNED, text=text, commands=[f"arkqueue show {run_name(run)}"])
 
 
 def _reasons_of(session: Session, tasks: Sequence[int]) -> list[Reason]:

@@ -42,6 +42,7 @@ class Why(StrEnum):
     BLOCKED = "blocked"
     STOPPING = "stopping"
     GATE = "gate"
+    PLANNED = "being-planned"
     NO_QUEUE_MANAGER = "no-queue-manager"
     NO_TASK_MANAGER = "no-task-manager"
     NO_FIT_HOST = "no-fit-host"

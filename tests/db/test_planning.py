@@ -15,6 +15,7 @@ from arkqueue.queue import archives, backfill, control, deletion, holds, ledger,
 from arkqueue.queue.graph import Graph, change
 from arkqueue.states import RunState
 from arkqueue.views import runs
+from arkqueue.views.explain import explain_name
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry
 from tests.db.portions import make_portions_small
 
@@ -66,16 +67,60 @@ def state(archive: AnArchive) -> RunState:
 def test_nothing_starts_before_all_of_it_stands(archive: AnArchive) -> None:
     archive.commit(STEPS)
     stood = 0
-    while archive.sql("select run_id from planning"):
+    while archive.sql("select run_id from planning where next < items"):
         assert state(archive) is RunState.PLANNING
         assert archive.claim_some(10) == []
         (count,) = archive.sql("select count(*) as n from task where item <> ''")
         assert count["n"] >= stood
         stood = count["n"]
         assert steps(archive, most=1) == 1
-    assert stood == 2 * len(KEYS)
+    (count,) = archive.sql("select count(*) as n from task where item <> ''")
+    assert count["n"] == 2 * len(KEYS)
     assert state(archive) is RunState.PENDING
+    assert archive.claim_some(10) == []
+    assert archive.state("COMMIT@2") == "completed"
+    steps(archive)
     assert sorted(claim.item for claim in archive.claim_some(20)) == KEYS
+
+
+def test_what_may_start_is_let_in_in_portions(archive: AnArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where each item cancels its earlier one, and what depends on that is skipped."""
+    monkeypatch.setattr(planning, "AT_ONCE", 2)
+    archive.commit(STEPS)
+    steps(archive)
+    archive.commit(STEPS | {"fetch": f"{LIST}\ncancels: [PREV]"})
+    ready: list[int] = []
+    while archive.sql("select run_id from planning"):
+        (count,) = archive.sql("select count(*) as n from task where number = 3 and state = 'ready'")
+        (gone,) = archive.sql(
+            "select count(*) as n from task where number = 2 and name = 'store' and state = 'skipped'"
+        )
+        assert count == gone
+        ready.append(count["n"])
+        assert steps(archive, most=1) == 1
+    assert [n for n in sorted(set(ready)) if n] == [2, 4, 6, 8, 9]
+    assert archive.state("index@2") == "skipped"
+
+
+def test_a_run_that_is_canceled_while_it_is_let_in_can_be_retried_and_purged(
+    archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "AT_ONCE", 2)
+    archive.commit(STEPS)
+    while not archive.sql("select id from task where state = 'ready'"):
+        assert steps(archive, most=1) == 1
+    run = RunId(archive.run_id(2))
+    control.cancel_run(archive.session, run, "ann")
+    archive.retry("fetch/i8@2")
+    assert archive.state("fetch/i8@2") == "waiting"
+    steps(archive)
+    assert archive.state("fetch/i8@2") == "ready"
+    archive.commit(STEPS)
+    while not archive.sql("select id from task where state = 'ready' and number = 3"):
+        assert steps(archive, most=1) == 1
+    control.cancel_run(archive.session, RunId(archive.run_id(3)), "ann")
+    assert purge.purge_runs(archive.session, [RunId(archive.run_id(3))], "ann", "a mistake").runs
+    assert archive.sql("select run_id from planning") == []
 
 
 def test_portions_come_to_the_same_as_one_transaction(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +233,9 @@ def test_verbs_on_a_run_that_is_being_planned_are_refused_with_the_reason(
         verb(archive.session, run)
     with pytest.raises(Conflict, match="is still being planned"):
         archive.cancel("fetch/i0@2")
+    for name in ("papers@2", "papers@2/fetch/i0"):
+        said = explain_name(archive.session, name).text
+        assert said.startswith("Its run is still being planned: the tasks of 4 of 9 items are stored.")
     steps(archive)
     assert archive.state("fetch/i0@2") == "ready"
 
