@@ -210,6 +210,7 @@ create table planning (
     stored_at   timestamptz not null default clock_timestamp()
 );
 create index planning_branch on planning (branch_id);
+create index planning_open on planning (branch_id) where next < items;
 
 -- Runs of old revisions with the definitions of a newer one (design 5.2), planned in order, some with each transaction.
 create table backfill (

@@ -7,3 +7,5 @@ where t.run_id = p.run_id and t.kind = 'ordinary'
     select from edge e join task s on s.id = e.source
     where e.target = t.id and e.kind = 'depends' and not e.settled and not e.crossing
       and s.kind <> 'commit' and not (s.kind = 'gate' and starts_with(s.name, 'PREV:*')));
+-- Whether a branch has a large run that is being stored is asked all the time.
+create index planning_open on planning (branch_id) where next < items;
