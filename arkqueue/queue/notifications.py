@@ -88,7 +88,7 @@ def judge(session: Session, patience: float = PATIENCE) -> bool:
 
 
 def _is_first(connection: Connection, work: int) -> bool:
-    return bool(rows(connection, "lock_outbox", work=work)[0].is_locked)
+    return bool(rows(connection, "lock_outbox", work=work))
 
 
 def _judge(connection: Connection, moved: Sequence[Any], patience: float) -> None:

@@ -15,8 +15,8 @@ join archive a on a.id = found.archive_id and a.notifies;
 insert into to_judge (archive_id, run_id) select id, 0 from archive where id = %(archive)s and notifies;
 
 -- name: lock_outbox
--- Whether nobody else does this work of the outbox (1: judges; 2: chooses what is sent); until the transaction ends nobody else begins.
-select pg_try_advisory_xact_lock(1634103153, %(work)s) as is_locked;
+-- Lock a work of the outbox (1: to judge; 2: to choose what is sent), unless somebody else does it; until the transaction ends nobody else begins.
+select work from outbox_turn where work = %(work)s for update skip locked;
 
 -- name: take_to_judge
 -- Take the next runs that are to be judged. What is committed after this statement has named them again.

@@ -700,6 +700,11 @@ create index delivery_failed on delivery (ended_at) where state = 'failed';
 create index delivery_archive on delivery (archive_id, id);
 create index delivery_run on delivery (run_id);
 create index delivery_ended on delivery (ended_at) where ended_at is not null;
+-- Two rows: who judges locks the first until its transaction ends, and who chooses what is sent the second.
+create table outbox_turn (
+    work        int primary key
+);
+insert into outbox_turn values (1), (2);
 
 -- What stands in place of what was removed for good.
 create function removed(what text, entry deed) returns text language sql stable as $$

@@ -157,7 +157,7 @@ def plans_of(connection: Connection, mode: str, blocks: dict[str, dict[str, Any]
 
 def test_nothing_of_the_queue_lives_in_a_session_or_in_a_notification() -> None:
     """A pooler gives each transaction another session; a NOTIFY in a transaction makes commits take turns."""
-    session = r"\b(pg_(try_)?advisory\w*|temp|temporary|listen|notify|pg_notify|prepare|declare)\b|(^|;)\s*set\s"
+    session = r"\b(pg_(try_)?advisory\w*|temp|temporary|listen|notify(?!')|pg_notify|prepare|declare)\b|(^|;)\s*set\s"
     # What is set for the transaction alone is no state of a session.
     forbidden = session + r"|set_config\((?![^)]*, true\))"
     for block in SQL:
