@@ -312,6 +312,7 @@ def test_no_other_folder_is_made_where_they_take_too_much(
         {"big": big, "next": command("wc -c < $ARKQUEUE_SCRATCH/zeros", depends="[{task: big, when: settled}]")}
     )
     settled(archive, "next@2", "completed")
+    # That there is no room, and that there is again, is known to the task manager alone.
     eventually(lambda: manager._means.preparation.scratches.lack is not None)
     archive.commit({"small": command("exit 0")})
     attempt = ended(archive, "small@3")
