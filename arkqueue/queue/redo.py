@@ -46,12 +46,13 @@ from arkqueue.states import SETTLED, State
 class _Part:
     """What is to run again. ``members``: also what has not started, and what stays skipped. ``back``: what goes back to waiting, the ``starts`` at the end.
 
-    ``edges``: those inside the part, each as its source and its target.
+    ``gates``: those of its list that wait again with an item, and what passed because of them. ``edges``: those inside the part, each as its source and its target.
     """
 
     members: list[int] = field(default_factory=list)
     back: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
+    gates: list[int] = field(default_factory=list)
     edges: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -92,11 +93,11 @@ def retry_from(
         ended = [row.id for row in locked if row.id in part.starts or _has_ended(row)]
         refuse_unapproved(graph, ended, approver)
         reopened, _ = judge_again(graph, ended)
-        gates = gates_again(graph, [*ended, *reopened]) if item else []
-        part.back = [*sorted({*ended, *reopened, *gates} - {*part.starts}), *part.starts]
         if not force:
-            first = next(row for row in locked if row.id == part.starts[0])
-            refuse_outdated(graph, first, part.back, f"arkqueue retry {shlex.quote(here)} --from {name}")
+            first, again = next(row for row in locked if row.id == part.starts[0]), sorted({*ended, *reopened})
+            refuse_outdated(graph, first, again, f"arkqueue retry {shlex.quote(here)} --from {name}")
+        part.gates = gates_again(graph, [*ended, *reopened]) if item else []
+        part.back = [*sorted({*ended, *reopened, *part.gates} - {*part.starts}), *part.starts]
         scratch.renew(graph, run, part.members, here, item, may_wait=False)
         if from_start:
             graph.do("start_over", tasks=ended)
@@ -211,7 +212,8 @@ def _again(graph: Graph, part: _Part, tasks: Sequence[int]) -> list[int]:
     targets = graph.ids("unmeet", sources=back)
     graph.do("untick_report", tasks=[row.id for row in rows if row.state in SETTLED])
     graph.do("uncancel_run", tasks=back)
-    hold_again(graph, back, [task for task in back if task not in part.starts])
+    held = [task for task in back if task not in part.gates]
+    hold_again(graph, held, [task for task in held if task not in part.starts])
     # What comes back later is not judged as it is now.
     later = {*part.back} - {*back}
     judged = {*back, *targets, *graph.ids("settled_before", tasks=back)}

@@ -9,8 +9,8 @@ import pytest
 
 from arkqueue.db.session import SQL, Session
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import End, RunId
-from arkqueue.queue import deletion, holds, redo
+from arkqueue.model import ArchiveSettings, End, RunId
+from arkqueue.queue import archives, deletion, holds, redo
 from arkqueue.queue.claim import inputs, parameters
 from arkqueue.views.explain import explain_name
 from arkqueue.views.graph import graph
@@ -296,6 +296,17 @@ def test_a_gate_that_items_have_passed_waits_again_as_long_as_nothing_behind_it_
         "it has started"
     )
     archive.run("store/a@2", "tell@2")
+
+
+def test_a_guard_that_comes_after_a_gate_has_passed_does_not_hold_it_when_it_waits_again(archive: AnArchive) -> None:
+    archive.commit({"store": LIST, "done": "depends: [{task: store, when: settled}]\n# gate"})
+    archive.run("store/a@2", "store/b@2")
+    guarded = ArchiveSettings(process=True, require_approval=("done",))
+    archives.change_settings(archive.session, archive.id, guarded, "ann")
+    _again(archive, "from")
+    assert [archive.state(f"{name}@2") for name in ("store:settled", "done")] == ["waiting", "waiting"]
+    archive.run("store/a@2")
+    assert archive.state("done@2") == "completed"
 
 
 def test_what_is_ready_behind_a_gate_waits_again(archive: AnArchive) -> None:
