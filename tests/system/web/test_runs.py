@@ -190,9 +190,9 @@ def test_a_run_is_said_before_it_is_made(operator: httpx.Client, session: Sessio
         "revision": 2,
         "note": "books: its repository was not scanned within 0 s. What is known of it counts.",
         "tasks": [
-            {"name": "index", "needs": [], "never_ran": [], "held": None},
-            {"name": "pdf", "needs": [index], "never_ran": [], "held": None},
-            {"name": "release", "needs": [pdf], "never_ran": ["approve"], "held": None},
+            {"name": "index", "item": "", "needs": [], "never_ran": [], "held": None},
+            {"name": "pdf", "item": "", "needs": [index], "never_ran": [], "held": None},
+            {"name": "release", "item": "", "needs": [pdf], "never_ran": ["approve"], "held": None},
         ],
     }
     asked["tasks"] = ["pdf"]
