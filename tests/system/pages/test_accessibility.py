@@ -23,7 +23,7 @@ pytestmark = pytest.mark.full
 AXE = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 PAGES = (
     "/", "/papers", "/papers?state=unhandled", "/papers@2", "/papers@2/index", "/papers@4", "/papers@4/tile/a", "/thesis", "/thesis@2", "/maps",
-    "/-/search", "/-/search?q=change", "/-/locks", "/-/schedules", "/-/task-managers", "/-/tokens", "/-/audit-log", "/-/settings/papers", "/-/add-archive", "/nothing",
+    "/-/search", "/-/search?q=change", "/-/locks", "/-/notifications", "/-/schedules", "/-/task-managers", "/-/tokens", "/-/audit-log", "/-/settings/papers", "/-/add-archive", "/nothing",
 )  # fmt: skip
 
 
