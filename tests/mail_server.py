@@ -87,3 +87,16 @@ def a_mail_server(folder: Path) -> Iterator[MailServer]:
             yield known
         finally:
             server.stop()
+
+
+@contextmanager
+def an_open_mail_server() -> Iterator[MailServer]:
+    """A server that offers no TLS and takes everything."""
+    with a_port() as port:
+        known = MailServer(f"localhost:{port}", Path())
+        server = Controller(_Handler(known), hostname="127.0.0.1", port=port)
+        server.start()
+        try:
+            yield known
+        finally:
+            server.stop()

@@ -16,7 +16,7 @@ from arkqueue.notifications import sending
 from arkqueue.queue import archives, notifications
 from tests.builders import AnArchive, an_archive
 from tests.db.test_notifications import ALL, failed_runs, set_receivers
-from tests.mail_server import PASSWORD, USER, MailServer, a_mail_server
+from tests.mail_server import PASSWORD, USER, MailServer, a_mail_server, an_open_mail_server
 from tests.system.queue_manager.test_imports import managing
 from tests.system.queue_manager.test_webhooks import deliveries, until_all, write_log
 from tests.waiting import eventually
@@ -158,6 +158,19 @@ def test_what_is_wrong_with_the_configuration_stands_with_the_delivery(
     assert server.mails == []
     with managing(session, configuration):
         until_all(archive, "sent")
+
+
+def test_nothing_is_sent_unencrypted_to_a_server_that_offers_no_tls(
+    session: Session, configuration: Configuration, archive: AnArchive
+) -> None:
+    """As where somebody on the way takes the offer out of what the server says."""
+    assert configuration.mail is not None
+    with an_open_mail_server() as stripped:
+        broken = configuration.mail.model_copy(update={"server": stripped.address})
+        failed_runs(archive, 2)
+        with managing(session, configuration.model_copy(update={"mail": broken})):
+            eventually(lambda: "STARTTLS" in deliveries(archive)[0]["fault"], lambda: deliveries(archive))
+        assert stripped.tried == []
 
 
 def test_what_committers_and_tasks_wrote_begins_no_header_and_no_line_of_ours(
