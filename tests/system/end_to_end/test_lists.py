@@ -39,7 +39,7 @@ def test_each_item_reaches_its_task_and_an_item_that_failed_is_repaired_alone(
     }
     assert json.loads(papers.log("check/13030%2Fm5@2")) == VOLUMES[0]
     shown = shared("graph", f"{papers.name}@2").out
-    assert "2:check/13030/m5" in shown
+    assert "2:check/13030%2Fm5" in shown
     assert "check:completed" in shown
     assert "check:settled" not in shown, "nothing waits for that gate"
     said = shared("explain", papers.task("index@2")).out
