@@ -177,7 +177,7 @@ class Run:
     updating: int | None = None
     """For which of a person's reports the command runs."""
     behind: Task | None = None
-    """Of a submission: the COMMIT that what comes after it waits for in place of its own."""
+    """Of a submission: the nearest earlier COMMIT. Later runs wait for it, and not for the COMMIT of the submission, which waits for nothing."""
     made: int = 0
     """When it was planned, among all changes of the installation."""
     store: str | None = None

@@ -136,7 +136,7 @@ class Client:
             return _json(self.url, answer)
 
     def fetch(self, path: str) -> Iterator[bytes]:
-        """What a path holds, as it is, in pieces."""
+        """Download a path, in pieces, without decoding it."""
         with self._answer("GET", path, None, {}, "*/*") as answer:
             while piece := answer.read(MOST_AT_ONCE):
                 yield piece

@@ -1,6 +1,6 @@
 """A notification as a mail: plain text, to one receiver, over SMTP with TLS.
 
-Its ``Message-ID`` stays as it is from try to try, so that mail programs show a repetition once. What strangers wrote is on lines of its own below the headers; a subject is one line.
+Its ``Message-ID`` stays as it is from try to try, so that mail programs show a repetition once. The text of strangers stands below the headers; the subject is one line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sends what is in the outbox: each delivery in a thread of its own, so that a receiver that hangs holds up no other."""
+"""Sends the deliveries of the outbox, each in its own thread: a receiver that hangs holds up no other."""
 
 from __future__ import annotations
 

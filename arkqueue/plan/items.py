@@ -40,9 +40,9 @@ class Lists:
         self.filled: dict[str, tuple[Item, ...]] = {}
         """The items of each task that has some."""
         self.here: dict[str, Sequence[Item]] = {}
-        """Of each task with a list: those of its items that are part of what is planned."""
+        """The items that are planned, by the name of their task."""
         self._places: dict[str, dict[str, int]] = {}
-        """Of each task with a list: the places of its keys."""
+        """The places of keys in their list, by the name of the task."""
         of_lists: dict[Foreach, tuple[int, dict[str, int]]] = {}
         self.count = 0
         """Of the items."""

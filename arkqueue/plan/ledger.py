@@ -245,7 +245,7 @@ class Draft:
         self.lists: list[tuple[int, str]] = []
         """Runs, and the lists that their workflow files have."""
         self.planning: list[NewPlanning] = []
-        """Of large runs, what is left to plan."""
+        """The rest of the planning of large runs."""
         self.names: dict[str, bool] = {}
         """The names of ordinary tasks, and whether a commit run has one."""
         self.ready: list[TaskId] = []

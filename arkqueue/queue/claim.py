@@ -68,8 +68,10 @@ def register(
     store: str | None = None,
     scratch_limit: int | None = None,
 ) -> None:
-    """Say that a task manager is here, as which user of its host it runs, with which labels, and which scratch folders it has; why it can start no tasks for now, or no containers (None: it can); and which disk
-    has so little room that it claims nothing."""
+    """Store that a task manager is alive, with its account, labels and scratch folders.
+
+    ``fault``: why it can start no tasks for now (None: it can); ``engine_fault``: why no containers; ``low_disk``: the disk whose lack of room keeps it from claiming.
+    """
     told = {"fault": fault, "engine_fault": engine_fault, "low_disk": low_disk, "account": account}
     who = {
         "process": process,

@@ -76,7 +76,7 @@ class Graph:
         self.ready: set[int] = set()
         """Tasks that became ready and are not claimed yet; task managers are woken for them."""
         self.to_wake: set[str] = set()
-        """Whom what was done concerns, by topic; they are woken after the commit."""
+        """The topics whose listeners are woken after the commit."""
         self.touched: set[int] = set()
         """Archives of which it changed something without their lock."""
         self.notifies = False

@@ -52,8 +52,8 @@ class News(TypedDict, total=False):
 def append(session: Session, branch: Branch, entries: Sequence[Entry], **news: Unpack[News]) -> int | None:
     """Append revisions to a branch's ledger and store their commit runs.
 
-    Returns the new head's id; None where somebody else moved the head, began or ended an import, stopped the archive, or took it or the branch from what is watched, or
-    where a large run of the branch is not planned to its end: read again.
+    Returns the new head's id; None where the caller has to read again: another process moved the head, began or ended an import, stopped the
+    archive, or removed the archive or the branch; or a large run of the branch is still being planned.
     """
     baseline = news.get("baseline")
     content = Content(session.kept, [entry.workflow for entry in (baseline, *entries) if entry])

@@ -1,6 +1,6 @@
 """Verbs on the tasks of a run or an archive that judge each task for itself: restart, retry, skip; and every verb on the tasks of an item (design 5.33).
 
-Each task has a transaction of its own, the oldest first. So what is refused keeps no other from it and is unchanged, what one brings about is seen by the next, and no
+Each task has a transaction of its own, the oldest first. A refused task stays unchanged and stops no other; each task sees what the tasks before it have changed; and no
 archive is locked for longer than by a verb on one task. A command acts for so long (`LONGEST`) and says how many tasks it has not reached. Whoever gives it
 again, then or after a crash, continues it. It ends when somebody cancels or deletes the run meanwhile, so that it takes nothing of that back. What acts alike on all tasks of a run (cancel,
 prioritize, hold, release) takes many with each transaction, and stands with the same verb on one task. An item has few tasks, so that no verb on one needs that.

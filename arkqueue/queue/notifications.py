@@ -134,7 +134,7 @@ def _by_run(connection: Connection, block: str, runs: Sequence[int]) -> dict[int
 
 
 def _news(known: Any, row: Any, failed: Any, held: Any, good: Any, was_faulty: bool) -> _News | None:
-    """What there is to tell of a run as it is now. Runs of backfills and baselines are nobody's news."""
+    """The news of a run in its present state. Runs of backfills and baselines have none."""
     if row.backfill_number is not None or row.baseline:
         return None
     state = run_state(row)

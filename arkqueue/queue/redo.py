@@ -214,7 +214,7 @@ def _again(graph: Graph, part: _Part, tasks: Sequence[int]) -> list[int]:
     graph.do("uncancel_run", tasks=back)
     held = [task for task in back if task not in part.gates]
     hold_again(graph, held, [task for task in held if task not in part.starts])
-    # What comes back later is not judged as it is now.
+    # Tasks that a later transaction takes back are judged in that one.
     later = {*part.back} - {*back}
     judged = {*back, *targets, *graph.ids("settled_before", tasks=back)}
     graph.follow(entering=back, again=sorted(judged - later))

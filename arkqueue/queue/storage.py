@@ -195,7 +195,7 @@ class Content:
 
 
 def files_of(workflow: Workflow) -> bytes:
-    """A digest of the workflow files of a revision, by which they are accepted (design 5.22). What stands in other files, items of lists and a schema, is no part of it."""
+    """A digest of the workflow files of a revision, by which they are accepted (design 5.22). It does not cover list files and schema files."""
     bare = [
         replace(one, foreach=replace(one.foreach, items="")) if one.foreach and one.foreach.file else one
         for one in workflow.tasks

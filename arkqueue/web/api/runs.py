@@ -518,7 +518,7 @@ def explain_by_name(request: Request, name: str) -> Explanation:
 
 
 def revision_scanned(session: Session, archive: ArchiveId, new: NewRun) -> tuple[int, str]:
-    """What `revision_wanted` finds once the repository was scanned (design 5.31), and why what was committed last may be missing; it is not scanned for a revision that is known."""
+    """Scan the repository, then find the revision as `revision_wanted` does (design 5.31). Also returns why the newest commits may be missing. A revision that is known needs no scan."""
     if new.revision is not None:
         with suppress(NotFound):
             return revision_wanted(session, archive, new), ""
