@@ -171,9 +171,10 @@ class Client:
         accept: str,
         more: Mapping[str, str] = MappingProxyType({}),
         media_type: str | None = None,
-        patience: float = PATIENCE,
+        patience: float | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
-        """``media_type``: of a body that is a file; else it is sent as JSON."""
+        """``media_type``: of a body that is a file; else it is sent as JSON. ``patience``: seconds to wait for the server; else ``PATIENCE``."""
+        patience = PATIENCE if patience is None else patience
         headers = {"Accept": accept, "Connection": "close", **more}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"

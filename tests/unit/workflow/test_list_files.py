@@ -127,6 +127,7 @@ def test_a_long_list_has_its_lines_counted_in_every_form() -> None:
     assert fault.startswith(f"lists/v.txt:{many + 1}:1: foreach: the key"), fault
 
 
+@pytest.mark.full
 def test_a_list_of_64_mebibytes_takes_little_memory_beside_its_text() -> None:
     size, row = 2**26, '{"id": "%d", "text": "' + "y" * 7_000 + '"},\n'
     text = ("[" + "".join(row % n for n in range(size // len(row) - 10))).rstrip(",\n") + "]"
