@@ -244,10 +244,12 @@ def _go_on(home: Path) -> None:
 def _serve_on(client: Client) -> None:
     """Let the server run until somebody presses Ctrl-C, and say where its pages are."""
     link = client.url + client.post("/sign-in-links")["path"]
-    say(
-        f"\n{bold('The pages')}, in a browser: once, within ten minutes\n\n  {link}\n\nThe server runs until you press Ctrl-C."
-    )
+    # Whoever starts it may have told the system to ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
+        say(
+            f"\n{bold('The pages')}, in a browser: once, within ten minutes\n\n  {link}\n\nThe server runs until you press Ctrl-C."
+        )
         while True:
             signal.pause()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from arkqueue.db.embedded.server import Embedded
 from tests.system.end_to_end.installation import TRACEBACK, environment, processes_of
 from tests.waiting import eventually
 
+SERVES = b"until you press Ctrl-C"
 EDGES = {
     "1:COMMIT <-- 2:COMMIT", "2:COMMIT <-- 2:indexing", "2:indexing <-- 2:build-PDF", "2:COMMIT <-- 3:COMMIT",
     "2:indexing <-- 3:indexing", "3:COMMIT <-- 3:indexing", "3:indexing <-- 3:build-PDF", "2:build-PDF <!= 3:build-PDF",
@@ -32,7 +36,7 @@ def folder(home: Path) -> Iterator[Path]:
 
 
 def demo(folder: Path, *words: str, terminal: bool = False) -> str:
-    """Run the demo to its good end; what it says, on a terminal or to a pipe."""
+    """Run the demo to its good end; what it says, to a pipe or on a terminal, where it serves its pages until Ctrl-C."""
     command = [sys.executable, "-m", "arkqueue", "demo", *words]
     env = environment(TMPDIR=str(folder), TERM="xterm", COLUMNS="80")
     if not terminal:
@@ -41,12 +45,17 @@ def demo(folder: Path, *words: str, terminal: bool = False) -> str:
         assert done.stderr == ""
         return done.stdout
     ours, theirs = pty.openpty()
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as process:
+    own_terminal = partial(fcntl.ioctl, 0, termios.TIOCSCTTY, 0)
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True, preexec_fn=own_terminal
+    ) as process:
         os.close(theirs)
         said = b""
         try:
             while more := os.read(ours, 65536):
                 said += more
+                if SERVES in said and SERVES not in said[: -len(more)]:
+                    os.write(ours, b"\x03")
         except OSError:
             pass  # Linux' end of a terminal
         os.close(ours)
