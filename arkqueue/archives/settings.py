@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from arkqueue.archives import retention
 from arkqueue.config import Configuration
-from arkqueue.config.settings import is_mail_address, origin_of
+from arkqueue.config.receivers import is_mail_address, origin_of
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.executor.exposure import exposure

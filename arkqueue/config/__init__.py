@@ -1,4 +1,4 @@
-"""Configuration: read once, validated whole, frozen, passed down (``settings``); how its values are written (``values``)."""
+"""Configuration: read once, validated whole, frozen, passed down (``settings``, with the receivers of notifications in ``receivers``); how its values are written (``values``)."""
 
 from arkqueue.config.settings import (
     PREFIX,
@@ -6,11 +6,11 @@ from arkqueue.config.settings import (
     Credentials,
     Docker,
     PersistentMount,
-    is_address,
     no_color,
     readable_secrets,
     variables,
 )
+from arkqueue.config.values import is_address
 
 __all__ = [
     "PREFIX",

@@ -15,11 +15,12 @@ import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from arkqueue.config.receivers import Mail, Webhook, origin_of
 from arkqueue.config.values import (
     PLAIN_WORDS,
     Cpu,
@@ -31,6 +32,8 @@ from arkqueue.config.values import (
     Size,
     SizeOrNothing,
     Slots,
+    Strict,
+    is_address,
 )
 from arkqueue.errors import ConfigurationError
 from arkqueue.model import LABEL, LONGEST_RENEWAL, MOST_ITEMS, Pull
@@ -42,52 +45,7 @@ PREFIX = "ARKQUEUE_"
 LOCAL_ENGINE = "unix:///var/run/docker.sock"
 
 
-def is_address(value: str) -> bool:
-    """Whether it is a host and a port, like ``127.0.0.1:8417`` or ``[::1]:8417``."""
-    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\s\[\]]+):(\d{1,5})", value)
-    return match is not None and int(match[2]) <= 65535
-
-
-def origin_of(url: str) -> str:
-    """The scheme, host and port of a URL, as `Webhook.url` has them; empty where it names a user, or no host."""
-    match = re.match(r"(https?://(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::\d{1,5})?)(?=/|\?|\Z)", url)
-    return match[1].lower() if match else ""
-
-
-def is_mail_address(text: str) -> bool:
-    """Whether it is one plain address of mail: no name, no quotes, no list."""
-    plain = r"[A-Za-z0-9][A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,188}"
-    return re.fullmatch(plain, text) is not None
-
-
-def address_of(author: str) -> str:
-    """The address of mail of a revision's author, of ``Name <address>``; empty where there is none."""
-    found = re.fullmatch(r"[^<>]{0,1000}<([^<>]{1,300})>\s*", author[:1500])
-    return found[1] if found and is_mail_address(found[1]) else ""
-
-
-def read_key(path: Path, what: str) -> bytes:
-    """The key in a file that only its owner may read, read now so that it can be changed without a restart; raises ConfigurationError."""
-    try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            key = file.read(4096).strip()
-    except OSError as error:
-        raise ConfigurationError(str(path), f"{what} cannot be read: {error.strerror}", "Correct its path.") from error
-    if mode & 0o077:
-        remedy = f"Close the file: chmod 600 {shlex.quote(str(path))}"
-        raise ConfigurationError(str(path), f"others than its owner may use {what}", remedy)
-    return key
-
-
-class _Strict(BaseModel):
-    # Built when it is first used: the model of the configuration has those of its tables inside.
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=False, defer_build=True
-    )
-
-
-class Credentials(_Strict):
+class Credentials(Strict):
     """How to sign in to every repository whose URL begins with ``url``."""
 
     url: str = Field(min_length=1)
@@ -112,61 +70,7 @@ class Credentials(_Strict):
             raise ConfigurationError(str(self.password_file), fault, "Correct password_file.") from error
 
 
-class Webhook(_Strict):
-    """A host that archives may name as receivers of notifications, and the key that signs what is sent there."""
-
-    url: str
-    key_file: Path
-    ca_file: Path | None = None
-    """The certificates that the host's must be signed by; None: the usual ones."""
-
-    @field_validator("url")
-    @classmethod
-    def _is_a_host(cls, value: str) -> str:
-        if not re.fullmatch(r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?/?", value):
-            raise PydanticCustomError("url", "is no address of a host; write it like https://hooks.example.org")
-        return value.rstrip("/").lower()
-
-
-class Mail(_Strict):
-    """How notifications are mailed, and to whom archives may have them mailed."""
-
-    server: str
-    """Host and port."""
-    tls: Literal["starttls", "tls", "none"] = "starttls"
-    username: str = ""
-    password_file: Path | None = None
-    sender: str
-    recipients: tuple[str, ...] = Field(min_length=1)
-    """Globs of addresses, in small letters."""
-    ca_file: Path | None = None
-    """The certificates that the server's must be signed by; None: the system's."""
-
-    @field_validator("server")
-    @classmethod
-    def _is_address(cls, value: str) -> str:
-        if not is_address(value):
-            raise PydanticCustomError("server", "is no address; write it like smtp.example.org:587")
-        return value
-
-    @field_validator("sender")
-    @classmethod
-    def _is_mail_address(cls, value: str) -> str:
-        if not is_mail_address(value):
-            raise PydanticCustomError("sender", "is no address of mail; write it like queue@example.org")
-        return value
-
-    @model_validator(mode="after")
-    def _hides_the_password(self) -> Self:
-        host = self.server.rpartition(":")[0].strip("[]")
-        if self.tls == "none" and host not in ("localhost", "127.0.0.1", "::1"):
-            raise PydanticCustomError("tls", 'tls = "none" is for a server on this host only')
-        if bool(self.username) != (self.password_file is not None):
-            raise PydanticCustomError("password", "give username and password_file, or none of them")
-        return self
-
-
-class Docker(_Strict):
+class Docker(Strict):
     """The container engine, and what a task's container may use where the task says nothing. Sizes are bytes, ``cpu`` counts processors."""
 
     host: str = LOCAL_ENGINE
@@ -202,7 +106,7 @@ class Docker(_Strict):
         return self
 
 
-class PersistentMount(_Strict):
+class PersistentMount(Strict):
     """A folder of this host, or a volume of its engine, that tasks of some archives may use by its name."""
 
     name: str
@@ -244,7 +148,7 @@ class PersistentMount(_Strict):
         return self.folder or self.volume or ""
 
 
-class Configuration(_Strict):
+class Configuration(Strict):
     """All that an installation can set. Times are seconds, sizes bytes."""
 
     home: Path

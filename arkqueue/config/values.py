@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from arkqueue.model import LEAST_MEMORY, LONGEST_DURATION, MOST_PIDS
@@ -93,3 +93,18 @@ Pids = Annotated[int, BeforeValidator(number), Field(ge=1, le=MOST_PIDS)]
 LimitOrNone = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(limit_or_none)]
 Items = Annotated[int, BeforeValidator(number), Field(ge=1, le=1_000_000)]
 Slots = Annotated[int, BeforeValidator(number), Field(ge=1, le=MOST_SLOTS)]
+
+
+def is_address(value: str) -> bool:
+    """Whether it is a host and a port, like ``127.0.0.1:8417`` or ``[::1]:8417``."""
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\s\[\]]+):(\d{1,5})", value)
+    return match is not None and int(match[2]) <= 65535
+
+
+class Strict(BaseModel):
+    """A table of the configuration: frozen, and it takes no key that it does not know."""
+
+    # Built when it is first used: the model of the configuration has those of its tables inside.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=False, defer_build=True
+    )

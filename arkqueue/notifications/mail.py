@@ -17,7 +17,7 @@ from email.utils import format_datetime
 import anyio
 
 from arkqueue.config import Configuration
-from arkqueue.config.settings import Mail, address_of, is_mail_address, read_key
+from arkqueue.config.receivers import Mail, address_of, is_mail_address, read_key
 from arkqueue.errors import ConfigurationError
 from arkqueue.model import AUTHOR
 from arkqueue.notifications.message import Message, Shown

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 
 from arkqueue.config import Configuration
-from arkqueue.config.settings import read_key
+from arkqueue.config.receivers import read_key
 from arkqueue.errors import ConfigurationError
 from arkqueue.notifications.message import Message
 from arkqueue.notifications.sending import NotSent, within_time

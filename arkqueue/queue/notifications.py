@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from arkqueue.config.settings import address_of
+from arkqueue.config.receivers import address_of
 from arkqueue.db import Connection
 from arkqueue.db.session import Session, execute, rows
 from arkqueue.errors import Conflict, NotFound

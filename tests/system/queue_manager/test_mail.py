@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from arkqueue.config import Configuration
-from arkqueue.config.settings import address_of
+from arkqueue.config.receivers import address_of
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId
 from arkqueue.notifications import sending
