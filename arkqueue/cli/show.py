@@ -1,0 +1,310 @@
+"""`show` and `explain`: one run, item, task or backfill, in full."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from arkqueue.cli.options import as_json, calls_server
+from arkqueue.cli.output import at, bold, dim, print_json, say, state, table, took
+from arkqueue.cli.runs import CHANGED, tally, task_rows
+from arkqueue.model import USUAL_PRIORITY
+from arkqueue.text import on_one_line, one_line, visible
+
+if TYPE_CHECKING:
+    from arkqueue.cli.client import Client
+
+TASK_STATES = (
+    "waiting", "held", "ready", "running", "deferred", "completed", "failed", "rejected", "canceled", "skipped",
+)  # fmt: skip
+_INDENT = "\n" + " " * 14
+"""Before the further lines of a fact."""
+
+
+@click.command()
+@click.argument("name", metavar="RUN|ITEM|TASK|BACKFILL")
+@click.option(
+    "--files",
+    type=click.IntRange(0, 10_000),
+    default=20,
+    show_default=True,
+    help="Of a run: list at most so many of the files that its revision changes.",
+)
+@click.option("--items", is_flag=True, help="Of a run: list each item of its lists; else a long list is one line with its numbers.")  # fmt: skip
+@click.option("--state", "states", multiple=True, type=click.Choice(TASK_STATES), help="Of a run: list only tasks and items in this state; again for more.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(1, 1000), default=200, show_default=True, help="Of a run with long lists: at most so many items.")  # fmt: skip
+@click.option("--after", type=click.IntRange(min=1), metavar="CURSOR", help="Go on where a list of items has ended.")
+@click.option("--deleted", is_flag=True, help="Of a run: list the items that were deleted, which takes a token of scope admin.")  # fmt: skip
+@click.option("--payload", is_flag=True, help="Of the run of a submission: print what was handed in, as it is.")
+@as_json
+@calls_server
+def show(
+    client: Client,
+    name: str,
+    files: int,
+    items: bool,
+    states: Sequence[str],
+    limit: int,
+    after: int | None,
+    deleted: bool,
+    payload: bool,
+    as_json: bool,
+) -> None:
+    """Show a run with its tasks and the files that its revision changes, the tasks of an item (RUN/*/KEY), a task with its attempts, or how far a backfill (papers@fill:1) is."""
+    from arkqueue.cli import backfill
+    from arkqueue.cli.find import find
+    from arkqueue.errors import Invalid
+
+    if backfill.is_one(name):
+        backfill.show(client, name, as_json)
+        return
+    found = find(client, name, items=True)
+    is_run = found["task"] is None and found["item"] is None
+    if payload:
+        for piece in client.fetch(f"/runs/{found['run']}/payload"):
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+        return
+    if deleted:
+        if not is_run:
+            raise Invalid(found["full_name"], "is not the name of a run, and --deleted is for runs", "Leave it out.")
+        _show_deleted(found["full_name"], client.get(f"/runs/{found['run']}/deleted-items"), as_json)
+        return
+    if found["task"] is None:
+        thing = client.get(f"/runs/{found['run']}", item=found["item"])
+    else:
+        thing = client.get(f"/tasks/{found['task']}")
+    page = None
+    if is_run and thing["lists"] and (items or states or after):
+        page = client.get(f"/runs/{found['run']}/items", state=states, limit=limit, after=after)
+        thing["items"] = page
+    if is_run and files:
+        thing["changes"] = client.get(f"/runs/{found['run']}/changes", limit=files)
+    if as_json:
+        print_json(thing)
+    elif is_run:
+        _show_run(thing, states, items=items, page=page, is_first=after is None)
+    elif found["task"] is None:
+        _show_item(found["full_name"], thing, states)
+    else:
+        _show_task(thing)
+    if found["earlier"] and not as_json:
+        say()
+        say(f"A ledger from before a rewind has this number, too: arkqueue show {visible(found['earlier'])}")
+
+
+@click.command()
+@click.argument("name", metavar="RUN|ITEM|TASK")
+@as_json
+@calls_server
+def explain(client: Client, name: str, as_json: bool) -> None:
+    """Say why a task, an item (RUN/*/KEY) or a run is not running, or how it came to its state, and which commands help."""
+    found = client.get("/explain", name=name)
+    if as_json:
+        print_json(found)
+        return
+    say(bold(visible(found["full_name"])) + (f": {state(found['state'])}" if found["state"] else ""))
+    told: set[str] = set()
+    for reason in found["reasons"]:
+        say(on_one_line(reason["text"]))
+        for command in reason["commands"]:
+            if command not in told:
+                say(f"  {visible(command)}")
+        told.update(reason["commands"])
+
+
+def _by(who: str | None) -> str:
+    """Nothing of who is unknown, as the author of a repository's first revision is."""
+    return f" by {visible(who)}" if who else ""
+
+
+def _changed_files(changes: Any) -> str:
+    """The changed files of a revision, one a line, marked as svn and git do."""
+    if changes["fault"]:
+        return f"cannot be listed: {visible(changes['fault'])}"
+    # A line break of a name would look like another file.
+    names = [visible(file["path"]).replace("\n", "\\n") for file in changes["files"]]
+    lines = [f"{file['status'][0].upper()} {name}" for file, name in zip(changes["files"], names, strict=True)]
+    if (more := changes["total"] - len(lines)) > 0:
+        lines.append(f"and {more:,} more")
+    return _INDENT.join(lines) or "none"
+
+
+def _reports(run: Any) -> str:
+    """How many reports a run has, and the command that shows the newest."""
+    if not run["reports"]:
+        return ""
+    changed = f", {CHANGED}" if run["changed_since_report"] else ""
+    return f"{len(run['reports'])}, the newest of {at(run['reports'][0]['made_at'])}{changed}: {dim('arkqueue report ' + run['full_name'])}"
+
+
+def _show_run(
+    run: Any, states: Sequence[str] = (), *, items: bool = False, page: Any = None, is_first: bool = True
+) -> None:
+    """``page``: of the items of a run with long lists; None: these are told by their numbers. ``is_first``: it is the first page, which has other tasks, too."""
+    from arkqueue.cli.items import shown
+
+    facts = [
+        ("revision", visible(run["revision"]) + _by(run["author"]) + f", {at(run['date'])}"),
+        ("branch", visible(run["branch"])),
+        ("message", _INDENT.join(visible(run["message"].strip()).splitlines())),
+        ("files", _changed_files(run["changes"]) if "changes" in run else ""),
+        (
+            "backfill",
+            f"{visible(run['backfill'])}, with the workflow files of revision {run['definitions']}"
+            if run["backfill"]
+            else "",
+        ),
+        ("submission", visible(run["submission"] or "")),
+        ("origin", f"made by {visible(run['origin'])}, generation {run['generation']}" if run["origin"] else ""),
+        ("made", f"{at(run['created_at'])}, {run['trigger']}" + _by(run["by"])),
+        ("settled", at(run["settled_at"]) if run["settled_at"] else ""),
+        (
+            "left out",
+            f"{run['left_out']} {'fire' if run['left_out'] == 1 else 'fires'} of its schedule since {at(run['left_out_since'])}"
+            if run["left_out"]
+            else "",
+        ),
+        ("planned", f"{run['planned']:,} of {run['planned_items']:,} items" if run["planned"] is not None else ""),
+        ("tasks", tally(run)),
+        ("report", state(run["report"]) if run["report"] else ""),
+        ("reports", _reports(run)),
+        ("scratch", _INDENT.join(map(_scratch, run["scratch"]))),
+        ("canceled", _by(run["canceled_by"]).strip()),
+        ("deleted", _by(run["deleted_by"]).strip()),
+        ("other runs", _INDENT.join(f"{r['full_name']} {r['trigger']} {state(r['state'])}" for r in run["others"])),
+        ("", "its revision was dropped by a rewrite of the branch" if run["dropped"] else ""),
+    ]
+    _head(run, facts)
+    if run["faults"]:
+        from arkqueue.model import Fault
+
+        say()
+        for fault in run["faults"]:
+            say(click.style(visible(str(Fault(**fault))), fg="red"))
+    if run["tasks"]:
+        say()
+        rows = shown(run["tasks"], states, items=items, long=run["lists"])
+        if page is not None:
+            rows = [task for task in rows if not task["item"] and is_first] + page["tasks"]
+        table(task_rows(rows), ("TASK", "STATE", "TOOK", "WHY"))
+        if not rows:
+            say(f"no task of it is {' or '.join(states)}", err=True)
+        if page is not None and page["next"] is not None:
+            say(f"there are more items: --after {page['next']}", err=True)
+    _show_deeds(run["deeds"])
+
+
+def _scratch(there: Any) -> str:
+    """Folders in one place, in words."""
+    folders = "1 folder" if there["folders"] == 1 else f"{there['folders']} folders"
+    if there["is_removed"]:
+        return f"{folders}, removed"
+    size = f", {there['bytes'] / 2**20:.1f} MiB" if there["bytes"] else ""
+    return f"{folders} on {visible(there['hostname'] or there['store'][:8])}{size}"
+
+
+def _show_task(task: Any) -> None:
+    definition = task["definition"] or {}
+    what = definition.get("command") or definition.get("script") or ""
+    is_deferred = task["state"] == "deferred"
+    facts = [
+        ("why", visible(task["why"])),
+        ("item", _item(task["item_body"])),
+        ("run", task["full_name"].partition("/")[0]),
+        ("ready", at(task["ready_at"]) if task["ready_at"] else ""),
+        ("due", at(task["due_at"]) if task["due_at"] and is_deferred else ""),
+        ("deferred", f"since {at(task['deferred_at'])}" if is_deferred and task["deferred_at"] else ""),
+        ("deadline", at(task["deadline_at"]) if is_deferred and task["deadline_at"] else ""),
+        ("settled", at(task["settled_at"]) if task["settled_at"] else ""),
+        ("waived", "what waits for it was let go on" if task["waived"] else ""),
+        ("exclusive", "yes" if task["exclusive"] else ""),
+        ("priority", str(task["priority"]) if task["priority"] != USUAL_PRIORITY else ""),
+        ("defined in", f"{visible(definition['path'])}:{definition['line']}" if definition.get("path") else ""),
+        ("image", visible(definition.get("image") or "")),
+        ("command", _INDENT.join(visible(what if isinstance(what, str) else " ".join(what)).splitlines())),
+    ]
+    _head(task, facts)
+    if task["history"]:
+        say()
+        rows = [
+            (f"{a['number']}{' (poll)' if a['kind'] == 'poll' else ''}", _end(a), at(a["started_at"] or a["claimed_at"]), took(a["started_at"], a["ended_at"]),
+             visible(a["hostname"] or a["host"]), one_line(a["message"]))
+            for a in task["history"]
+        ]  # fmt: skip
+        table(rows, ("ATTEMPT", "END", "STARTED", "TOOK", "HOST", "MESSAGE"))
+        for attempt in task["history"]:
+            if attempt["image"]:
+                say(f"  image of attempt {attempt['number']}: {visible(attempt['image'])}")
+            for gone in filter(None, (attempt["log_removed"], attempt["outputs_removed"])):
+                say(f"  attempt {attempt['number']}: {on_one_line(gone)}")
+            for key, value in (attempt["outputs"] or {}).items():
+                say(f"  output of attempt {attempt['number']}: {visible(key)} = {_value(value)}")
+    _show_deeds(task["deeds"])
+    commands = ["logs"] if task["history"] else []
+    commands += ["explain"] if task["state"] not in ("completed", "running") else []
+    if commands:
+        say()
+    for command in commands:
+        say(dim(f"arkqueue {command} {task['full_name']}"))
+
+
+def _head(thing: Any, facts: Sequence[tuple[str, str]]) -> None:
+    say(f"{bold(thing['full_name'])}  {state(thing['state'])}")
+    for key, value in facts:
+        if value:
+            say(f"  {dim(key)}{' ' * (12 - len(key))}{value}")
+
+
+def _item(body: Any) -> str:
+    """What a list has for an item, as the task gets it; of a long one the beginning."""
+    return "" if body is None else one_line(json.dumps(body, ensure_ascii=False), 500)
+
+
+def _end(attempt: Any) -> str:
+    if attempt["end"] is None:
+        return state("running")
+    if attempt["end"] != "exited":
+        return str(attempt["end"])
+    return "exit code unknown" if attempt["exit_code"] is None else f"exit code {attempt['exit_code']}"
+
+
+def _value(value: Any) -> str:
+    """An output, whose lines cannot be taken for lines of ours."""
+    return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).replace("\n", "\\n")
+
+
+def _show_item(name: str, run: Any, states: Sequence[str]) -> None:
+    from arkqueue.cli.items import shown
+
+    say(bold(visible(name)))
+    say()
+    if run["tasks"]:
+        table(task_rows(shown(run["tasks"], states, items=True)), ("TASK", "STATE", "TOOK", "WHY"))
+    else:
+        say(f"it was deleted: arkqueue show {run['full_name']} --deleted")
+
+
+def _show_deleted(run: str, items: Sequence[Any], as_json: bool) -> None:
+    if as_json:
+        print_json(items)
+    elif not items:
+        say(f"{bold(run)}: no item was deleted")
+    else:
+        table(
+            [
+                (bold(item["full_name"]), at(item["deleted_at"]), visible(item["deleted_by"]), " ".join(item["tasks"]))
+                for item in items
+            ],
+            ("ITEM", "DELETED", "BY", "TASKS"),
+        )
+
+
+def _show_deeds(deeds: Sequence[Any]) -> None:
+    if deeds:
+        say()
+        table([(at(d["at"]), visible(d["by"]), on_one_line(" ".join(filter(None, (d["verb"], d["task"], d["note"]))))) for d in deeds], ("WHEN", "WHO", "DID"))  # fmt: skip

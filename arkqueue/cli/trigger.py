@@ -1,0 +1,140 @@
+"""`trigger`: a further run of a revision, or a backfill."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from arkqueue.cli.items import FEW
+from arkqueue.cli.options import as_json, calls_server
+from arkqueue.cli.output import print_json, say
+from arkqueue.names import task_in_run
+from arkqueue.text import on_one_line, visible
+
+if TYPE_CHECKING:
+    from arkqueue.cli.client import Client
+
+
+@click.command(
+    epilog="Examples: arkqueue trigger papers; arkqueue trigger papers --revision 12 index; arkqueue trigger papers release --wait. "
+    "arkqueue trigger papers thumbnails --from 1. "
+    "What is going to run, and what each task waits for, is said on stderr; on stdout stands the run's name alone."
+)
+@click.argument("archive", metavar="ARCHIVE")
+@click.argument("tasks", metavar="[TASK]…", nargs=-1)
+@click.option("--revision", metavar="REV", help="A number, or a SHA or a prefix of one (default: the head).")
+@click.option("--branch", metavar="BRANCH", help="Another than the main branch.")
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="TASK",
+    help="Wait for nothing of this task, which is not part of the run; again for more.",
+)
+@click.option(
+    "--from",
+    "first",
+    metavar="REV",
+    help="Backfill: run the tasks at all revisions from this one on, in order, as the head defines them.",
+)
+@click.option("--to", "last", metavar="REV", help="With --from: up to this one (default: the one before the head).")
+@click.option("--force", is_flag=True, help="Although a later revision supersedes it, or has done its work.")
+@click.option("--dry-run", is_flag=True, help="Only say what would run, and what would be refused.")
+@click.option("--wait", is_flag=True, help="Wait for its end; exit code 1 unless it completed (see --accept).")
+@click.option(
+    "--accept",
+    type=click.Choice(("superseded", "canceled")),
+    multiple=True,
+    help="With --wait: exit code 0 also where the run ended so.",
+)
+@as_json
+@calls_server
+def trigger(
+    client: Client,
+    archive: str,
+    tasks: Sequence[str],
+    revision: str | None,
+    branch: str | None,
+    without: Sequence[str],
+    first: str | None,
+    last: str | None,
+    force: bool,
+    dry_run: bool,
+    wait: bool,
+    accept: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Make a run by hand, and print its name.
+
+    With --from, make a backfill: many runs, whose name (papers@fill:1) stands for all of them in show, hold, release, cancel and prioritize.
+
+    It has the named tasks. Without names it has those that run both on commits and by hand: what runs by hand alone, a release say, is to be named.
+    """
+    if accept and not wait:
+        raise click.UsageError("--accept needs --wait.")
+    if dry_run and wait:
+        raise click.UsageError("--dry-run makes no run to wait for.")
+    if first is not None or last is not None:
+        from arkqueue.cli.backfill import begin
+
+        begin(client, archive, tasks, branch, first, last, revision, without, force, dry_run, wait, as_json)
+        return
+    body = {
+        "archive": archive,
+        "branch": branch,
+        "revision": revision,
+        "tasks": list(tasks) or None,
+        "without": list(without),
+        "force": force,
+    }
+    proposed = client.post("/runs", body, dry_run="true")
+    if dry_run and as_json:
+        print_json(proposed)
+        return
+    if proposed["note"]:
+        say(f"arkqueue: {on_one_line(proposed['note'])}", err=True)
+    for line in _proposal(proposed):
+        say(visible(line), err=True)
+    if dry_run:
+        return
+    # The revision that was spoken of, also where the head has moved since.
+    run = client.post("/runs", body | {"revision": proposed["revision"]})
+    if not (as_json and wait):
+        print_json(run) if as_json else say(run["full_name"])
+    if wait:
+        from arkqueue.cli.watch import wait_for
+
+        sys.stdout.flush()
+        end = wait_for(client, run["id"])
+        if as_json:
+            print_json(client.get(f"/runs/{run['id']}"))
+        if end not in ("completed", *accept):
+            sys.exit(1)
+
+
+def _proposal(proposed: Any) -> Iterator[str]:
+    """What a run is going to be, task by task."""
+    tasks = proposed["tasks"]
+    yield f"{proposed['full_name']}: {len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}"
+    told: Counter[str] = Counter()
+    for task in tasks:
+        told[task["name"]] += 1
+        if told[task["name"]] > FEW:
+            continue
+        waits = [_need(need) for need in task["needs"] if need["is_awaited"]]
+        takes = [_need(need) for need in task["needs"] if not need["is_awaited"]]
+        words = [f"waits for {', '.join(waits)}"] if waits else []
+        words += [f"takes what is there of {', '.join(takes)}"] if takes else []
+        words += [f"{name} has never run" for name in task["never_ran"]]
+        words += [f"is held by {task['held']} until somebody releases it"] if task["held"] else []
+        yield f"  {task_in_run(task['name'], task['item'])[1:]}" + (f" {'; '.join(words)}" if words else "")
+    for name, items in told.items():
+        if (more := items - FEW) > 0:
+            yield f"  {name}: {more:,} more items"
+
+
+def _need(need: Any) -> str:
+    return str(need["task"]) + (f" ({need['state']})" if need["state"] else "")
