@@ -23,8 +23,8 @@ from arkqueue.queue.done import MOST_TASKS, Done, Refused, portions
 from arkqueue.queue.finish import presume_gone
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved, unapproved
+from arkqueue.queue.refusals import GO_BACK, MOST_NAMED, refuse_overwriting, refuse_stopped, refuse_superseded
 from arkqueue.queue.reports import keep
-from arkqueue.queue.triggering import GO_BACK, MOST_NAMED, refuse_overwriting, refuse_stopped, refuse_superseded
 from arkqueue.states import MOVES, SETTLED, Event, State
 
 NEWEST = "or trigger the task at the newest revision"

@@ -32,7 +32,7 @@ from arkqueue.queue.control import (
 from arkqueue.queue.done import MOST_TASKS, Done, Refused
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, unapproved
-from arkqueue.queue.triggering import refuse_stopped
+from arkqueue.queue.refusals import refuse_stopped
 from arkqueue.states import MOVES, SETTLED, Event, State
 
 MOST_RUNS = 100

@@ -38,7 +38,7 @@ from arkqueue.queue.control import (
 from arkqueue.queue.done import MOST_TASKS, Done, Refused
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved
-from arkqueue.queue.triggering import MOST_NAMED, refuse_stopped
+from arkqueue.queue.refusals import MOST_NAMED, refuse_stopped
 from arkqueue.states import SETTLED, State
 
 

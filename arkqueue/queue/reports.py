@@ -24,7 +24,7 @@ from arkqueue.model import REPORT, RunId, TaskId
 from arkqueue.names import run_name
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, refuse_unapproved
-from arkqueue.queue.triggering import refuse_stopped
+from arkqueue.queue.refusals import refuse_stopped
 from arkqueue.states import UNSETTLED, State, run_state
 
 Ask = Callable[..., list[Any]]

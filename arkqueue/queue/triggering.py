@@ -6,7 +6,6 @@ Their definitions are the ones that were kept with the revision, or of a backfil
 from __future__ import annotations
 
 import shlex
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -14,22 +13,25 @@ from types import MappingProxyType
 from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.errors import Busy, Conflict, Invalid, NotFound
+from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import COMMIT, REPORT, Fault, Item, Key, TaskKind, Trigger, Workflow
-from arkqueue.names import name_of, run_name, task_in_run, task_name
+from arkqueue.names import name_of, task_name
 from arkqueue.plan import BEGINNING, MOST_ROWS, Draft, Edge, Occurrence, Plan, is_for, plan
-from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS, NewEdge, NewTask
+from arkqueue.plan.ledger import BY_WORKFLOW_AUTHORS
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, refuse_left_out
+from arkqueue.queue.refusals import (
+    GO_BACK,
+    MOST_NAMED,
+    refuse_overwriting,
+    refuse_stopped,
+    refuse_superseded,
+    refuse_unplanned,
+)
 from arkqueue.queue.storage import Branch, Content, Reading, kept_lists, occurrence, read, workflow_of, write
-from arkqueue.states import State
 from arkqueue.workflow import EMPTY, digest_of
 
 NONE: Mapping[str, tuple[Item, ...]] = MappingProxyType({})
-MOST_NAMED = 10
-"""Tasks that a refusal names."""
-GO_BACK = "to go back on purpose: {}"
-"""The remedy where an older revision would replace the work of a newer one, with the command."""
 BEHIND = 40
 """By so much the tasks of a backfill have a higher priority number than their definitions say: what is committed goes first."""
 
@@ -70,112 +72,6 @@ def trigger(
         [archive[0].archive_id],
         by_hand,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Needed:
-    """What a task of a run that is not made yet depends on. ``state`` None: it would be a task of the same run.
-
-    ``is_awaited``: the task would wait for it. Else it takes what is there.
-    """
-
-    task: str
-    state: State | None
-    is_awaited: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposedTask:
-    """A task that a run would have, for each item of its list where it has one. ``never_ran``: names of dependencies that this branch never ran; nothing waits for them. ``held``: because of what it would be held."""
-
-    name: str
-    item: str
-    needs: list[Needed]
-    never_ran: list[str]
-    held: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposedRun:
-    """What `trigger` would make. ``full_name``: what the run would be called, unless another one comes before it."""
-
-    full_name: str
-    revision: int
-    tasks: list[ProposedTask]
-
-
-def proposed(
-    session: Session,
-    revision: int,
-    *,
-    names: Collection[str] | None = None,
-    without: Collection[str] = (),
-    force: bool = False,
-    approver: Approver | None = None,
-) -> ProposedRun:
-    """What `trigger` would make now, with the same refusals; nothing is stored."""
-    archive = session.rows("archive_of_revision", revision=revision)
-    if not archive:
-        raise NotFound(f"revision {revision}", "there is none")
-
-    def look(graph: Graph) -> ProposedRun:
-        proposal = propose(
-            graph, revision, Trigger.MANUAL, names=names, without=without, force=force, approver=approver
-        )
-        return _proposed(graph, proposal)
-
-    return change(session, [archive[0].archive_id], look)
-
-
-def _inside(task: Any) -> str:
-    """The name of a task inside its run; a gate is called as it is written."""
-    return f"/{task.name}" if task.kind == TaskKind.GATE else task_in_run(task.name, task.item)
-
-
-def _proposed(graph: Graph, proposal: Proposal) -> ProposedRun:
-    branch, reading = proposal.branch, proposal.reading
-    draft = Draft(branch.id, branch.name, reading.known, reading.ids)
-    hold, guards = proposal.hold, proposal.guards
-    told = proposal.revision, proposal.number, proposal.run, proposal.cause, ""
-    draft.add_run(proposal.planned, *told, hold=hold, guards=guards)
-    own = {task.id: task for task in (NewTask(*fields) for fields in draft.tasks)}
-    into: dict[int, list[NewEdge]] = defaultdict(list)
-    for edge in (NewEdge(*fields) for fields in draft.edges):
-        if edge.kind in ("depends", "exclusive") and edge.declared:
-            into[edge.target].append(edge)
-    stored = {e.source for edges in into.values() for e in edges if e.source not in own}
-    there = {row.id: row for row in graph.rows("task_places", tasks=sorted(stored))}
-    (row,) = graph.rows("revision_at", revision=proposal.revision)
-
-    def needed(edge: NewEdge) -> Needed:
-        if edge.source in own:
-            inside = own[edge.source]
-            return Needed(task=_inside(inside)[1:], state=None, is_awaited=not edge.met)
-        at = there[edge.source]
-        name = run_name(at) + _inside(at)
-        return Needed(task=name, state=State(at.state), is_awaited=not edge.met)
-
-    ran = {key.name for key in (*reading.known.past, *reading.known.purged)} | {task.name for task in own.values()}
-    tasks = [
-        ProposedTask(
-            name=task.name,
-            item=task.item,
-            needs=[needed(edge) for edge in into[task.id]],
-            never_ran=[str(d.task) for d in task.definition.depends if not d.previous and d.task not in ran],
-            held=_why_held(task.hold),
-        )
-        for task in own.values()
-        if task.definition is not None and task.kind is TaskKind.ORDINARY
-    ]
-    name = name_of(row.archive, proposal.number, proposal.run, branch=row.branch, main=row.main)
-    return ProposedRun(full_name=str(name), revision=proposal.number, tasks=tasks)
-
-
-def _why_held(hold: int | None) -> str | None:
-    """What would hold a task, in words; the audit log has an entry where its archive is on hold."""
-    causes = {BY_ITS_FILE: "its workflow file (hold: true)", BY_A_GUARD: "require-approval"}
-    causes[BY_WORKFLOW_AUTHORS] = "workflow-authors, as its workflow files are not accepted"
-    return None if hold is None else causes.get(hold, "the hold of its archive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,29 +357,6 @@ def _left_out(workflow: Workflow, chosen: Collection[str]) -> set[str]:
     return reached & depends.keys() - {COMMIT}
 
 
-def refuse_overwriting(
-    graph: Graph, here: str, branch: int, tasks: Sequence[tuple[str, str, int, int]], remedy: str
-) -> None:
-    """Raise ``Conflict`` where one of these tasks has completed at a later place: an older revision never replaces the work of a newer one unasked (design 5.19).
-
-    ``tasks``: the name, item, number and run of each. ``remedy``: what helps.
-    """
-    if not tasks:
-        return
-    names, items, numbers, runs = (list(column) for column in zip(*tasks, strict=True))
-    later = graph.rows(
-        "completed_after", branch=branch, names=names, items=items, numbers=numbers, runs=runs, most=MOST_NAMED + 1
-    )
-    if later:
-        named = ", ".join(map(task_name, later[:MOST_NAMED]))
-        named += " and more" if len(later) > MOST_NAMED else ""
-        raise Conflict(
-            here,
-            f"would replace the work of later revisions: {named} completed",
-            remedy,
-        )
-
-
 def store(graph: Graph, proposal: Proposal, by: str, hold: int | None = None) -> int:
     """Store a proposed run, and what follows from it; returns its id. ``hold``: the audit log entry because of which it is held, where its archive is not on hold."""
     branch, reading = proposal.branch, proposal.reading
@@ -517,17 +390,6 @@ def store(graph: Graph, proposal: Proposal, by: str, hold: int | None = None) ->
     return new
 
 
-def refuse_unplanned(graph: Graph, here: str, branch: int) -> None:
-    """Raise ``Busy`` while a large run of a branch is planned: later ones come after it."""
-    for found in graph.rows("planning_of_branch", branch=branch):
-        if found.is_stored:
-            continue
-        (row,) = graph.rows("place_of_run", run=found.run)
-        name = run_name(row)
-        fault = f"{name} is still being planned, and no other run of its branch is planned meanwhile"
-        raise Busy(here, fault, f"Try again when it is: arkqueue show {name}")
-
-
 def store_failed(graph: Graph, revision: int, cause: Trigger, reason: str, by: str, backfill: int | None = None) -> int:
     """Store a run that could not start, with the reason as its fault: it has no task but COMMIT and REPORT (design 5.18); returns its id."""
     (row,) = graph.rows("revision_at", revision=revision)
@@ -542,12 +404,6 @@ def store_failed(graph: Graph, revision: int, cause: Trigger, reason: str, by: s
     write(graph, branch.archive, [draft], Content(graph.kept, [nothing]))
     graph.follow(entering=draft.gates, then=draft.behind)
     return new
-
-
-def refuse_stopped(graph: Graph, archive: int) -> None:
-    """Raise ``Conflict`` where an archive is stopped: its repository may be another one, whose files no task of its ledger may get."""
-    for row in graph.rows("why_stopped", archive=archive):
-        raise Conflict(f"archive {row.name}", f"is stopped, and nothing of it starts: {row.stopped}")
 
 
 def _lost(graph: Graph, here: str, lost: tuple[str, int], *, is_submission: bool) -> Conflict:
@@ -572,25 +428,6 @@ def _unneeded(graph: Graph, here: str, unneeded: tuple[str, int]) -> Conflict:
     what = "is completed" if row.state == "completed" else f"was {'superseded' if row.superseded_by else row.state}"
     fault = f"{task} runs only when {row.name} failed, and {name} {what}"
     return Conflict(here, fault, f"--without {row.name} runs it all the same")
-
-
-def refuse_superseded(
-    graph: Graph,
-    here: str,
-    branch: int,
-    number: int,
-    run: int,
-    attempts: Mapping[Key, int],
-    cause: Trigger | None = None,
-) -> None:
-    """Raise ``Conflict`` where a later task that cancels one of these has fired already (design 5.11); ``attempts`` by key. ``cause``: of a run that is not stored yet."""
-    names, items = [key.name for key in attempts], [key.item for key in attempts]
-    told = {"names": names, "items": items, "attempts": list(attempts.values())}
-    later = graph.rows("superseders", branch=branch, number=number, run=run, cause=cause and str(cause), **told)
-    if later:
-        row = later[0]
-        fault = f"{row.name} is superseded by {row.by} of revision {row.number}"
-        raise Conflict(here, fault, "force it, or start it at the newest revision")
 
 
 def _check_names(here: str, workflow: Workflow, names: Collection[str] | None) -> None:

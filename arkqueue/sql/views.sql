@@ -369,10 +369,6 @@ from task t join archive a on a.id = t.archive_id join branch b on b.id = t.bran
 where t.id = any(%(tasks)s) and not t.deleted
 order by t.number, t.run, t.position, t.id;
 
--- name: tasks_of_runs
--- The ids of the tasks of runs.
-select id from task where run_id = any(%(runs)s);
-
 -- name: branches_named
 -- The branches of an archive that a name may mean, the main one first.
 select b.id, b.name, b.main from branch b where b.archive_id = %(archive)s order by b.main desc, b.deleted_at is not null, b.name;

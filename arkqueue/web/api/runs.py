@@ -20,8 +20,8 @@ from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, LONGEST_KEY, Archi
 from arkqueue.names import EVERY_TASK, Name, parse_name, task_in_run
 from arkqueue.queue import control, deletion, many, redo, triggering
 from arkqueue.queue.done import Done
+from arkqueue.queue.proposed import ProposedRun, proposed
 from arkqueue.queue.tokens import Scope
-from arkqueue.queue.triggering import ProposedRun
 from arkqueue.states import RunState, State
 from arkqueue.views import find, items, runs, tasks
 from arkqueue.views.explain import Explanation, explain, explain_name
@@ -225,10 +225,10 @@ def trigger_run(
     revision, note = revision_scanned(caller.session, archive, new)
     if dry_run:
         response.status_code = 200
-        proposed = triggering.proposed(
+        would_be = proposed(
             caller.session, revision, names=new.tasks, without=new.without, force=new.force, approver=caller.approver
         )
-        return view_of(proposed, ProposedAndScanned, note=note)
+        return view_of(would_be, ProposedAndScanned, note=note)
     run = triggering.trigger(
         caller.session,
         revision,

@@ -1,0 +1,125 @@
+"""The preview of a run: what `trigger` would make, with the same refusals, nothing stored."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from arkqueue.db.session import Session
+from arkqueue.errors import NotFound
+from arkqueue.model import TaskKind, Trigger
+from arkqueue.names import name_of, run_name, task_in_run
+from arkqueue.plan import Draft
+from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS, NewEdge, NewTask
+from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.guards import Approver
+from arkqueue.queue.triggering import Proposal, propose
+from arkqueue.states import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needed:
+    """What a task of a run that is not made yet depends on. ``state`` None: it would be a task of the same run.
+
+    ``is_awaited``: the task would wait for it. Else it takes what is there.
+    """
+
+    task: str
+    state: State | None
+    is_awaited: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedTask:
+    """A task that a run would have, for each item of its list where it has one. ``never_ran``: names of dependencies that this branch never ran; nothing waits for them. ``held``: because of what it would be held."""
+
+    name: str
+    item: str
+    needs: list[Needed]
+    never_ran: list[str]
+    held: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedRun:
+    """What `trigger` would make. ``full_name``: what the run would be called, unless another one comes before it."""
+
+    full_name: str
+    revision: int
+    tasks: list[ProposedTask]
+
+
+def proposed(
+    session: Session,
+    revision: int,
+    *,
+    names: Collection[str] | None = None,
+    without: Collection[str] = (),
+    force: bool = False,
+    approver: Approver | None = None,
+) -> ProposedRun:
+    """What `trigger` would make now, with the same refusals; nothing is stored."""
+    archive = session.rows("archive_of_revision", revision=revision)
+    if not archive:
+        raise NotFound(f"revision {revision}", "there is none")
+
+    def look(graph: Graph) -> ProposedRun:
+        proposal = propose(
+            graph, revision, Trigger.MANUAL, names=names, without=without, force=force, approver=approver
+        )
+        return _proposed(graph, proposal)
+
+    return change(session, [archive[0].archive_id], look)
+
+
+def _inside(task: Any) -> str:
+    """The name of a task inside its run; a gate is called as it is written."""
+    return f"/{task.name}" if task.kind == TaskKind.GATE else task_in_run(task.name, task.item)
+
+
+def _proposed(graph: Graph, proposal: Proposal) -> ProposedRun:
+    branch, reading = proposal.branch, proposal.reading
+    draft = Draft(branch.id, branch.name, reading.known, reading.ids)
+    hold, guards = proposal.hold, proposal.guards
+    told = proposal.revision, proposal.number, proposal.run, proposal.cause, ""
+    draft.add_run(proposal.planned, *told, hold=hold, guards=guards)
+    own = {task.id: task for task in (NewTask(*fields) for fields in draft.tasks)}
+    into: dict[int, list[NewEdge]] = defaultdict(list)
+    for edge in (NewEdge(*fields) for fields in draft.edges):
+        if edge.kind in ("depends", "exclusive") and edge.declared:
+            into[edge.target].append(edge)
+    stored = {e.source for edges in into.values() for e in edges if e.source not in own}
+    there = {row.id: row for row in graph.rows("task_places", tasks=sorted(stored))}
+    (row,) = graph.rows("revision_at", revision=proposal.revision)
+
+    def needed(edge: NewEdge) -> Needed:
+        if edge.source in own:
+            inside = own[edge.source]
+            return Needed(task=_inside(inside)[1:], state=None, is_awaited=not edge.met)
+        at = there[edge.source]
+        name = run_name(at) + _inside(at)
+        return Needed(task=name, state=State(at.state), is_awaited=not edge.met)
+
+    ran = {key.name for key in (*reading.known.past, *reading.known.purged)} | {task.name for task in own.values()}
+    tasks = [
+        ProposedTask(
+            name=task.name,
+            item=task.item,
+            needs=[needed(edge) for edge in into[task.id]],
+            never_ran=[str(d.task) for d in task.definition.depends if not d.previous and d.task not in ran],
+            held=_why_held(task.hold),
+        )
+        for task in own.values()
+        if task.definition is not None and task.kind is TaskKind.ORDINARY
+    ]
+    name = name_of(row.archive, proposal.number, proposal.run, branch=row.branch, main=row.main)
+    return ProposedRun(full_name=str(name), revision=proposal.number, tasks=tasks)
+
+
+def _why_held(hold: int | None) -> str | None:
+    """What would hold a task, in words; the audit log has an entry where its archive is on hold."""
+    causes = {BY_ITS_FILE: "its workflow file (hold: true)", BY_A_GUARD: "require-approval"}
+    causes[BY_WORKFLOW_AUTHORS] = "workflow-authors, as its workflow files are not accepted"
+    return None if hold is None else causes.get(hold, "the hold of its archive")

@@ -1,0 +1,79 @@
+"""What no verb starts: what belongs to a stopped archive, comes behind a run that is still being planned, or would replace the work of a later revision (design 5.11, 5.19).
+
+Called by the verbs that make a run or start tasks again, inside their transactions; each function raises and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from arkqueue.errors import Busy, Conflict
+from arkqueue.model import Key, Trigger
+from arkqueue.names import run_name, task_name
+from arkqueue.queue.graph import Graph
+
+MOST_NAMED = 10
+"""Tasks that a refusal names."""
+
+
+GO_BACK = "to go back on purpose: {}"
+"""The remedy where an older revision would replace the work of a newer one, with the command."""
+
+
+def refuse_overwriting(
+    graph: Graph, here: str, branch: int, tasks: Sequence[tuple[str, str, int, int]], remedy: str
+) -> None:
+    """Raise ``Conflict`` where one of these tasks has completed at a later place: an older revision never replaces the work of a newer one unasked (design 5.19).
+
+    ``tasks``: the name, item, number and run of each. ``remedy``: what helps.
+    """
+    if not tasks:
+        return
+    names, items, numbers, runs = (list(column) for column in zip(*tasks, strict=True))
+    later = graph.rows(
+        "completed_after", branch=branch, names=names, items=items, numbers=numbers, runs=runs, most=MOST_NAMED + 1
+    )
+    if later:
+        named = ", ".join(map(task_name, later[:MOST_NAMED]))
+        named += " and more" if len(later) > MOST_NAMED else ""
+        raise Conflict(
+            here,
+            f"would replace the work of later revisions: {named} completed",
+            remedy,
+        )
+
+
+def refuse_unplanned(graph: Graph, here: str, branch: int) -> None:
+    """Raise ``Busy`` while a large run of a branch is planned: later ones come after it."""
+    for found in graph.rows("planning_of_branch", branch=branch):
+        if found.is_stored:
+            continue
+        (row,) = graph.rows("place_of_run", run=found.run)
+        name = run_name(row)
+        fault = f"{name} is still being planned, and no other run of its branch is planned meanwhile"
+        raise Busy(here, fault, f"Try again when it is: arkqueue show {name}")
+
+
+def refuse_stopped(graph: Graph, archive: int) -> None:
+    """Raise ``Conflict`` where an archive is stopped: its repository may be another one, whose files no task of its ledger may get."""
+    for row in graph.rows("why_stopped", archive=archive):
+        raise Conflict(f"archive {row.name}", f"is stopped, and nothing of it starts: {row.stopped}")
+
+
+def refuse_superseded(
+    graph: Graph,
+    here: str,
+    branch: int,
+    number: int,
+    run: int,
+    attempts: Mapping[Key, int],
+    cause: Trigger | None = None,
+) -> None:
+    """Raise ``Conflict`` where a later task that cancels one of these has fired already (design 5.11); ``attempts`` by key. ``cause``: of a run that is not stored yet."""
+    names, items = [key.name for key in attempts], [key.item for key in attempts]
+    told = {"names": names, "items": items, "attempts": list(attempts.values())}
+    later = graph.rows("superseders", branch=branch, number=number, run=run, cause=cause and str(cause), **told)
+    if later:
+        row = later[0]
+        fault = f"{row.name} is superseded by {row.by} of revision {row.number}"
+        raise Conflict(here, fault, "force it, or start it at the newest revision")
