@@ -45,12 +45,13 @@ SPARE = 8
 
 
 class Place(NamedTuple):
-    """The place of a task among the ready tasks of its archive: what is lower is claimed first. ``entry``: the id of the revision."""
+    """The place of a task among the ready tasks of its archive: what is lower is claimed first. ``entry``: the id of the revision; ``task``: that of the task, by which the items of a list have its order."""
 
     priority: int
     entry: int
     run: int
     position: int
+    task: int
 
 
 def register(
@@ -225,7 +226,7 @@ def _rows(run: Callable[..., list[Any]], asked: dict[str, Any]) -> list[Any]:
 
 def _claimed(found: Sequence[Any], turns: Turns) -> tuple[list[Claim], bool]:
     """What a claim gave; and whether an archive gave all of its share, so that it may have more."""
-    turns.took((row.archive_id, Place(row.priority, row.entry_id, row.run, row.position)) for row in found)
+    turns.took((row.archive_id, Place(row.priority, row.entry_id, row.run, row.position, row.id)) for row in found)
     given = Counter(row.archive_id for row in found)
     return [_claim(row) for row in found], any(given[row.archive_id] >= row.share for row in found)
 

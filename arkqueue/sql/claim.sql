@@ -9,14 +9,14 @@
 -- pools that are asked for, so that an archive of many labels makes no claim dearer.
 select array_agg(p.pool) as pools, f.*
 from (select coalesce((place->>0)::int, -2147483648) as priority, coalesce((place->>1)::bigint, 0) as entry_id,
-             coalesce((place->>2)::int, 0) as run, coalesce((place->>3)::int, 0) as position
+             coalesce((place->>2)::int, 0) as run, coalesce((place->>3)::int, 0) as position, coalesce((place->>4)::bigint, 0) as id
       from (select %(floors)s::jsonb -> r.archive_id::text as place) f offset 0) f
 cross join unnest(%(pools)s::text[]) p(pool)
 cross join lateral (
     select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id
-        and (t.priority, t.entry_id, t.run, t.position) >= (f.priority, f.entry_id, f.run, f.position) limit 1) t
+        and (t.priority, t.entry_id, t.run, t.position, t.id) >= (f.priority, f.entry_id, f.run, f.position, f.id) limit 1) t
 where p.pool = any(r.pools)
-group by f.priority, f.entry_id, f.run, f.position
+group by f.priority, f.entry_id, f.run, f.position, f.id
 
 -- part: picked
 -- Lock tasks of an archive whose turn `w` it is, at most as many as it gives.
@@ -25,17 +25,17 @@ cross join lateral (
     select case when cardinality(w.pools) = 1 then w.most else (
         select count(*) from (
             select t.pool from unnest(w.pools) o(pool) cross join lateral (
-                select t.pool, t.priority, t.entry_id, t.run, t.position from task t
+                select t.pool, t.priority, t.entry_id, t.run, t.position, t.id from task t
                 where {from claim t} and t.pool = o.pool and t.archive_id = w.archive_id
-                  and (t.priority, t.entry_id, t.run, t.position) >= (w.priority, w.entry_id, w.run, w.position)
-                order by t.priority, t.entry_id, t.run, t.position limit w.most) t
-            order by t.priority, t.entry_id, t.run, t.position limit w.most) first
+                  and (t.priority, t.entry_id, t.run, t.position, t.id) >= (w.priority, w.entry_id, w.run, w.position, w.id)
+                order by t.priority, t.entry_id, t.run, t.position, t.id limit w.most) t
+            order by t.priority, t.entry_id, t.run, t.position, t.id limit w.most) first
         where first.pool = p.pool) end as share) s
 cross join lateral (
     select t.id from task t
     where {from claim t} and t.pool = p.pool and t.archive_id = w.archive_id
-      and (t.priority, t.entry_id, t.run, t.position) >= (w.priority, w.entry_id, w.run, w.position)
-    order by t.priority, t.entry_id, t.run, t.position limit s.share for no key update skip locked) t
+      and (t.priority, t.entry_id, t.run, t.position, t.id) >= (w.priority, w.entry_id, w.run, w.position, w.id)
+    order by t.priority, t.entry_id, t.run, t.position, t.id limit s.share for no key update skip locked) t
 
 -- part: taken
 -- Begin an attempt for each of the tasks that are `kept`. A poll has what the attempt before it said, so that the newest attempt has all outputs of the task.
@@ -70,13 +70,13 @@ cross join lateral (
     from run join revision r on r.id = run.revision_id where run.id = t.run_id offset 0) run
 join branch b on b.id = t.branch_id
 join archive ar on ar.id = t.archive_id
-order by kept.turn, t.priority, t.entry_id, t.run, t.position
+order by kept.turn, t.priority, t.entry_id, t.run, t.position, t.id
 
 -- name: claim
 -- Take up to %(slots)s ready tasks of some pools: each becomes running, with a new attempt whose lease is ours. It waits for nobody.
 --
 -- Archives take turns, from the one behind %(after)s on, in the order of their ids and around. An archive gives its share of the slots at its turn, in the order of
--- the index `task_ready`: priority, ledger entry, run, position. Where it has ready tasks of several pools, `share` says how many of each are before all others. So
+-- the index `task_ready`: priority, ledger entry, run, position, id. Items of one list have its order by their ids. Where it has ready tasks of several pools, `share` says how many of each are before all others. So
 -- a claim locks the tasks that it takes and no others. Some archives more than slots are considered, for where others lock what this claim sees.
 --
 -- A claim of a drained host gives nothing. Nor does this one while an archive that has something ready is limited or of a tier of its own: `claim_in_tiers` does then.
@@ -84,7 +84,7 @@ order by kept.turn, t.priority, t.entry_id, t.run, t.position
 -- %(floors)s are the places from which on a claim looks at the ready tasks of some archives, by their ids: while an old snapshot keeps the entries of
 -- claimed tasks in the index, this saves walking over them (`Turns`).
 with turn as materialized (
-    select r.archive_id, r.pools, r.priority, r.entry_id, r.run, r.position, row_number() over () as turn,
+    select r.archive_id, r.pools, r.priority, r.entry_id, r.run, r.position, r.id, row_number() over () as turn,
            ceil(%(slots)s::numeric / count(*) over ())::int as most
     from (
         select c.* from (values (%(after)s::bigint, 9223372036854775807), (-1, %(after)s::bigint)) around(above, up_to)
@@ -120,7 +120,7 @@ with recursive tier(tier) as (
     union all
     select (select r.tier from ready_archive r where r.tier > t.tier order by r.tier limit 1) from tier t where t.tier is not null
 ), turn as materialized (
-    select r.archive_id, r.tier, r.limited, r.pools, r.priority, r.entry_id, r.run, r.position, row_number() over (order by r.tier, r.lap, r.archive_id) as turn,
+    select r.archive_id, r.tier, r.limited, r.pools, r.priority, r.entry_id, r.run, r.position, r.id, row_number() over (order by r.tier, r.lap, r.archive_id) as turn,
            ceil(%(slots)s::numeric / count(*) over (partition by r.tier))::int as share
     from (
         select c.* from (select tier from tier t where t.tier = t.tier + 0) t cross join lateral (

@@ -511,7 +511,7 @@ where t.id = %(task)s order by u.position, u.id limit 1;
 -- How many ready tasks, which task managers of some pools and some sets of labels take, are claimed before a ready task, as far as up to %(most)s: those before it in its archive, all of archives of
 -- a lower tier, and of each other archive of its tier as many as take their turns meanwhile.
 with me as (
-    select t.archive_id, t.priority, t.entry_id, t.run, t.position, a.tier
+    select t.archive_id, t.priority, t.entry_id, t.run, t.position, t.id, a.tier
     from task t join archive a on a.id = t.archive_id where t.id = %(task)s and t.state = 'ready'),
 offered as (
     select r.archive_id, r.tier, p.pool from ready_archive r cross join unnest(r.pools) p(pool)
@@ -521,7 +521,7 @@ mine as (
     select count(*) as n from (
         select from me join offered p on p.archive_id = me.archive_id
         join task t on t.state = 'ready' and t.pool = p.pool and t.archive_id = me.archive_id
-            and (t.priority, t.entry_id, t.run, t.position) < (me.priority, me.entry_id, me.run, me.position)
+            and (t.priority, t.entry_id, t.run, t.position, t.id) < (me.priority, me.entry_id, me.run, me.position, me.id)
         limit %(most)s) t
 )
 select mine.n + (

@@ -11,10 +11,11 @@ from arkqueue.db.session import SQL, Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveSettings, End, RunId
 from arkqueue.queue import archives, deletion, holds, redo
-from arkqueue.queue.claim import inputs, parameters
+from arkqueue.queue.claim import Turns, inputs, parameters
+from arkqueue.queue.claim import claim as claim_tasks
 from arkqueue.views.explain import explain_name
 from arkqueue.views.graph import graph
-from tests.builders import AnArchive, a_workflow, an_archive, an_entry
+from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry
 from tests.db.portions import plan_in_portions
 from tests.db.test_races import Connect, InThread, wait_until_blocked
 
@@ -426,3 +427,17 @@ def test_a_name_without_its_item_is_answered_with_how_to_write_it(archive: AnArc
         explain_name(archive.session, "papers@2/store")
     with pytest.raises(NotFound, match="has no item 'c'"):
         explain_name(archive.session, "papers@2/store/c")
+
+
+# -- in which order they are claimed -----------------------------------------------------------------------------------
+
+
+def test_the_ready_items_of_a_task_are_claimed_in_the_order_of_their_list(archive: AnArchive) -> None:
+    keys = [str(n) for n in range(30)]
+    archive.commit({"fetch": f"foreach: {json.dumps(keys)}"})
+    for key in ["9", "3", "21", "12", "0", "29"]:  # what becomes ready last is claimed in its place all the same
+        holds.hold(archive.session, archive.task(f"fetch/{key}@2"), "ann")
+        holds.release(archive.session, archive.task(f"fetch/{key}@2"), "ann")
+    turns = Turns()
+    claimed = [claim.item for _ in range(15) for claim in claim_tasks(archive.session, PROCESS, HOST, 2, turns=turns)]
+    assert claimed == keys
