@@ -9,6 +9,7 @@ never after it, so that nothing comes back.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, timedelta
@@ -20,7 +21,7 @@ from arkqueue.db import Connection
 from arkqueue.db.session import Session, rows
 from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import SILENCE, TaskId
-from arkqueue.names import task_name
+from arkqueue.names import run_name, task_name
 
 MOST_PIECES = 200
 """Pieces of logs that one transaction deletes, each of up to 64 KiB."""
@@ -152,6 +153,9 @@ def _beside(session: Session, task: TaskId, *, log: bool, outputs: bool) -> list
             holders.append(f"{name}, which got them as INPUTS: its workspace while it runs, its log and its outputs")
         if len(received) > MOST_RECEIVERS:
             holders.append("more tasks that got them as INPUTS")
+    for _ in session.rows("submission_of_task", task=task):
+        run = run_name(session.rows("place_of_task", task=task)[0])
+        holders.append(f"the document that was submitted, and its items: they stay with the run. To remove them: arkqueue purge {shlex.quote(run)}")  # fmt: skip
     return holders
 
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
+from sys import intern
 from typing import Any, Final, NoReturn
 
 from arkqueue.model import PayloadKind
-from arkqueue.workflow.nodes import Builder, Lines, Node, Unreadable
+from arkqueue.workflow.nodes import MAX_WEIGHT, MOST_EXPANDED, Builder, Lines, Node, Unreadable
 from arkqueue.workflow.source import text_of
 from arkqueue.workflow.values import shown
 from arkqueue.workflow.yaml_source import compose_yaml
@@ -64,19 +66,27 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _yaml(text: str, what: str) -> Any:
-    builder = Builder(what)
+    builder = _Plain(what, max(MAX_WEIGHT, MOST_EXPANDED * len(text)))
     root = compose_yaml(text, builder)
     for fault in builder.faults:
         raise Unreadable(fault.line, fault.column, fault.message, fault.word)
-    return None if root is None else _plain(root)
+    return None if root is None else root.value
 
 
-def _plain(node: Node) -> Any:
-    if isinstance(node.value, list):
-        return [_plain(one) for one in node.value]
-    if isinstance(node.value, dict):
-        return {word: _plain(entry.value) for word, entry in node.value.items()}
-    return node.value
+class _Plain(Builder):
+    """Makes the document itself: a node holds plain values in place of further nodes, which would take five times as much memory."""
+
+    def sequence(self, items: list[Node], line: int, column: int) -> Node:
+        made = super().sequence(items, line, column)
+        values: Any = [item.value for item in items]
+        return replace(made, value=values)
+
+    def mapping(self, pairs: list[tuple[Node, Node]], line: int, column: int) -> Node:
+        made = super().mapping(pairs, line, column)
+        assert isinstance(made.value, dict)
+        # The same few keys stand in each of many items: each is in memory once.
+        values: Any = {intern(word): entry.value.value for word, entry in made.value.items()}
+        return replace(made, value=values)
 
 
 def _rows(text: str, what: str) -> list[dict[str, str]]:

@@ -18,7 +18,9 @@ MAX_FAULTS: Final = 1000
 NO_LIST: Final = "the file holds no list; write a list, or {items: […]}; an empty one is []"
 LARGE_ITEM: Final = "an item of the list is too large; put what it needs into a file of its own"
 MAX_WEIGHT: Final = 8 * 1024 * 1024
-"""What a file may amount to once aliases and defaults are written out; a full file without either stays below it."""
+"""What a workflow file may amount to once aliases and defaults are written out; a full file without either stays below it."""
+MOST_EXPANDED: Final = 8
+"""How many times its own length a file amounts to at most that has no alias: each of its scalars counts eight beside its characters."""
 
 Scalar: TypeAlias = str | int | float | bool | None
 MOST_DIGITS: Final = 309
@@ -89,8 +91,9 @@ class Lines:
 class Builder:
     """Makes nodes for both readers and holds what they have in common: the limits and the duplicate keys."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, most: int = MAX_WEIGHT) -> None:
+        """``most``: what the file may amount to once its aliases are written out."""
+        self.path, self._most = path, most
         self.faults: list[Fault] = []
         self._left: int | None = None
         """What the present item of a list may still weigh, aliases aside."""
@@ -144,10 +147,9 @@ class Builder:
         self._weigh(8, node.line, node.column)
         if node.height > MAX_DEPTH:
             self.too_deep(node.line, node.column)
-        if node.weight > MAX_WEIGHT:
-            raise Unreadable(
-                node.line, node.column, "the aliases in here expand to more than 8 MiB; write less, or fewer aliases"
-            )
+        if node.weight > self._most:
+            said = f"the aliases in here expand to more than {self._most >> 20} MiB; write less, or fewer aliases"
+            raise Unreadable(node.line, node.column, said)
         return node
 
     def too_deep(self, line: int, column: int) -> NoReturn:

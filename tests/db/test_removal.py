@@ -14,7 +14,7 @@ from arkqueue.errors import Conflict, Invalid
 from arkqueue.logs import Logs
 from arkqueue.logs.write import CHUNK
 from arkqueue.model import AttemptId, End, Outcome, RunId, Stream, TaskId
-from arkqueue.queue import claim, finish, removal
+from arkqueue.queue import claim, finish, purge, removal
 from arkqueue.views import runs, tasks
 from arkqueue.views.doctor import examine
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway, an_archive
@@ -189,6 +189,19 @@ def test_workspaces_of_lost_attempts_and_receivers_of_outputs_are_named(session:
     ]
     archive.sql("update task_manager set seen_at = clock_timestamp() + interval '2 seconds'")
     assert left not in removal.remove(session, task, "ann", "why", log=True, outputs=True).holders
+
+
+def test_the_document_of_a_submission_stays_and_is_named(session: Session, archive: AnArchive) -> None:
+    """The task is not its owner: other tasks of the run have it, too. To purge the run removes it."""
+    archive.commit({"a": "on: submission"})
+    run = archive.submit(sender_id="may")
+    archive.run("a@2.2")
+    done = removal.remove(session, TaskId(archive.task("a@2.2")), "ann", "why", log=True)
+    said = "the document that was submitted, and its items: they stay with the run. To remove them: arkqueue purge papers@2.2"
+    assert said in done.holders
+    assert session.rows("payload_part", run=run, position=0)
+    purge.purge_runs(session, [RunId(run)], "ann", "why")
+    assert archive.sql("select * from payload_part") == []
 
 
 def test_outputs_alone_leave_the_log(session: Session, archive: AnArchive) -> None:

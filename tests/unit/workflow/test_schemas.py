@@ -9,6 +9,7 @@ import pytest
 
 from arkqueue.model import PayloadKind, SourceFile, Workflow
 from arkqueue.workflow import parse
+from arkqueue.workflow.document import document
 from arkqueue.workflow.payload import judge
 from arkqueue.workflow.schemas import MOST_MISFITS
 
@@ -124,3 +125,21 @@ def test_a_reference_is_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_refers_to_itself_without_an_end_is_told() -> None:
     assert "refers to itself without an end" in misfits([1], {"$ref": "#"})[0]
+
+
+def test_a_document_of_yaml_may_be_as_long_as_one_of_json() -> None:
+    """Workflow files amount to 8 MiB at most. A document is bounded by its own length, aliases written out."""
+    long = b"notes:\n" + b"- {id: a, note: 'some words'}\n" * 160_000
+    assert judge(long, PayloadKind.YAML, [], schema={"required": ["notes"]}).faults == ()
+    assert [fault.message for fault in judge(long, PayloadKind.YAML, [], schema={"required": ["x"]}).faults] == [
+        "$: 'x' is a required property"
+    ]
+    bomb = "a: &a [" + "x, " * 1000 + "]\n" + "".join(f"{b}: &{b} [{f'*{a}, ' * 100}]\n" for a, b in ("ab", "bc", "cd"))
+    (fault,) = judge(bomb.encode(), PayloadKind.YAML, [], schema=True).faults
+    assert fault.message == "the aliases in here expand to more than 8 MiB; write less, or fewer aliases"
+
+
+def test_a_document_of_yaml_is_what_it_says() -> None:
+    text = "a: &a [1, {b: null}]\nc: *a\nd: {e: 'x', f: 2.5}\n"
+    expected = {"a": [1, {"b": None}], "c": [1, {"b": None}], "d": {"e": "x", "f": 2.5}}
+    assert document(text.encode(), PayloadKind.YAML, "it") == expected
