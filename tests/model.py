@@ -1142,10 +1142,10 @@ class Model:
         self.paused_locks.discard(name)
         return self._follow(before)
 
-    def man(self, labels: Collection[str]) -> Changes:
-        """One task manager lives, and no other."""
+    def man(self, *labels: Collection[str]) -> Changes:
+        """One task manager lives with each of these labels, and no other."""
         before = self.states()
-        self.labels = [labels]
+        self.labels = list(labels)
         return self._follow(before)
 
     def is_parked(self, task: Task) -> bool:

@@ -78,7 +78,7 @@ class Subject(Protocol):
     def set_lock(self, name: str, capacity: int | None) -> object: ...
     def pause_lock(self, name: str) -> object: ...
     def resume_lock(self, name: str) -> object: ...
-    def man(self, labels: Collection[str]) -> object: ...
+    def man(self, *labels: Collection[str]) -> object: ...
     def guard(self, names: frozenset[str]) -> object: ...
     def act_as(self, approver: bool) -> object: ...
     def pause(self) -> object: ...
@@ -92,6 +92,7 @@ class Subject(Protocol):
     def release_all(self, force: bool, skip_outdated: bool) -> object: ...
     def look(self) -> Mapping[Key, Seen]: ...
     def look_at_runs(self) -> Mapping[RunKey, RunSeen]: ...
+    def explain(self, key: Key) -> str: ...
     def close(self) -> None: ...
 
 
@@ -114,6 +115,9 @@ class ModelAsSubject:
 
     def claim_some(self, slots: int, labels: Sequence[str] = strategies.LABELS) -> list[Key]:
         return [key for key in (self.claim(labels) for _ in range(slots)) if key]
+
+    def explain(self, key: Key) -> str:
+        return f"{key} is one of the model's own"
 
     def close(self) -> None:
         pass
@@ -931,8 +935,8 @@ class Beside(RuleBasedStateMachine):
                     self.both("resume")
                 for name in sorted(self.model.paused_locks):
                     self.both("resume_lock", name)
-                if self.model.labels:
-                    self.both("man", strategies.LABELS)
+                if self.model.labels:  # what uses a scratch folder waits for its host, and asks for no lock meanwhile
+                    self.both("man", *strategies.EVERY_HOST)
                 self.run_out()
                 # What goes on may fail in its turn, as the name of its lock has no value.
                 waived: set[Key] = set()
@@ -941,11 +945,22 @@ class Beside(RuleBasedStateMachine):
                         self.both("skip_until", name, branch, self.last(branch))
                     self.run_out()
                     waived |= failed
-                left = [key for key, state in self.model.states().items() if not self.model.task(key).settled]
-                assert not left, f"left for ever: {left}"
+                left = [task for task in self.model.tasks() if not task.settled]
+                assert not left, "left for ever:\n" + "\n".join(map(self.why_left, left))
                 type(self).examples.update(self.happened | self.in_the_graph())
         finally:
             self.subject.close()
+
+    def why_left(self, task: Task) -> str:
+        """What keeps a task from its end, as the model knows it and as the queue explains it."""
+        edges = [
+            f"{edge.kind} on {edge.source.key} ({edge.source.state}), {edge.when}" for edge in self.model.unmet(task)
+        ]
+        of_locks = (
+            f"asks for {sorted(task.locks)}, task managers {self.model.labels}, scratch folder on {task.run.store}"
+        )
+        told = self.subject.explain(task.key)
+        return f"{task.key} is {task.state}: {'; '.join(edges) or (of_locks if task.asks else 'no edge')}\n  explained: {told}"
 
     def in_the_graph(self) -> set[str]:
         """What can be told in the end."""

@@ -68,6 +68,7 @@ from arkqueue.repository.reader.entries import EntryReader
 from arkqueue.states import State
 from arkqueue.views import reports as told
 from arkqueue.views import runs
+from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry
 from tests.db import strategies
 from tests.db.scripted_repository import Repository, ScriptedArchive
@@ -283,10 +284,10 @@ class QueueAsSubject:
         with _refusals():
             locks.resume(self.session, ArchiveId(self.archive.id), name, name, self.by)
 
-    def man(self, labels: Collection[str]) -> None:
+    def man(self, *labels: Collection[str]) -> None:
         self.archive.sql("delete from task_manager")
-        own, store = strategies.of_host(labels)
-        claim.register(self.session, PROCESS, HOST, HOST, 1, labels=own, store=store)
+        for own, store in map(strategies.of_host, labels):
+            claim.register(self.session, f"{PROCESS}-{store}", f"{HOST}-{store}", store, 1, labels=own, store=store)
         self.archive.sql("update task_manager set seen_at = 'infinity'")
         locks.judge_all(self.session)
 
@@ -390,6 +391,9 @@ class QueueAsSubject:
                     for one in reversed(told.reports(self.session, row["id"]))
                 )
                 self.reports[row["id"]] = row["written"], seen
+
+    def explain(self, key: Key) -> str:
+        return explain(self.session, self._task(key)).text
 
     def close(self) -> None:
         """The next example's queue empties the database: hypothesis does not end every example."""
