@@ -15,7 +15,7 @@ _CONTROL = re.compile(
 
 def visible(text: str) -> str:
     """A text in which control characters are seen instead of obeyed: an escape is ``\\x1b``. Line breaks and tabs stay."""
-    return _CONTROL.sub(_escape, text.replace("\r\n", "\n"))
+    return text if text.isprintable() else _CONTROL.sub(_escape, text.replace("\r\n", "\n"))
 
 
 def on_one_line(text: str) -> str:
@@ -25,6 +25,8 @@ def on_one_line(text: str) -> str:
 
 def one_line(text: str, width: int = LONGEST) -> str:
     """The first line of a text, visible and cut to a width."""
+    if len(text) <= width and text.isprintable():
+        return text.strip()
     # Cut before as well: a commit message may have megabytes.
     line = visible(text.strip().partition("\n")[0].rstrip("\r")[: width + 1].replace("\t", " "))
     return line if len(line) <= width else line[: max(width - 1, 0)] + "…"

@@ -356,6 +356,8 @@ create index task_due on task (due_at) where state = 'deferred';
 create index task_held on task (archive_id, run_id) where state = 'held';
 create index task_failed on task (archive_id, run_id) where state = 'failed';
 create index task_rejected on task (archive_id, run_id) where state = 'rejected';
+-- What needs a person is told from what later revisions have made good without a look at each failed task.
+create index task_bad on task (archive_id, branch_id, name, item, number, run) include (run_id, id) where state in ('failed', 'rejected') and not waived;
 -- Whoever looks for what is open says `settled_at is null`. The guards of moves say `state`, so that no statistics, taken while nothing was open,
 -- can lead a statement that knows its tasks' ids through all open tasks.
 create index task_open on task (branch_id, name, item, number) where settled_at is null;

@@ -41,6 +41,11 @@ select id, name, removed_at from archive where name = %(name)s order by removed_
 -- The removed archives that had a name before, the last one first.
 select id, name from archive where starts_with(name, %(name)s || '~') order by id desc;
 
+-- name: archives_in_short
+-- The names of watched archives, and whether each may need a person.
+select a.name, a.stopped is not null or a.trouble is not null or a.hold_id is not null or a.paused_at is not null or jsonb_typeof(a.settings) <> 'object' as needs
+from archive a where a.removed_at is null and (%(names)s::text[] is null or a.name = any(%(names)s)) order by a.name;
+
 -- name: archive_names
 -- The names of the watched archives.
 select name from archive where removed_at is null order by name;
@@ -108,14 +113,33 @@ order by run.id desc limit %(limit)s;
 
 -- name: runs_with_words
 -- The commit runs of the newest revisions with some words in their messages or authors, on present branches of watched archives.
+-- What many revisions have is found among the newest 1,000. What few have is found by the index, which is asked only where those are not enough.
+with newest as materialized (
+    select id, branch_id, author, message from revision order by id desc limit 1000
+), near as materialized (
+    select r.id from newest r
+    where words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
+      and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))
+      and r.branch_id in (
+          select b.id from branch b join archive a on a.id = b.archive_id
+          where a.removed_at is null and b.deleted_at is null and (%(archives)s::bigint[] is null or a.id = any(%(archives)s)))
+    order by r.id desc limit %(limit)s
+), indexed as materialized (
+    select r.id, r.branch_id from revision r
+    where words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
+      and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))
+      and (select count(*) from near) < %(limit)s
+), found as (
+    select id from near
+    union
+    (select r.id from indexed r
+     where r.branch_id in (
+         select b.id from branch b join archive a on a.id = b.archive_id
+         where a.removed_at is null and b.deleted_at is null and (%(archives)s::bigint[] is null or a.id = any(%(archives)s)))
+     order by r.id desc limit %(limit)s)
+)
 select run.id
-from (select r.id from revision r
-      where words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
-        and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))
-        and r.branch_id in (
-            select b.id from branch b join archive a on a.id = b.archive_id
-            where a.removed_at is null and b.deleted_at is null and (%(archives)s::bigint[] is null or a.id = any(%(archives)s)))
-      order by r.id desc limit %(limit)s) found
+from (select id from found order by id desc limit %(limit)s) found
 join run on run.revision_id = found.id and run.trigger = 'commit'
 where run.deleted_at is null order by run.id desc;
 
@@ -627,17 +651,21 @@ cross join lateral (
 
 -- name: unhandled_failures
 -- Failed and rejected tasks that nobody has waived, or noted since they failed, and no later revision has made good, the newest first; of watched archives and present branches alone, and of no backfill.
+-- Most failures of a long history have been made good: an index has what tells them, without a look at their tasks.
+with bad as materialized (
+    select t.run_id, t.id
+    from (select run_id, id, branch_id, name, item, number, run from task
+          where state in ('failed', 'rejected') and not waived and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))) t
+    left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
+    where c.highest_number is null or (c.highest_number, c.highest_run) < (t.number, t.run)
+)
 select t.id
-from (select id from task where state = 'failed' and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))
-      union all
-      select id from task where state = 'rejected' and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))) bad
+from bad
 join task t on t.id = bad.id
 join run on run.id = t.run_id
 join branch b on b.id = t.branch_id
 join archive a on a.id = t.archive_id
-left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
-where not t.waived and run.deleted_at is null and b.deleted_at is null and a.removed_at is null
-  and run.backfill_id is null and (c.highest_number is null or (c.highest_number, c.highest_run) < (t.number, t.run))
+where run.deleted_at is null and b.deleted_at is null and a.removed_at is null and run.backfill_id is null
   and not exists (select from deed d where d.task_id = t.id and d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = t.id))
 order by t.run_id desc, t.position limit %(most)s;
 

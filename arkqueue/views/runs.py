@@ -243,7 +243,7 @@ def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
         RunDetail,
         tasks=views_of(session, tasks, [view], names),
         lists=shown.lists.get(run, []),
-        edges=edges_of(session, run, tasks, names, item, are_all=not shown.lists),
+        edges=edges_of(session, run, tasks, names, item, are_all=not shown.lists and item != ""),
         deeds=deeds(session, runs=[run]),
         reports=reports(session, run, rows[0]),
         scratch=[view_of(row, ScratchView) for row in session.rows("scratch_of_run", run=run, item=item)],

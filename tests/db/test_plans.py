@@ -19,8 +19,9 @@ from arkqueue.db import Database
 from arkqueue.db.embedded.server import Embedded
 from arkqueue.db.session import Session
 from arkqueue.db.statements import Statement
-from arkqueue.model import AttemptId, End, Outcome
+from arkqueue.model import ArchiveId, AttemptId, End, Outcome
 from arkqueue.queue import archives, claim, control, finish, holds, purge, triggering
+from arkqueue.views.attention import unhandled_failures
 from arkqueue.views.explain import explain
 from arkqueue.views.runs import run, runs
 from benchmarks import history
@@ -235,6 +236,8 @@ def test_what_a_person_asks_and_does_reads_along_indices(plans: Plans, line: Lin
     plans.of(lambda: run(session, id), is_hot=True)
     plans.of(lambda: runs(session, archives=[line.branch.archive], tasks=True), is_hot=True)
     plans.uses("run_archive", "from unnest(%(archives)s::bigint[]) of(archive_id)")
+    plans.of(lambda: unhandled_failures(session, [ArchiveId(line.branch.archive)], 20))
+    plans.uses("task_bad", "with bad as materialized")
     plans.of(lambda: holds.hold_run(session, id, "ann"))
     plans.of(lambda: holds.release_run(session, id, "ann"))
     plans.uses("task_pkey", "release_id = %(release)s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -42,6 +43,9 @@ SHAPES: Final = {
     "canceled": "canceled", "superseded": "canceled", "skipped": "skipped", "held": "held", "deleted": "left",
 }  # fmt: skip
 """Which of the eight shapes stands for each state of a task or a run."""
+
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_./:@~%-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +110,9 @@ def _leave_receivers_out(document: Any) -> None:
 
 
 def _compressed(request: Request, response: Response) -> Response:
-    """A long answer, compressed for who takes that. One whose address asks for something is not: it may repeat a stranger's words beside the secret of its forms (BREACH)."""
+    """A long answer, compressed for who takes that. Its forms carry another secret at each address, so a page may repeat a stranger's words beside them (`visitor`)."""
     response.headers["Vary"] = "Accept-Encoding, Accept"
-    if request.url.query or len(response.body) < 2000 or "gzip" not in request.headers.get("accept-encoding", ""):
+    if len(response.body) < 2000 or "gzip" not in request.headers.get("accept-encoding", ""):
         return response
     response.body = gzip.compress(response.body, 5)
     response.headers["Content-Encoding"] = "gzip"
@@ -166,9 +170,34 @@ def environment() -> Environment:
     )
     made.filters |= {
         "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ago": ago, "until": until, "took": took,
-        "person": person, "path": lambda name: quote(name, safe="/:@.~%"), "number": lambda n: f"{n:,}", "shape": lambda state: SHAPES.get(str(state), "left"),
+        "person": person, "path": path, "relative": relative, "number": lambda n: f"{n:,}", "shape": lambda state: SHAPES.get(str(state), "left"), "drawn": drawn_state,
     }  # fmt: skip
     return made
+
+
+def path(name: str) -> str:
+    """A name as a part of an address."""
+    return name if _PLAIN.fullmatch(name) else quote(name, safe="/:@.~%")
+
+
+def relative(edges: str, id: int) -> str:
+    """The edges into a task with how much less each id is, which is short and alike in all rows: ``d12 x500``."""
+    return " ".join([f"{edge[0]}{id - int(edge[1:])}" for edge in edges.split()])
+
+
+def drawn_state(state: str, words: object = "") -> Markup:
+    """The shape of a state, with or without words, as the macro draws it: a grid has a thousand."""
+    before, after = _drawn(state, is_alone=words == "")
+    return before + Markup.escape(words) + after
+
+
+@cache
+def _drawn(state: str, is_alone: bool) -> tuple[Markup, Markup]:
+    """What stands before and behind the words."""
+    macros: Any = environment().get_template("macros.html").module
+    drawn = macros.state(state, "" if is_alone else "\0", quiet=is_alone)
+    before, _, after = str(drawn).partition("\0")
+    return Markup(before), Markup(after)
 
 
 def person(author: str) -> str:

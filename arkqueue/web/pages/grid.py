@@ -20,7 +20,7 @@ from arkqueue.views.runs import ListedRun
 from arkqueue.views.tasks import Cells, CellView, TaskView, cells_of
 from arkqueue.web.pages.answer import age_of, took
 
-MOST_CELLS: Final = 2500
+MOST_CELLS: Final = 900
 """Cells of a page: with many columns it has fewer rows."""
 MOST_LINES: Final = 100
 """Failures of a page of which the last line is told."""

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from arkqueue.model import ArchiveId, TaskKind, Trigger
 from arkqueue.states import OPEN, RunState, State
-from arkqueue.views.archives import ArchiveView, archives
+from arkqueue.views.archives import ArchiveView, archives, in_short
 from arkqueue.views.attention import (
     FailuresOfBackfill,
     failures_of_backfills,
@@ -30,7 +30,9 @@ STRIP: Final = 30
 """Runs that the strip of an archive shows."""
 MOST_NEEDS: Final = 20
 """Things of one kind that need a person; the others are counted on the pages of their archives."""
-PAGE: Final = 50
+MOST_ARCHIVES: Final = 100
+"""Archives that need a person; the others are counted."""
+PAGE: Final = 20
 """Archives on a page."""
 
 
@@ -63,12 +65,14 @@ def overview(visitor: Visitor, request: Request) -> Shown:
     """What needs a person, and the archives that the visitor may see."""
     caller = visitor.caller
     covered = caller.archives()
-    found = archives(caller.session, caller.token.archives)
+    known = in_short(caller.session, caller.token.archives)
     asked = request.query_params.get("page", "1")
     number = int(asked) if asked.isdecimal() and len(asked) < 7 else 1
-    on_page = found[(number - 1) * PAGE : number * PAGE]
+    named, bad = [*known][(number - 1) * PAGE : number * PAGE], [name for name, needs in known.items() if needs]
+    found = archives(caller.session, [*named, *bad[:MOST_ARCHIVES]])
+    on_page = [one for one in found if one.name in named]
     recent = recent_runs(caller.session, [ArchiveId(a.id) for a in on_page], STRIP)
-    numbers = measure(caller.session)
+    numbers = measure(caller.session) if covered is None else None  # of the installation: for who may see all of it
     needs = [*_of_archives(found), *_of_runs(recent)]
     failures = unhandled_failures(caller.session, covered, MOST_NEEDS)
     lines = last_lines(caller.session, failures)
@@ -76,21 +80,22 @@ def overview(visitor: Visitor, request: Request) -> Shown:
     needs += [_failed_in(one) for one in failures_of_backfills(caller.session, covered, MOST_NEEDS)]
     needs += [_held(task) for task in held_tasks(caller.session, covered, MOST_NEEDS)]
     depths = queue_depth(caller.session) if covered is None else []
-    running = numbers.tasks.get(State.RUNNING, 0) if covered is None else None
-    waiting = sum(numbers.tasks.get(state, 0) for state in (State.WAITING, State.READY)) if covered is None else None
+    running = numbers.tasks.get(State.RUNNING, 0) if numbers else None
+    waiting = sum(numbers.tasks.get(state, 0) for state in (State.WAITING, State.READY)) if numbers else None
     return Shown(
         "overview.html",
         {
             "needs": needs,
             "lines": [_line(archive, recent.get(archive.name, [])) for archive in on_page],
-            "count": len(found),
+            "count": len(known),
+            "more": max(len(bad) - MOST_ARCHIVES, 0),
             "running": running,
             "waiting": waiting,
-            "faults": faults_of(numbers, caller.configuration.lease)[0] if covered is None else [],
+            "faults": faults_of(numbers, caller.configuration.lease)[0] if numbers else [],
             "depth": depths,
             "_plot": plot(depths, datetime.now(UTC)),
             "page": number,
-            "pages": max((len(found) + PAGE - 1) // PAGE, 1),
+            "pages": max((len(known) + PAGE - 1) // PAGE, 1),
         },
     )
 

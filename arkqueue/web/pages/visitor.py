@@ -1,7 +1,7 @@
 """Who looks at a page: a browser that is signed in, or a program with a token.
 
-The cookie holds a secret that is good for the pages of this server alone; it says nothing about the token. A form carries a digest of that secret, which no
-other site can know. A browser that was led here under a name that is not ours (DNS rebinding) is refused.
+The cookie holds a secret that is good for the pages of this server alone; it says nothing about the token. A form carries a digest of that secret and of its
+page's address, which no other site can know. A browser that was led here under a name that is not ours (DNS rebinding) is refused.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from arkqueue.web.access import Caller, admit
 from arkqueue.web.problems import Refused
 
 COOKIE: Final = "arkqueue"
+NONCE: Final = 16
+"""Characters at the beginning of what a form carries that say which one it is."""
 ANYBODY: Final = 0
 """The id of no token: somebody who has not signed in looks at archives that are public."""
 _EVER: Final = datetime.fromtimestamp(0, UTC)
@@ -36,10 +38,11 @@ class SignInNeeded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """A caller who looks at pages. ``form``: what the forms of this browser carry; empty: a program, which needs none and may send none."""
+    """A caller who looks at pages. ``form``: what the forms of this page carry; empty: a program, which needs none and may send none. ``key``: what that is made with."""
 
     caller: Caller
     form: str
+    key: str
 
     @property
     def is_anybody(self) -> bool:
@@ -72,26 +75,39 @@ def visitor_of(request: Request) -> Visitor:
     secret = request.cookies.get(COOKIE, "")
     signed_in = sign_ins.check(session, secret) if secret else None
     if signed_in is not None:
-        return _visitor(request, signed_in, form_of(secret))
+        return _visitor(request, signed_in, _key_of(secret))
     if public := request.app.state.configuration.public:
         return _visitor(request, Token(ANYBODY, "anybody", Scope.READ, list(public), _EVER, None, []), "")
     raise SignInNeeded
 
 
-def _visitor(request: Request, token: Token, form: str) -> Visitor:
+def _visitor(request: Request, token: Token, key: str) -> Visitor:
     request.state.token = token
-    return Visitor(admit(request, Scope.READ), form)
+    return Visitor(admit(request, Scope.READ), _form(key, _digest(key, str(request.url))) if key else "", key)
 
 
-def form_of(secret: str) -> str:
-    """What a form of the browser with this secret carries."""
+def _key_of(secret: str) -> str:
+    """What the forms of the browser with this secret are made with."""
     return hashlib.sha256(b"form " + secret.encode()).hexdigest()
+
+
+def _digest(key: str, text: str) -> str:
+    return hmac.new(key.encode(), text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+
+def _form(key: str, nonce: str) -> str:
+    """What a form carries: another text at each address, so that nobody learns it from the sizes of compressed pages that repeat his words (BREACH)."""
+    return nonce[:NONCE] + _digest(key, nonce[:NONCE])[NONCE:]
 
 
 def check_form(request: Request, visitor: Visitor, sent: str) -> None:
     """Raise `Refused` for a form that another site may have sent."""
     site = request.headers.get("sec-fetch-site", "same-origin")
-    if not visitor.form or not hmac.compare_digest(visitor.form, sent) or site not in ("same-origin", "none"):
+    if (
+        not visitor.form
+        or not hmac.compare_digest(_form(visitor.key, sent).encode(), sent.encode())
+        or site not in ("same-origin", "none")
+    ):
         raise Refused(
             403, "the form", "was not sent from a page of this server", "Open the page again, and send it there."
         )

@@ -100,6 +100,9 @@ def test_a_form_of_another_site_does_nothing(visitor: Visitors, session: Session
     for form in ({}, {"form": "0" * 64}, {"form": form_of(visitor(Scope.OPERATE).get("/"))}):
         assert browser.post("/-/act", data=fields | form).status_code == 403
     own = form_of(browser.get("/"))
+    other = form_of(browser.get("/papers"))
+    mixed = own[:16] + other[16:]
+    assert browser.post("/-/act", data=fields | {"form": mixed}).status_code == 403
     from_elsewhere = {"sec-fetch-site": "cross-site"}
     assert browser.post("/-/act", data=fields | {"form": own}, headers=from_elsewhere).status_code == 403
     assert archive.state("a@2") == "ready"

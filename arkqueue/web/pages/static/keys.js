@@ -32,7 +32,7 @@ function pathOf(link) {
   for (const at of seen) {
     if (at !== link && at.closest("tr") !== row) continue;
     for (const edge of (at.dataset.edges ?? "").split(" ").filter(Boolean)) {
-      const source = document.getElementById("t" + edge.slice(1));
+      const source = document.getElementById("t" + (at.id.slice(1) - edge.slice(1)));
       if (!source || edge[0] === "x" && at !== link) continue;
       edges.push([source, at, edge[0]]);
       seen.add(source);

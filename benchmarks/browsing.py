@@ -1,0 +1,172 @@
+"""What the pages show, made for rows 21 to 23: a long history, an archive of many names, one with many columns, a long list; and a signed-in browser without a screen."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import psycopg
+
+from arkqueue import workflow
+from arkqueue.db.session import Session
+from arkqueue.model import SourceFile, Workflow
+from arkqueue.queue import planning
+from benchmarks import history
+from benchmarks.bench import Bench
+from benchmarks.lines import Line, a_queue, a_workflow
+from tests.system.end_to_end.installation import Installation
+
+NAMES = "names"
+"""The archive whose tasks have had many names."""
+COLUMNS = "columns"
+"""The archive whose runs have many tasks."""
+LIST = "list"
+"""The archive whose newest run has a list."""
+PROCESS = "bench"
+_SHARE = 8
+"""Tasks of a run of `COLUMNS` that wait for one another in a row, as `build`, `test` and so on do."""
+
+_NAMES = (
+    "create temporary table place as select g as n, b.id as branch_id, b.archive_id, {first} + g as id, {tasks} + g * 2 as task,"
+    " 'old-' || g * {names} / ({revisions} + 1) as name, now() - interval '1 s' * ({revisions} - g) as at"
+    " from generate_series(2, {revisions}) g join branch b on true join archive a on a.id = b.archive_id and a.name = '{archive}'",
+    "insert into revision (id, branch_id, number, name, author, date, message, workflow_id, previous, read_at)"
+    " select id, branch_id, n, n::text, 'author-' || n %% 7, at, 'Revise chapter ' || n %% 40, (select max(id) from workflow), (n - 1)::text, at from place order by place.n",
+    "update branch b set head_id = p.id from place p where p.branch_id = b.id and p.n = {revisions}",
+    "insert into run (id, archive_id, branch_id, revision_id, number, run, trigger, by, report_id, created_at)"
+    " select id, archive_id, branch_id, id, n, 1, 'commit', 'author-' || n %% 7, null, at from place order by place.n",
+    "insert into task (id, run_id, archive_id, branch_id, number, run, definition_id, unmet, position, attempts, failures, state, kind, program, fired, ready_at, settled_at, name)"
+    " select task + k, id, archive_id, branch_id, n, 1, case when k = 1 then (select max(id) from definition) end, 0, k, 0, 0, 'completed',"
+    " (case when k = 0 then 'commit' else 'ordinary' end)::task_kind, k = 1, false, at, at, case when k = 0 then 'COMMIT' else name end"
+    " from place, generate_series(0, 1) k order by place.n, k",
+    "insert into task_name select distinct branch_id, name, true from place on conflict do nothing",
+    "insert into completion (branch_id, name, revision_id, run, highest_number, highest_run)"
+    " select distinct on (branch_id, name) branch_id, name, id, 1, n, 1 from place order by branch_id, name, place.n desc",
+    *(f"select setval('{name}_id', {{tasks}} + {{revisions}} * 2 + 10)" for name in ("revision", "run", "task")),
+    "drop table place",
+    "analyze",
+)
+
+
+def make(bench: Bench, uri: str) -> dict[str, int]:
+    """Fill a database for the pages; the sizes."""
+    sizes = {
+        "tasks": bench.size("history.tasks", 1_000_000, 50_000), "archives": bench.size("history.archives", 1000, 100),
+        "names": bench.size("pages.names", 300, 300), "revisions": bench.size("pages.revisions", 100_000, 5_000),
+        "columns": bench.size("pages.columns", 500, 500), "items": bench.size("pages.items", 10_000, 1_000),
+    }  # fmt: skip
+    with bench.admin(uri) as admin:
+        history.make(admin, sizes["tasks"], sizes["archives"])
+    with a_queue(uri) as session:
+        for name in (NAMES, COLUMNS, LIST):
+            Line.register(session, name)
+        line = _line(session, COLUMNS)
+        line.append(session, a_workflow("".join(_task(n) for n in range(sizes["columns"]))), 10)
+        line = _line(session, LIST)
+        line.append(session, _a_list(sizes["items"]))
+        assert planning.finish(session, line.branch.id, lambda: True)
+        with bench.admin(uri) as admin:
+            _make_names(admin, sizes["names"], sizes["revisions"])
+    return sizes
+
+
+def _task(number: int) -> str:
+    waits = f"t{number - 1}, PREV" if number % _SHARE else "PREV"
+    return f"- {{name: t{number}, command: 'true', depends: [{waits}]}}\n"
+
+
+def _a_list(items: int) -> Workflow:
+    rows = [{"id": f"item-{n}", "title": f"the title of item {n}"} for n in range(items)]
+    tasks = [{"name": "tile", "command": "true", "foreach": {"file": "items.json"}}]
+    files = [SourceFile("_workflows/list.json", json.dumps(tasks).encode())]
+    parsed = workflow.parse(files, lambda path: SourceFile(path, json.dumps(rows).encode()), items)
+    assert not parsed.faults, [str(fault) for fault in parsed.faults]
+    return parsed
+
+
+def many_tasks(count: int) -> Workflow:
+    """A run to cancel: chains of ten, of which the first runs and the others wait for any end of it."""
+    return a_workflow("".join(_link(n) for n in range(count)))
+
+
+def _link(number: int) -> str:
+    waits = f", depends: [{{task: t{number - 1}, when: settled}}]" if number % 10 else ""
+    return f"- {{name: t{number}, command: 'true'{waits}}}\n"
+
+
+def _line(session: Session, name: str) -> Line:
+    (row,) = session.rows("show_archives", archive=None, names=[name])
+    return Line.of(session, row.id)
+
+
+def _make_names(admin: psycopg.Connection[Any], names: int, revisions: int) -> None:
+    """A past in which the one task of an archive has had many names, one after the other."""
+    (first,) = admin.execute("select greatest((select max(id) from revision), (select max(id) from run)) + 10").fetchone() or (0,)  # fmt: skip
+    (tasks,) = admin.execute("select greatest(max(id), %s) + 10 from task", (first + revisions,)).fetchone() or (0,)
+    sizes = {"names": names, "revisions": revisions, "archive": NAMES, "first": first, "tasks": tasks}
+    admin.execute("set statement_timeout = 0")
+    with admin.transaction():
+        for statement in _NAMES:
+            admin.execute(statement.format(**sizes).replace("%%", "%").encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A page as it came: the milliseconds until all of it was there, the bytes that were transferred, and what they say."""
+
+    took: float
+    bytes: int
+    text: str
+
+
+class Browser:
+    """Asks for pages as a signed-in browser does, over one connection that stays."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+        body = urlencode({"token": token, "next": "/"})
+        self._connection.request("POST", "/-/sign-in", body, {"Content-Type": "application/x-www-form-urlencoded"})
+        answer = self._connection.getresponse()
+        answer.read()
+        assert answer.status == 303, answer.status
+        self.cookie = (answer.headers["set-cookie"] or "").partition(";")[0]
+
+    def get(self, address: str) -> Answer:
+        began = time.perf_counter()
+        headers = {"Cookie": self.cookie, "Accept": "text/html", "Accept-Encoding": "gzip", "Connection": "keep-alive"}
+        self._connection.request("GET", address, headers=headers)
+        answer = self._connection.getresponse()
+        body = answer.read()
+        took = (time.perf_counter() - began) * 1000
+        assert answer.status == 200, f"{address}: {answer.status} {body[:300]!r}"
+        text = gzip.decompress(body) if answer.headers["content-encoding"] == "gzip" else body
+        return Answer(took, len(body) + len(bytes(str(answer.headers), "latin-1")), text.decode("utf-8", "replace"))
+
+    def with_everything(self, address: str) -> int:
+        """The bytes of a page and of all that it names, as a browser that has never been here transfers them."""
+        page = self.get(address)
+        parts = re.findall(r'(?:src|href)="(/-/static/[^"]+)"', page.text)
+        return page.bytes + sum(self.get(part).bytes for part in parts)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@contextmanager
+def a_browser(server: Installation) -> Iterator[Browser]:
+    """A browser that is signed in with the server's own token."""
+    token = server.api.token
+    assert token is not None
+    browser = Browser(server.api.url, token)
+    try:
+        yield browser
+    finally:
+        browser.close()

@@ -1,0 +1,145 @@
+"""Rows 21 and 22: what pages cost with a long history: their time at the server, their bytes, and open ones that hear of changes."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+from arkqueue.queue import claim
+from benchmarks.bench import Bench, Figure, at_most, never_above
+from benchmarks.browsing import COLUMNS, LIST, NAMES, PROCESS, Browser, a_browser, make, many_tasks
+from benchmarks.lines import Line, a_queue
+from benchmarks.servers import a_server
+from tests.system.end_to_end.installation import Installation
+
+MEDIAN: Final = 50
+"""Milliseconds that a page takes at the server, as a median (issue 36)."""
+MOST: Final = 150
+"""Milliseconds that no answer of a page may exceed (issue 36)."""
+FIRST: Final = 100
+"""Kilobytes of a first load with everything (issue 36)."""
+LATER: Final = 25
+"""Kilobytes of a page when style and script are there already (issue 36)."""
+
+
+@dataclass(slots=True)
+class _Page:
+    """A page's address and what its answers took."""
+
+    what: str
+    address: str
+    took: list[float] = field(default_factory=list)
+    bytes: int = 0
+    whole: int = 0
+
+
+def answers(bench: Bench) -> Iterator[Figure]:
+    """Each page again and again, by turns; then the same while 10,000 tasks are canceled."""
+    times = bench.size("pages.times", 25, 10)
+    with ExitStack() as stack:
+        uri = stack.enter_context(bench.database())
+        sizes = make(bench, uri)
+        server = stack.enter_context(a_server(bench, uri, "web"))
+        pages = pages_of(server)
+        with a_browser(server) as browser:
+            for page in pages:
+                page.whole = browser.with_everything(page.address)
+                browser.get(page.address)
+            look(browser, pages, times)
+            tasks = f"{sizes['tasks']} tasks of history"
+            for page in pages:
+                yield Figure("21", f"{page.what}, {tasks}", "ms", [*page.took], [at_most(MEDIAN, "ms"), never_above(MOST, "ms")], note=_size(page))  # fmt: skip
+            yield from _bytes(pages)
+            yield from _while_canceling(bench, uri, server, browser, pages)
+
+
+def pages_of(server: Installation) -> list[_Page]:
+    """Every page with something on it; of an archive with a past, of one with many names, and of one with many columns."""
+    (past,) = server.sql(
+        "select a.name, max(b.name) as branch, max(r.number) as number, max(r.id) as run from run r join archive a on a.id = r.archive_id"
+        " join branch b on b.archive_id = a.id where a.name = 'past-7' group by 1"
+    )
+    name, number = past["name"], past["number"]
+    (old,) = server.sql("select max(r.id) as run from run r join archive a on a.id = r.archive_id where a.name = %s and r.number = 50000", NAMES)  # fmt: skip
+    (bad,) = server.sql("select t.number from task t join archive a on a.id = t.archive_id where a.name = %s and t.state = 'failed' order by t.number desc limit 1", name)  # fmt: skip
+    (wide,) = server.sql("select max(number) as number from run r join archive a on a.id = r.archive_id where a.name = %s", COLUMNS)  # fmt: skip
+    (list_,) = server.sql("select max(number) as number from run r join archive a on a.id = r.archive_id where a.name = %s", LIST)  # fmt: skip
+    return [
+        _Page("overview", "/"),
+        _Page("overview, a later page", "/?page=9"),
+        _Page("archive", f"/{name}"),
+        _Page("archive, an earlier page", f"/{name}?before={past['run'] - 50_000}"),
+        _Page("archive, failed runs", f"/{name}?state=failed"),
+        _Page("archive, one author's", f"/{name}?author=author-3"),
+        _Page("archive, words of the message", f"/{name}?message=chapter+12"),
+        _Page("archive, unhandled failures", f"/{name}?state=unhandled"),
+        _Page("run", f"/{name}@{number}"),
+        _Page("task", f"/{name}@{number}/pdf"),
+        _Page("failed task", f"/{name}@{bad['number']}/pdf"),
+        _Page("search", "/-/search?q=chapter"),
+        _Page("search for a task", "/-/search?q=publish"),
+        _Page("locks", "/-/locks"),
+        _Page("schedules", "/-/schedules"),
+        _Page("task managers", "/-/task-managers"),
+        _Page("tokens", "/-/tokens"),
+        _Page("notifications", "/-/notifications"),
+        _Page("audit log", "/-/audit-log"),
+        _Page("settings", f"/-/settings/{name}"),
+        _Page("300 names of the past", f"/{NAMES}"),
+        _Page("300 names of the past, all of them", f"/{NAMES}?gone=yes"),
+        *([_Page("300 names of the past, an earlier page", f"/{NAMES}?before={old['run']}")] if old["run"] else []),
+        _Page("500 columns", f"/{COLUMNS}"),
+        _Page("a run of 500 tasks", f"/{COLUMNS}@{wide['number']}"),
+        _Page("a task among 500", f"/{COLUMNS}@{wide['number']}/t7"),
+        _Page("archive with a list", f"/{LIST}"),
+        _Page("a run with a list", f"/{LIST}@{list_['number']}"),
+        _Page("badge", f"/{name}?format=svg"),
+        _Page("feed", f"/{name}?format=atom"),
+    ]
+
+
+def look(browser: Browser, pages: Sequence[_Page], times: int) -> None:
+    """Ask for each page so many times, one after the other."""
+    for _ in range(times):
+        for page in pages:
+            answer = browser.get(page.address)
+            page.took.append(answer.took)
+            page.bytes = max(page.bytes, answer.bytes)
+
+
+def _size(page: _Page) -> str:
+    return f"{page.bytes / 1000:.1f} kB"
+
+
+def _bytes(pages: Sequence[_Page]) -> Iterator[Figure]:
+    whole, later = max(pages, key=lambda page: page.whole), max(pages, key=lambda page: page.bytes)
+    yield Figure("21", "first load with everything, the largest page", "kB", [whole.whole / 1000], [at_most(FIRST, "kB")], note=whole.what)  # fmt: skip
+    yield Figure("21", "a page after that, the largest", "kB", [later.bytes / 1000], [at_most(LATER, "kB")], note=later.what)  # fmt: skip
+
+
+def _while_canceling(
+    bench: Bench, uri: str, server: Installation, browser: Browser, pages: Sequence[_Page]
+) -> Iterator[Figure]:
+    """The pages while the server cancels a run of another archive; each page as often as there is time for."""
+    tasks = bench.size("pages.canceled", 10_000, 1_500)
+    with a_queue(uri) as session:
+        line = Line.register(session, "large")
+        line.append(session, many_tasks(tasks))
+        (run,) = session.rows("runs_of_revisions", revisions=[line.branch.head])
+        assert claim.claim(session, PROCESS, PROCESS, tasks)
+        before = {page.what: statistics.median(page.took) for page in pages}
+        for page in pages:
+            page.took.clear()
+        with ThreadPoolExecutor(1) as canceler:
+            canceled = canceler.submit(server.api.post, f"/runs/{run.id}/cancel", {})
+            while not canceled.done():
+                look(browser, pages, 1)
+            canceled.result()
+    every = [one for page in pages for one in page.took]
+    slowest = max(pages, key=lambda page: max(page.took))
+    what = f"while {tasks} tasks are canceled elsewhere"
+    yield Figure("21", f"all pages {what}", "ms", every, [at_most(MEDIAN, "ms"), never_above(MOST, "ms")], "before it", list(before.values()), note=f"the longest: {slowest.what}")  # fmt: skip
