@@ -11,6 +11,7 @@ import click
 import pytest
 
 from arkqueue import cli
+from arkqueue.archives import changed
 from arkqueue.db.connections import Connection
 from arkqueue.db.session import Session
 from arkqueue.plan import Entry
@@ -20,7 +21,7 @@ from tests.db.test_example import example
 from tests.repositories import a_git_repository
 from tests.system.cli.conftest import Cli, Start, the_rest
 from tests.system.task_manager.test_checkouts import commit, watch
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 THE_EIGHT = [
     "1:COMMIT <-- 2:COMMIT",
@@ -55,7 +56,10 @@ def edges(text: str) -> list[str]:
 # Seen
 
 
-def test_show_lists_the_files_that_a_revision_changes(arkqueue: Cli, session: Session, tmp_path: Path) -> None:
+def test_show_lists_the_files_that_a_revision_changes(
+    arkqueue: Cli, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changed, "PATIENCE", PATIENCE)  # a busy host takes seconds to start a reader
     repository = a_git_repository(tmp_path)
     archive = an_archive(session)
     watch(archive, repository)
