@@ -17,6 +17,7 @@ from tests.builders import AnArchive, an_archive
 from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository
 from tests.system.task_manager.test_checkouts import commit, watch
 from tests.system.web.conftest import Client, problem
+from tests.waiting import PATIENCE
 
 Repository = SubversionRepository | GitRepository
 
@@ -92,6 +93,12 @@ def test_names_in_other_encodings_are_shown(reader: httpx.Client, session: Sessi
     commit(archive, repository, {"n\udcff\n": "1"}, {})
     archive.sql("update revision set previous = null")
     assert changes(reader, archive, 2)["files"] == [{"status": "added", "path": "n\\xff\n"}]
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy host takes seconds to start a reader."""
+    monkeypatch.setattr(changed, "PATIENCE", PATIENCE)
 
 
 @pytest.fixture
