@@ -20,6 +20,7 @@ from typing import Any, Self
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from arkqueue.config.openid import OpenId, OpenIdGrant, OpenIdPerson
 from arkqueue.config.receivers import Mail, Webhook, origin_of
 from arkqueue.config.values import (
     PLAIN_WORDS,
@@ -205,6 +206,8 @@ class Configuration(Strict):
     """The hosts to which notifications are posted; none: none."""
     mail: Mail | None = None
     """How notifications are mailed; None: not at all."""
+    openid: OpenId | None = None
+    """With which provider persons sign in to the pages; None: with tokens and links alone."""
     docker: Docker = Field(default_factory=lambda: Docker())
     mounts: tuple[PersistentMount, ...] = ()
     """What tasks may keep between runs; of several entries of one name, an archive's tasks get the first that is for the archive."""
@@ -280,6 +283,11 @@ class Configuration(Strict):
             raise PydanticCustomError("poll", "poll must not be longer than renew")
         if self.database_direct is not None and not self.database_pooler:
             raise PydanticCustomError("direct", "database_direct is for database_pooler = true only")
+        if self.openid is not None and self.public_url is None:
+            raise PydanticCustomError(
+                "openid",
+                "openid needs public_url: the provider sends browsers back there, like https://queue.example.org",
+            )
         if self.scratch_shared and self.scratch_folder is None:
             raise PydanticCustomError(
                 "scratch", "scratch_shared is for a scratch_folder that several hosts see; give that folder"
@@ -477,7 +485,7 @@ def _from_docker(environ: Mapping[str, str]) -> dict[str, Any]:
     return {"docker": {"host": host if "://" in host else f"tcp://{host}"}} if host else {}
 
 
-_OF_MANY_VALUES = ("labels", "credentials", "docker", "mounts", "webhooks", "mail")
+_OF_MANY_VALUES = ("labels", "credentials", "docker", "mounts", "webhooks", "mail", "openid")
 _OF_TASKS = {"ARCHIVE", "BRANCH", "REVISION", "NUMBER", "PREVIOUS", "BASE", "TASK", "RUN", "ATTEMPT", "TRIGGER"}
 _OF_TASKS |= {"AUTHOR", "MESSAGE", "CHANGES", "ITEM", "INPUTS", "OUTPUT", "SCRATCH"}
 
@@ -497,6 +505,9 @@ _TABLES: dict[str, type[BaseModel]] = {
     "mounts": PersistentMount,
     "webhooks": Webhook,
     "mail": Mail,
+    "openid": OpenId,
+    "openid.grants": OpenIdGrant,
+    "openid.persons": OpenIdPerson,
 }
 
 
@@ -508,7 +519,8 @@ def _fault(detail: Any, sources: dict[str, str]) -> str:
     name = PREFIX + key.upper().replace(".", "_") if where == "environment" else key
     head = f"{where}: {name} " if place else ""
     if detail["type"] == "extra_forbidden":
-        model = _TABLES.get(str(place[0]), Configuration) if len(place) > 1 else Configuration
+        table = ".".join(str(part) for part in place[:-1] if not isinstance(part, int))
+        model = _TABLES.get(table, Configuration)
         near = _nearest(str(place[-1]), list(model.model_fields))
         return f"{head}is unknown" + (f" (did you mean {near}?)" if near else "")
     if detail["type"] == "tuple_type" and key in _TABLES:

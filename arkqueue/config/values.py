@@ -12,6 +12,7 @@ from arkqueue.model import LEAST_MEMORY, LONGEST_DURATION, MOST_PIDS
 
 MOST_SLOTS = 10_000
 
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
@@ -29,6 +30,7 @@ PLAIN_WORDS = {
     "bool_type": "must be true or false",
     "bool_parsing": "must be true or false",
     "enum": "must be {expected}",
+    "literal_error": "must be {expected}",
     "greater_than": "must be more than {gt}",
     "greater_than_equal": "must be {ge} or more",
     "less_than_equal": "must be {le} or less",

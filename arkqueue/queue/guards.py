@@ -113,7 +113,11 @@ def _why_not(
         return Conflict(here, f"is guarded by {guard}", "ask somebody with a token of scope approve")
     if row.not_author and not approver.persons:
         fault = "is guarded by require-approval --not-author, and this token stands for nobody"
-        return Conflict(here, fault, "use one that does: arkqueue token create --scope approve --author NAME")
+        return Conflict(
+            here,
+            fault,
+            "use one that does: arkqueue token create --scope approve --author NAME (or, of a person, [[openid.persons]])",
+        )
     if row.not_author and not all(_spellings(author) for author in (row.author, definer) if author is not None):
         fault = "is guarded by require-approval --not-author, and its revision has no author, so that nobody is known to be another person"
         return Conflict(here, fault, "give the revision an author in the repository, or end --not-author")

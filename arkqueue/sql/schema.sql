@@ -640,8 +640,19 @@ create table token (
 -- Browsers that are signed in, and the codes of links that sign a browser in once. Of both only hashes are stored, as of tokens.
 create table sign_in (
     hash        bytea primary key,
-    token_id    bigint not null references token,   -- whose rights it has; it ends with that token
+    token_id    bigint references token,            -- whose rights it has; it ends with that token; null: a person's, who signed in with a provider
     once        boolean not null,                   -- the code of a link: its first use takes it away
+    expires_at  timestamptz not null,
+    issuer      text,                               -- the provider; the rights follow from the groups by the configuration, at each request
+    subject     text,                               -- the person, as the provider alone knows them
+    person      text,                               -- the person, as people know them
+    groups      text[],                             -- of theirs, those that the configuration named when they signed in
+    authors     text[],                             -- the authors of revisions that the provider says the person is
+    constraint sign_in_whose check (num_nulls(issuer, subject, person, groups, authors) = case when token_id is null then 0 else 5 end)
+);
+-- Answers of a provider that have signed somebody in: none does so twice. Only hashes are stored.
+create table used_answer (
+    hash        bytea primary key,
     expires_at  timestamptz not null
 );
 

@@ -33,6 +33,27 @@ select t.id, t.name, t.scope, t.archives, t.created_at, t.revoked_at, t.authors
 from sign_in s join token t on t.id = s.token_id
 where s.hash = %(hash)s and not s.once and s.expires_at > clock_timestamp() and t.revoked_at is null;
 
+-- name: person_of_sign_in
+-- The person whom a provider said to be in this browser.
+select issuer, subject, person, groups, authors from sign_in
+where hash = %(hash)s and token_id is null and not once and expires_at > clock_timestamp();
+
+-- name: was_answer_used
+-- Whether a provider's answer has signed somebody in.
+select hash from used_answer where hash = %(hash)s;
+
+-- name: sign_person_in
+-- Take a provider's answer, unless it was taken before, and store the hash of the browser's secret; forget what has expired.
+with expired_answers as (delete from used_answer where expires_at < clock_timestamp()),
+expired as (delete from sign_in where expires_at < clock_timestamp()),
+used as (
+    insert into used_answer (hash, expires_at) values (%(answer)s, clock_timestamp() + make_interval(secs => %(answer_seconds)s))
+    on conflict do nothing returning hash
+)
+insert into sign_in (hash, once, expires_at, issuer, subject, person, groups, authors)
+select %(hash)s, false, clock_timestamp() + make_interval(secs => %(seconds)s), %(issuer)s, %(subject)s, %(person)s, %(groups)s, %(authors)s
+from used returning hash;
+
 -- name: use_code
 -- Take the code of a link away, and say which token it signs in with.
 delete from sign_in s using token t

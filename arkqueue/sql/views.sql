@@ -357,7 +357,7 @@ select d.at, d.by, d.verb, t.name || case when t.item <> '' then '/' || t.item e
 where d.task_id = any(%(tasks)s::bigint[]) or d.run_id = any(%(runs)s::bigint[]) order by d.id;
 
 -- name: audit_log
--- A page of what people did, the newest first; of some archives alone where these are given. Of deleted runs and of tokens only where `hidden` says so.
+-- A page of what people did, the newest first; of some archives alone where these are given. Of deleted runs, of tokens and of persons who signed in only where `hidden` says so.
 select d.id, d.at, d.by, d.verb, d.note, a.name as archive, b.name as branch, b.main, run.number, run.run, t.name, t.item, t.kind
 from deed d left join archive a on a.id = d.archive_id
 left join run on run.id = d.run_id left join branch b on b.id = run.branch_id left join task t on t.id = d.task_id
@@ -365,7 +365,7 @@ where (%(before)s::bigint is null or d.id < %(before)s)
   and (%(archives)s::bigint[] is null or d.archive_id = any(%(archives)s))
   and (%(by)s::text = '' or strpos(lower(d.by), lower(%(by)s)) > 0)
   and (%(verb)s::text = '' or d.verb = %(verb)s)
-  and (%(hidden)s or d.verb not in ('create token', 'revoke token')
+  and (%(hidden)s or d.verb not in ('create token', 'revoke token', 'sign in')
                      and (run.deleted_at is null or d.verb in ('delete', 'undelete')))
 order by d.id desc limit %(limit)s;
 

@@ -281,7 +281,7 @@ def test_defaults_of_containers_are_those_that_are_described(tmp_path: Path) -> 
 def test_examples_of_the_configuration_have_no_faults(tmp_path: Path) -> None:
     examples = [text for language, text in FENCE.findall(OPERATIONS.read_text("utf-8")) if language == "toml"]
 
-    assert len(examples) == 6
+    assert len(examples) == 7
     for example in examples:
         (tmp_path / "arkqueue.toml").write_text(example, "utf-8")
         Configuration.load(environ={}, home=tmp_path)

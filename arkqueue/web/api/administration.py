@@ -20,6 +20,7 @@ from arkqueue.views.installation import TaskManagerView, faults_of, host_named, 
 from arkqueue.web.access import admit
 from arkqueue.web.api.archives import NewPause
 from arkqueue.web.api.calls import calls
+from arkqueue.web.openid_check import with_openid
 
 PATIENCE = 5.0
 """Seconds after which health says that the database does not answer: whoever asks for it gives up soon."""
@@ -155,11 +156,11 @@ def resume_all(request: Request) -> None:
 
 @router.get("/doctor")
 def doctor(request: Request, archive: str | None = None) -> Diagnosis:
-    """Which rows break what has to hold and no constraint can say; of one archive, or of all and of what belongs to none."""
+    """Which rows break what has to hold and no constraint can say; of one archive, or of all and of what belongs to none. Of all, also whether persons can sign in with their provider."""
     caller = admit(request, Scope.ADMIN)
     if archive is None:
         caller.require_every_archive("/doctor")
-        return examine(caller.session)
+        return with_openid(examine(caller.session), caller.session, caller.configuration)
     return examine(caller.session, caller.archive(archive))
 
 

@@ -24,7 +24,7 @@ from arkqueue.views.tasks import task as show_task
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.api.runs import LONGEST_NOTE, NewRun, Options, Verb, do_to_run, do_to_task, revision_scanned
 from arkqueue.web.pages.answer import HEADERS, local
-from arkqueue.web.pages.visitor import Visitor, check_form
+from arkqueue.web.pages.visitor import Visitor, archive_of, check_form
 
 
 class Form:
@@ -44,6 +44,7 @@ def act(visitor: Visitor, request: Request, body: bytes) -> Response:
     """Do what a form asks for, and show the page that it came from again."""
     form = Form(body)
     check_form(request, visitor, form["form"])
+    request.state.token = visitor.at(archive_of(form["name"])).caller.token
     caller = admit(request, Scope.OPERATE)
     if len(text := form["text"]) > LONGEST_NOTE:
         raise Invalid("the text", f"has {len(text):,} characters, more than {LONGEST_NOTE:,}", "Write less.")

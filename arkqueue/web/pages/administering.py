@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from arkqueue.errors import Invalid, NotFound
+from arkqueue.lock_names import is_global
 from arkqueue.names import branch_name
 from arkqueue.web.api import administration, archives, locks
 from arkqueue.web.api.administration import NewToken
@@ -32,6 +33,9 @@ def administer(visitor: Visitor, request: Request, body: bytes) -> Shown | Respo
     act = ACTS.get(request.path_params["act"])
     if act is None:
         raise NotFound(f"the form {request.path_params['act']!r}", "does nothing here", "Open the page again.")
+    if request.path_params["act"] in OF_AN_ARCHIVE and not is_global(form["name"]):
+        visitor = visitor.at(form["name"])
+        request.state.token = visitor.caller.token
     went = act(visitor, request, form)
     return went if isinstance(went, Shown) else RedirectResponse(local(went or form["back"]), 303, HEADERS)
 
@@ -108,6 +112,10 @@ ACTS: Final[dict[str, Callable[[Visitor, Request, Form], Shown | str | None]]] =
     "accept": _accept,
     "waive": _waive,
 }  # fmt: skip
+
+
+OF_AN_ARCHIVE: Final = frozenset({"change-settings", "remove-archive", "rewind", "accept", "waive", "set-lock", "pause-lock", "resume-lock"})  # fmt: skip
+"""Forms whose name is that of an archive, or of a lock of one: what a person may do there counts."""
 
 
 def _done(_: object) -> None:

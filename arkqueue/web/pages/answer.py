@@ -23,7 +23,7 @@ from arkqueue.errors import ArkqueueError, Forbidden, NotFound
 from arkqueue.text import one_line, visible
 from arkqueue.views.search import LONGEST
 from arkqueue.web import problems
-from arkqueue.web.pages.visitor import SignInNeeded, Visitor, visitor_of
+from arkqueue.web.pages.visitor import SignInNeeded, Visitor, archive_of, visitor_of
 
 log = logging.getLogger("arkqueue")
 
@@ -62,7 +62,8 @@ def page(build: Callable[[Visitor, Request], Shown | Response]) -> Callable[[Req
     def endpoint(request: Request) -> Response:
         visitor = None
         try:
-            visitor = visitor_of(request)
+            visitor = visitor_of(request).at(_shown_archive(request))
+            request.state.token = visitor.caller.token
             shown = build(visitor, request)
         except SignInNeeded:
             return _sign_in_first(request)
@@ -73,6 +74,13 @@ def page(build: Callable[[Visitor, Request], Shown | Response]) -> Callable[[Req
         return shown if isinstance(shown, Response) else answer(request, visitor, shown)
 
     return endpoint
+
+
+def _shown_archive(request: Request) -> str:
+    """The archive that a page is of; empty where it is of none."""
+    if "address" in request.path_params:
+        return archive_of(sent_path(request).lstrip("/"))
+    return str(request.path_params.get("name", ""))
 
 
 def _sign_in_first(request: Request) -> Response:
@@ -126,8 +134,8 @@ def sent_path(request: Request) -> str:
     return raw.partition(b"?")[0].decode("ascii", "replace")
 
 
-def refused_page(request: Request, visitor: Visitor | None, error: ArkqueueError) -> Response:
-    """An error as a page: what is at fault, how, and what helps."""
+def refused_page(request: Request, visitor: Visitor | None, error: ArkqueueError, again: str = "/") -> Response:
+    """An error as a page: what is at fault, how, and what helps. ``again``: where its button leads."""
     as_problem = problems.of_error(error)
     if _wants_json(request):
         return as_problem
@@ -138,7 +146,7 @@ def refused_page(request: Request, visitor: Visitor | None, error: ArkqueueError
             if as_problem.status_code != 503
             else problems.Refused(503, "the database", "does not answer", "Try again.")
         )
-    names = {"error": error, "status": as_problem.status_code}
+    names = {"error": error, "status": as_problem.status_code, "_again": again}
     return answer(request, visitor, Shown("error.html", names), as_problem.status_code)
 
 

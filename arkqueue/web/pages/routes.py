@@ -18,10 +18,10 @@ from arkqueue.names import EVERY_TASK, as_backfill, parse_branch, parse_name
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_item, find_run, find_task
-from arkqueue.web.pages import administration, archive, backfill, log, overview, run, search, task
+from arkqueue.web.pages import administration, archive, backfill, log, overview, persons, run, search, task
 from arkqueue.web.pages.acting import Form, act
 from arkqueue.web.pages.administering import administer
-from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, asked, local, page, refused_page, sent_path
+from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, asked, local, page, refused_page, sent_path
 from arkqueue.web.pages.visitor import COOKIE, SignInNeeded, Visitor, check_form, check_host, keep, visitor_of
 from arkqueue.web.problems import Refused
 
@@ -43,6 +43,9 @@ def routes() -> list[BaseRoute]:
         Route("/", page(overview.overview)),
         Route(SIGN_IN, _sign_in_page),
         Route(SIGN_IN, _sign_in, methods=["POST"]),
+        Route(persons.BEGIN, persons.told(persons.begin)),
+        Route(persons.RETURN, persons.told(persons.come_back)),
+        Route(persons.LEAVE, persons.told(persons.leave)),
         Route("/-/sign-out", _sign_out, methods=["POST"]),
         Route("/-/live", _live),
         Route("/-/search", page(search.look_for)),
@@ -107,9 +110,7 @@ def _sign_in_page(request: Request) -> Response:
             return _signed_in(request, token, request.query_params.get("next", "/"))
     except ArkqueueError as error:
         return refused_page(request, None, error)
-    return answer(
-        request, None, Shown("sign-in.html", {"next": local(request.query_params.get("next", "/")), "fault": ""})
-    )
+    return persons.sign_in_page(request, request.query_params.get("next", "/"))
 
 
 async def _sign_in(request: Request) -> Response:
@@ -131,8 +132,7 @@ def _sign_in_with(request: Request, body: bytes) -> Response:
                 if token is None
                 else f"A token of scope {token.scope} shows no pages."
             )
-            names = {"next": local(form["next"]), "fault": fault}
-            return answer(request, None, Shown("sign-in.html", names), 403)
+            return persons.sign_in_page(request, form["next"], fault, 403)
         return _signed_in(request, token, form["next"])
     except ArkqueueError as error:
         return refused_page(request, None, error)
@@ -157,8 +157,10 @@ def _sign_out_with(request: Request, body: bytes) -> Response:
         pass
     except ArkqueueError as error:
         return refused_page(request, None, error)
-    sign_ins.sign_out(request.app.state.session, request.cookies.get(COOKIE, ""))
-    response = RedirectResponse(SIGN_IN, 303, HEADERS)
+    session, secret = request.app.state.session, request.cookies.get(COOKIE, "")
+    is_person = bool(secret) and sign_ins.person_of(session, secret) is not None
+    sign_ins.sign_out(session, secret)
+    response = RedirectResponse(f"{SIGN_IN}?out=1" if is_person else SIGN_IN, 303, HEADERS)
     response.delete_cookie(COOKIE)
     return response
 

@@ -1,4 +1,4 @@
-"""Who looks at a page: a browser that is signed in, or a program with a token.
+"""Who looks at a page: a browser that is signed in, with a token or as a person, or a program with a token.
 
 The cookie holds a secret that is good for the pages of this server alone; it says nothing about the token. A form carries a digest of that secret and of its
 page's address, which no other site can know. A browser that was led here under a name that is not ours (DNS rebinding) is refused.
@@ -9,20 +9,25 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from arkqueue.config import Configuration
+from arkqueue.db.session import Session
 from arkqueue.queue import sign_ins, tokens
-from arkqueue.queue.sign_ins import BROWSER
+from arkqueue.queue.sign_ins import BROWSER, Person
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.problems import Refused
+from arkqueue.web.rights import at, rights_of
 
 COOKIE: Final = "arkqueue"
 NONCE: Final = 16
@@ -62,6 +67,11 @@ class Visitor:
         """Whether the token is for every archive, and so for the installation."""
         return self.caller.token.archives is None
 
+    def at(self, address: str) -> Visitor:
+        """The visitor with the scope that they have for the archive of an address, like ``papers`` or ``papers@12/pdf``."""
+        token = at(self.caller.token, archive_of(address))
+        return self if token is self.caller.token else replace(self, caller=replace(self.caller, token=token))
+
 
 def visitor_of(request: Request) -> Visitor:
     """The visitor of a request; raises `SignInNeeded`, or what becomes an error page."""
@@ -76,6 +86,10 @@ def visitor_of(request: Request) -> Visitor:
     signed_in = sign_ins.check(session, secret) if secret else None
     if signed_in is not None:
         return _visitor(request, signed_in, _key_of(secret))
+    if secret and (person := sign_ins.person_of(session, secret)) is not None:
+        token = rights(session, request.app.state.configuration, person)
+        if token is not None:
+            return _visitor(request, token, _key_of(secret))
     if public := request.app.state.configuration.public:
         return _visitor(request, Token(ANYBODY, "anybody", Scope.READ, list(public), _EVER, None, []), "")
     raise SignInNeeded
@@ -84,6 +98,18 @@ def visitor_of(request: Request) -> Visitor:
 def _visitor(request: Request, token: Token, key: str) -> Visitor:
     request.state.token = token
     return Visitor(admit(request, Scope.READ), _form(key, _digest(key, str(request.url))) if key else "", key)
+
+
+def rights(session: Session, configuration: Configuration, person: Person) -> Token | None:
+    """What a person may do by the configuration as it is now; None: nothing (any more)."""
+    if configuration.openid is None:
+        return None
+    return rights_of(configuration.openid, person, lambda: [row.name for row in session.rows("archive_names")])
+
+
+def archive_of(address: str) -> str:
+    """The archive of an address."""
+    return unquote(re.split(r"[@:/]", address, maxsplit=1)[0])
 
 
 def _key_of(secret: str) -> str:
@@ -115,18 +141,19 @@ def check_form(request: Request, visitor: Visitor, sent: str) -> None:
 
 def check_host(request: Request) -> None:
     """Raise `Refused` where the browser was led here under a foreign name."""
-    host = request.url.hostname or ""
-    if not (_is_address(host) or host in _own_names() or host in request.app.state.configuration.hosts):
+    host, configuration = request.url.hostname or "", request.app.state.configuration
+    named = urlsplit(configuration.public_url or "").hostname
+    if not (_is_address(host) or host in _own_names() or host in configuration.hosts or host == named):
         fault = f"asks for the host {host!r}, which is not a name of this server"
         raise Refused(421, "the request", fault, "Set hosts in the configuration to the names of this server.")
 
 
-def keep(request: Request, response: Response, secret: str) -> None:
+def keep(request: Request, response: Response, secret: str, seconds: float = BROWSER) -> None:
     """Have the browser keep its secret: for this server alone, out of reach of scripts, sent along with links from elsewhere but not with their forms."""
     response.set_cookie(
         COOKIE,
         secret,
-        max_age=int(BROWSER),
+        max_age=int(seconds),
         path="/",
         httponly=True,
         samesite="lax",

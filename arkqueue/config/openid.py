@@ -1,0 +1,144 @@
+"""The tables ``[openid]`` of the configuration: with which provider persons sign in to the pages, and what their groups may do. Called by `settings`.
+
+The provider says who somebody is and in which groups; this file says what that is worth. So a provider gives no rights that nobody has written down here.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from arkqueue.config.values import Duration, Strict
+
+LONGEST_SESSION = 30 * 86_400.0
+_CLAIM = re.compile(r"[A-Za-z0-9_.:/-]{1,200}")
+
+
+def is_safe_url(url: str) -> bool:
+    """Whether a URL names a host by https, or by http on this host, where nobody listens in between."""
+    host = r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::\d{1,5})?"
+    here = r"(?:localhost|127\.0\.0\.1|\[::1\])(?::\d{1,5})?"
+    return re.fullmatch(rf"(https://{host}|http://{here})(/[!-~]*)?", url) is not None
+
+
+class OpenIdGrant(Strict):
+    """What the members of a group may do."""
+
+    group: str = Field(min_length=1, max_length=200)
+    scope: Literal["read", "operate", "approve", "admin"]
+    archives: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=1000)
+    """Globs of archives' names; None: every one, and the installation."""
+
+    @field_validator("archives")
+    @classmethod
+    def _are_globs_of_names(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for glob in value or ():
+            if not re.fullmatch(r"[A-Za-z0-9*?][A-Za-z0-9._*?-]{0,99}", glob):
+                raise PydanticCustomError(
+                    "archives", "holds {glob}, which no archive can be called", {"glob": repr(glob)}
+                )
+        return value
+
+
+class OpenIdPerson(Strict):
+    """Which authors of revisions a person is, as ``token create --author`` says it of a token."""
+
+    person: str = Field(min_length=1, max_length=200)
+    """The person as the claim ``person`` names them."""
+    authors: tuple[str, ...] = Field(min_length=1, max_length=100)
+
+    @field_validator("authors")
+    @classmethod
+    def _are_authors(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(author.strip() and author.isprintable() and len(author) <= 1000 for author in value):
+            raise PydanticCustomError(
+                "authors", "holds somebody without a proper name; write authors as revisions have them"
+            )
+        return value
+
+
+class OpenId(Strict):
+    """The provider of OpenID Connect with which persons sign in to the pages."""
+
+    issuer: str
+    """The issuer exactly as the provider calls itself; its discovery document lies below it."""
+    client_id: str = Field(min_length=1, max_length=500)
+    client_secret_file: Path | None = None
+    """A 0600 file with the secret that the provider gave; None: a public client, which PKCE alone protects."""
+    label: str = Field(default="OpenID Connect", min_length=1, max_length=60)
+    """What the button of the sign-in page says after “Sign in with”."""
+    scopes: tuple[str, ...] = ("openid", "profile", "email")
+    groups: str = "groups"
+    """The claim that lists groups; dots lead into objects, as in ``realm_access.roles``."""
+    person: str = "preferred_username"
+    """The claim that names the person in the audit log and for ``persons``."""
+    author_claims: tuple[str, ...] = Field(default=(), max_length=10)
+    """Claims whose values are authors of revisions, beside what ``persons`` says."""
+    session: Duration = Field(default=43_200.0, ge=60.0, le=LONGEST_SESSION)
+    """Seconds after which a person signs in anew, so that the provider is asked for their groups again."""
+    clock_skew: Duration = Field(default=60.0, le=600.0)
+    """Seconds by which the provider's clock may differ from ours."""
+    ca_file: Path | None = None
+    """The certificates that the provider's must be signed by; None: the usual ones."""
+    grants: tuple[OpenIdGrant, ...] = Field(default=(), max_length=1000)
+    persons: tuple[OpenIdPerson, ...] = Field(default=(), max_length=100_000)
+
+    @field_validator("issuer")
+    @classmethod
+    def _is_an_issuer(cls, value: str) -> str:
+        if not is_safe_url(value) or "?" in value or "#" in value:
+            raise PydanticCustomError(
+                "issuer",
+                "is no issuer; write it like https://login.example.org/realms/work (http is for this host only)",
+            )
+        return value
+
+    @field_validator("label")
+    @classmethod
+    def _is_shown(cls, value: str) -> str:
+        if not value.isprintable():
+            raise PydanticCustomError("label", "holds a character that cannot be shown")
+        return value
+
+    @field_validator("scopes")
+    @classmethod
+    def _ask_for_an_id_token(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if "openid" not in value or not all(re.fullmatch(r"[!#-\[\]-~]{1,200}", scope) for scope in value):
+            raise PydanticCustomError("scopes", 'must be scopes without spaces, "openid" among them')
+        return value
+
+    @field_validator("groups", "person")
+    @classmethod
+    def _is_a_claim(cls, value: str) -> str:
+        if not _CLAIM.fullmatch(value):
+            raise PydanticCustomError("claim", "is no name of a claim")
+        return value
+
+    @field_validator("author_claims")
+    @classmethod
+    def _are_claims(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(_CLAIM.fullmatch(claim) for claim in value):
+            raise PydanticCustomError("claims", "holds what is no name of a claim")
+        return value
+
+    @model_validator(mode="after")
+    def _says_nothing_twice(self) -> Self:
+        if not self.grants:
+            raise PydanticCustomError("grants", "has no [[openid.grants]], so that nobody could sign in")
+        named = [entry.person for entry in self.persons]
+        if twice := next((person for place, person in enumerate(named) if person in named[:place]), None):
+            raise PydanticCustomError(
+                "persons", "names {person} twice; list all authors in one entry", {"person": repr(twice)}
+            )
+        granted = [(grant.group, grant.archives) for grant in self.grants]
+        if again := next(
+            (group for place, (group, _) in enumerate(granted) if granted[place] in granted[:place]), None
+        ):
+            raise PydanticCustomError(
+                "grants", "gives {group} two scopes for the same archives; keep one of them", {"group": repr(again)}
+            )
+        return self

@@ -1,0 +1,375 @@
+"""The provider with which persons sign in (OpenID Connect): where it is, what its keys are, and who somebody is by its answer.
+
+Authlib judges the answers; the requests are made here, so that each has a deadline and a limit, whatever the provider sends: who asks is a browser that waits, and the
+server has other pages to show. Nothing but the keys of the provider is kept. Called by the pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fastapi.concurrency import run_in_threadpool
+
+from arkqueue.config.openid import OpenId, is_safe_url
+from arkqueue.config.receivers import read_key
+from arkqueue.queue.sign_ins import Person
+from arkqueue.text import one_line
+from arkqueue.web.problems import Refused
+
+LONGEST: Final = 10.0
+"""Seconds that a browser waits for the provider, for all requests of one sign-in."""
+AT_ONCE: Final = 20
+"""Sign-ins that wait for the provider at once; more are told to come again."""
+KEPT: Final = 3600.0
+"""Seconds after which the provider's document and its keys are asked for again."""
+LONGEST_ANSWER: Final = 1 << 20
+MOST_GROUPS: Final = 10_000
+ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"})  # fmt: skip
+"""Signatures that only the provider can make. Not ``none``, and not those with a secret that both sides have."""
+
+
+class ProviderFault(Refused):
+    """The provider is away, slow, or answers what no provider may."""
+
+    def __init__(self, openid: OpenId, fault: str, remedy: str = "Try again; the administrator's `arkqueue doctor` says more.") -> None:  # fmt: skip
+        super().__init__(502, openid.issuer, fault, remedy)
+
+
+class NotSignedIn(Refused):
+    """The provider has answered, and that signs nobody in."""
+
+    def __init__(self, fault: str, remedy: str = "Sign in again.") -> None:
+        super().__init__(403, "the sign-in", fault, remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What the provider's discovery document says (OpenID Connect Discovery 1.0, section 3)."""
+
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    userinfo_endpoint: str | None
+    end_session_endpoint: str | None
+    algorithms: frozenset[str]
+    auth_method: str
+    says_issuer: bool
+    """Whether its answers name it (RFC 9207)."""
+
+
+class Provider:
+    """One provider. Its methods belong to one event loop. ``return_url``: where it sends browsers back to."""
+
+    def __init__(self, openid: OpenId, return_url: str) -> None:
+        self._openid, self._return_url = openid, return_url
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._metadata: tuple[float, Metadata] | None = None
+        self._keys: tuple[float, Any] | None = None
+        self._trusted: ssl.SSLContext | None = None
+
+    async def address(self, state: str, nonce: str, verifier: str) -> str:
+        """Where a browser goes to sign in."""
+        from authlib.oauth2.rfc6749.parameters import prepare_grant_uri
+        from authlib.oauth2.rfc7636 import create_s256_code_challenge
+
+        async with self._in_time():
+            metadata = await self._discovered()
+        return str(
+            prepare_grant_uri(
+                metadata.authorization_endpoint,
+                self._openid.client_id,
+                "code",
+                redirect_uri=self._return_url,
+                scope=" ".join(self._openid.scopes),
+                state=state,
+                nonce=nonce,
+                code_challenge=create_s256_code_challenge(verifier),
+                code_challenge_method="S256",
+            )
+        )
+
+    async def leave(self, back: str) -> str | None:
+        """Where a browser goes to sign out at the provider as well; None: it has no such place."""
+        from authlib.common.urls import add_params_to_uri
+
+        async with self._in_time():
+            metadata = await self._discovered()
+        if metadata.end_session_endpoint is None:
+            return None
+        sent = {"client_id": self._openid.client_id, "post_logout_redirect_uri": back}
+        return str(add_params_to_uri(metadata.end_session_endpoint, sent))
+
+    async def person(self, code: str, issuer: str | None, nonce: str, verifier: str) -> Person:
+        """Who has signed in, for a code that the provider gave. ``issuer``: by whom the browser says that it was sent."""
+        async with self._in_time():
+            metadata = await self._discovered()
+            if (issuer is not None or metadata.says_issuer) and issuer != self._openid.issuer:
+                raise NotSignedIn(
+                    f"was answered by {_shown(issuer or 'nobody')}, and not by {self._openid.issuer}",
+                    "Sign in again, with a link of this server alone.",
+                )
+            token = await self._exchanged(metadata, code, verifier)
+            claims = await self._judged(metadata, token, nonce)
+            if any(_claim(claims, name) is None for name in (self._openid.groups, self._openid.person)):
+                claims = await self._with_userinfo(metadata, token, claims)
+        return person_of(self._openid, claims)
+
+    async def check(self) -> Metadata:
+        """Ask the provider for its document and its keys now; raises `ProviderFault`."""
+        async with self._in_time():
+            metadata = await self._discovered()
+            await self._current_keys(metadata)
+        return metadata
+
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncIterator[None]:
+        if self._places.locked():
+            raise Refused(503, "the sign-in", f"{AT_ONCE} others wait for {self._openid.issuer}", "Try again.")
+        async with self._places:
+            try:
+                async with asyncio.timeout(LONGEST):
+                    yield
+            except TimeoutError:
+                raise ProviderFault(self._openid, f"has not answered within {LONGEST:g} s") from None
+
+    async def _discovered(self) -> Metadata:
+        if self._metadata is None or self._metadata[0] < time.monotonic():
+            url = self._openid.issuer.rstrip("/") + "/.well-known/openid-configuration"
+            document = await self._asked("GET", url, {})
+            self._metadata = time.monotonic() + KEPT, metadata_of(self._openid, document)
+        return self._metadata[1]
+
+    async def _current_keys(self, metadata: Metadata, *, again: bool = False) -> Any:
+        if again or self._keys is None or self._keys[0] < time.monotonic():
+            document = await self._asked("GET", metadata.jwks_uri, {})
+            self._keys = time.monotonic() + KEPT, keys_of(self._openid, document)
+        return self._keys[1]
+
+    async def _exchanged(self, metadata: Metadata, code: str, verifier: str) -> dict[str, Any]:
+        from authlib.common.urls import url_encode
+        from authlib.oauth2.auth import ClientAuth
+
+        openid = self._openid
+        secret = ""
+        if openid.client_secret_file is not None:
+            key = await run_in_threadpool(read_key, openid.client_secret_file, "the client's secret of [openid]")
+            secret = key.decode("latin-1")
+        body = url_encode(
+            [("grant_type", "authorization_code"), ("code", code), ("redirect_uri", self._return_url), ("code_verifier", verifier)]
+        )  # fmt: skip
+        headers = {"content-type": "application/x-www-form-urlencoded"}
+        client = ClientAuth(openid.client_id, secret, metadata.auth_method if secret else "none")
+        url, headers, body = client.prepare("POST", metadata.token_endpoint, headers, body)
+        token = await self._asked("POST", url, headers, body)
+        if error := token.get("error"):
+            said = one_line(f"{error} {token.get('error_description', '')}", 300).strip()
+            if error == "invalid_grant":
+                raise NotSignedIn(f"was refused by {openid.issuer}: {said}", "Its code was used already, or is too old: sign in again.")  # fmt: skip
+            raise ProviderFault(openid, f"does not take this server's request for a token: {said}")
+        if not isinstance(token.get("id_token"), str):
+            raise ProviderFault(openid, "gave no id_token", 'scopes of [openid] has to hold "openid".')
+        return token
+
+    async def _judged(self, metadata: Metadata, token: Mapping[str, Any], nonce: str) -> dict[str, Any]:
+        """The claims of an id_token that the provider has signed for this client and this sign-in (OpenID Connect Core 1.0, 3.1.3.7)."""
+        from authlib.oidc.core import CodeIDToken
+        from joserfc import jwt
+        from joserfc.errors import BadSignatureError, InvalidKeyIdError, JoseError
+        from joserfc.jws import JWSRegistry
+
+        registry = JWSRegistry(algorithms=sorted(metadata.algorithms), strict_check_header=False)
+        issuer, client = self._openid.issuer, self._openid.client_id
+        try:
+            try:
+                decoded = jwt.decode(token["id_token"], await self._current_keys(metadata), registry=registry)
+            except (InvalidKeyIdError, BadSignatureError):
+                # It may have other keys since they were asked for.
+                decoded = jwt.decode(
+                    token["id_token"], await self._current_keys(metadata, again=True), registry=registry
+                )
+            claims = CodeIDToken(
+                decoded.claims,
+                decoded.header,
+                {"iss": {"essential": True, "value": issuer}, "aud": {"essential": True, "value": client}},
+                {"nonce": nonce, "client_id": client, "access_token": token.get("access_token")},
+            )
+            claims.validate(now=int(time.time()), leeway=int(self._openid.clock_skew))
+        except JoseError as error:
+            raise NotSignedIn(*_why_refused(error, issuer, self._openid.clock_skew)) from None
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise NotSignedIn(f"has an id_token that cannot be read: {one_line(str(error), 200)}") from None
+        return dict(claims)
+
+    async def _with_userinfo(
+        self, metadata: Metadata, token: Mapping[str, Any], claims: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The claims, and those that only the provider's user info has."""
+        access = token.get("access_token")
+        if metadata.userinfo_endpoint is None or not isinstance(access, str):
+            return claims
+        more = await self._asked("GET", metadata.userinfo_endpoint, {"authorization": f"Bearer {access}"})
+        if more.get("sub") != claims["sub"]:
+            raise NotSignedIn("got the user info of somebody else")
+        return more | claims
+
+    async def _asked(self, method: str, url: str, headers: Mapping[str, str], body: str = "") -> dict[str, Any]:
+        """The JSON object at a URL; of an error, too. Raises `ProviderFault`."""
+        import httpx
+
+        if self._trusted is None:
+            self._trusted = await run_in_threadpool(ssl.create_default_context, cafile=self._openid.ca_file)
+        sent = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "arkqueue", **headers}
+        said = b""
+        try:
+            async with (
+                httpx.AsyncClient(
+                    trust_env=False, follow_redirects=False, timeout=None, verify=self._trusted
+                ) as client,
+                client.stream(method, url, headers=sent, content=body.encode()) as answer,
+            ):
+                async for piece in answer.aiter_raw():
+                    said += piece
+                    if len(said) > LONGEST_ANSWER:
+                        raise ProviderFault(
+                            self._openid, f"answers more than {LONGEST_ANSWER >> 20} MiB at {_shown(url)}"
+                        )
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            fault = f"cannot be reached at {_shown(url)}: {one_line(str(error) or type(error).__name__, 300)}"
+            raise ProviderFault(self._openid, fault) from None
+        is_told = method == "POST" and answer.status_code in (400, 401)
+        if answer.status_code != 200 and not is_told:
+            raise ProviderFault(self._openid, f"answers {answer.status_code} at {_shown(url)}")
+        try:
+            document = json.loads(said)
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            raise ProviderFault(self._openid, f"answers no JSON object at {_shown(url)}")
+        return document
+
+
+def metadata_of(openid: OpenId, document: Mapping[str, Any]) -> Metadata:
+    """What a discovery document says; raises `ProviderFault` where nobody can be signed in with it."""
+    if document.get("issuer") != openid.issuer:
+        fault = f"calls itself {_shown(str(document.get('issuer')))}"
+        raise ProviderFault(
+            openid, fault, "Write issuer of [openid] exactly like that, if that is the provider you mean."
+        )
+    urls: dict[str, str | None] = {}
+    for name in ("authorization_endpoint", "token_endpoint", "jwks_uri", "userinfo_endpoint", "end_session_endpoint"):
+        url = document.get(name)
+        if url is None and name in ("userinfo_endpoint", "end_session_endpoint"):
+            urls[name] = None
+        elif not isinstance(url, str) or not is_safe_url(url):
+            raise ProviderFault(openid, f"has no proper {name} in its discovery document: {_shown(str(url))}", "Ask the provider's administrator.")  # fmt: skip
+        else:
+            urls[name] = url
+    algorithms = ALGORITHMS & _texts(document, "id_token_signing_alg_values_supported", {"RS256"})
+    if not algorithms:
+        raise ProviderFault(openid, "signs in no way that is safe here", f"Have it sign with one of {', '.join(sorted(ALGORITHMS))}.")  # fmt: skip
+    if "code" not in _texts(document, "response_types_supported", {"code"}):
+        raise ProviderFault(openid, "does not know the authorization code flow", "Use another provider.")
+    if "S256" not in _texts(document, "code_challenge_methods_supported", {"S256"}):
+        raise ProviderFault(openid, "knows PKCE without S256", "Use another provider.")
+    ways = _texts(document, "token_endpoint_auth_methods_supported", {"client_secret_basic"})
+    return Metadata(
+        authorization_endpoint=urls["authorization_endpoint"] or "",
+        token_endpoint=urls["token_endpoint"] or "",
+        jwks_uri=urls["jwks_uri"] or "",
+        userinfo_endpoint=urls["userinfo_endpoint"],
+        end_session_endpoint=urls["end_session_endpoint"],
+        algorithms=algorithms,
+        auth_method="client_secret_post" if ways == {"client_secret_post"} else "client_secret_basic",
+        says_issuer=document.get("authorization_response_iss_parameter_supported") is True,
+    )
+
+
+def keys_of(openid: OpenId, document: Mapping[str, Any]) -> Any:
+    """The provider's keys for signatures (a ``KeySet``); what is of no use for that is left out."""
+    from joserfc.errors import JoseError
+    from joserfc.jwk import KeySet, import_key
+
+    listed = document.get("keys")
+    keys = []
+    for one in listed[:100] if isinstance(listed, list) else ():
+        if isinstance(one, dict) and one.get("kty") in ("RSA", "EC", "OKP") and one.get("use", "sig") == "sig":
+            try:
+                keys.append(import_key(one))
+            except (JoseError, ValueError, TypeError, KeyError):
+                continue
+    if not keys:
+        raise ProviderFault(openid, "has no key for signatures at its jwks_uri", "Ask the provider's administrator.")
+    return KeySet(keys)
+
+
+def person_of(openid: OpenId, claims: Mapping[str, Any]) -> Person:
+    """The person of some claims, with those groups that the configuration names; raises `NotSignedIn`."""
+    subject, person = claims.get("sub"), _claim(claims, openid.person)
+    if not isinstance(subject, str) or not 1 <= len(subject) <= 255 or not subject.isprintable():
+        raise NotSignedIn("has no proper sub", "Ask the provider's administrator.")
+    if not isinstance(person, str) or not person.strip() or len(person) > 200 or not person.isprintable():
+        fault = f"says nobody's name: its claim {openid.person} is missing, or is no text of at most 200 characters"
+        raise NotSignedIn(fault, "Have the provider send that claim, or name another one (person of [openid]).")
+    groups = _claim(claims, openid.groups)
+    groups = [groups] if isinstance(groups, str) else groups
+    if not isinstance(groups, list) or len(groups) > MOST_GROUPS or not all(isinstance(one, str) for one in groups):
+        fault = f"says no groups of {_shown(person)}: its claim {openid.groups} is missing, or is no list of at most {MOST_GROUPS:,} names"
+        raise NotSignedIn(fault, "Have the provider send that claim, or name another one (groups of [openid]).")
+    named = {grant.group for grant in openid.grants}
+    mine = tuple(dict.fromkeys(group for group in groups if group in named))
+    if not mine:
+        theirs = ", ".join(_shown(group) for group in groups[:20]) or "none"
+        fault = f"says that {_shown(person)} is in no group that may see these pages (of these: {theirs})"
+        raise NotSignedIn(fault, "Ask the administrator: [[openid.grants]] says which groups may.")
+    return Person(openid.issuer, subject, person.strip(), mine, tuple(_author_claims(openid, claims)))
+
+
+def _author_claims(openid: OpenId, claims: Mapping[str, Any]) -> list[str]:
+    """Whom the provider says a person to be as an author. An address of mail counts once it is verified."""
+    found = []
+    for name in openid.author_claims:
+        value = _claim(claims, name)
+        is_verified = name != "email" or claims.get("email_verified") is True
+        if isinstance(value, str) and value.strip() and value.isprintable() and len(value) <= 1000 and is_verified:
+            found.append(value.strip())
+    return found
+
+
+def _claim(claims: Mapping[str, Any], name: str) -> Any:
+    """A claim by its name, or by the names of the objects that lead to it."""
+    if name in claims:
+        return claims[name]
+    found: Any = claims
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def _why_refused(error: Any, issuer: str, skew: float) -> tuple[str, str]:
+    """Why an id_token signs nobody in, and what helps."""
+    name = type(error).__name__
+    claim = getattr(error, "claim", None)
+    if name == "ExpiredTokenError" or claim in ("exp", "iat", "nbf"):
+        fault = f"has an id_token that is not of this time: {one_line(str(error), 200)}"
+        return fault, f"Compare the clocks of this server and of {issuer}; they may differ by {skew:g} s (clock_skew of [openid])."  # fmt: skip
+    if claim == "nonce":
+        return "has an id_token of another sign-in (nonce)", "Sign in again."
+    if claim in ("iss", "aud", "azp"):
+        return f"has an id_token of another provider, or for another client ({claim})", "Sign in again; if that does not help, compare issuer and client_id of [openid]."  # fmt: skip
+    return f"has an id_token that {issuer} has not signed: {one_line(str(error), 200)}", "Sign in again; if that does not help, ask the provider's administrator."  # fmt: skip
+
+
+def _texts(document: Mapping[str, Any], name: str, usual: set[str]) -> set[str]:
+    value = document.get(name)
+    return {one for one in value if isinstance(one, str)} if isinstance(value, list) else usual
+
+
+def _shown(text: str) -> str:
+    return one_line(text, 200)

@@ -1,0 +1,177 @@
+"""Persons sign in with their provider: to it, back from it, and out of it (OpenID Connect, authorization code flow with PKCE).
+
+A browser that begins gets a secret in a cookie. State, nonce and the verifier of PKCE are digests of that secret, so that nothing is stored until the provider has said
+who somebody is, and an answer is good in the browser that asked alone, for ten minutes, once. The cookie is SameSite=Lax: it comes along when the provider sends the
+browser back.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import logging
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+from fastapi.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from arkqueue.config import Configuration
+from arkqueue.errors import ArkqueueError, NotFound
+from arkqueue.queue import sign_ins
+from arkqueue.text import one_line
+from arkqueue.web.openid import NotSignedIn, Provider
+from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, local, refused_page
+from arkqueue.web.pages.visitor import COOKIE, check_host, keep, rights
+
+log = logging.getLogger("arkqueue")
+
+BEGIN: Final = "/-/openid"
+RETURN: Final = "/-/openid/return"
+LEAVE: Final = "/-/openid/leave"
+ASKED: Final = "arkqueue_openid"
+"""The cookie of a browser that has gone to the provider."""
+PATIENCE: Final = 600
+"""Seconds within which the provider has to send a browser back."""
+LONGEST_ADDRESS: Final = 1000
+
+
+def provider_of(configuration: Configuration) -> Provider:
+    """The provider of the configuration; raises `NotFound` where there is none."""
+    if configuration.openid is None:
+        raise NotFound(BEGIN, "no provider is configured", "Sign in with a token or a link.")
+    return Provider(configuration.openid, configuration.pages_url + RETURN)
+
+
+def told(build: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint whose refusals are pages, and lines of the log."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            check_host(request)
+            return await build(request)
+        except ArkqueueError as error:
+            log.warning("a sign-in was refused: %s", one_line(str(error), 1000))
+            return await run_in_threadpool(refused_page, request, None, error, SIGN_IN)
+
+    return endpoint
+
+
+async def begin(request: Request) -> Response:
+    """Send a browser to the provider. ``?next=``: the page that it wants to see."""
+    configuration: Configuration = request.app.state.configuration
+    provider = _provider(request)
+    target = local(request.query_params.get("next", "/"))
+    target = target if len(target) <= LONGEST_ADDRESS else "/"
+    own = urlsplit(configuration.pages_url)
+    if request.url.netloc.lower() != own.netloc.lower() and not request.query_params.get("here"):
+        # The provider sends browsers back to that name, and the cookie has to be one of that name.
+        return RedirectResponse(
+            f"{configuration.pages_url}{BEGIN}?{urlencode({'next': target, 'here': '1'})}", 303, HEADERS
+        )
+    secret = _secret(request) or secrets.token_urlsafe(32)
+    said = base64.urlsafe_b64encode(json.dumps([int(time.time()), secrets.token_urlsafe(8), target]).encode()).decode()
+    state = f"{said}.{_digest(secret, 'state', said)}"
+    address = await provider.address(state, _digest(secret, "nonce", said), _digest(secret, "verifier", said))
+    response = RedirectResponse(address, 303, HEADERS)
+    response.set_cookie(
+        ASKED, secret, max_age=PATIENCE, path=BEGIN, httponly=True, samesite="lax", secure=own.scheme == "https"
+    )
+    return response
+
+
+async def come_back(request: Request) -> Response:
+    """Sign in a browser that the provider has sent back."""
+    asked, session = request.query_params, request.app.state.session
+    configuration: Configuration = request.app.state.configuration
+    provider = _provider(request)
+    secret, said, target = _begun(request)
+    used = hashlib.sha256(asked["state"].encode()).digest()
+    if await run_in_threadpool(sign_ins.was_used, session, used):
+        raise NotSignedIn("has been used already: it signs in once")
+    if error := asked.get("error"):
+        told = one_line(f"{error} {asked.get('error_description', '')}", 300).strip()
+        raise NotSignedIn(f"was refused by the provider: {told}")
+    if not (code := asked.get("code", "")) or len(code) > 4096:
+        raise NotSignedIn("came back without a code")
+    nonce, verifier = _digest(secret, "nonce", said), _digest(secret, "verifier", said)
+    person = await provider.person(code, asked.get("iss"), nonce, verifier)
+
+    def signed_in() -> Response:
+        assert configuration.openid is not None
+        seconds = configuration.openid.session
+        if rights(session, configuration, person) is None:
+            raise NotSignedIn("gives no rights here")
+        made = sign_ins.sign_person_in(session, person, answer=used, answer_seconds=PATIENCE, seconds=seconds)
+        if made is None:
+            raise NotSignedIn("has been used already: it signs in once")
+        if before := request.cookies.get(COOKIE):
+            sign_ins.sign_out(session, before)
+        response = RedirectResponse(target, 303, HEADERS)
+        keep(request, response, made, seconds)
+        response.delete_cookie(ASKED, path=BEGIN)
+        return response
+
+    return await run_in_threadpool(signed_in)
+
+
+async def leave(request: Request) -> Response:
+    """Send a browser that has signed out here to the provider, to sign out there."""
+    configuration: Configuration = request.app.state.configuration
+    address = await _provider(request).leave(configuration.pages_url + SIGN_IN)
+    return RedirectResponse(address or SIGN_IN, 303, HEADERS)
+
+
+def sign_in_names(request: Request, target: str, fault: str = "") -> dict[str, Any]:
+    """What the sign-in page shows."""
+    openid = request.app.state.configuration.openid
+    label = None if openid is None else openid.label
+    return {"next": local(target), "fault": fault, "label": label, "is_out": request.query_params.get("out") == "1"}
+
+
+def sign_in_page(request: Request, target: str, fault: str = "", status: int = 200) -> Response:
+    """The page with the ways to sign in."""
+    return answer(request, None, Shown("sign-in.html", sign_in_names(request, target, fault)), status)
+
+
+def _provider(request: Request) -> Provider:
+    """The provider; one for each server, as it keeps the keys. Called in the server's event loop alone."""
+    state = request.app.state
+    if not hasattr(state, "provider"):
+        state.provider = provider_of(state.configuration)
+    provider: Provider = state.provider
+    return provider
+
+
+def _begun(request: Request) -> tuple[str, str, str]:
+    """The browser's secret, what the state says, and the page to go to, of a sign-in that was begun in this browser; raises `NotSignedIn`."""
+    state = request.query_params.get("state", "")
+    said, _, proof = state.partition(".")
+    secret = _secret(request)
+    if secret is None:
+        fault = f"was not begun in this browser within {PATIENCE // 60} minutes, or the browser keeps no cookies"
+        raise NotSignedIn(fault)
+    if len(state) > 4096 or not hmac.compare_digest(_digest(secret, "state", said).encode(), proof.encode()):
+        raise NotSignedIn("came back with the state of another one, or of another browser")
+    began, _, target = json.loads(base64.urlsafe_b64decode(said))
+    if time.time() - began > PATIENCE:
+        raise NotSignedIn(f"was begun more than {PATIENCE // 60} minutes ago")
+    return secret, said, local(target)
+
+
+def _secret(request: Request) -> str | None:
+    secret = request.cookies.get(ASKED, "")
+    return secret if re.fullmatch(r"[A-Za-z0-9_-]{43}", secret) else None
+
+
+def _digest(secret: str, what: str, said: str) -> str:
+    """43 characters that nobody can know without the browser's secret."""
+    digest = hmac.digest(secret.encode(), f"{what} {said}".encode("utf-8", "surrogatepass"), hashlib.sha256)
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

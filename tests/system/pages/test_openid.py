@@ -1,0 +1,574 @@
+"""Persons sign in with a provider of OpenID Connect: a real one, over HTTP, which is right, wrong, slow or away as the test says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+from joserfc.jwk import OctKey, RSAKey
+from playwright.sync_api import sync_playwright
+
+from arkqueue.config import Configuration
+from arkqueue.config.openid import OpenId
+from arkqueue.db.session import Session
+from arkqueue.model import ArchiveSettings
+from arkqueue.queue import archives, sign_ins
+from arkqueue.queue.sign_ins import Person
+from arkqueue.queue.tokens import Scope
+from arkqueue.web import ApiServer, create_app, openid, run_api
+from tests.builders import an_archive
+from tests.openid_provider import CLIENT, SECRET, OpenIdProvider, a_provider
+from tests.ports import a_port
+from tests.requirements import missing
+from tests.system.pages.conftest import Visitors, a_token, form_of, press
+from tests.system.web.conftest import PLAIN
+
+GRANTS = (
+    {"group": "readers", "scope": "read"},
+    {"group": "editors", "scope": "operate", "archives": ["papers"]},
+    {"group": "reviewers", "scope": "approve", "archives": ["pa*"]},
+)
+Begin = Callable[[httpx.Client], httpx.Response]
+
+
+@pytest.fixture
+def provider() -> Iterator[OpenIdProvider]:
+    with a_provider() as provider:
+        for name, groups in (("ann", ["readers", "editors"]), ("ben", ["others"]), ("cleo", ["reviewers"])):
+            provider.people[name] = {"preferred_username": name, "groups": groups}
+        yield provider
+
+
+@pytest.fixture
+def secret_file(tmp_path: Path) -> Path:
+    path = tmp_path / "openid-secret"
+    path.touch(0o600)
+    path.write_text(f"{SECRET}\n")
+    return path
+
+
+@pytest.fixture
+def configuration(tmp_path: Path, provider: OpenIdProvider, secret_file: Path) -> Iterator[Configuration]:
+    with a_port() as port:
+        told = {
+            "issuer": provider.url,
+            "client_id": CLIENT,
+            "client_secret_file": secret_file,
+            "label": "the university",
+            "grants": GRANTS,
+            "persons": ({"person": "cleo", "authors": ("Cleo <cleo@example.org>",)},),
+        }
+        url = f"http://127.0.0.1:{port}"
+        provider.client.redirect_uris.append(f"{url}/-/openid/return")
+        yield Configuration(home=tmp_path / "home", listen=f"127.0.0.1:{port}", public_url=url, openid=OpenId(**told))
+
+
+@pytest.fixture
+def server(session: Session, configuration: Configuration, no_queue_manager: None) -> Iterator[ApiServer]:  # noqa: ARG001  it sets
+    server = run_api(create_app(session, configuration), "127.0.0.1", configuration.port)
+    yield server
+    server.close()
+
+
+def begin(browser: httpx.Client, target: str = "/") -> httpx.Response:
+    """Go to the provider's page."""
+    sent = browser.get("/-/openid", params={"next": target})
+    assert sent.status_code == 303, sent.text
+    return httpx.get(sent.headers["location"], **PLAIN)
+
+
+def come_back(at_provider: httpx.Response, person: str) -> str:
+    """Be somebody at the provider; returns where the provider sends the browser."""
+    sent = httpx.get(f"{at_provider.url}&as={person}", **PLAIN)
+    assert sent.status_code == 302, sent.text
+    return str(sent.headers["location"])
+
+
+def sign_in(browser: httpx.Client, person: str, target: str = "/") -> httpx.Response:
+    return browser.get(come_back(begin(browser, target), person))
+
+
+def test_a_person_signs_in_and_sees_what_their_groups_may(visitor: Visitors, session: Session) -> None:
+    an_archive(session, "papers")
+    an_archive(session, "books")
+    browser = visitor()
+    assert 'href="/-/openid?next=%2Fpapers"' in browser.get("/-/sign-in?next=/papers").text
+    signed_in = sign_in(browser, "ann", "/papers?state=failed")
+    assert (signed_in.status_code, signed_in.headers["location"]) == (303, "/papers?state=failed")
+    cookie = next(text for text in signed_in.headers.get_list("set-cookie") if text.startswith("arkqueue="))
+    assert all(word in cookie for word in ("HttpOnly", "SameSite=lax", "Max-Age=43200"))
+    assert "ann (openid)" in browser.get("/papers").text
+    # An editor of one archive, a reader of the other.
+    assert press(browser, "/papers", "papers", "pause").status_code == 303
+    refused = browser.post(
+        "/-/act", data={"form": form_of(browser.get("/papers")), "name": "books", "verb": "pause", "back": "/"}
+    )
+    assert refused.status_code == 403
+    assert "has the scope read" in refused.text
+    assert 'name="verb" value="pause"' not in browser.get("/books").text
+    assert (
+        session.rows("audit_log", archives=None, by="ann", verb="pause", before=None, hidden=True, limit=9)[0].by
+        == "ann (openid)"
+    )
+
+
+def test_a_sign_in_asks_with_pkce_state_and_nonce_that_no_other_sign_in_has(visitor: Visitors) -> None:
+    asked = [parse_qs(urlsplit(visitor().get("/-/openid").headers["location"]).query) for _ in range(2)]
+    for one in asked:
+        assert one["response_type"] == ["code"]
+        assert one["code_challenge_method"] == ["S256"]
+        assert "openid" in one["scope"][0]
+    for name in ("state", "nonce", "code_challenge"):
+        assert asked[0][name] != asked[1][name]
+
+
+def test_who_is_in_no_group_that_may_is_told_so(visitor: Visitors) -> None:
+    refused = sign_in(visitor(), "ben")
+    assert refused.status_code == 403
+    assert "says that ben is in no group that may see these pages (of these: others)" in refused.text
+    assert "Sign in again" in refused.text
+
+
+def test_who_says_no_to_the_provider_is_told_so(visitor: Visitors) -> None:
+    refused = sign_in(visitor(), "nobody")
+    assert refused.status_code == 403
+    assert "was refused by the provider: access_denied" in refused.text
+
+
+def test_groups_may_be_in_the_user_info_alone(visitor: Visitors, provider: OpenIdProvider) -> None:  # fmt: skip
+    provider.in_userinfo.add("groups")
+    browser = visitor()
+    assert sign_in(browser, "ann").status_code == 303
+    assert "/userinfo" in provider.asked
+
+
+def wrong_sub(claims: dict[str, Any]) -> None:
+    claims["sub"] = "sub-eve"
+
+
+def signed_by_another(claims: dict[str, Any]) -> None:
+    claims["key"] = RSAKey.generate_key(2048)
+
+
+def signed_with_the_secret(claims: dict[str, Any]) -> None:
+    claims["header"], claims["key"] = {"alg": "HS256"}, OctKey.import_key(SECRET)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda claims: claims.update(iss="https://evil.example"), "of another provider, or for another client (iss)"),
+        (lambda claims: claims.update(iss=None), "of another provider, or for another client (iss)"),
+        (lambda claims: claims.update(aud="another"), "of another provider, or for another client (aud)"),
+        (
+            lambda claims: claims.update(aud=[CLIENT, "another"], azp="another"),
+            "of another provider, or for another client (azp)",
+        ),
+        (lambda claims: claims.update(nonce="another"), "of another sign-in (nonce)"),
+        (lambda claims: claims.update(nonce=None), "of another sign-in (nonce)"),
+        (lambda claims: claims.update(exp=time.time() - 120), "not of this time"),
+        (lambda claims: claims.update(exp=None), "not of this time"),
+        (lambda claims: claims.update(iat=time.time() + 120), "not of this time"),
+        (lambda claims: claims.update(at_hash="x"), "has not signed"),
+        (lambda claims: claims.update(groups="editors"), ""),
+        (lambda claims: claims.update(groups=7), "says no groups of ann"),
+        (lambda claims: claims.update(preferred_username="a\nb"), "says nobody"),
+        (signed_by_another, "has not signed"),
+        (signed_with_the_secret, "has not signed"),
+    ],
+)
+def test_an_id_token_that_is_not_for_this_sign_in_signs_nobody_in(visitor: Visitors, provider: OpenIdProvider, spoil: Callable[[dict[str, Any]], None], said: str) -> None:  # fmt: skip
+    provider.spoil = spoil
+    browser = visitor()
+    answer = sign_in(browser, "ann")
+    if not said:
+        assert answer.status_code == 303
+        return
+    assert answer.status_code == 403, answer.text
+    assert said in answer.text
+    assert browser.get("/").status_code == 303
+
+
+def test_clocks_may_differ_a_little(visitor: Visitors, provider: OpenIdProvider) -> None:
+    provider.spoil = lambda claims: claims.update(iat=time.time() + 40, exp=time.time() + 340)
+    assert sign_in(visitor(), "ann").status_code == 303
+    provider.spoil = lambda claims: claims.update(exp=time.time() - 40)
+    assert sign_in(visitor(), "ann").status_code == 303
+
+
+def test_new_keys_of_the_provider_are_fetched_when_it_signs_with_one(
+    visitor: Visitors, provider: OpenIdProvider
+) -> None:
+    assert sign_in(visitor(), "ann").status_code == 303
+    assert sign_in(visitor(), "ann").status_code == 303
+    assert provider.asked.count("/keys") == 1
+    provider.rotate()
+    assert sign_in(visitor(), "ann").status_code == 303
+    assert provider.asked.count("/keys") == 2
+
+
+def test_user_info_of_somebody_else_signs_nobody_in(visitor: Visitors, provider: OpenIdProvider) -> None:
+    provider.in_userinfo.add("groups")
+    provider.spoil = wrong_sub
+    assert "got the user info of somebody else" in sign_in(visitor(), "ann").text
+
+
+def test_an_answer_signs_one_browser_in_once(visitor: Visitors) -> None:
+    browser, thief = visitor(), visitor()
+    location = come_back(begin(browser), "ann")
+    stolen = thief.get(location)
+    assert stolen.status_code == 403
+    assert "was not begun in this browser" in stolen.text
+    begin(thief)
+    assert "the state of another one" in thief.get(location).text
+    cookies = dict(browser.cookies)
+    assert browser.get(location).status_code == 303
+    browser.cookies.update(cookies)  # which its own answer took away
+    again = browser.get(location)
+    assert again.status_code == 403
+    assert "has been used already" in again.text
+    assert thief.get("/").status_code == 303
+
+
+def test_two_answers_at_once_sign_in_once(visitor: Visitors, provider: OpenIdProvider, server: ApiServer) -> None:
+    browser = visitor()
+    location = come_back(begin(browser), "ann")
+    found: list[int] = []
+
+    def answer() -> None:
+        with httpx.Client(base_url=server.url, cookies=browser.cookies, timeout=60, **PLAIN) as other:
+            found.append(other.get(location).status_code)
+
+    threads = [threading.Thread(target=answer) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found.count(303) == 1
+    assert provider.asked.count("/token") >= 1
+
+
+def test_two_tabs_of_a_browser_sign_in_beside_each_other(visitor: Visitors) -> None:
+    browser = visitor()
+    first, second = begin(browser, "/first"), begin(browser, "/second")
+    location = come_back(first, "ann")
+    cookies = dict(browser.cookies)
+    assert browser.get(location).headers["location"] == "/first"
+    browser.cookies.update(cookies)
+    assert browser.get(come_back(second, "ann")).headers["location"] == "/second"
+
+
+@pytest.mark.parametrize(
+    "target", ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:alert(1)", "/" + "x" * 2000]
+)
+def test_a_sign_in_leads_to_no_other_site(visitor: Visitors, target: str) -> None:
+    assert sign_in(visitor(), "ann", target).headers["location"] == "/"
+
+
+def test_a_state_that_somebody_wrote_is_worth_nothing(visitor: Visitors) -> None:
+    browser = visitor()
+    at_provider = begin(browser)
+    location = come_back(at_provider, "ann")
+    state = parse_qs(urlsplit(location).query)["state"][0]
+    said, _, proof = state.partition(".")
+    for forged in (
+        "",
+        ".",
+        f"{said}.",
+        f"{said[:-4]}AAAA.{proof}",
+        f"{said}.ü",
+        "x" * 5000,
+        "\ud800".encode("utf-8", "surrogatepass"),
+    ):
+        refused = browser.get("/-/openid/return", params={"code": "x", "state": forged})
+        assert refused.status_code == 403, forged
+        assert "the state of another one" in refused.text
+
+
+def test_an_answer_of_another_provider_is_refused(visitor: Visitors, provider: OpenIdProvider) -> None:
+    browser = visitor()
+    location = come_back(begin(browser), "ann")
+    mixed_up = browser.get(location.replace(f"&iss={provider.url}", "&iss=https://evil.example"))
+    assert "was answered by https://evil.example" in mixed_up.text
+    assert "/token" not in provider.asked  # which would have told the code to whom it does not belong
+    assert "was answered by nobody" in browser.get(location.replace(f"&iss={provider.url}", "")).text
+    assert browser.get(location).status_code == 303
+
+
+def test_a_code_of_somebody_elses_sign_in_is_refused(visitor: Visitors) -> None:
+    victim, attacker = visitor(), visitor()
+    begun = come_back(begin(victim), "ann")
+    code = parse_qs(urlsplit(come_back(begin(attacker), "cleo")).query)["code"][0]
+    theirs = parse_qs(urlsplit(begun).query)
+    injected = victim.get(
+        "/-/openid/return", params={"code": code, "state": theirs["state"][0], "iss": theirs["iss"][0]}
+    )
+    assert injected.status_code == 403
+    assert "was refused by" in injected.text  # PKCE: the code belongs to another verifier
+    assert victim.get("/").status_code == 303
+
+
+def test_a_session_ends_with_the_entry_that_gave_its_rights(visitor: Visitors, session: Session, server: ApiServer, configuration: Configuration) -> None:  # fmt: skip
+    an_archive(session, "papers")
+    browser = visitor()
+    sign_in(browser, "cleo")
+    assert browser.get("/papers").status_code == 200
+    assert configuration.openid is not None
+    server.close()
+    without = configuration.openid.model_copy(update={"grants": configuration.openid.grants[:2]})
+    other = run_api(
+        create_app(session, configuration.model_copy(update={"openid": without})), "127.0.0.1", configuration.port
+    )
+    try:
+        assert browser.get("/papers").headers["location"].startswith("/-/sign-in")
+    finally:
+        other.close()
+
+
+def test_a_session_expires(visitor: Visitors, session: Session) -> None:
+    browser = visitor()
+    sign_in(browser, "ann")
+    assert browser.get("/").status_code == 200
+    with session.database.statement() as connection:
+        connection.execute("update sign_in set expires_at = clock_timestamp()")
+    assert browser.get("/").status_code == 303
+
+
+def test_signing_out_ends_the_session_here_and_leads_to_the_provider(
+    visitor: Visitors, provider: OpenIdProvider
+) -> None:
+    browser = visitor()
+    sign_in(browser, "ann")
+    secret = browser.cookies["arkqueue"]
+    out = browser.post("/-/sign-out", data={"form": form_of(browser.get("/"))})
+    assert "sign out there, too" in browser.get(out.headers["location"]).text
+    browser.cookies.set("arkqueue", secret)
+    assert browser.get("/").status_code == 303
+    assert browser.get("/-/openid/leave").headers["location"].startswith(f"{provider.url}/leave?client_id=arkqueue")
+
+
+def test_signing_in_again_ends_the_session_before(visitor: Visitors) -> None:
+    browser = visitor()
+    sign_in(browser, "ann")
+    before = browser.cookies["arkqueue"]
+    sign_in(browser, "cleo")
+    browser.cookies.set("arkqueue", before)
+    assert browser.get("/").status_code == 303
+
+
+def test_a_provider_that_hangs_holds_up_nobody_else(visitor: Visitors, provider: OpenIdProvider, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    signed_in = visitor()
+    sign_in(signed_in, "ann")
+    monkeypatch.setattr(openid, "LONGEST", 3.0)
+    provider.hanging.add("/token")
+    browsers = [visitor() for _ in range(openid.AT_ONCE)]
+    locations = [come_back(begin(browser), "ann") for browser in browsers]
+    provider.asked.clear()
+    found: list[httpx.Response] = []
+    threads = [
+        threading.Thread(target=lambda browser=browser, location=location: found.append(browser.get(location)))  # type: ignore[misc]
+        for browser, location in zip(browsers, locations, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    with provider.arrived:
+        assert provider.arrived.wait_for(lambda: provider.asked.count("/token") == openid.AT_ONCE, 60)
+    assert signed_in.get("/").status_code == 200
+    assert visitor().get("/-/openid").status_code == 503
+    assert not found  # while all of that was answered
+    for thread in threads:
+        thread.join()
+    assert {answer.status_code for answer in found} == {502}
+    assert "has not answered within 3 s" in found[0].text
+    provider.hanging.clear()
+    assert sign_in(visitor(), "ann").status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "said"),
+    [
+        ("/.well-known/openid-configuration", (500, b""), "answers 500 at"),
+        ("/.well-known/openid-configuration", (302, b""), "answers 302 at"),
+        ("/.well-known/openid-configuration", (200, b"<html>"), "answers no JSON object at"),
+        ("/.well-known/openid-configuration", (200, b"[" * 100_000), "answers no JSON object at"),
+        ("/.well-known/openid-configuration", (200, b" " * (2 << 20)), "answers more than 1 MiB at"),
+        ("/.well-known/openid-configuration", (200, b"[]"), "answers no JSON object at"),
+        ("/keys", (200, b'{"keys": [{"kty": "oct", "k": "AA"}]}'), "has no key for signatures"),
+        (
+            "/token",
+            (401, b'{"error": "invalid_client"}'),
+            "does not take this server&#39;s request for a token: invalid_client",
+        ),
+        ("/token", (200, b'{"access_token": "x", "token_type": "Bearer"}'), "gave no id_token"),
+        ("/token", (200, b'{"id_token": "x.y"}'), "has not signed"),
+        ("/token", (200, json.dumps({"id_token": "." * 300_000}).encode()), "has not signed"),
+    ],
+)
+def test_what_a_provider_may_not_answer_is_a_page_with_the_reason(visitor: Visitors, provider: OpenIdProvider, path: str, answer: tuple[int, bytes], said: str) -> None:  # fmt: skip
+    provider.answers[path] = answer
+    browser = visitor()
+    sent = browser.get("/-/openid")
+    if path in ("/token", "/keys"):
+        sent = browser.get(come_back(httpx.get(sent.headers["location"], **PLAIN), "ann"))
+    assert sent.status_code in (403, 502)
+    assert said in sent.text
+    assert len(sent.content) < 5000
+    provider.answers.clear()
+    assert sign_in(browser, "ann").status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({"issuer": "https://evil.example"}, "calls itself https://evil.example"),
+        ({"token_endpoint": "http://evil.example/token"}, "has no proper token_endpoint"),
+        ({"authorization_endpoint": "javascript:alert(1)"}, "has no proper authorization_endpoint"),
+        ({"id_token_signing_alg_values_supported": ["none", "HS256"]}, "signs in no way that is safe here"),
+        ({"code_challenge_methods_supported": ["plain"]}, "knows PKCE without S256"),
+        ({"response_types_supported": ["id_token"]}, "does not know the authorization code flow"),
+    ],
+)
+def test_a_discovery_document_with_which_nobody_can_be_signed_in_safely_is_refused(visitor: Visitors, provider: OpenIdProvider, metadata: dict[str, Any], said: str) -> None:  # fmt: skip
+    provider.metadata = metadata
+    refused = visitor().get("/-/openid")
+    assert refused.status_code == 502
+    assert said in refused.text
+
+
+def test_a_provider_that_is_away_is_told(visitor: Visitors, configuration: Configuration) -> None:
+    with a_port() as nobody:
+        assert configuration.openid is not None
+        object.__setattr__(configuration.openid, "issuer", f"http://127.0.0.1:{nobody}")
+        refused = visitor().get("/-/openid")
+    assert refused.status_code == 502
+    assert "cannot be reached at" in refused.text
+
+
+def test_a_secret_that_others_may_read_is_not_used(visitor: Visitors, secret_file: Path) -> None:
+    secret_file.chmod(0o644)
+    refused = sign_in(visitor(), "ann")
+    assert refused.status_code == 500
+    assert SECRET not in refused.text
+
+
+def test_a_foreign_host_begins_no_sign_in(server: ApiServer) -> None:
+    refused = httpx.get(f"{server.url}/-/openid", headers={"host": "evil.example"}, **PLAIN)
+    assert refused.status_code == 421
+
+
+def test_a_browser_that_came_by_another_name_is_sent_to_the_public_one(
+    server: ApiServer, configuration: Configuration
+) -> None:
+    sent = httpx.get(f"{server.url}/-/openid?next=%2Fpapers", headers={"host": "localhost:1"}, **PLAIN)
+    assert sent.headers["location"] == f"{configuration.public_url}/-/openid?next=%2Fpapers&here=1"
+
+
+def test_without_a_provider_there_is_nothing_to_sign_in_with(visitor: Visitors, server: ApiServer, configuration: Configuration, session: Session) -> None:  # fmt: skip
+    server.close()
+    other = run_api(
+        create_app(session, configuration.model_copy(update={"openid": None})), "127.0.0.1", configuration.port
+    )
+    try:
+        assert visitor().get("/-/openid").status_code == 404
+        assert "openid" not in visitor().get("/-/sign-in").text
+    finally:
+        other.close()
+
+
+def test_a_person_who_is_no_author_approves_nothing_that_needs_another_person(visitor: Visitors, session: Session, provider: OpenIdProvider) -> None:  # fmt: skip
+    """Cleo is an author by the configuration, dora none; both may approve."""
+    settings = ArchiveSettings(process=True, require_approval=("publish",), approval_not_author=True)
+    archive = an_archive(session)
+    archives.change_settings(session, archive.id, settings, "test")
+    archive.commit({"publish": ""}, author="Cleo <cleo@example.org>")
+    archive.commit({"publish": ""}, author="Ann <ann@example.org>")
+    provider.people["dora"] = {"preferred_username": "dora", "groups": ["reviewers"]}
+    dora, cleo = visitor(), visitor()
+    sign_in(dora, "dora")
+    sign_in(cleo, "cleo")
+    refused = press(dora, "/papers@3/publish", "papers@3/publish", "release")
+    assert refused.status_code in (403, 409)
+    assert "stands for nobody" in refused.text
+    own = press(cleo, "/papers@2/publish", "papers@2/publish", "release")
+    assert own.status_code in (403, 409)
+    assert archive.states()["publish@2"] == "held"
+    assert press(cleo, "/papers@3/publish", "papers@3/publish", "release").status_code == 303
+    assert archive.states()["publish@3"] == "ready"
+
+
+def test_doctor_says_what_can_never_work(server: ApiServer, session: Session, provider: OpenIdProvider, secret_file: Path) -> None:  # fmt: skip
+    an_archive(session, "papers")
+    _, secret = a_token(session, Scope.ADMIN)
+
+    def found() -> dict[str, str]:
+        answer = httpx.get(
+            f"{server.url}/api/v1/doctor", headers={"authorization": f"Bearer {secret}"}, timeout=60, **PLAIN
+        )
+        return {one["what"]: one["remedy"] for one in answer.json()["findings"]}
+
+    assert found() == {}
+    secret_file.chmod(0o640)
+    provider.metadata = {"issuer": "https://evil.example"}
+    an_archive(session, "other")
+    with session.database.statement() as connection:
+        connection.execute("update archive set name = 'books' where name = 'papers'")
+    told = found()
+    assert f"{secret_file}: others than its owner may use the client's secret of [openid]" in told
+    assert f"{provider.url} calls itself https://evil.example" in told
+    assert "the group editors has the scope operate for papers, which no archive is called" in told
+    assert len(told) == 4
+
+
+@pytest.mark.full
+def test_a_real_browser_signs_in_and_out_without_javascript(server: ApiServer, session: Session, provider: OpenIdProvider) -> None:  # fmt: skip
+    """The provider is another site to the browser (another name of this host), so that only SameSite=Lax cookies come back with it."""
+    an_archive(session, "papers")
+    provider.metadata["authorization_endpoint"] = provider.url.replace("127.0.0.1", "localhost") + "/authorize"
+    program = shutil.which("chromium") or missing("chromium")
+    said: list[str] = []
+    with sync_playwright() as playwright:
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = playwright.chromium.launch(executable_path=program, args=options)
+        try:
+            page = browser.new_context(base_url=server.url, java_script_enabled=False).new_page()
+            page.set_default_timeout(120_000)
+            page.on(
+                "console",
+                lambda message: said.append(message.text) if message.location["url"].startswith(server.url) else None,
+            )
+            page.goto("/papers?state=failed")
+            page.get_by_role("link", name="Sign in with the university").click()
+            page.get_by_role("link", name="I am ann").click()
+            page.wait_for_url("**/papers?state=failed")
+            assert "ann (openid) · operate" in page.content()
+            page.locator("summary", has_text="Menu").click()
+            page.get_by_role("button", name="Sign out").click()
+            page.wait_for_url("**/-/sign-in?out=1")
+            page.get_by_role("link", name="sign out there, too").wait_for()
+            page.goto("/papers")
+            page.wait_for_url("**/-/sign-in?next=*")
+            page.get_by_role("link", name="Sign in with the university").click()
+            page.get_by_role("link", name="I am ben").click()
+            page.get_by_text("is in no group that may see these pages").wait_for()
+        finally:
+            browser.close()
+    assert [text for text in said if "403" not in text] == []
+
+
+def test_an_answer_is_stored_as_used_with_the_session(session: Session) -> None:
+    person = Person("https://login.example", "1", "ann", ("editors",), ())
+    told = {"answer": b"digest", "answer_seconds": 600, "seconds": 60}
+    secret = sign_ins.sign_person_in(session, person, **told)
+    assert secret is not None
+    assert sign_ins.person_of(session, secret) == person
+    assert sign_ins.was_used(session, b"digest")
+    assert sign_ins.sign_person_in(session, person, **told) is None
+    assert sign_ins.sign_person_in(session, person, **told | {"answer": b"another"}) is not None
