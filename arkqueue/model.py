@@ -336,6 +336,9 @@ class Poll:
     timeout: float = 300.0
 
 
+_AT_EACH_REVISION = "revision:"
+
+
 @dataclass(frozen=True, slots=True)
 class Foreach:
     """A list: its task has one task for each item. Two tasks are over the same list where their ``Foreach`` are equal.
@@ -356,6 +359,15 @@ class Foreach:
     @property
     def is_of_submission(self) -> bool:
         return self == self.of_submission(self.key)
+
+    def at_each_revision(self) -> Foreach:
+        """The items of a file as it is at whichever revision a run of a backfill has."""
+        return replace(self, items=f"{_AT_EACH_REVISION}{self.key or ''}:{self.file}")
+
+    @property
+    def is_of_run(self) -> bool:
+        """Whether each run has the items for itself, and not each revision."""
+        return self.is_of_submission or self.items.startswith(_AT_EACH_REVISION)
 
 
 class Pull(StrEnum):
@@ -550,6 +562,19 @@ class Workflow:
         if definition.foreach.is_of_submission:
             return self.lists.get(definition.foreach.items, ())
         return self.lists[definition.foreach.items]
+
+    def with_lists(self, handed: Mapping[str, tuple[Item, ...]]) -> Workflow:
+        """With lists that a run has for itself, by `Foreach.items`. Tasks over a file take that of `Foreach.at_each_revision` where it is among them."""
+        if not handed:
+            return self
+
+        def over(definition: TaskDefinition) -> TaskDefinition:
+            if definition.foreach is None or definition.foreach.file is None:
+                return definition
+            found = definition.foreach.at_each_revision()
+            return replace(definition, foreach=found) if found.items in handed else definition
+
+        return replace(self, tasks=tuple(map(over, self.tasks)), lists={**self.lists, **handed})
 
     @property
     def item_tasks(self) -> int:

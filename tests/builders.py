@@ -212,6 +212,10 @@ class AnArchive:
             return cursor.fetchall() if cursor.description else []
 
 
+def no_lists(*_: object) -> None:
+    """For `queue.backfill.plan`, where no backfill is over a list file."""
+
+
 def a_gateway(session: Session, process: str = PROCESS) -> SqlGateway:
     """What a task manager may ask of the queue."""
     return SqlGateway(session, process, HOST)

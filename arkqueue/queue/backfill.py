@@ -5,20 +5,22 @@ one another, task by task, in the order of their revisions: for the end of the t
 
 What a backfill completes is no newer work: it raises no highest place of ``completion`` (design 5.19). What is refused is refused before anything is stored, by
 what holds for its first revision: nothing that is later than that one is earlier than another of the backfill.
+
+A list in a file is read at each revision of the backfill (design 5.30), by whoever calls this, outside the transaction: `wanted` says which.
 """
 
 from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import ArkqueueError, Conflict, DatabaseUnavailable, Invalid, NotFound
-from arkqueue.model import ArchiveId, BranchId, Trigger
+from arkqueue.model import ArchiveId, BranchId, Foreach, Item, Trigger
 from arkqueue.names import backfill_name, name_of
 from arkqueue.queue import control
 from arkqueue.queue.done import Done, Refused
@@ -27,13 +29,68 @@ from arkqueue.queue.guards import Approver, unapproved
 from arkqueue.queue.holds import How, in_portions, refuse_on_hold, release_locked
 from arkqueue.queue.triggering import Part, propose, store, store_failed
 from arkqueue.states import State
+from arkqueue.workflow import from_json
 
 log = logging.getLogger("arkqueue")
+
+FileLists = Mapping[tuple[str, str | None], tuple[Item, ...]]
+"""The items in files of a revision, by the path and the field that identifies an item."""
 
 STEP = 20
 """Runs that one transaction plans."""
 PAUSE_AFTER_ERROR = 10.0
 """Seconds until the queue manager goes on with a backfill that it could not plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Lists that are to be read at a revision (its id) for a run of a backfill. ``definitions``: the revision whose workflow files name them."""
+
+    revision: int
+    definitions: int
+    files: tuple[tuple[str, str | None], ...]
+    """As `FileLists` has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """What was read for `Wanted`. ``fault``: what is wrong with them, for people; the revision gets a failed run."""
+
+    wanted: Wanted
+    found: FileLists
+    fault: str = ""
+
+
+ReadLists = Callable[[Session, ArchiveId, Sequence[Wanted]], Sequence[Lists] | None]
+"""Reads lists of an archive: those of the first revision, and of as many more as will do. None: that cannot be done now."""
+
+
+def wanted_first(session: Session, branch: BranchId, first: int, names: Collection[str]) -> Wanted | None:
+    """The lists that `begin` takes for the first revision of a backfill; None: it needs none, or refuses the backfill."""
+    for head in session.rows("head_revision", branch=branch):
+        found = session.rows("revisions_to_fill", branch=branch, first=first, last=head.number, most=1)
+        files = _files(session.rows("revision_at", revision=head.id)[0].tasks, names)
+        return Wanted(found[0].id, head.id, files) if found and files else None
+    return None
+
+
+def wanted(session: Session, backfill: int, most: int) -> list[Wanted]:
+    """The lists that `plan` takes for the next revisions of a backfill, ``most`` of them."""
+    for fill in session.rows("backfill", backfill=backfill):
+        files = _files(session.rows("revision_at", revision=fill.revision_id)[0].tasks, fill.tasks)
+        if fill.next is None or not files:
+            break
+        place = {"branch": fill.branch_id, "first": fill.next, "last": fill.last}
+        return [
+            Wanted(row.id, fill.revision_id, files) for row in session.rows("revisions_to_fill", most=most, **place)
+        ]
+    return []
+
+
+def _files(tasks: Sequence[Any], names: Collection[str]) -> tuple[tuple[str, str | None], ...]:
+    """The list files of some tasks, as `FileLists` has them."""
+    lists = (from_json(task).foreach for task in tasks if task["name"] in names)
+    return tuple(dict.fromkeys((one.file, one.key) for one in lists if one is not None and one.file is not None))
 
 
 def begin(
@@ -48,13 +105,15 @@ def begin(
     by: str = "",
     force: bool = False,
     approver: Approver | None = None,
-) -> int:
+    lists: Lists | None = None,
+) -> int | None:
     """Make a backfill of named tasks over the revisions from ``first`` to ``last`` (numbers), with the head's definitions; returns its id.
 
-    ``last`` None: up to the one before the head, which has run its definitions itself. Raises what `triggering.trigger` raises of its first revision.
+    ``last`` None: up to the one before the head, which has run its definitions itself. ``lists``: what was read for `wanted_first`; None is returned where
+    other ones are wanted by now. Raises what `triggering.trigger` raises of its first revision.
     """
 
-    def work(graph: Graph) -> int:
+    def work(graph: Graph) -> int | None:
         (head,) = graph.rows("head", branch=branch)
         if head.head_id is None:
             raise Conflict("the branch", "has no revision yet")
@@ -64,11 +123,15 @@ def begin(
             fault = "its workflow files are not accepted, and a backfill would run what they say"
             raise Conflict(there, fault, f"look at them, and release it: arkqueue release {there}")
         found = _revisions(graph, branch, there, head.number, first, last)
+        if files_named := _files(files.tasks, names):
+            (row,) = graph.rows("revisions_to_fill", branch=branch, first=found.first, last=found.last, most=1)
+            if lists is None or lists.wanted != Wanted(row.id, head.head_id, files_named):
+                return None
         entry = {"archive": archive, "branch": branch, "revision": head.head_id, "first": found.first, "by": by}
         given = {"tasks": list(dict.fromkeys(names)), "without": sorted(without)}
         (new,) = graph.rows("add_backfill", last=found.last, **entry, **given)
         fill = graph.rows("backfill", backfill=new.id)[0]
-        run, *_ = _step(graph, fill, _Asked(force, approver))
+        run, *_ = _step(graph, fill, [lists] if lists else [], _Asked(force, approver))
         note = f"{backfill_name(fill.archive, fill.number)}: {_command(fill, force=force)}"
         graph.do("remember", by=by, verb="trigger", archive=archive, run=run, task=None, note=note)
         return int(new.id)
@@ -76,7 +139,7 @@ def begin(
     return change(session, [archive], work)
 
 
-def plan(session: Session, patience: float = BRIEF) -> float | None:
+def plan(session: Session, read: ReadLists, patience: float = BRIEF) -> float | None:
     """Plan the next runs of each backfill that is not planned to its end; returns the seconds until more is to be done (None: there is nothing).
 
     Each on its own: one that fails, or whose archive is busy, holds up no other.
@@ -84,7 +147,13 @@ def plan(session: Session, patience: float = BRIEF) -> float | None:
     pause: float | None = None
     for row in session.rows("backfills_to_plan"):
         try:
-            change_in_turn(session, partial(_go_on, backfill=row.id), archives=[row.archive_id], patience=patience)
+            asked = wanted(session, row.id, STEP)
+            lists = read(session, row.archive_id, asked) if asked else []
+            if lists is None:
+                pause = PAUSE_AFTER_ERROR if pause is None else pause
+                continue
+            work = partial(_go_on, backfill=row.id, lists=lists)
+            change_in_turn(session, work, archives=[row.archive_id], patience=patience)
         except DatabaseUnavailable as error:
             if not isinstance(error, TOO_LONG):
                 raise
@@ -97,14 +166,14 @@ def plan(session: Session, patience: float = BRIEF) -> float | None:
     return pause
 
 
-def _go_on(graph: Graph, backfill: int) -> None:
+def _go_on(graph: Graph, backfill: int, lists: Sequence[Lists]) -> None:
     fill = graph.rows("backfill", backfill=backfill)[0]
     if fill.next is None:
         return
     if fill.is_gone:
         graph.do("go_on_filling", backfill=backfill, next=None, fault="its branch or archive is gone")
     elif not graph.rows("why_stopped", archive=fill.archive_id):
-        _step(graph, fill)
+        _step(graph, fill, lists)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +184,17 @@ class _Asked:
     approver: Approver | None
 
 
-def _step(graph: Graph, fill: Any, asked: _Asked | None = None) -> list[int]:
-    """Plan the next runs of a backfill; returns them. ``asked``: the first one may be refused."""
+def _step(graph: Graph, fill: Any, lists: Sequence[Lists], asked: _Asked | None = None) -> list[int]:
+    """Plan the next runs of a backfill, as far as their lists were read; returns them. ``asked``: the first one may be refused."""
     place = {"branch": fill.branch_id, "first": fill.next, "last": fill.last}
     found = graph.rows("revisions_to_fill", most=STEP + 1, **place)
+    files = _files(graph.rows("revision_at", revision=fill.revision_id)[0].tasks, fill.tasks)
+    read = {one.wanted.revision: one for one in lists}
     runs: list[int] = []
     for row in found[:STEP]:
-        runs.append(_plan_run(graph, fill, row.id, None if runs else asked))
+        if files and row.id not in read:
+            break
+        runs.append(_plan_run(graph, fill, row.id, read.get(row.id), None if runs else asked))
         if graph.uses_lists and any(
             not row.is_stored for row in graph.rows("planning_of_branch", branch=fill.branch_id)
         ):
@@ -135,10 +208,20 @@ def _step(graph: Graph, fill: Any, asked: _Asked | None = None) -> list[int]:
     return runs
 
 
-def _plan_run(graph: Graph, fill: Any, revision: int, asked: _Asked | None) -> int:
+def _plan_run(graph: Graph, fill: Any, revision: int, lists: Lists | None, asked: _Asked | None) -> int:
     """Store the next run of a backfill. What a person is not asked about any more is a failed run with the reason."""
     part = Part(fill.id, fill.revision_id, asked is not None, _command(fill, force=True))
     given = {"names": fill.tasks, "without": fill.without, "part": part}
+    if lists is not None:
+        if lists.fault and asked is None:
+            return store_failed(graph, revision, Trigger.MANUAL, lists.fault, fill.by, fill.id)
+        if lists.fault:
+            (row,) = graph.rows("revision_at", revision=revision)
+            here = str(name_of(row.archive, row.number, branch=row.branch, main=row.main))
+            raise Conflict(here, lists.fault, "give a later revision with --from")
+        given["lists"] = {
+            Foreach("", key, path).at_each_revision().items: items for (path, key), items in lists.found.items()
+        }
     if asked is not None:
         proposal = propose(graph, revision, Trigger.MANUAL, force=asked.force, approver=asked.approver, **given)
         return store(graph, proposal, fill.by, fill.hold_id)

@@ -99,7 +99,7 @@ def _workflow(session: Session, row: Any) -> Workflow:
     here = str(name_of(row.archive, row.number, branch=row.branch, main=row.main))
     workflow = workflow_of(session, row.tasks, here)
     handed = {name: items_of_list(session, digest) for name, digest in row.lists.items()}
-    return replace(workflow, lists={**workflow.lists, **handed})
+    return workflow.with_lists(handed)
 
 
 def step(graph: Graph, run: int, workflow: Workflow) -> None:

@@ -274,7 +274,7 @@ def _keys_ever(graph: Graph, branch: int, number: int, run: int) -> set[Key]:
 def workflow_of(source: Graph | Session, tasks: Iterable[Any], here: str) -> Workflow:
     """The workflow whose tasks were stored as these, with their lists. ``here``: its revision, for people. Raises ``Conflict`` where a list was purged."""
     definitions = tuple(from_json(task) for task in tasks)
-    digests = sorted({one.foreach.items for one in definitions if one.foreach and not one.foreach.is_of_submission})
+    digests = sorted({one.foreach.items for one in definitions if one.foreach and not one.foreach.is_of_run})
     lists: dict[str, tuple[Item, ...]] = {}
     if digests:
         there = {row.digest for row in source.rows("lists_there", digests=digests)}
@@ -291,9 +291,9 @@ def items_of_list(source: Graph | Session, digest: str) -> tuple[Item, ...]:
 
 
 def kept_lists(workflow: Workflow) -> set[str]:
-    """The digests of the lists that belong to a workflow; those of a submission belong to its run."""
+    """The digests of the lists that belong to a workflow; those of a run belong to it."""
     return workflow.lists.keys() - {
-        one.foreach.items for one in workflow.tasks if one.foreach and one.foreach.is_of_submission
+        one.foreach.items for one in workflow.tasks if one.foreach and one.foreach.is_of_run
     }
 
 

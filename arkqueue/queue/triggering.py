@@ -14,7 +14,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid, NotFound
-from arkqueue.model import COMMIT, REPORT, Fault, Item, Key, TaskKind, Trigger, Workflow
+from arkqueue.model import COMMIT, REPORT, Fault, Foreach, Item, Key, TaskKind, Trigger, Workflow
 from arkqueue.names import name_of, task_name
 from arkqueue.plan import BEGINNING, MOST_ROWS, Draft, Edge, Occurrence, Plan, is_for, plan
 from arkqueue.plan.ledger import BY_WORKFLOW_AUTHORS
@@ -174,7 +174,7 @@ def propose(
     part: Part | None = None,
     lists: Mapping[str, tuple[Item, ...]] = NONE,
 ) -> Proposal:
-    """Plan what `trigger` makes, whatever the cause, inside a transaction that goes on. ``part``: as part of a backfill. ``lists``: the items of a submission, by `Foreach.items`.
+    """Plan what `trigger` makes, whatever the cause, inside a transaction that goes on. ``part``: as part of a backfill. ``lists``: those that the run has for itself, by `Foreach.items`.
 
     Who asks for a run, by hand or with a submission, is refused one whose task would be skipped at once, as the product that it needs will not come; a schedule's run is stored and has failed.
     """
@@ -195,7 +195,7 @@ def propose(
         )
     refuse_unplanned(graph, here, row.branch_id)
     workflow = workflow_of(graph, files.tasks, there)
-    workflow = replace(workflow, lists={**workflow.lists, **lists}) if lists else workflow
+    workflow = workflow.with_lists(lists)
     _check_names(there, workflow, [*(names or ()), *without])
     branch = Branch(row.branch_id, row.archive_id, row.branch, row.main, None)
     place = {"branch": branch.id, "number": row.number}
@@ -265,11 +265,12 @@ def _refuse_incomplete(
 ) -> None:
     """Raise ``Conflict`` where a planned run has no task, lacks one that was asked for, or has one that cannot start."""
     is_submission = cause is Trigger.SUBMISSION
-    empty = [] if is_submission else _empty_lists(workflow, chosen, cause, row.branch, names)
+    empty = {} if is_submission else _empty_lists(workflow, chosen, cause, row.branch, names)
     if left_out := [name for name in names or () if name not in chosen and name not in empty]:
         fault = f"{', '.join(left_out)}: not for {cause} runs, or not for this branch"
         raise Conflict(here, fault, f"see `on` and `branches` of {left_out[0]}")
-    if empty and not chosen:
+    # An old revision of a backfill may have an empty list: its run completes at once, and the others go on.
+    if empty and not chosen and not any(foreach.is_of_run for foreach in empty.values()):
         fault = f"{', '.join(empty)}: nothing to do for a list without items"
         raise Conflict(here, fault, "add items to it, or name another task")
     if is_submission and not any(
@@ -280,7 +281,7 @@ def _refuse_incomplete(
         alone = [d.name for d in workflow.tasks if is_for(d, cause, row.branch)]
         remedy = f"name what is to run: {', '.join(alone[:MOST_NAMED])}" if alone else "add `manual` to their `on`"
         raise Conflict(here, "no task of this revision runs both on commits and by hand", remedy)
-    if not chosen and not is_submission:
+    if not (chosen or empty or is_submission):
         raise Conflict(
             here, f"no task of this revision runs on {cause}", f"name the tasks, or add `{cause}` to their `on`"
         )
@@ -305,17 +306,17 @@ def _refuse_incomplete(
 
 def _empty_lists(
     workflow: Workflow, chosen: Collection[str], cause: Trigger, branch: str, names: Collection[str] | None
-) -> list[str]:
-    """The tasks that would run if their lists had items."""
-    return [
-        d.name
+) -> dict[str, Foreach]:
+    """The tasks that would run if their lists had items, with these."""
+    return {
+        d.name: d.foreach
         for d in workflow.tasks
         if d.foreach is not None
-        and d.foreach.items == EMPTY
+        and (d.foreach.items == EMPTY or (d.foreach.is_of_run and not workflow.items_of(d)))
         and d.name not in chosen
         and is_for(d, cause, branch)
         and (names is None or d.name in names)
-    ]
+    }
 
 
 def _refuse_outdated(

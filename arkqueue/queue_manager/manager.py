@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from arkqueue.archives import retention
+from arkqueue.archives.backfills import ListReader
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.notifications import sender
@@ -28,6 +29,7 @@ class QueueManager:
         self._readers = Readers(self._session, configuration, idle=look.ring)
         self._retention = retention.Retention(self._session)
         self._planner = planning.Planner(self._session)
+        self._read_lists = ListReader(configuration)
         notify = bell("notify")
         self._sender = sender.Sender(session.share(sender.CONNECTIONS), configuration, again=notify.ring)
         poll = configuration.poll
@@ -66,7 +68,7 @@ class QueueManager:
         return schedules.fire(self._session)
 
     def _plan_backfills(self) -> float | None:
-        return backfill.plan(self._session)
+        return backfill.plan(self._session, self._read_lists)
 
     def _take_up_deferred(self) -> float | None:
         return finish.wake_deferred(self._session)

@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import Protocol
 
 from arkqueue.errors import Invalid
-from arkqueue.model import LONGEST_LIST, ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
+from arkqueue.model import (
+    LONGEST_LIST,
+    ArchiveKind,
+    Fault,
+    FileChange,
+    Item,
+    Origin,
+    Revision,
+    SourceFile,
+    TreeChange,
+    Workflow,
+)
 from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Followed, Following
 from arkqueue.repository.limits import MOST_PATHS
@@ -154,6 +165,11 @@ class Archive(Protocol):
 
     def read_list(self, revision_id: str, path: str) -> SourceFile:
         """A file of a revision that holds a list for a workflow file. What is none, or a link, or longer than `LONGEST_LIST`, has a fault."""
+
+    def lists(
+        self, revision_id: str, wanted: Sequence[tuple[str, str | None]]
+    ) -> tuple[list[tuple[Item, ...]], list[Fault]]:
+        """The items in files of a revision, each with the field that identifies them, and what is wrong with them."""
 
     def workflow(self, revision_id: str) -> Workflow:
         """The same files, parsed, with the lists that they name."""

@@ -526,7 +526,7 @@ update task set unmet = unmet + (select count(*) from stored) where id = %(gate)
 select r.id, r.number, r.name, r.author, r.date, r.message, r.paths_digest, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone, a.hold_id,
        a.settings->'require_approval' as guards, coalesce((a.settings->>'approval_not_author')::boolean, false) as not_author, w.tasks, w.faults, w.schema,
        r.is_foreign and w.files is distinct from b.accepted_files as is_foreign,
-       a.name as archive, b.name as branch, b.main, b.archive_id, b.id as branch_id
+       a.name as archive, a.kind, a.url, a.uuid, b.name as branch, b.main, b.archive_id, b.id as branch_id
 from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
 where r.id = %(revision)s;
 

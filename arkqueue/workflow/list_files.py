@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from arkqueue.model import LONGEST_LIST, Fault, Item, SourceFile
@@ -74,6 +74,20 @@ class ListFiles:
             return (), ""
         finally:
             faults += builder.faults[: MAX_FAULTS + 1]
+
+
+def read_lists(
+    wanted: Sequence[tuple[str, str | None]], read_file: ReadFile, most_items: int
+) -> tuple[list[tuple[Item, ...]], list[Fault]]:
+    """The items in some files, each with the field that identifies them, without what is faulty; and the faults."""
+    files = ListFiles(read_file, most_items)
+    faults: list[Fault] = []
+    found = []
+    for path, key in wanted:
+        items, why = files.items(path, key, faults)
+        faults += [Fault(path, 0, 0, why)] if why else []
+        found.append(items)
+    return found, faults[: MAX_FAULTS + 1]
 
 
 def _nodes(path: str, text: str, builder: Builder) -> Iterator[Node]:

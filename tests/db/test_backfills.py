@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden, Invalid, NotFound
-from arkqueue.model import ArchiveSettings, BranchId, End, RunId
+from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, End, Item, RunId, SourceFile, Workflow
 from arkqueue.queue import archives, backfill, deletion, purge
+from arkqueue.queue.backfill import Lists, Wanted
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.holds import How
 from arkqueue.views import backfills
@@ -17,7 +19,8 @@ from arkqueue.views.backfills import BackfillDetail
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
 from arkqueue.views.runs import run as view_of_run
-from tests.builders import AnArchive, a_workflow, an_archive, an_entry
+from arkqueue.workflow import parse
+from tests.builders import AnArchive, a_workflow, an_archive, an_entry, no_lists
 from tests.db.test_races import Connect, one_after_the_other
 
 NEW = {"thumbs": "command: new"}
@@ -25,9 +28,11 @@ NEW = {"thumbs": "command: new"}
 
 def fill(archive: AnArchive, first: int, last: int | None = None, *names: str, branch: str = "", **options: Any) -> int:
     place = archive.id, BranchId(archive.branches[branch].id)
-    return backfill.begin(
+    made = backfill.begin(
         archive.session, *place, first, last, names=names or ("thumbs",), by="ann", **{"force": False} | options
     )
+    assert made is not None
+    return made
 
 
 def shown(archive: AnArchive, id: int) -> BackfillDetail:
@@ -44,7 +49,7 @@ def an_old_archive(session: Session, revisions: int = 5, head: Any = NEW, old: A
 
 
 def plan_all(archive: AnArchive) -> None:
-    while backfill.plan(archive.session) == 0.0:
+    while backfill.plan(archive.session, no_lists) == 0.0:
         pass
 
 
@@ -238,6 +243,99 @@ def test_items_of_a_list_wait_for_the_same_item_of_the_revision_before(session: 
     assert archive.sql(states, 3) == [{"item": "one", "state": "ready"}, {"item": "two", "state": "ready"}]
 
 
+# Lists in files
+
+
+FILE = "- name: thumbs\n  foreach: {file: items.txt}\n  command: x\n"
+
+
+def over(*keys: str) -> Workflow:
+    """A workflow over a list file that has these items."""
+    text = "\n".join(keys).encode()
+    return parse([SourceFile("_workflows/a.yaml", FILE.encode())], lambda path: SourceFile(path, text))
+
+
+def read(wanted: Wanted, *keys: str, fault: str = "") -> Lists:
+    """As if these were the items of the list file at a revision."""
+    return Lists(wanted, {("items.txt", None): tuple(Item(key, f'"{key}"') for key in keys)}, fault)
+
+
+def items(archive: AnArchive) -> dict[str, str]:
+    """The state of each item of thumbs, by number, run and key."""
+    rows = archive.sql(
+        "select number, run, item, state::text from task where name = 'thumbs' and item <> '' order by id"
+    )
+    return {f"{row['number']}.{row['run']} {row['item']}": row["state"] for row in rows}
+
+
+def test_a_list_file_is_that_of_each_revision_and_not_that_of_the_head(session: Session) -> None:
+    archive = an_old_archive(session, 6, head=over("new"))
+    branch = BranchId(archive.branches[""].id)
+    first = backfill.wanted_first(session, branch, 2, ["thumbs"])
+    assert first is not None
+    assert (first.revision, first.files) == (archive.revisions["", 2], (("items.txt", None),))
+    fill(archive, 2, lists=read(first, "a", "b"))
+    assert items(archive) == {"2.2 a": "ready", "2.2 b": "ready", "6.1 new": "ready"}
+    asked: list[int] = []
+
+    def some(_: Session, __: ArchiveId, wanted: Sequence[Wanted]) -> list[Lists]:
+        asked.append(len(wanted))
+        return [read(one, f"of{one.revision - first.revision}", "b") for one in wanted[:2]]
+
+    assert backfill.plan(session, some) == 0.0
+    assert backfill.plan(session, some) == 0.0
+    assert backfill.plan(session, some) is None
+    assert asked == [3, 1]
+    archive.run("thumbs/a@2.2", "thumbs/b@2.2", "thumbs/b@3.2", "thumbs/of1@3.2", "thumbs/of2@4.2")
+    assert items(archive) == {
+        "2.2 a": "completed", "2.2 b": "completed", "3.2 of1": "completed", "3.2 b": "completed", "4.2 of2": "completed",
+        "4.2 b": "running", "5.2 of3": "running", "5.2 b": "waiting", "6.1 new": "running",
+    }  # fmt: skip
+    assert examine(session).findings == []
+
+
+def test_a_backfill_is_asked_for_anew_where_the_head_has_moved_since_its_list_was_read(session: Session) -> None:
+    archive = an_old_archive(session, head=over("new"))
+    branch = BranchId(archive.branches[""].id)
+    first = backfill.wanted_first(session, branch, 2, ["thumbs"])
+    assert first is not None
+    archive.commit(over("newer"))
+    given = {"names": ["thumbs"], "by": "ann", "force": True}
+    assert backfill.begin(session, archive.id, branch, 2, None, lists=read(first, "a"), **given) is None
+    assert backfill.begin(session, archive.id, branch, 2, None, **given) is None
+    assert not archive.sql("select id from backfill")
+
+
+def test_a_list_that_is_faulty_fails_the_run_of_its_revision_and_is_refused_at_the_first(session: Session) -> None:
+    archive = an_old_archive(session, 4, head=over("new"))
+    first = backfill.wanted_first(session, BranchId(archive.branches[""].id), 2, ["thumbs"])
+    assert first is not None
+    with pytest.raises(Conflict, match=r"papers@2: items.txt: is not there.*--from"):
+        fill(archive, 2, lists=read(first, fault="items.txt: is not there"))
+    id = fill(archive, 2, lists=read(first))
+    assert shown(archive, id).counts.tasks == 0
+    assert backfill.plan(session, lambda *_: [read(first, "a")]) == 0.0, "a list of another revision is no use"
+    wanted = backfill.wanted(session, id, 10)
+    assert [one.revision for one in wanted] == [archive.revisions["", 3]]
+    assert backfill.plan(session, lambda *_: [read(wanted[0], fault="items.txt: is not there")]) == 0.0
+    assert [run.full_name for run in shown(archive, id).failed] == ["papers@3.2"]
+
+
+def test_a_backfill_waits_for_a_repository_that_does_not_give_its_lists_and_holds_up_no_other(session: Session) -> None:
+    archive = an_old_archive(session, 4, head=over("new"))
+    first = backfill.wanted_first(session, BranchId(archive.branches[""].id), 2, ["thumbs"])
+    assert first is not None
+    waits = fill(archive, 2, lists=read(first, "a"))
+    other = an_archive(session, name="other")
+    for _ in range(30):
+        other.commit()
+    other.commit(NEW)
+    goes_on = fill(other, 2)
+    assert backfill.plan(session, no_lists) == 0.0
+    assert backfill.plan(session, no_lists) == backfill.PAUSE_AFTER_ERROR
+    assert (shown(archive, waits).planned, shown(other, goes_on).is_planned) == (1, True)
+
+
 # Many revisions
 
 
@@ -245,11 +343,11 @@ def test_a_long_backfill_is_planned_in_steps_that_anybody_continues(session: Ses
     archive = an_old_archive(session, 50)
     id = fill(archive, 2)
     assert (shown(archive, id).planned, shown(archive, id).is_planned) == (backfill.STEP, False)
-    assert backfill.plan(session) == 0.0
+    assert backfill.plan(session, no_lists) == 0.0
     assert shown(archive, id).planned == 2 * backfill.STEP
     plan_all(archive)
     assert (shown(archive, id).planned, shown(archive, id).is_planned) == (48, True)
-    assert backfill.plan(session) is None
+    assert backfill.plan(session, no_lists) is None
     for number in range(2, 50):
         archive.run(f"thumbs@{number}.2")
     assert shown(archive, id).counts.completed == 48
@@ -258,7 +356,9 @@ def test_a_long_backfill_is_planned_in_steps_that_anybody_continues(session: Ses
 def test_two_that_plan_at_once_make_each_run_once(session: Session, second_connection: Connect) -> None:
     archive = an_old_archive(session, 90)
     id = fill(archive, 2)
-    for planner in one_after_the_other(archive, second_connection, *[lambda: backfill.plan(session, 10.0)] * 2):
+    for planner in one_after_the_other(
+        archive, second_connection, *[lambda: backfill.plan(session, no_lists, 10.0)] * 2
+    ):
         planner.result()
     assert shown(archive, id).planned == 3 * backfill.STEP
     plan_all(archive)
@@ -271,7 +371,7 @@ def test_a_stopped_archive_is_planned_no_further_until_it_goes_on(session: Sessi
     archive = an_old_archive(session, 50)
     id = fill(archive, 2)
     archive.sql("update archive set stopped = 'another repository'")
-    assert backfill.plan(session) is None
+    assert backfill.plan(session, no_lists) is None
     archive.sql("update archive set stopped = null")
     plan_all(archive)
     assert shown(archive, id).planned == 48

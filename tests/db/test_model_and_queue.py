@@ -69,7 +69,7 @@ from arkqueue.states import State
 from arkqueue.views import reports as told
 from arkqueue.views import runs
 from arkqueue.views.explain import explain
-from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry
+from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry, no_lists
 from tests.db import strategies
 from tests.db.scripted_repository import Repository, ScriptedArchive
 from tests.db.test_model import OUTSIDE, Beside, Subject
@@ -144,7 +144,7 @@ class QueueAsSubject:
         place = ArchiveId(self.archive.id), BranchId(self.archive.branches[branch].id), first, last
         with _refusals():
             backfill.begin(self.session, *place, names=list(names), force=force, approver=self.approver)
-        assert backfill.plan(self.session) is None, "so few revisions are planned at once"
+        assert backfill.plan(self.session, no_lists) is None, "so few revisions are planned at once"
 
     def claim(self, labels: Sequence[str] = strategies.LABELS) -> Key | None:
         claimed = self.claim_some(1, labels)

@@ -10,13 +10,15 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict
-from arkqueue.model import RunId
+from arkqueue.model import Item, RunId, SourceFile
 from arkqueue.queue import archives, backfill, control, deletion, holds, ledger, many, planning, purge
+from arkqueue.queue.backfill import Lists
 from arkqueue.queue.graph import Graph, change
 from arkqueue.states import RunState
 from arkqueue.views import runs
 from arkqueue.views.explain import explain_name
-from tests.builders import AnArchive, a_workflow, an_archive, an_entry
+from arkqueue.workflow import parse
+from tests.builders import AnArchive, a_workflow, an_archive, an_entry, no_lists
 from tests.db.portions import make_portions_small
 
 KEYS = [f"i{n}" for n in range(9)]
@@ -282,9 +284,9 @@ def test_a_backfill_goes_on_behind_each_of_its_large_runs(archive: AnArchive) ->
         archive.commit(STEPS)
         steps(archive)
     backfill.begin(archive.session, archive.id, archive.branches[""].id, 2, 3, names=["fetch"], by="ann")
-    assert backfill.plan(archive.session) is None, "the first run is still being planned"
+    assert backfill.plan(archive.session, no_lists) is None, "the first run is still being planned"
     steps(archive)
-    assert backfill.plan(archive.session) is not None
+    assert backfill.plan(archive.session, no_lists) is not None
     steps(archive)
     waiting = archive.sql(
         "select t.item from task t where t.number = 3 and t.run = 2 and t.name = 'fetch' and t.state = 'waiting'"
@@ -347,3 +349,25 @@ def test_a_purge_passes_over_a_list_that_is_being_stored(archive: AnArchive) -> 
     change(archive.session, [archive.id], append)
     (row,) = archive.sql("select digest from list")
     assert len(archive.session.rows("lock_lists_to_purge", digests=[row["digest"]])) == 1
+
+
+def test_a_large_run_of_a_backfill_is_planned_over_the_list_file_of_its_revision(archive: AnArchive) -> None:
+    texts = [
+        "- name: fetch\n  foreach: {file: items.txt}\n  command: x\n",
+        "- name: store\n  foreach: {file: items.txt}\n  depends: [fetch]\n  command: x\n",
+    ]
+    archive.commit()
+    archive.commit(
+        parse([SourceFile("_workflows/a.yaml", "".join(texts).encode())], lambda path: SourceFile(path, b"new"))
+    )
+    wanted = backfill.wanted_first(archive.session, archive.branches[""].id, 2, ["fetch", "store"])
+    assert wanted is not None
+    lists = Lists(wanted, {("items.txt", None): tuple(Item(key, f'"{key}"') for key in KEYS)})
+    backfill.begin(
+        archive.session, archive.id, archive.branches[""].id, 2, 2, names=["fetch", "store"], by="ann", lists=lists
+    )
+    assert archive.sql("select run_id from planning where next < items")
+    steps(archive)
+    assert [task["item"] for task in planned(archive)["tasks"] if task["name"] == "store"] == KEYS
+    archive.run(*(f"{name}/{key}@2.2" for name in ("fetch", "store") for key in KEYS))
+    assert state(archive) is RunState.COMPLETED

@@ -18,7 +18,19 @@ import pygit2
 from pygit2.enums import FileMode, ObjectType, Option, ReferenceFilter, RepositoryOpenFlag
 
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound, WorkspaceError
-from arkqueue.model import LONGEST_LIST, ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
+from arkqueue.model import (
+    LONGEST_LIST,
+    MOST_ITEMS,
+    ArchiveKind,
+    Fault,
+    FileChange,
+    Item,
+    Origin,
+    Revision,
+    SourceFile,
+    TreeChange,
+    Workflow,
+)
 from arkqueue.plan.globs import matches
 from arkqueue.repository import (
     FOLDER_FOR_LIST,
@@ -241,6 +253,13 @@ class GitArchive:
         from arkqueue.workflow import parse
 
         return parse(self.read_workflows(revision_id), partial(self.read_list, revision_id))
+
+    def lists(
+        self, revision_id: str, wanted: Sequence[tuple[str, str | None]]
+    ) -> tuple[list[tuple[Item, ...]], list[Fault]]:
+        from arkqueue.workflow.list_files import read_lists
+
+        return read_lists(wanted, partial(self.read_list, revision_id), MOST_ITEMS)
 
     def read_list(self, revision_id: str, path: str) -> SourceFile:
         with self._reading() as repository:

@@ -8,7 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from arkqueue.model import MOST_ITEMS, ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
+from arkqueue.model import (
+    MOST_ITEMS,
+    ArchiveKind,
+    Fault,
+    FileChange,
+    Item,
+    Origin,
+    Revision,
+    SourceFile,
+    TreeChange,
+    Workflow,
+)
 from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Followed, Following
 from arkqueue.repository.limits import MOST_FOLLOWED_BYTES, MOST_FOLLOWED_SECONDS, MOST_PATHS
@@ -32,6 +43,7 @@ from arkqueue.repository.reader.messages import (
     take_followed,
     take_heads,
     take_identity,
+    take_lists,
     take_revision,
     take_survey,
     take_workflow,
@@ -156,6 +168,13 @@ class ReadArchive:
     def read_list(self, revision_id: str, path: str) -> SourceFile:
         doing = f"reading a list of revision {revision_id}"
         return self._read("read_list", doing, take_file, revision_id=revision_id, path=path)
+
+    def lists(
+        self, revision_id: str, wanted: Sequence[tuple[str, str | None]]
+    ) -> tuple[list[tuple[Item, ...]], list[Fault]]:
+        doing, take = f"reading lists of revision {revision_id}", take_lists(len(wanted))
+        given: dict[str, Any] = {"wanted": [list(one) for one in wanted], "most_items": self._most_items}
+        return self._read("lists", doing, take, revision_id=revision_id, **given)
 
     def workflow(self, revision_id: str) -> Workflow:
         doing = f"judging the workflow files of revision {revision_id}"

@@ -332,6 +332,29 @@ def take_workflow(value: object) -> Workflow:
     return Workflow(tasks, faults, lists, texts(found.get("list_files")), schema)
 
 
+def put_lists(
+    wanted: Sequence[tuple[str, str | None]], read_file: Callable[[str], SourceFile], most_items: int
+) -> dict[str, Any]:
+    """Lists of a revision, and what is wrong with them."""
+    from arkqueue.workflow.list_files import read_lists
+
+    found, faults = read_lists(wanted, read_file, most_items)
+    return {"lists": [list(items) for items in found], "faults": [astuple(fault) for fault in faults]}
+
+
+def take_lists(count: int) -> Callable[[object], tuple[list[tuple[Item, ...]], list[Fault]]]:
+    """Takes so many lists."""
+
+    def take(value: object) -> tuple[list[tuple[Item, ...]], list[Fault]]:
+        found = _dict(value)
+        lists = [take_items(items) for items in _list(found.get("lists"))]
+        if len(lists) != count:
+            raise Malformed("other lists than those that were asked for")
+        return lists, list(map(_fault, _list(found.get("faults"))))
+
+    return take
+
+
 def _unread(path: str) -> SourceFile:
     """What stands for a list that a short file names in a way that only a parser sees."""
     return SourceFile(path, fault="it cannot be read, as the word foreach is written with escapes; write it as it is")

@@ -43,6 +43,7 @@ from arkqueue.repository.reader.messages import (
     put_error,
     put_file,
     put_identity,
+    put_lists,
     put_revision,
     put_survey,
     put_workflow,
@@ -270,6 +271,11 @@ CALLS: dict[str, Callable[[Archive, Given], Any]] = {
     "read_workflows": lambda archive, given: [put_file(file) for file in archive.read_workflows(given["revision_id"])],
     "workflow": lambda archive, given: put_workflow(
         archive.read_workflows(given["revision_id"]),
+        partial(archive.read_list, given["revision_id"]),
+        given["most_items"],
+    ),
+    "lists": lambda archive, given: put_lists(
+        [(path, key) for path, key in given["wanted"]],
         partial(archive.read_list, given["revision_id"]),
         given["most_items"],
     ),

@@ -29,9 +29,12 @@ from subvertpy import SubversionException
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
 from arkqueue.model import (
     LONGEST_LIST,
+    MOST_ITEMS,
     ArchiveKind,
     ChangeStatus,
+    Fault,
     FileChange,
+    Item,
     Origin,
     Revision,
     SourceFile,
@@ -302,6 +305,13 @@ class SubversionArchive:
         from arkqueue.workflow import parse
 
         return parse(self.read_workflows(revision_id), partial(self.read_list, revision_id))
+
+    def lists(
+        self, revision_id: str, wanted: Sequence[tuple[str, str | None]]
+    ) -> tuple[list[tuple[Item, ...]], list[Fault]]:
+        from arkqueue.workflow.list_files import read_lists
+
+        return read_lists(wanted, partial(self.read_list, revision_id), MOST_ITEMS)
 
     def read_list(self, revision_id: str, path: str) -> SourceFile:
         number = number_of(revision_id, self._location.shown)

@@ -7,10 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
+from arkqueue.archives.backfills import with_lists
 from arkqueue.errors import Invalid
 from arkqueue.model import ArchiveId
 from arkqueue.names import Name
 from arkqueue.queue import backfill
+from arkqueue.queue.backfill import Lists
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import backfills, find
 from arkqueue.views.backfills import BackfillDetail, BackfillView
@@ -53,16 +55,18 @@ def make_backfill(
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
     branch = find.find_branch(caller.session, archive, new.branch, name)
-    first, last = (
-        None if given is None else _number(caller, archive, name, new.branch, given) for given in (new.first, new.last)
-    )
-    assert first is not None
-    with caller.acting(dry_run, archive=archive) as acting:
-        id = backfill.begin(
-            acting.session, archive, branch, first, last,
-            names=new.tasks, without=new.without, by=caller.by, force=new.force, approver=caller.approver,
-        )  # fmt: skip
-        made = backfills.backfill(acting.session, id)
+    first = _number(caller, archive, name, new.branch, new.first)
+    last = None if new.last is None else _number(caller, archive, name, new.branch, new.last)
+
+    def make(lists: Lists | None) -> BackfillDetail | None:
+        with caller.acting(dry_run, archive=archive) as acting:
+            id = backfill.begin(
+                acting.session, archive, branch, first, last,
+                names=new.tasks, without=new.without, by=caller.by, force=new.force, approver=caller.approver, lists=lists,
+            )  # fmt: skip
+            return None if id is None else backfills.backfill(acting.session, id)
+
+    made = with_lists(caller.session, caller.configuration, branch, first, new.tasks, make)
     if dry_run:
         response.status_code = 200
     else:

@@ -6,7 +6,7 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.queue import backfill
-from tests.builders import AnArchive, an_archive
+from tests.builders import AnArchive, an_archive, no_lists
 from tests.system.cli.conftest import Cli
 
 
@@ -61,7 +61,7 @@ def test_all_of_a_backfill_is_held_released_prioritized_and_canceled(
         "  held        until it is released; what is still to be planned is held, too"
         in arkqueue("show", "papers@fill:1").lines
     )
-    assert backfill.plan(session) is not None
+    assert backfill.plan(session, no_lists) is not None
     assert arkqueue("release", "papers@fill:1").lines == ["papers@fill:1: 4 tasks released"]
     assert arkqueue("prioritize", "papers@fill:1", "300").lines == ["papers@fill:1: 4 tasks given this priority"]
     assert arkqueue("cancel", "papers@fill:1").lines == ["papers@fill:1: 4 tasks canceled or asked to stop"]

@@ -74,6 +74,34 @@ def test_a_list_is_read_at_each_revision_whether_or_not_a_workflow_file_changes(
     assert "the key 'b' is also that of the item in line 2" in fault["message"]
 
 
+def test_a_backfill_is_over_the_list_that_each_of_its_revisions_has(
+    shared: Installation, archives: Archives, kind: str
+) -> None:
+    papers = archives(shared, kind)
+    for text in ("id,size\na,3\nb,4\n", "id,size\n", None, "id,size\nb,5\nb,6\n", "id,size\nb,7\n"):
+        papers.commit({"lists/volumes.csv": text})
+    store = {"foreach": {"file": "lists/volumes.csv"}, "command": "echo $ARKQUEUE_ITEM", "checkout": "none"}
+    count = {"command": "cat $ARKQUEUE_INPUTS", "checkout": "none", "depends": ["store"]}
+    papers.commit(tasks({"store": store, "count": count}) | {"lists/volumes.csv": "id,size\nz,9\n"})
+    papers.wait_for_run(7)
+    shared("trigger", papers.name, "store", "count", "--from", "2", "--force")
+    states = {number: papers.wait_for_run(number, run=2, state=state) for number, state in EXPECTED.items()}
+    items = {number: [task["item"] for task in run["tasks"] if task["item"]] for number, run in states.items()}
+    assert items == {2: ["a", "b"], 3: [], 4: [], 5: [], 6: ["b"]}
+    assert json.loads(papers.log("store/b@2.2")) == {"id": "b", "size": "4"}
+    faults = {number: [fault["message"] for fault in run["faults"]] for number, run in states.items()}
+    assert [len(faults[number]) for number in (2, 3, 6)] == [0, 0, 0]
+    assert "lists/volumes.csv" in faults[4][0]
+    assert "the key 'b' is also that of the item in line 2" in faults[5][0]
+    refused = shared("trigger", papers.name, "store", "--from", "4", "--force", code=1)
+    assert "lists/volumes.csv" in refused.err
+    assert "--from" in refused.err
+
+
+EXPECTED = {2: "completed", 3: "completed", 4: "failed", 5: "failed", 6: "completed"}
+"""The states of the runs of a backfill: a list without items passes, one that is missing or faulty fails for itself."""
+
+
 def test_what_is_no_file_is_a_fault_where_it_is_named(shared: Installation, archives: Archives, kind: str) -> None:
     papers = archives(shared, kind)
     named = ["none/volumes.txt", "lists/folder.txt", "lists/link.txt", "lists/folder.txt/v.txt/x.txt"]
