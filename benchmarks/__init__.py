@@ -8,6 +8,6 @@
     servers       a real server with real repositories
     programs      rows that are programs of their own: ``containers``, ``workspaces``
 
-The rows are ``commits`` (1, 2, 4), ``draining`` (3, 6, 7, 13), ``aging`` (5), ``hooks`` (8), ``memory`` (9), ``output`` (10), ``reading`` (11), ``starting`` (12) and ``pages`` (21), which stands on ``browsing``. ``processes`` looks
+The rows are ``commits`` (1, 2, 4), ``draining`` (3, 6, 7, 13), ``aging`` (5), ``hooks`` (8), ``memory`` (9), ``output`` (10), ``reading`` (11), ``starting`` (12) and ``pages`` (21), ``open_pages`` (22) and ``in_browser`` (23), which stand on ``browsing``. ``processes`` looks
 at the process executor alone. Nothing in ``arkqueue`` needs any of this; of ``tests``, the one of the suite itself and that of the plans do.
 """

@@ -42,6 +42,8 @@ ROWS: dict[str, tuple[str, str]] = {
     "19": ("priorities:priorities", "claims among mixed priorities"),
     "20": ("large_lists:large_lists", "lists of ten thousand items"),
     "21": ("pages:answers", "pages with a long history"),
+    "22": ("open_pages:open_pages", "pages that stay open"),
+    "23": ("in_browser:in_browser", "in a real browser"),
     "containers": ("containers:containers", "containers beside the bare SDK"),
     "workspaces-svn": ("workspaces:subversion", "workspaces beside svn"),
     "workspaces-git": ("workspaces:git", "workspaces beside git"),
@@ -94,6 +96,7 @@ def main(
     1 latency   2 burst   3 queue alone   4 planning   5 history   6 many archives   7 several managers
     8 hooks   9 memory   10 output   11 list and show   12 start   13 an old snapshot   14 growth   15 an attack   16 canceling
     17 purging   18 passing a lock on   20 lists of ten thousand items   21 pages with a long history
+    22 pages that stay open   23 in a real browser
     containers   workspaces-svn   workspaces-git   (only when they are named)
     """
     figures: list[Figure] = []

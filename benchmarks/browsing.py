@@ -140,6 +140,13 @@ class Browser:
         self.cookie = (answer.headers["set-cookie"] or "").partition(";")[0]
 
     def get(self, address: str) -> Answer:
+        try:
+            return self._get(address)
+        except http.client.RemoteDisconnected:  # the server has closed a connection that rested
+            self._connection.close()
+            return self._get(address)
+
+    def _get(self, address: str) -> Answer:
         began = time.perf_counter()
         headers = {"Cookie": self.cookie, "Accept": "text/html", "Accept-Encoding": "gzip", "Connection": "keep-alive"}
         self._connection.request("GET", address, headers=headers)

@@ -14,10 +14,10 @@ with mine as (
     where a.id = mine.id and e.id = mine.id
     returning a.id, a.followed_until > clock_timestamp() as followed
 ), written as (
-    insert into log_chunk (attempt_id, position, stream, at, data)
-    select c.id, c.position, c.stream, to_timestamp(c.at), c.data
-    from unnest(%(ids)s::bigint[], %(positions)s::bigint[], %(streams)s::text[], %(times)s::float8[], %(datas)s::bytea[])
-        as c(id, position, stream, at, data)
+    insert into log_chunk (attempt_id, position, stream, at, data, lines)
+    select c.id, c.position, c.stream, to_timestamp(c.at), c.data, c.lines
+    from unnest(%(ids)s::bigint[], %(positions)s::bigint[], %(streams)s::text[], %(times)s::float8[], %(datas)s::bytea[], %(lines)s::integer[])
+        as c(id, position, stream, at, data, lines)
     join counted on counted.id = c.id
     on conflict do nothing
 )
@@ -59,3 +59,22 @@ left join lateral (
 ) c on a.log_removal_id is null
 where a.id = %(attempt)s
 order by c.position;
+
+-- name: place_in_log
+-- How many lines a log has, and the last chunk that begins at or before a position, or before the end of the line before a line; else the first. Line ends are counted where they are not known.
+with counted as materialized (
+    select position, case when stream = 'note' then 0
+        else coalesce(lines, length(encode(data, 'escape')) - length(replace(encode(data, 'escape'), e'\n', ''))) end as n
+    from log_chunk where attempt_id = %(attempt)s
+), chunk as materialized (
+    select position, n, sum(n) over (order by position) - n as before from counted
+)
+select coalesce((select sum(n) from chunk), 0)::bigint
+         + coalesce((select (stream <> 'note' and get_byte(data, octet_length(data) - 1) <> 10)::int
+                     from log_chunk where attempt_id = %(attempt)s order by position desc limit 1), 0) as lines,
+       found.position, found.before::bigint
+from (values (1)) one
+left join lateral (
+    select position, before from chunk
+    where position <= %(offset)s::bigint or before < %(line)s::bigint - 1 or position = (select min(position) from chunk)
+    order by position desc limit 1) found on true;

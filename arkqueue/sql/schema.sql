@@ -596,6 +596,7 @@ create table log_chunk (
     stream      text not null check (stream in ('stdout', 'stderr', 'note')),
     at          timestamptz not null,
     data        bytea not null,
+    lines       integer,                            -- line ends in `data`; null: written by a version that did not count them
     primary key (attempt_id, position)
 );
 -- PostgreSQL takes no samples of what tasks wrote: pg_statistic would keep them after a removal.

@@ -23,6 +23,7 @@ from arkqueue.errors import ArkqueueError, Forbidden, NotFound
 from arkqueue.text import one_line, visible
 from arkqueue.views.search import LONGEST
 from arkqueue.web import problems
+from arkqueue.web.pages.log_lines import marked
 from arkqueue.web.pages.visitor import SignInNeeded, Visitor, archive_of, visitor_of
 
 log = logging.getLogger("arkqueue")
@@ -178,7 +179,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ago": ago, "until": until, "took": took,
-        "person": person, "path": path, "relative": relative, "number": lambda n: f"{n:,}", "shape": lambda state: SHAPES.get(str(state), "left"), "drawn": drawn_state,
+        "person": person, "path": path, "relative": relative, "number": lambda n: f"{n:,}", "shape": lambda state: SHAPES.get(str(state), "left"), "drawn": drawn_state, "marked": marked,
     }  # fmt: skip
     return made
 

@@ -1,12 +1,10 @@
-"""The log of an attempt as a page shows it: lines with numbers and colours, its end or all of it; and as a file."""
+"""The log of an attempt as a page shows it: lines with numbers and colours, its end, those around one, or those with some words; and as a file."""
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
 from typing import Final
 
 from starlette.requests import Request
@@ -15,134 +13,133 @@ from starlette.responses import Response, StreamingResponse
 from arkqueue import logs
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
-from arkqueue.model import AttemptId, Stream, TaskId
-from arkqueue.text import visible
+from arkqueue.logs import lines
+from arkqueue.model import AttemptId, TaskId
 from arkqueue.views import tasks
 from arkqueue.views.tasks import AttemptView
-from arkqueue.web.pages.answer import HEADERS
+from arkqueue.web.pages.answer import HEADERS, Shown, asked
+from arkqueue.web.pages.log_lines import Lines, LogLine
 from arkqueue.web.pages.visitor import Visitor
 
 TAIL: Final = 64 << 10
-"""Bytes of a log that a page shows unless it is asked for all."""
-MOST: Final = 4 << 20
-"""Bytes of a log on a page; a longer one is for the download."""
+"""Bytes from its end on that a page shows of a log, unless it is asked for a line."""
+WINDOW: Final = 256 << 10
+"""Bytes that a page reads from a line on."""
+MOST_LINES: Final = 400
+"""Lines that a page shows at once."""
+BEFORE: Final = 8
+"""Lines that are shown before the one that was asked for."""
+MOST_WORDS: Final = 200
+"""Characters that a log is searched for."""
 PAGE: Final = 1 << 20
 """Bytes that a download reads at once."""
-_COLOURS: Final = re.compile(r"\x1b\[([0-9;:]*)m")
-
-
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """A line of a log. ``number`` None: it is not known, as the log is shown from its middle on, or the line is arkqueue's own. ``parts``: its text, each part with the class of its colour."""
-
-    number: int | None
-    text: str
-    note: bool
-    at: datetime | None
-    stream: Stream
-    parts: list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The end of an attempt's log, or all of it. ``left_out``: bytes before what is shown."""
+    """Some lines of an attempt's log. ``size``: its bytes; ``total``: its lines; ``first`` and ``last``: the numbers of those that are shown, 0 where there are none.
+
+    ``found``: the line with the words that were looked for; ``searched``: how far a search went that has not found any and was not through.
+    """
 
     lines: list[LogLine]
     size: int
-    left_out: int
+    total: int
+    first: int
+    last: int
+    found: int | None = None
+    searched: int | None = None
 
 
-def log_of(session: Session, attempt: AttemptView, *, whole: bool) -> Log:
-    """The lines of a log from `TAIL` bytes before its end on, or from its beginning where ``whole``."""
-    limit = MOST if whole else TAIL
-    page = logs.read(session, AttemptId(attempt.id), 0 if whole else max(0, attempt.log_bytes - TAIL), limit)
-    left_out = page.chunks[0].position if page.chunks else 0
-    lines = _Lines(None if left_out else 0)
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an address asks of a log. ``line`` 0: its end. ``find``: words, looked for from that line on, or before it (``back``)."""
+
+    line: int = 0
+    find: str = ""
+    back: bool = False
+    times: bool = False
+
+
+def wanted_of(request: Request) -> Wanted:
+    """What ``?line=``, ``?find=``, ``?back=yes`` and ``?times=yes`` ask for."""
+    line = asked(request, "line")
+    number = int(line) if line.isdecimal() and len(line) < 16 else 0
+    find = " ".join(request.query_params.get("find", "").replace("\0", "").split("\n"))[:MOST_WORDS]
+    return Wanted(number, find, asked(request, "back") == "yes", asked(request, "times") == "yes")
+
+
+def log_of(session: Session, attempt: AttemptView, wanted: Wanted) -> Log:
+    """The end of a log; the lines around one; or those around the next one that has some words."""
+    id = AttemptId(attempt.id)
+    if not wanted.find:
+        return _around(session, id, wanted.line) if wanted.line else _end(session, id, attempt.log_bytes)
+    if wanted.back:
+        hit = lines.search_back(session, id, wanted.find, wanted.line or 1 << 50)
+    else:
+        hit = lines.search_on(session, id, wanted.find, max(wanted.line, 1))
+    shown = _around(session, id, hit.line) if hit.line else _end(session, id, attempt.log_bytes)
+    return replace(shown, found=hit.line, searched=hit.to)
+
+
+def _end(session: Session, attempt: AttemptId, size: int) -> Log:
+    place = lines.place_of_offset(session, attempt, max(0, size - TAIL))
+    found, size, _ = _read(session, attempt, place, 3 * TAIL)
+    if place.position and len(found) > 1:
+        del found[0]  # the end of a line whose beginning is not shown
+    return _log(found[-MOST_LINES:], size, place.total)
+
+
+def _around(session: Session, attempt: AttemptId, line: int) -> Log:
+    return from_line(session, attempt, max(line - BEFORE, 1), MOST_LINES)
+
+
+def from_line(session: Session, attempt: AttemptId, line: int, most: int) -> Log:
+    """So many lines of a log from one on, or fewer."""
+    place = lines.place_of_line(session, attempt, line)
+    found, size, _ = _read(session, attempt, place, WINDOW)
+    first = next((at for at, one in enumerate(found) if one.number is not None and one.number >= line), len(found))
+    while line > 1 and first and found[first - 1].note:
+        first -= 1  # what arkqueue says right before it
+    return _log(found[first if line > 1 else 0 :][:most], size, place.total)
+
+
+def _read(session: Session, attempt: AttemptId, place: lines.Place, limit: int) -> tuple[list[LogLine], int, bool]:
+    """The lines from a place on, how many bytes the log has, and whether its end is among them."""
+    page = logs.read(session, attempt, place.position, limit)
+    made = Lines(place.before)
     for chunk in page.chunks:
-        if chunk.cut and lines.lines:
-            lines.cut(chunk.cut)
-        lines.add(chunk.stream, chunk.data, chunk.at)
-    lines.end()
-    if left_out and lines.lines:
-        del lines.lines[0]  # the end of a line whose beginning is not shown
-    return Log(lines.lines, page.size, left_out)
+        if chunk.cut and made.lines:
+            made.cut(chunk.cut)
+        made.add(chunk.stream, chunk.data, chunk.at)
+    is_end = not page.chunks or page.chunks[-1].end >= page.size
+    if is_end or not any(line.number for line in made.lines[1:]):
+        made.end()
+    return made.lines, page.size, is_end
 
 
-class _Lines:
-    """Makes lines of chunks: each stream has its own open line, its own half characters, and its own colour."""
-
-    def __init__(self, number: int | None) -> None:
-        self.lines: list[LogLine] = []
-        self._number = number
-        self._decoders: dict[Stream, codecs.IncrementalDecoder] = {}
-        self._open: dict[Stream, tuple[str, datetime]] = {}
-        self._colour: dict[Stream, str] = {}
-
-    def cut(self, count: int) -> None:
-        text = f"{count:,} bytes were left out here, as the log was too long"
-        self.lines.append(LogLine(None, text, True, None, Stream.NOTE, [("", text)]))
-        self._number = None
-
-    def add(self, stream: Stream, data: bytes, at: datetime) -> None:
-        decoder = self._decoders.setdefault(stream, codecs.getincrementaldecoder("utf-8")("replace"))
-        before, _ = self._open.pop(stream, ("", at))
-        *whole, rest = (before + decoder.decode(data)).split("\n")
-        for text in whole:
-            self._line(stream, text, at)
-        if rest:
-            self._open[stream] = rest, at
-
-    def end(self) -> None:
-        for stream, (text, at) in self._open.items():
-            self._line(stream, text, at)
-
-    def _line(self, stream: Stream, text: str, at: datetime) -> None:
-        is_note = stream is Stream.NOTE
-        if self._number is not None and not is_note:
-            self._number += 1
-        parts, self._colour[stream] = coloured(text.removesuffix("\r"), self._colour.get(stream, ""))
-        plain = "".join(part for _, part in parts)
-        self.lines.append(LogLine(None if is_note else self._number, plain, is_note, at, stream, parts))
+def _log(found: list[LogLine], size: int, total: int) -> Log:
+    numbers = [line.number for line in found if line.number is not None]
+    return Log(found, size, max(total, *numbers[-1:], 0), numbers[0] if numbers else 0, numbers[-1] if numbers else 0)
 
 
-def coloured(text: str, colour: str) -> tuple[list[tuple[str, str]], str]:
-    """A line in parts, each with the class of its colour (``c1`` is red, as in ECMA-48; ``bold``), and the colour that goes on. Other control characters are shown."""
-    parts: list[tuple[str, str]] = []
-    end = 0
-    for found in _COLOURS.finditer(text):
-        if found.start() > end:
-            parts.append((colour, visible(text[end : found.start()])))
-        colour, end = _after(colour, found[1]), found.end()
-    if end < len(text):
-        parts.append((colour, visible(text[end:])))
-    return parts, colour
+def some_lines(visitor: Visitor, request: Request) -> Shown:
+    """Lines of a log from ``?line=`` on, for a page that is scrolled."""
+    attempt, wanted = _attempt(visitor, request), wanted_of(request)
+    log = from_line(visitor.caller.session, AttemptId(attempt.id), max(wanted.line, 1), MOST_LINES)
+    return Shown("log-lines.html", {"log": log, "wanted": wanted, "number": attempt.number})
 
 
-def _after(colour: str, codes: str) -> str:
-    """The class after a code of colours; what has no class here changes nothing."""
-    bold, hue = "bold" in colour, next((word for word in colour.split() if word != "bold"), "")
-    for code in re.split("[;:]", codes):
-        number = int(code or 0) if len(code) < 4 else -1
-        if number == 0:
-            bold, hue = False, ""
-        elif number in (1, 22):
-            bold = number == 1
-        elif number == 39:
-            hue = ""
-        elif number // 10 in (3, 9) and number % 10 < 8:
-            hue = f"c{number % 10}"
-        elif number in (38, 48):
-            break  # what follows are parts of one colour among millions
-    return " ".join(filter(None, ("bold" if bold else "", hue)))
+def _attempt(visitor: Visitor, request: Request) -> AttemptView:
+    number = request.path_params["attempt"]
+    if not number.isdecimal() or len(number) > 18:
+        raise NotFound(f"attempt {number!r}", "there is none")
+    return tasks.attempt(visitor.caller.session, visitor.caller.attempt(int(number)))
 
 
 def download(visitor: Visitor, request: Request) -> Response:
     """The whole log of an attempt as a file, as it was written."""
-    caller = visitor.caller
-    number = request.path_params["attempt"]
-    if not number.isdecimal() or len(number) > 18:
-        raise NotFound(f"attempt {number!r}", "there is none")
-    attempt = tasks.attempt(caller.session, caller.attempt(int(number)))
+    caller, attempt = visitor.caller, _attempt(visitor, request)
     name = tasks.task(caller.session, TaskId(attempt.task)).full_name
     file = re.sub(r"[^\w.@-]+", "-", name, flags=re.ASCII)
     headers = HEADERS | {"Content-Disposition": f'attachment; filename="{file}-{attempt.number}.log"'}

@@ -50,6 +50,7 @@ def routes() -> list[BaseRoute]:
         Route("/-/live", _live),
         Route("/-/search", page(search.look_for)),
         Route("/-/log/{attempt}", page(log.download)),
+        Route("/-/log/{attempt}/lines", page(log.some_lines)),
         Route("/-/locks", page(administration.locks_page)),
         Route("/-/schedules", page(administration.schedules_page)),
         Route("/-/task-managers", page(_signed_in_only(administration.task_managers_page))),

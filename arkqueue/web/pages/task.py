@@ -14,7 +14,7 @@ from arkqueue.views import tasks
 from arkqueue.views.explain import explain
 from arkqueue.views.tasks import AttemptView, TaskDetail
 from arkqueue.web.pages.answer import Shown, asked
-from arkqueue.web.pages.log import log_of
+from arkqueue.web.pages.log import log_of, wanted_of
 from arkqueue.web.pages.visitor import Visitor
 
 LONGEST_ITEM: Final = 4000
@@ -35,22 +35,22 @@ OF_REPORT: Final = frozenset(("release", "restart"))
 
 
 def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
-    """One task; ``?attempt=`` shows the log of that attempt, ``?log=all`` from its beginning, ``?times=yes`` with the time and the stream of each line."""
+    """One task; ``?attempt=`` shows the log of that attempt: its end, or as `Wanted` says."""
     caller = visitor.caller
     view = tasks.task(caller.session, caller.task(id))
     number = asked(request, "attempt")
     attempt = next(
         (one for one in view.history if str(one.number) == number), view.history[-1] if view.history else None
     )
-    whole = request.query_params.get("log") == "all"
+    wanted = wanted_of(request)
     return Shown(
         "task.html",
         {
             "task": view,
             "explanation": explain(caller.session, id),
             "attempt": attempt,
-            "log": log_of(caller.session, attempt, whole=whole) if attempt else None,
-            "times": asked(request, "times") == "yes",
+            "log": log_of(caller.session, attempt, wanted) if attempt else None,
+            "wanted": wanted,
             "helps": [
                 verb
                 for verb in HELPS.get(view.state, ())

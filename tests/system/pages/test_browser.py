@@ -11,11 +11,12 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from arkqueue.db.session import Session
-from arkqueue.model import RunId
+from arkqueue.logs import Logs
+from arkqueue.model import RunId, Stream
 from arkqueue.queue import control, sign_ins
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer
-from tests.builders import AnArchive, an_archive
+from tests.builders import AnArchive, a_gateway, an_archive
 from tests.requirements import missing
 from tests.system.pages.conftest import a_token
 from tests.system.pages.test_pages import HOSTILE, HOSTILE_ITEM
@@ -212,3 +213,40 @@ def test_hostile_names_do_nothing_in_a_browser(opened: Opened, archive: AnArchiv
     page.goto("/papers")
     page.locator('.grid a[href="/papers@4/a"]').focus()
     expect(page.locator(".foot .line")).to_contain_text("<script>alert(1)</script>")
+
+
+def test_a_long_log_is_at_its_end_scrolls_anywhere_and_follows(
+    opened: Opened, archive: AnArchive, session: Session
+) -> None:
+    claimed = archive.claim("index@3")
+    logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
+    writer = logs.open(claimed.attempt)
+    writer.write(Stream.STDOUT, b"".join(b"line %d\n" % number for number in range(1, 30_001)))
+    logs.flush([writer])
+    page = opened("/papers@3/index")
+    expect(page.locator(".seen > #L30000")).to_be_visible()
+    assert page.locator(".seen > div").count() < 100, "only what is seen is in the page"
+    log = page.locator(".log")
+    log.evaluate("log => log.scrollTop = log.scrollHeight / 2")
+    expect(page.locator(".seen > #L15002")).to_have_text("15002line 15002")
+    page.locator("#L15002 a").click()
+    expect(page.locator(".seen > .marked")).to_have_text("15002line 15002")
+    page.reload()
+    expect(page.locator(".seen > .marked")).to_have_text("15002line 15002")
+    page.goto("/papers@3/index")
+    expect(page.locator(".seen > #L30000")).to_be_visible()
+    writer.write(Stream.STDOUT, b"one more\nand an open")
+    logs.flush([writer])
+    expect(page.locator(".seen > #L30002")).to_have_text("30002and an open")
+    log.press("Home")
+    expect(page.locator(".seen > #L1")).to_be_visible()
+    writer.write(Stream.STDOUT, b" line\nlast\n")
+    logs.flush([writer])
+    expect(page.locator(".log")).to_have_attribute("data-total", "30003")
+    expect(page.locator(".seen > #L1")).to_be_visible()  # who reads elsewhere stays there
+    log.press("End")
+    expect(page.locator(".seen > #L30002")).to_have_text("30002and an open line")
+    page.keyboard.press("f")
+    page.keyboard.type("LINE 777")
+    page.keyboard.press("Enter")
+    expect(page.locator(".seen > .found .hit")).to_have_text("line 777")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from urllib.parse import quote
 
@@ -306,7 +307,7 @@ def test_a_refusal_is_a_page_with_its_reason(operator: httpx.Client) -> None:
     assert press(operator, "/papers@2", "papers@2", "note", " ").status_code == 422
 
 
-def test_a_task_shows_its_log_from_the_end_on_or_from_the_beginning(
+def test_a_task_shows_the_end_of_its_log_or_the_lines_around_one(
     operator: httpx.Client, session: Session, archive: AnArchive
 ) -> None:
     claimed = archive.claim("index@2")
@@ -318,9 +319,38 @@ def test_a_task_shows_its_log_from_the_end_on_or_from_the_beginning(
     page = operator.get("/papers@2/index")
     assert ">line 20000<" in page.text
     assert ">line 1<" not in page.text
-    whole = operator.get("/papers@2/index?log=all")
-    assert 'id="L20000"' in whole.text
-    assert ">line 1<" in whole.text
+    assert 'id="L20000"' in page.text
+    (earlier,) = re.findall(r'href="([^"]+)">Earlier lines<', page.text)
+    assert ">line 19600<" in operator.get("/papers@2/index" + html.unescape(earlier)).text
+    beginning = operator.get("/papers@2/index?line=1")
+    assert re.findall(r'id="L(\d+)"', beginning.text) == [str(number) for number in range(1, 401)]
+    (link,) = re.findall(r'href="(\?[^"]+)">12<', beginning.text)
+    linked = operator.get("/papers@2/index" + html.unescape(link).partition("#")[0])
+    assert re.findall(r'id="L(\d+)"', linked.text)[:2] == ["4", "5"]
+    some = operator.get(re.findall(r'data-address="([^"]+)"', page.text)[0] + "9000")
+    assert re.findall(r'id="L(\d+)"', some.text) == [str(number) for number in range(9000, 9400)]
+    assert "<span>line 9000</span>" in some.text
+
+
+def test_a_log_is_searched_on_and_back(operator: httpx.Client, session: Session, archive: AnArchive) -> None:
+    claimed = archive.claim("index@2")
+    logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
+    writer = logs.open(claimed.attempt)
+    writer.write(
+        Stream.STDOUT, b"".join(b"line %d\n" % number for number in range(1, 5_001)) + HOSTILE.encode() + b"\n"
+    )
+    logs.flush([writer])
+    found = operator.get("/papers@2/index", params={"find": "LINE 1234"})
+    assert 'class="found" id="L1234"' in found.text
+    assert '<i class="hit">line 1234</i>' in found.text
+    (following,) = re.findall(r'href="([^"]+)"><u>Next<', found.text)
+    assert "No line from there on has" in operator.get("/papers@2/index" + html.unescape(following)).text
+    back = operator.get("/papers@2/index", params={"find": "line 123", "line": "1230", "back": "yes"})
+    assert 'class="found" id="L123"' in back.text
+    hostile = operator.get("/papers@2/index", params={"find": HOSTILE})
+    assert 'class="found" id="L5001"' in hostile.text
+    assert "<script>alert" not in hostile.text
+    assert "No line has" in operator.get("/papers@2/index", params={"find": "\0(a+)+$"}).text
 
 
 def test_a_log_has_its_colours_its_times_and_is_a_file(

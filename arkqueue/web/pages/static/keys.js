@@ -103,7 +103,7 @@ addEventListener("keydown", (event) => {
     j: () => toFailure(1), k: () => toFailure(-1), g: () => location.assign("/"),
     u: toUnhandled,
     "/": () => document.querySelector(".search input[type=search]")?.select(),
-    f: () => document.querySelector(".filter input")?.select(),
+    f: () => document.querySelector(".filter input, .find input[type=search]")?.select(),
     "?": () => document.querySelector("dialog.help").showModal(),
     l: () => focused?.href ? location.assign(focused.href) : document.querySelector(".log")?.focus(),
     r: () => (focused?.closest("td, li")?.querySelector("[data-verb=retry]") ?? document.querySelector(".head [data-verb=retry]"))?.click(),
@@ -145,6 +145,7 @@ function put(fresh) {
   document.title = fresh.title;
   all("main .scroll, main .log").forEach((e, i) => { if (scrolled[i]) e.scrollTo(scrolled[i][1], scrolled[i][2] && e.matches(".log") ? e.scrollHeight : scrolled[i][0]); });
   shown = null;
+  document.dispatchEvent(new Event("put"));
   if (focused) all("main a").filter(same).at(place)?.focus({ preventScroll: true });
   if (main.dataset.live !== next.dataset.live) {
     main.dataset.live = next.dataset.live ?? "";
@@ -179,6 +180,5 @@ function tick() {
   }
 }
 
-document.querySelectorAll(".log").forEach((log) => { if (!location.hash) log.scrollTop = log.scrollHeight; });
 listen();
 setInterval(tick, 1000);

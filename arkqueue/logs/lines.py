@@ -1,0 +1,143 @@
+"""The lines of a stored log: how many there are, where each is, and which has some words. Numbers begin with 1.
+
+A line is numbered when it ends: number n is that whose end is the n-th line end of the task's output, whichever stream it came from. What arkqueue itself says in a log
+has no numbers. Of a log that was too long to keep, the lines that are there are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from arkqueue.db.session import Session
+from arkqueue.logs.read import Chunk, read
+from arkqueue.model import AttemptId, Stream
+
+MOST_SEARCHED = 64 << 20
+"""Bytes that one search goes through; it says where it stopped."""
+STEP = 4 << 20
+"""Bytes that a search holds at once."""
+OVERLAP = 256 << 10
+"""Bytes that are looked at twice where a search begins in the middle of a log: where two streams take turns, a line may have begun long before the one that ended before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """From which position on a log is read, and how many lines have ended before it. ``total``: lines of the whole log, an open one at its end included."""
+
+    position: int
+    before: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """What a search found. ``line``: the first line with the words; None: there is none. ``to``: how far it has looked, where that is not all of it."""
+
+    line: int | None
+    to: int | None = None
+
+
+def place_of_line(session: Session, attempt: AttemptId, line: int) -> Place:
+    """Where to read from for all of a line: the line before it ends in the chunk there, or it is the first."""
+    return _place(session, attempt, line=line, offset=None)
+
+
+def place_of_offset(session: Session, attempt: AttemptId, offset: int) -> Place:
+    """The chunk at a position; a line may have begun before it."""
+    return _place(session, attempt, line=None, offset=offset)
+
+
+def _place(session: Session, attempt: AttemptId, *, line: int | None, offset: int | None) -> Place:
+    (row,) = session.rows("place_in_log", attempt=attempt, line=line, offset=offset)
+    return Place(row.position or 0, row.before or 0, row.lines)
+
+
+def search_on(session: Session, attempt: AttemptId, words: str, line: int) -> Hit:
+    """The first line from ``line`` on that has some words; small letters and capitals of ASCII are alike."""
+    place = place_of_line(session, attempt, line)
+    if place.position:
+        place = place_of_offset(session, attempt, max(0, place.position - OVERLAP))
+    search, looked_at = _Search(words, place.before), 0
+    for chunk in _chunks(session, attempt, place.position):
+        for found in search.add(chunk):
+            if found >= line:
+                return Hit(found)
+        looked_at += len(chunk.data)
+        if looked_at >= MOST_SEARCHED:
+            return Hit(None, search.ended + 1)
+    return Hit(next((found for found in search.end() if found >= line), None))
+
+
+def search_back(session: Session, attempt: AttemptId, words: str, line: int) -> Hit:
+    """The last line before ``line`` that has some words."""
+    begin, stop, looked_at = place_of_line(session, attempt, line).position, None, 0
+    while True:
+        place = place_of_offset(session, attempt, max(0, begin - OVERLAP))
+        search, found = _Search(words, place.before), None
+        for chunk in _chunks(session, attempt, place.position):
+            if (stop is not None and chunk.position >= stop) or search.ended >= line:
+                break
+            found = next((one for one in reversed(search.add(chunk)) if one < line), found)
+            looked_at += len(chunk.data)
+        else:
+            found = next((one for one in reversed(search.end()) if one < line), found)
+        if found is not None:
+            return Hit(found)
+        earlier = place_of_offset(session, attempt, max(0, begin - STEP)).position
+        if place.position == 0 or earlier >= begin:
+            return Hit(None)
+        if looked_at >= MOST_SEARCHED:
+            return Hit(None, place.before + 1)
+        begin, stop = earlier, begin
+
+
+def _chunks(session: Session, attempt: AttemptId, position: int) -> Iterator[Chunk]:
+    while chunks := read(session, attempt, position, STEP).chunks:
+        yield from chunks
+        position = chunks[-1].end
+
+
+@dataclass(slots=True)
+class _Search:
+    """Looks for words in one chunk after the other. ``ended``: how many lines have ended so far; ``begun``: of each stream, the line that has no end yet."""
+
+    words: str
+    ended: int
+    begun: dict[Stream, bytes] = field(default_factory=dict)
+    hits: set[Stream] = field(default_factory=set)
+    """Streams whose open line has the words."""
+
+    def add(self, chunk: Chunk) -> list[int]:
+        """The numbers of the lines that end in this chunk and have the words, in their order."""
+        if chunk.stream is Stream.NOTE:
+            return []
+        needle, data = self.words.encode().lower(), chunk.data.lower()
+        found: list[int] = []
+        end = data.find(b"\n")
+        kept = self.begun.get(chunk.stream, b"")
+        if end < 0:
+            # Of an open line only what may be the beginning of the words is kept: it may be endless.
+            if needle in kept + data:
+                self.hits.add(chunk.stream)
+            self.begun[chunk.stream] = (kept + data)[-len(needle) :]
+            return []
+        if chunk.stream in self.hits or needle in kept + data[:end]:
+            found.append(self.ended + 1)
+        self.hits.discard(chunk.stream)
+        last = data.rfind(b"\n")
+        at, number, counted = data.find(needle, end, last), self.ended + 1, end + 1
+        while at >= 0:
+            number += data.count(b"\n", counted, at)
+            found.append(number + 1)
+            counted = data.find(b"\n", at)
+            at = data.find(needle, counted, last)
+        self.ended += data.count(b"\n")
+        self.begun[chunk.stream] = data[last + 1 :][-len(needle) :]
+        if needle in data[last + 1 :]:
+            self.hits.add(chunk.stream)
+        return found
+
+    def end(self) -> list[int]:
+        """The same for lines that have no end."""
+        return [self.ended + 1] if self.hits else []

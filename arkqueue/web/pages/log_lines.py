@@ -1,0 +1,110 @@
+"""Bytes of a log as lines with numbers and colours. Pure."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from arkqueue.model import Stream
+from arkqueue.text import visible
+
+LONGEST: Final = 4000
+"""Characters of a line that are shown."""
+_COLOURS: Final = re.compile(r"\x1b\[([0-9;:]*)m")
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line of a log. ``number`` None: it is arkqueue's own. ``parts``: its text, each part with the class of its colour."""
+
+    number: int | None
+    text: str
+    note: bool
+    at: datetime | None
+    stream: Stream
+    parts: list[tuple[str, str]]
+
+
+class Lines:
+    """Makes lines of chunks: each stream has its own open line, its own half characters, and its own colour."""
+
+    def __init__(self, number: int) -> None:
+        self.lines: list[LogLine] = []
+        self._number = number
+        self._decoders: dict[Stream, codecs.IncrementalDecoder] = {}
+        self._open: dict[Stream, tuple[str, datetime]] = {}
+        self._colour: dict[Stream, str] = {}
+
+    def cut(self, count: int) -> None:
+        text = f"{count:,} bytes were left out here, as the log was too long"
+        self.lines.append(LogLine(None, text, True, None, Stream.NOTE, [("", text)]))
+
+    def add(self, stream: Stream, data: bytes, at: datetime) -> None:
+        decoder = self._decoders.setdefault(stream, codecs.getincrementaldecoder("utf-8")("replace"))
+        before, _ = self._open.pop(stream, ("", at))
+        *whole, rest = (before + decoder.decode(data)).split("\n")
+        for text in whole:
+            self._line(stream, text, at)
+        if rest:
+            self._open[stream] = rest, at
+
+    def end(self) -> None:
+        for stream, (text, at) in self._open.items():
+            self._line(stream, text, at)
+
+    def _line(self, stream: Stream, text: str, at: datetime) -> None:
+        is_note = stream is Stream.NOTE
+        self._number += not is_note
+        text, more = text.removesuffix("\r"), len(text) - LONGEST
+        parts, self._colour[stream] = coloured(text[:LONGEST], self._colour.get(stream, ""))
+        if more > 0:
+            parts.append(("c0", f" … and {more:,} characters more"))
+        plain = "".join(part for _, part in parts)
+        self.lines.append(LogLine(None if is_note else self._number, plain, is_note, at, stream, parts))
+
+
+def coloured(text: str, colour: str) -> tuple[list[tuple[str, str]], str]:
+    """A line in parts, each with the class of its colour (``c1`` is red, as in ECMA-48; ``bold``), and the colour that goes on. Other control characters are shown."""
+    parts: list[tuple[str, str]] = []
+    end = 0
+    for found in _COLOURS.finditer(text):
+        if found.start() > end:
+            parts.append((colour, visible(text[end : found.start()])))
+        colour, end = _after(colour, found[1]), found.end()
+    if end < len(text):
+        parts.append((colour, visible(text[end:])))
+    return parts, colour
+
+
+def _after(colour: str, codes: str) -> str:
+    """The class after a code of colours; what has no class here changes nothing."""
+    bold, hue = "bold" in colour, next((word for word in colour.split() if word != "bold"), "")
+    for code in re.split("[;:]", codes):
+        number = int(code or 0) if len(code) < 4 else -1
+        if number == 0:
+            bold, hue = False, ""
+        elif number in (1, 22):
+            bold = number == 1
+        elif number == 39:
+            hue = ""
+        elif number // 10 in (3, 9) and number % 10 < 8:
+            hue = f"c{number % 10}"
+        elif number in (38, 48):
+            break  # what follows are parts of one colour among millions
+    return " ".join(filter(None, ("bold" if bold else "", hue)))
+
+
+def marked(parts: list[tuple[str, str]], words: str) -> list[tuple[str, str]]:
+    """The parts of a line, those with some words apart: their class has ``hit``."""
+    if not words:
+        return parts
+    pattern = re.compile(f"({re.escape(words)})", re.IGNORECASE | re.ASCII)
+    found = []
+    for colour, text in parts:
+        for place, piece in enumerate(pattern.split(text)):
+            if piece:
+                found.append((f"{colour} hit".strip() if place % 2 else colour, piece))
+    return found

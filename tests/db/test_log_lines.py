@@ -1,0 +1,111 @@
+"""The lines of a stored log: numbers, places and searches, in chunks that end anywhere and of two streams that take turns; beside the same said naively."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.logs import lines
+from arkqueue.model import AttemptId, LogAppend, LogChunk, Stream
+from arkqueue.queue import logs
+from tests.builders import PROCESS
+
+OUT, ERR, NOTE = Stream.STDOUT, Stream.STDERR, Stream.NOTE
+Pieces = list[tuple[Stream, bytes]]
+
+
+def store(session: Session, attempt: AttemptId, pieces: Pieces) -> None:
+    """Each piece as a chunk of its own."""
+    chunks, position = [], 0
+    for stream, data in pieces:
+        chunks.append(LogChunk(position, stream, 0.0, data))
+        position += len(data)
+    logs.append(session, PROCESS, [LogAppend(attempt, chunks, position, position, 0)])
+
+
+def lines_of(pieces: Pieces) -> list[bytes]:
+    """The lines in the order in which they end; last those that have no end."""
+    found, begun = [], {OUT: b"", ERR: b""}
+    for stream, data in pieces:
+        if stream is not NOTE:
+            *whole, begun[stream] = (begun[stream] + data).split(b"\n")
+            found += whole
+    return found + [line for line in begun.values() if line]
+
+
+def some_pieces(random: random.Random, streams: list[Stream]) -> Pieces:
+    words = [b"a", b"needle", b"Nee", b"dle", b"\n", b"\n", b"\xff", b"nee", b"\nneedle\n"]
+    return [
+        (random.choice(streams), b"".join(random.choices(words, k=random.randint(1, 6))))
+        for _ in range(random.randint(1, 25))
+    ]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_searches_find_what_a_reader_of_all_lines_finds(
+    session: Session, attempt: AttemptId, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "STEP", 16)
+    chance = random.Random(seed)
+    pieces = some_pieces(chance, [OUT] if seed % 2 else [OUT, ERR, NOTE])
+    store(session, attempt, pieces)
+    every = lines_of(pieces)
+    ended = sum(data.count(b"\n") for stream, data in pieces if stream is not NOTE)
+    # Lines without an end have one number.
+    having = sorted({min(n, ended + 1) for n, line in enumerate(every, 1) if b"needle" in line.lower()})
+    for line in range(1, len(every) + 2):
+        assert lines.search_on(session, attempt, "NeedlE", line).line == next((n for n in having if n >= line), None)
+        assert lines.search_back(session, attempt, "needle", line).line == next((n for n in having[::-1] if n < line), None)  # fmt: skip
+    assert lines.search_on(session, attempt, "no such words", 1) == lines.Hit(None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_line_is_read_from_a_place_before_it(session: Session, attempt: AttemptId, seed: int) -> None:
+    pieces = some_pieces(random.Random(seed), [OUT])
+    store(session, attempt, pieces)
+    text, every = b"".join(data for _, data in pieces), lines_of(pieces)
+    for line in range(1, len(every) + 1):
+        place = lines.place_of_line(session, attempt, line)
+        assert place.total == len(every)
+        assert place.before == text[: place.position].count(b"\n")
+        # The end of the line before stands behind the place, so that nothing of this one does before it.
+        assert place.position == 0 or place.before < line - 1
+        assert text[place.position :].split(b"\n")[line - 1 - place.before] == every[line - 1]
+
+
+def test_line_ends_that_an_older_version_did_not_count_are_counted(session: Session, attempt: AttemptId) -> None:
+    store(session, attempt, [(OUT, b"a\\\n\x00\xff\n"), (NOTE, b"stopped\n"), (OUT, b"b\nc")])
+    before = lines.place_of_line(session, attempt, 4)
+    with session.database.statement() as connection:
+        connection.execute("update log_chunk set lines = null")
+    assert lines.place_of_line(session, attempt, 4) == before == lines.Place(14, 2, 4)
+    assert lines.place_of_offset(session, attempt, 13) == lines.Place(6, 2, 4)
+
+
+def test_a_search_goes_so_far_and_says_where_it_goes_on(
+    session: Session, attempt: AttemptId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "STEP", 100)
+    monkeypatch.setattr(lines, "OVERLAP", 10)
+    monkeypatch.setattr(lines, "MOST_SEARCHED", 300)
+    store(session, attempt, [(OUT, b"first\n"), *[(OUT, b"%09d\n" % n) for n in range(200)], (OUT, b"last\n")])
+    looked, line = 0, 1
+    while (hit := lines.search_on(session, attempt, "LAST", line)).line is None:
+        assert hit.to is not None
+        assert hit.to > line
+        looked, line = looked + 1, hit.to
+    assert hit.line == 202
+    assert looked > 2
+    line = 203
+    while (hit := lines.search_back(session, attempt, "first", line)).line is None:
+        assert hit.to is not None
+        assert hit.to < line
+        line = hit.to
+    assert hit.line == 1
+
+
+def test_a_log_without_a_chunk_has_no_line(session: Session, attempt: AttemptId) -> None:
+    assert lines.place_of_line(session, attempt, 7) == lines.Place(0, 0, 0)
+    assert lines.search_back(session, attempt, "a", 7) == lines.search_on(session, attempt, "a", 1) == lines.Hit(None)
