@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from arkqueue.model import (
     COMMIT,
@@ -25,12 +25,13 @@ from arkqueue.model import (
     Depends,
     EdgeKind,
     End,
+    Foreach,
     TaskDefinition,
     Trigger,
     When,
     Workflow,
 )
-from arkqueue.states import SETTLED, Circumstances, Event, State, move, verdict
+from arkqueue.states import MOVES, SETTLED, Circumstances, Event, State, move, verdict
 
 
 class Place(NamedTuple):
@@ -69,6 +70,11 @@ class Key(NamedTuple):
     @property
     def inside(self) -> Name:
         return Name(self.name, self.item)
+
+
+def gate_of(name: str, when: When) -> Name:
+    """The gate of a list for one kind of end (design 5.30); no task of a file can have its name."""
+    return Name(f"{name}:{When.SETTLED if when is When.SETTLED else When.COMPLETED}")
 
 
 class Reason(StrEnum):
@@ -142,12 +148,16 @@ class Revision:
     dropped: bool = False
 
 
+Outcome = tuple[int, bool, bool]
+"""What a report tells of a settled task: how often it had settled, whether it was waived, and whether as completed."""
+
+
 class Report(NamedTuple):
-    """What a run had come to (design 5.32; decision 18): of each settled task how often it had settled, and how it was waived."""
+    """What a run had come to (design 5.32; decision 18); None of what had not settled."""
 
     by_itself: bool
     changes: int
-    outcomes: dict[Name, tuple[int, bool, bool]]
+    outcomes: dict[Name, Outcome | None]
     given: bool = False
     """To the command of REPORT."""
 
@@ -156,7 +166,7 @@ class Report(NamedTuple):
 class Backfill:
     """Runs of old revisions with the head's definitions: each task waits for the ``last`` one of its name."""
 
-    last: dict[str, Task] = field(default_factory=dict)
+    last: dict[Name, Task] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -178,31 +188,36 @@ class Run:
     """For which of a person's reports the command runs."""
     behind: Task | None = None
     """Of a submission: the nearest earlier COMMIT. Later runs wait for it, and not for the COMMIT of the submission, which waits for nothing."""
+    chosen: set[str] = field(default_factory=set)
+    """The names of its tasks, also of those whose lists are empty."""
     made: int = 0
     """When it was planned, among all changes of the installation."""
-    store: str | None = None
-    """The label of the host where its scratch folder is (design 5.37)."""
+    stores: dict[str, str] = field(default_factory=dict)
+    """The label of the host where each of its scratch folders is (design 5.37), by the key of the item whose folder it is; an empty one: of the run."""
+    deleted_items: dict[str, list[Task]] = field(default_factory=dict)
+    """What the deletion of an item canceled (design 5.27), by its key."""
 
     @property
     def key(self) -> RunKey:
         return RunKey(self.branch, *self.place)
 
     @property
-    def outcomes(self) -> dict[Name, tuple[int, bool, bool]]:
-        """What a report says now, as far as a change is told by it. A failure of a deleted run counts as waived."""
+    def outcomes(self) -> dict[Name, Outcome | None]:
+        """What a report says now, as far as a change is told by it. A failure of a deleted run counts as waived; deleted items count nowhere."""
         return {
             task.key.inside: (
                 task.settlings,
                 task.waived or (self.deleted and task.state in (State.FAILED, State.REJECTED)),
                 task.as_completed,
             )
-            for task in self.own
             if task.settled
+            else None
+            for task in self.shown
         }
 
     @property
     def changed_since_report(self) -> bool:
-        return bool(self.reports) and self.reports[-1].outcomes != self.outcomes
+        return bool(self.reports) and _told(self.reports[-1].outcomes) != _told(self.outcomes)
 
     @property
     def has_reported(self) -> bool:
@@ -214,13 +229,25 @@ class Run:
         has_command = not self.tasks[Name(REPORT)].is_gate
         told = [report for n, report in enumerate(self.reports) if n in self.sent or not has_command]
         now, before = self.outcomes, told[-1].outcomes if told else {}
-        changes = sum(now.get(name) != before.get(name) for name in {*now, *before})
+        changes = sum(now[name] != before.get(name) for name in now) + len(before.keys() - now.keys())
         self.reports.append(Report(by_itself, changes, now, has_command and (by_itself or changes > 0)))
 
     @property
     def own(self) -> list[Task]:
         """The tasks that the workflow names, in the order of the file: what verbs on a run act on."""
         return [task for task in self.tasks.values() if not task.implicit]
+
+    @property
+    def shown(self) -> list[Task]:
+        """Those of them that count: not of deleted items."""
+        return [task for task in self.own if not task.deleted]
+
+    def list_of(self, name: str) -> Foreach | None:
+        return next((task.foreach for task in self.workflow.tasks if task.name == name), None)
+
+    def named(self, name: str) -> list[Task]:
+        """The task of a name, or those of the items of its list."""
+        return [task for task in self.tasks.values() if task.name == name]
 
 
 @dataclass(slots=True, eq=False)
@@ -271,6 +298,8 @@ class Task:
     granted: int = 0
     """When it was granted its locks, among all changes of the installation."""
     item: str = ""
+    deleted: bool = False
+    """Its item is deleted (design 5.27)."""
     purged_starts: set[Key] = field(default_factory=set)
     """What of purged runs had started because of it, or let others of later runs start (design 5.19)."""
     retried: bool = False
@@ -285,7 +314,7 @@ class Task:
     def __post_init__(self) -> None:
         self.priority = self.definition.priority
         self.key = Key(*self.run.key, self.definition.name, self.item)
-        self.implicit = self.name in (COMMIT, REPORT) or self.is_star
+        self.implicit = self.name in (COMMIT, REPORT) or ":" in self.name
 
     def __setattr__(self, name: str, value: object) -> None:
         if name == "state" and value in SETTLED:
@@ -308,6 +337,26 @@ class Task:
     def is_star(self) -> bool:
         """A gate of ``PREV:*``; no task of a file can have its name."""
         return self.name.startswith("PREV:*")
+
+    @property
+    def is_gate_of_list(self) -> bool:
+        """A gate that waits for all items of a list."""
+        return ":" in self.name and not self.is_star
+
+    @property
+    def folder(self) -> str | None:
+        """Whose scratch folder it has: an item's, by its key, or the run's."""
+        return None if self.definition.scratch is None else self.item if self.definition.scratch == "item" else ""
+
+    @property
+    def store(self) -> str | None:
+        """Where its scratch folder is."""
+        return None if self.folder is None else self.run.stores.get(self.folder)
+
+    @property
+    def is_deleted(self) -> bool:
+        """Nothing waits for its failure any more."""
+        return self.deleted or self.run.deleted
 
     @property
     def is_gate(self) -> bool:
@@ -639,6 +688,12 @@ class Model:
         having = [r.tasks[name] for r in runs if r.place < run.place and name in r.tasks]
         return having[-1] if having else None
 
+    def nearest_named(self, name: str, run: Run, task: TaskDefinition, item: str, when: When) -> Task | None:
+        """The nearest earlier occurrence of a name as a task sees it: where items are connected, that of the same key or without a list; else without a list, or the gate of one (design 5.30)."""
+        of_list = Name(name, item) if _by_item(run.workflow, task, item, name) else gate_of(name, when)
+        found = [one for key in (Name(name), of_list) if (one := self.nearest(key, run))]
+        return max(found, key=lambda one: one.run.place, default=None)
+
     def unmet(self, task: Task) -> list[Edge]:
         return [edge for edge in task.into if not edge.met]
 
@@ -752,35 +807,52 @@ class Model:
         chosen = self._chosen(run, meant)
         if names is not None and set(names) != {task.name for task in chosen}:
             raise Refused(Reason.UNKNOWN)
-        if not chosen:
+        planned = [(task, item) for task in chosen for item in _items(workflow, task)]
+        if not (planned or (chosen and trigger is Trigger.SUBMISSION)):
             raise Refused(Reason.NOTHING)
-        if trigger is Trigger.MANUAL and not self.approves and self.guards & _left_out(workflow.tasks, chosen):
+        if (
+            trigger is Trigger.MANUAL
+            and not self.approves
+            and self.guards & _left_out(workflow.tasks, _having(chosen, planned))
+        ):
             raise Refused(Reason.GUARDED)
-        missing = {
-            wish.task
-            for task in chosen
+        outside = [
+            (
+                wish,
+                wish.task,
+                self.nearest_named(wish.task, run, task, item, wish.when),
+                Name(wish.task, item if _by_item(workflow, task, item, wish.task) else ""),
+            )
+            for task, item in planned
             for wish in task.depends
-            if not wish.previous and wish.task in _names(workflow.tasks) - _names(chosen) - {COMMIT}
-            for source in [self.nearest(Name(wish.task), run)]
-            if (source is None and not wish.optional and not self.is_purged(Name(wish.task), run))
+            if not wish.previous and wish.task and wish.task in _names(workflow.tasks) - _names(chosen) - {COMMIT}
+        ]
+        missing = {
+            name
+            for wish, name, source, key in outside
+            if (source is None and not wish.optional and not self.is_purged(key, run))
             or (source is not None and wish.when is When.COMPLETED and source.bad and lost(source))
         }
         if missing:
             raise Refused(Reason.MISSING, *(Key(*run.key, name) for name in sorted(missing)))
-        by = [canceler for task in chosen for canceler in self._superseders(run, task.name, started=False)]
+        by = [
+            canceler
+            for task, item in planned
+            for canceler in self._superseders(run, Name(task.name, item), started=False)
+        ]
         if by and not force:
             raise Refused(Reason.SUPERSEDED, *(canceler.key for canceler in by))
-        programs = [task for task in chosen if not task.is_gate]
-        if (later := [key for task in programs for key in self._completed_after(run, Name(task.name))]) and not force:
+        programs = [Name(task.name, item) for task, item in planned if not task.is_gate]
+        if (later := [key for name in programs for key in self._completed_after(run, name)]) and not force:
             raise Refused(Reason.OVERWRITES, *later)
         unneeded = {
-            wish.task
-            for task in chosen
-            for wish in task.depends
-            if names is not None and not wish.previous and wish.when is When.FAILED
-            if wish.task in _names(workflow.tasks) - _names(chosen)
-            for source in [self.nearest(Name(wish.task), run)]
-            if source is not None and spares(source)
+            name
+            for wish, name, source, _ in outside
+            if names is not None
+            and wish.when is When.FAILED
+            and source is not None
+            and not source.is_gate_of_list
+            and spares(source)
         }
         if unneeded:
             raise Refused(Reason.UNNEEDED, *(Key(*run.key, name) for name in sorted(unneeded)))
@@ -804,12 +876,19 @@ class Model:
     def _plan(self, run: Run, chosen: list[TaskDefinition], hold: bool = False) -> None:
         """COMMIT, the chosen tasks and REPORT, with their edges."""
         self.runs.append(run)
+        run.chosen = {COMMIT, *_names(chosen)}
         extended = next((task for task in run.workflow.tasks if task.name == COMMIT), TaskDefinition(COMMIT))
         report = next((task for task in run.workflow.tasks if task.name == REPORT), TaskDefinition(REPORT))
         is_submission = run.trigger is Trigger.SUBMISSION
         definitions = [TaskDefinition(COMMIT) if run.workflow.faults or is_submission else extended, *chosen, report]
-        for order, definition in enumerate(definitions):
-            run.tasks[Name(definition.name)] = Task(run, definition, order)
+        nodes = [(definition, item) for definition in definitions for item in _items(run.workflow, definition)]
+        for order, (definition, item) in enumerate(nodes):
+            run.tasks[Name(definition.name, item)] = Task(run, definition, order, item=item)
+        for name in {definition.name: None for definition, item in nodes if item}:
+            for when in (When.COMPLETED, When.SETTLED):
+                gate = run.tasks[gate_of(name, when)] = Task(run, TaskDefinition(gate_of(name, when).name), 0)
+                for task in run.named(name):
+                    self._edge(task, gate, when, Kind.IMPLICIT)
         commit, report = run.tasks[Name(COMMIT)], run.tasks[Name(REPORT)]
         if is_submission:
             run.behind = self.nearest(Name(COMMIT), run)
@@ -817,19 +896,21 @@ class Model:
             self._edge(previous, commit, When.COMPLETED)
         for task in list(run.tasks.values()):
             for wish in task.definition.depends:
-                if source := self._source(run, task, wish):
+                source = self._source(run, task, wish)
+                if source and not (source.is_gate_of_list and wish.when is When.FAILED):
                     when = When.COMPLETED if source.is_star else wish.when
                     product = not wish.previous and source.run is not run and when is When.COMPLETED
                     self._depend(source, task, when, product)
-                elif wish.when is When.FAILED and (not wish.previous or self.is_purged(_named(task, wish), run)):
-                    self._edge(commit, task, When.FAILED, Kind.IMPLICIT)  # what never ran, or completed, has not failed
+                elif wish.when is When.FAILED and (source or not wish.previous or self._has_purged(run, task, wish)):
+                    # What never ran, or completed, has not failed; nor has the gate of a list.
+                    self._edge(commit, task, When.FAILED, Kind.IMPLICIT)
         if run.fill:
             self._put_in_order(run, run.fill)
         for task in run.own:
             self._edge(commit, task, When.COMPLETED, Kind.IMPLICIT)
         for task in (commit, *run.own):
             self._edge(task, report, When.SETTLED, Kind.IMPLICIT)
-        exclusive = [task for task in self._in_order(run) if task.definition.exclusive]
+        exclusive = [task for name in _in_order(chosen) for task in run.named(name) if task.definition.exclusive]
         for first, second in pairwise(exclusive):
             self._edge(first, second, When.SETTLED, Kind.EXCLUSIVE)
         for task in run.own:
@@ -842,23 +923,34 @@ class Model:
     def _put_in_order(self, run: Run, fill: Backfill) -> None:
         """Each task of a backfill waits for the one before, and lets what is committed go first."""
         for task in run.own:
-            previous = fill.last.get(task.name)
+            previous = fill.last.get(task.key.inside)
             if previous and all(edge.source is not previous or edge.when is When.COMPLETED for edge in task.into):
                 self._edge(previous, task, When.SETTLED, Kind.IMPLICIT)
-            fill.last[task.name] = task
+            fill.last[task.key.inside] = task
         for task in (*run.own, *self._report_with_command(run)):
             task.priority = min(task.priority + 40, 1000)
+
+    def _has_purged(self, run: Run, task: Task, wish: Depends) -> bool:
+        """Whether what an entry of ``depends`` stands for was purged."""
+        name = wish.task or task.name
+        keys = {Name(name)} | (
+            {Name(name, task.item)} if _by_item(run.workflow, task.definition, task.item, name) else set()
+        )
+        return any(self.is_purged(key, run) for key in keys)
 
     def _source(self, run: Run, task: Task, wish: Depends) -> Task | None:
         """What a ``depends`` entry stands for in this run (design 5.6, 5.7, 5.18); None: nothing to wait for."""
         if wish.task == "*":
             return self._star(run, task, wish)
-        name = _named(task, wish)
-        if wish.previous:
-            return self.nearest(name, run)
-        if name in run.tasks:
-            return run.tasks[name]
-        return self.nearest(name, run) if name.name in _names(run.workflow.tasks) else None
+        name = wish.task or task.name
+        if not wish.previous and name in run.chosen:
+            of_list = run.list_of(name) is not None
+            by_item = _by_item(run.workflow, task.definition, task.item, name)
+            key = gate_of(name, wish.when) if of_list and not by_item else Name(name, task.item if by_item else "")
+            return run.tasks.get(key)  # an empty list passes
+        if wish.previous or name in _names(run.workflow.tasks):
+            return self.nearest_named(name, run, task.definition, task.item, wish.when)
+        return None
 
     def _depend(self, source: Task, target: Task, when: When, product: bool) -> None:
         """An edge; of two from the same source, one that stands for its product and one that does not, the first is the stricter one."""
@@ -876,27 +968,19 @@ class Model:
             name = Name(f"{name.name}:except:{','.join(sorted(wish.excepted))}")
         if name not in run.tasks:
             gate = run.tasks[name] = Task(run, TaskDefinition(name.name), 0)
-            names = {
-                task.key.inside
-                for r in self.on_branch(run.branch)
-                if r.place < run.place
-                for task in r.tasks.values()
-                if not task.is_star
+            earlier = {
+                task.key.inside for r in self.on_branch(run.branch) if r.place < run.place for task in r.tasks.values()
             }
-            for other in sorted(names - {Name(REPORT)}):
-                source = self.nearest(other, run, of_commits)
-                assert source or of_commits or self.is_purged(other, run)
-                if source and other.name not in wish.excepted:
+            names = {other.name for other in earlier if ":" not in other.name} - {REPORT, *wish.excepted}
+            for other in sorted(names):
+                keys = Name(other), gate_of(other, wish.when)
+                if found := [one for key in keys if (one := self.nearest(key, run, of_commits))]:
+                    self._edge(max(found, key=lambda one: one.run.place), gate, wish.when)
+            for key in sorted(key for key in earlier if key.item and key.name in names):
+                source = self.nearest(key, run, of_commits)
+                if source and not (source.settled and self.blocks(source) < Blocks.ALL):
                     self._edge(source, gate, wish.when)
         return run.tasks[name]
-
-    def _in_order(self, run: Run) -> list[Task]:
-        """The run's tasks in the graph's order, ties in the order of the file."""
-        done: list[Task] = []
-        while left := [task for task in run.own if task not in done]:
-            sources = {task: [e.source for e in task.into if not e.crossing and not e.source.implicit] for task in left}
-            done.append(next(task for task in left if all(source in done for source in sources[task])))
-        return done
 
     def _edge(
         self,
@@ -914,16 +998,16 @@ class Model:
     def _holds_a_gate(self, task: Task) -> bool:
         return any(edge.kind is Kind.EXCLUSIVE and edge.crossing for edge in task.out_of)
 
-    def _superseders(self, run: Run, name: str, started: bool) -> list[Task]:
+    def _superseders(self, run: Run, name: Name, started: bool) -> list[Task]:
         """The tasks of later runs that have fired a ``cancels`` which means this task (design 5.11)."""
         return [
             task
             for later in self.on_branch(run.branch)
             if later.place > run.place and (run.trigger is not Trigger.SUBMISSION or later.trigger is run.trigger)
             for task in later.tasks.values()
-            if task.fired
+            if task.fired and _is_of_key(task.item, name.item, run.trigger is Trigger.SUBMISSION)
             for entry in task.definition.cancels
-            if entry.previous and (entry.task or task.name) == name and not (entry.only_unstarted and started)
+            if entry.previous and (entry.task or task.name) == name.name and not (entry.only_unstarted and started)
         ]
 
     # ------------------------------------------------------------------------------------------------------------------------ follow
@@ -970,7 +1054,7 @@ class Model:
         if task.name == REPORT:  # nothing waits for it
             return Blocks.NOTHING
         if task.state in (State.FAILED, State.REJECTED):
-            return Blocks.NOTHING if task.waived or task.run.deleted else Blocks.COMPLETION
+            return Blocks.NOTHING if task.waived or task.is_deleted else Blocks.COMPLETION
         waits_for = [edge for edge in self.unmet(task) if edge.kind is not Kind.EXCLUSIVE]
         return max((self._blocks_behind(edge, known) for edge in waits_for), default=Blocks.NOTHING)
 
@@ -1038,7 +1122,8 @@ class Model:
                 if not entry.previous and canceler.state is State.WAITING:
                     canceler.fired = True
                     assert entry.task
-                    self._fire(canceler, entry, [t for t in canceler.run.tasks.values() if t.name == entry.task])
+                    named = canceler.run.named(entry.task)
+                    self._fire(canceler, entry, [t for t in named if _is_of_key(canceler.item, t.item)])
         for task in entering:
             if task.state is State.WAITING and not self.unmet(task):
                 task.asks = bool(task.definition.lock) and not task.is_gate and not task.polls
@@ -1153,10 +1238,16 @@ class Model:
         return self.paused and bool(task.definition.cancels)
 
     def _earlier(self, canceler: Task, entry: Cancels) -> list[Task]:
-        name = Name(entry.task or canceler.name)
+        name = entry.task or canceler.name
         is_submission = canceler.run.trigger is Trigger.SUBMISSION
         runs = [r for r in self.on_branch(canceler.run.branch) if is_submission or r.trigger is not Trigger.SUBMISSION]
-        return [run.tasks[name] for run in runs if run.place < canceler.run.place and name in run.tasks]
+        return [
+            task
+            for run in runs
+            if run.place < canceler.run.place
+            for task in run.named(name)
+            if _is_of_key(canceler.item, task.item, run.trigger is Trigger.SUBMISSION)
+        ]
 
     def _fire(self, canceler: Task, entry: Cancels, victims: list[Task]) -> None:
         for victim in victims:
@@ -1185,27 +1276,32 @@ class Model:
         task.attempts.append(Attempt(poll=task.polls))
         if not task.polls:  # outputs of a poll are merged into the task's
             task.output = None
-        if task.definition.scratch and task.run.store is None:
-            task.run.store = next((label for label in labels if label.startswith("@")), None)
+        host = next((label for label in labels if label.startswith("@")), None)
+        if task.folder is not None and host is not None:
+            task.run.stores.setdefault(task.folder, host)
         return self._follow(before)
 
     def takes(self, key: Key, labels: Collection[str]) -> bool:
         """Whether a task manager with these labels may run a task: it has all that the task names (design 5.26), and the task's scratch folder (design 5.37)."""
         task = self.task(key)
         wanted = {*task.definition.runs_on}
-        if task.definition.scratch and task.run.store:
-            wanted.add(task.run.store)
+        if task.store:
+            wanted.add(task.store)
         return wanted <= set(labels)
 
-    def _renew(self, run: Run, again: Collection[Task], may_wait: bool) -> None:
-        """A scratch folder whose host is gone is made anew where all tasks that have used it run again; else that is refused, unless the tasks may wait for the host."""
-        users = [task for task in run.own if task.definition.scratch]
-        if run.store is None or not self._is_away(run.store) or not {*users} & {*again}:
-            return
-        if all(task in again for task in users if task.attempts):
-            run.store = None
-        elif not may_wait:
-            raise Refused(Reason.SCRATCH)
+    def _renew(self, run: Run, again: Collection[Task], may_wait: bool, item: str | None = None) -> None:
+        """Scratch folders whose host is gone are made anew where all tasks that have used them run again; else that is refused, unless the tasks may wait for the host.
+
+        ``item``: of what runs again, where that is of one item, or of none; None: of the run.
+        """
+        for folder, store in list(run.stores.items()):
+            users = [task for task in run.shown if task.folder == folder]
+            if not self._is_away(store) or not {*users} & {*again} or (item is not None and folder not in ("", item)):
+                continue
+            if all(task in again for task in users if task.attempts):
+                del run.stores[folder]
+            elif not may_wait:
+                raise Refused(Reason.SCRATCH)
 
     def _is_away(self, store: str) -> bool:
         return not any(store in labels for labels in self.labels)
@@ -1263,9 +1359,9 @@ class Model:
         task.stop = task.stop_by = None
         task.attempts[-1].live = False
         if end is End.LOST and task.state is State.WAITING and task.definition.scratch:
-            users = [other for other in task.run.own if other.definition.scratch and other.attempts]
-            if task.run.store and self._is_away(task.run.store) and users in ([task], []):
-                task.run.store = None  # nobody else has left anything there
+            users = [other for other in task.run.own if other.folder == task.folder and other.attempts]
+            if task.store and self._is_away(task.store) and users in ([task], []):
+                del task.run.stores[task.folder or ""]  # nobody else has left anything there
         said = None if end is End.LOST else priority
         if not task.attempts[-1].poll or said is not None:  # a lost poll leaves what was there
             task.output = said
@@ -1309,12 +1405,13 @@ class Model:
         return task.state in (State.WAITING, State.HELD, State.READY)
 
     def _behind(self, task: Task) -> list[Task]:
-        """What depends on the task inside its run, at any distance."""
+        """What depends on the task inside its run, at any distance; on one of an item, in that item alone (design 5.24)."""
         found = [task]
         for one in found:
             depend = [edge.target for edge in one.out_of if edge.kind in DEPENDS and not edge.crossing]
-            found += [other for other in dict.fromkeys(depend) if other not in found and not other.implicit]
-        return found[1:]
+            mine = [other for other in depend if other.name != REPORT and (not task.item or other.item == task.item)]
+            found += [other for other in dict.fromkeys(mine) if other not in found]
+        return [other for other in found[1:] if not other.implicit]
 
     def lose(self, key: Key) -> Changes:
         """The attempt's lease lapsed."""
@@ -1372,7 +1469,7 @@ class Model:
             raise Refused(Reason.GONE)
         refusals: list[Refused] = []
         is_done = False
-        for task in run.own:
+        for task in run.shown:
             if task.state is State.FAILED and not task.waived:
                 try:
                     self.retry(task.key)
@@ -1422,7 +1519,7 @@ class Model:
             if root.cause is Cause.SUPERSEDED:
                 raise Refused(Reason.SUPERSEDED, *([root.superseded_by.key] if root.superseded_by else []))
             self._refuse_outdated(again)
-        self._renew(root.run, again, may_wait=True)
+        self._renew(root.run, again, may_wait=True, item=root.item)
         root.polls = root.polls and not from_start
         self._bring_back(root)
         self._reopen(reopened, stay, again)
@@ -1430,18 +1527,24 @@ class Model:
         self._hold_reopened(reopened)
         return self._follow(before)
 
-    def retry_from(self, key: RunKey, name: str, force: bool = False, from_start: bool = False) -> Changes:
-        """A task and everything behind it in its run, also what had completed (design 5.30; decision 0001, point 30)."""
+    def retry_from(
+        self, key: RunKey, name: str, force: bool = False, from_start: bool = False, item: str | None = None
+    ) -> Changes:
+        """A task and everything behind it in its run, or (``item``) in one item, also what had completed (design 5.30; decision 0001, point 30)."""
         before = self.states()
         run = self.run(key)
         if run.deleted:
             raise Refused(Reason.GONE)
-        start = self._in(Key(*key, name), *SETTLED, State.DEFERRED)
-        if start.root:
-            raise Refused(Reason.STATE, start.root.key)
-        if by := [edge.source.key for edge in start.into if skips(edge)]:
-            raise Refused(Reason.BLOCKED, *by)
-        part = self.part(start)
+        if item is not None and item in run.deleted_items:
+            raise Refused(Reason.GONE)
+        named = [task for task in run.shown if task.name == name and item in (None, task.item)]
+        if not named:
+            raise Refused(Reason.UNKNOWN)
+        ended = [task for task in named if task.settled or task.state is State.DEFERRED]
+        starts = [task for task in ended if not task.root and not any(skips(edge) for edge in task.into)]
+        if not starts or any(task.state is State.RUNNING for task in named):
+            raise Refused(Reason.BLOCKED if ended and not starts else Reason.STATE)
+        part = self.part(starts, item)
         if any(task.state is State.RUNNING for task in part):
             raise Refused(Reason.STATE)
         once = [task for task in part if task.definition.poll or task.definition.on_lost == "fail"]
@@ -1453,7 +1556,7 @@ class Model:
         ended = [
             task
             for task in part
-            if task is start or task.state is State.DEFERRED or (task.settled and task.state is not State.SKIPPED)
+            if task in starts or task.state is State.DEFERRED or (task.settled and task.state is not State.SKIPPED)
         ]
         self._refuse_unapproved(ended)
         reopened, stay = self._judge_again(ended)
@@ -1462,23 +1565,24 @@ class Model:
             if self._is_gone(run):
                 raise Refused(Reason.GONE)
             self._refuse_outdated(again)
-        self._renew(run, part, may_wait=False)
+        self._renew(run, part, may_wait=False, item=item)
         for task in ended:
             task.polls = task.polls and not from_start
             self._bring_back(task, Event.REDO)
         self._reopen(reopened, stay, again)
         self._hold_again(again)
-        self._hold_reopened(task for task in again if task is not start)
+        self._hold_reopened(task for task in again if task not in starts)
         return self._follow(before)
 
-    def part(self, start: Task) -> list[Task]:
-        """The task and everything behind it in its run, but for what a person skipped and what is behind that alone."""
-        found = [start]
+    def part(self, starts: Iterable[Task], item: str | None = None) -> list[Task]:
+        """The tasks and everything behind them in their run, or in one item, but for what a person skipped and what is behind that alone."""
+        found = list(starts)
         for task in found:
             for edge in task.out_of:
                 target = edge.target
                 by_a_person = target.state is State.SKIPPED and target.root is None
-                inside = edge.kind in DEPENDS and not edge.crossing and target.name != REPORT
+                inside = edge.kind in DEPENDS and not edge.crossing and target.name != REPORT and not target.deleted
+                inside = inside and item in (None, target.item)
                 if inside and not by_a_person and target not in found:
                     found.append(target)
         return found
@@ -1493,7 +1597,7 @@ class Model:
 
     def _refuse_outdated(self, again: list[Task]) -> None:
         """Nothing comes back to work that later revisions have superseded, or have gone on from (design 5.11, 5.19)."""
-        if by := [c.key for task in again for c in self._superseders(task.run, task.name, bool(task.attempts))]:
+        if by := [c.key for task in again for c in self._superseders(task.run, task.key.inside, bool(task.attempts))]:
             raise Refused(Reason.SUPERSEDED, *by)
         if by := [key for task in again for key in self._built_upon(task)]:
             raise Refused(Reason.STARTED, *by)
@@ -1508,7 +1612,9 @@ class Model:
 
     def _built_upon(self, task: Task) -> set[Key]:
         """What of later runs has started on the strength of this task, directly or through gates that passed or what never began (design 5.19)."""
-        return task.purged_starts | self._started_behind([edge for edge in task.out_of if edge.crossing])
+        sources = [task, *(edge.target for edge in task.out_of if edge.target.is_gate_of_list and not edge.crossing)]
+        purged = {key for source in sources for key in source.purged_starts}
+        return purged | self._started_behind([edge for source in sources for edge in source.out_of if edge.crossing])
 
     def _started_behind(self, left: list[Edge], purged: Run | None = None) -> set[Key]:
         """What has started behind edges. ``purged``: inside this run alone; a way that leads out of it counts as a start."""
@@ -1559,10 +1665,8 @@ class Model:
     def skip_until(self, name: str, branch: str, until: int) -> Changes:
         """Waive what failed or was rejected, up to a revision, and nothing else (design 5.9)."""
         before = self.states()
-        having = [
-            r for r in self.on_branch(branch) if r.place.number <= until and not r.deleted and Name(name) in r.tasks
-        ]
-        tasks = [run.tasks[Name(name)] for run in having if not run.tasks[Name(name)].implicit]
+        runs = [r for r in self.on_branch(branch) if r.place.number <= until and not r.deleted]
+        tasks = [task for run in runs for task in run.named(name) if not (task.implicit or task.deleted)]
         bad = [task for task in tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
         self._refuse_unapproved(bad)
         for task in bad:
@@ -1579,7 +1683,7 @@ class Model:
         if any(task.state is State.RUNNING and not task.polls for task in commands):
             raise Refused(Reason.STATE)
         run.deleted = True
-        run.canceled_with_it = [task for task in commands if not task.settled]
+        run.canceled_with_it = [task for task in commands if not (task.settled or task.deleted)]
         for task in run.canceled_with_it:
             self._stop_by_person(task)  # a poll keeps what it finds before it has stopped
         return self._follow(before)
@@ -1610,13 +1714,91 @@ class Model:
             self._bring_back(task)
         self._reopen(reopened, stay, [*back, *reopened])
         for task in [*back, *reopened]:
-            if task.run is run:
+            if task.run is run and not task.implicit:
                 self._hold(task, by_a_guard=task.by_a_guard)
         self._hold_again(task for task in reopened if task.run is not run)
         self._hold_reopened(reopened)
         for report in reports if not run.has_reported else ():
             run.updating = None
             self._report_again(report)
+        return self._follow(before)
+
+    def delete_item(self, key: RunKey, item: str) -> Changes:
+        """Its tasks are canceled and count nowhere, and what waited for them inside the run goes on; what was skipped because of them comes back, unless that is out of date."""
+        before = self.states()
+        run, tasks = self._item(key, item)
+        if item in run.deleted_items:
+            raise Refused(Reason.GONE)
+        self._refuse_unapproved(tasks)
+        if any(task.state is State.RUNNING and not task.polls for task in tasks):
+            raise Refused(Reason.STATE)
+        run.deleted_items[item] = [task for task in tasks if not task.settled]
+        for task in run.deleted_items[item]:
+            self._stop_by_person(task)
+        for task in tasks:
+            task.deleted = True
+        behind = [task for task in run.tasks.values() if task.root in tasks and not task.deleted]
+        reopened, stay = self._judge_candidates(tasks, behind)
+        if self._is_gone(run) or any(self.is_outdated(task) for task in reopened):
+            reopened = []
+        self._reopen(reopened, stay, reopened)
+        self._hold_again(reopened)
+        self._hold_reopened(reopened)
+        for task in tasks:
+            for edge in task.out_of:
+                inside = edge.kind in DEPENDS and not edge.crossing and edge.target.name != REPORT
+                if inside and edge.when is not When.FAILED and edge.target not in tasks:
+                    edge.met = True
+        return self._follow(before)
+
+    def undelete_item(self, key: RunKey, item: str) -> Changes:
+        """What the deletion canceled comes back as held. What waits for all items still waits for this one again."""
+        before = self.states()
+        run, tasks = self._item(key, item)
+        if item not in run.deleted_items:
+            raise Refused(Reason.STATE)
+        self._refuse_unapproved(tasks)
+        back = [task for task in run.deleted_items.pop(item) if task.state is State.CANCELED]
+        for task in tasks:
+            task.deleted = False
+        stale = {t.root for t in tasks if t.root and (t.root.root or not _is_root(t.root))}
+        reopened, stay = self._judge_again([*back, *stale])
+        self._unmeet([task for task in tasks if task.bad and task not in back and task not in reopened])
+        for task in back:
+            self._bring_back(task)
+        self._reopen(reopened, stay, [*back, *reopened])
+        for task in [*back, *reopened]:
+            if task in tasks:
+                self._hold(task, by_a_guard=task.by_a_guard)
+        self._hold_again(task for task in reopened if task not in tasks)
+        self._hold_reopened(reopened)
+        return self._follow(before)
+
+    def _item(self, key: RunKey, item: str) -> tuple[Run, list[Task]]:
+        run = self.run(key)
+        tasks = [task for task in run.own if task.item == item]
+        if run.deleted or not tasks:
+            raise Refused(Reason.GONE if run.deleted else Reason.UNKNOWN)
+        return run, tasks
+
+    def on_item(self, key: RunKey, item: str, verb: str, *words: Any) -> Changes:
+        """Do to each task of an item what a verb on one does, if it concerns the task when its turn comes; one that is refused keeps no other from it (design 5.33)."""
+        before = self.states()
+        run, tasks = self._item(key, item)
+        if item in run.deleted_items:
+            raise Refused(Reason.GONE)
+        refusals: list[Refused] = []
+        is_done = False
+        concerned = [task for task in tasks if concerns(verb, task)]
+        for task in concerned[::-1] if verb == "cancel" else concerned:
+            if concerns(verb, task):
+                try:
+                    getattr(self, verb.removesuffix("_failed"))(task.key, *words)
+                    is_done = True
+                except Refused as refused:
+                    refusals.append(refused)
+        if not is_done:
+            raise refusals[0] if refusals else Refused(Reason.NOTHING)
         return self._follow(before)
 
     def purge(self, key: RunKey) -> Changes:
@@ -1887,8 +2069,12 @@ class Model:
             if task.state is State.SKIPPED
             and task.root in roots
             and task.root
+            and not task.deleted
             and (task.run is task.root.run or not (task.run.deleted or task.run.dropped))
         ]
+        return self._judge_candidates(roots, candidates)
+
+    def _judge_candidates(self, roots: Collection[Task], candidates: list[Task]) -> tuple[list[Task], dict[Task, Task]]:
         stay: dict[Task, Task] = {}
 
         def other_roots(task: Task) -> list[Task]:
@@ -1910,11 +2096,19 @@ class Model:
             task.root = root
         for task in reopened:
             task.state, task.root, task.retried = move(task.state, Event.REOPEN), None, True
+        gates = self._gates_again(again)
+        for gate in gates:
+            self._bring_back(gate, Event.REDO)
+        self._unmeet([*again, *gates])
+
+    def _unmeet(self, again: Collection[Task]) -> None:
         for edge in self.edges:
             if edge.source not in again or edge.crossing or edge.kind is Kind.STOPPING:
                 continue
             run = edge.target.run
-            if edge.target.name == REPORT and (run.updating is not None or run.has_reported or edge.target.settled):
+            if edge.target.name == REPORT and (
+                edge.source.settled or run.updating is not None or run.has_reported or edge.target.settled
+            ):
                 continue
             if edge.target.state in (State.RUNNING, State.DEFERRED):
                 continue
@@ -1922,12 +2116,36 @@ class Model:
             if edge.target.state is State.READY:
                 edge.target.state = move(edge.target.state, Event.UNMEET)
 
+    def _gates_again(self, again: Collection[Task]) -> list[Task]:
+        """The gates of lists that wait again as items of theirs come back, with the gates that passed behind them: those behind which nothing has started (design 5.30)."""
+        found: list[Task] = []
+        for gate in {
+            edge.target: None
+            for task in again
+            for edge in task.out_of
+            if edge.target.is_gate_of_list and not edge.crossing
+        }:
+            if gate.state is not State.COMPLETED:
+                continue
+            behind, passed = [gate], [gate]
+            for one in passed:
+                targets = [
+                    e.target for e in one.out_of if e.kind in DEPENDS and not e.crossing and e.target.name != REPORT
+                ]
+                new = [target for target in dict.fromkeys(targets) if target not in behind]
+                behind += new
+                passed += [target for target in new if target.is_gate and target.state is State.COMPLETED]
+            started = any(task.attempts and not self.has_not_started(task) for task in behind)
+            if not started and not any(self._built_upon(task) for task in passed):
+                found += [task for task in passed if task not in found]
+        return found
+
     def _in(self, key: Key, *states: State, also_report: bool = False) -> Task:
         """The task, where the verb is possible for it."""
         task = self.task(key)
         if task.implicit and not (also_report and task.name == REPORT):
             raise Refused(Reason.IMPLICIT, key)
-        if task.run.deleted:
+        if task.is_deleted:
             raise Refused(Reason.GONE, key)
         if task.state not in states:
             raise Refused(Reason.STATE, key)
@@ -1957,8 +2175,8 @@ class Model:
         return {
             run.key: RunSeen(
                 self.run_state(run.key),
-                sum(task.state is State.SKIPPED for task in run.own),
-                sum(task.state is State.CANCELED and task.superseded_by is not None for task in run.own),
+                sum(task.state is State.SKIPPED for task in run.shown),
+                sum(task.state is State.CANCELED and task.superseded_by is not None for task in run.shown),
                 tuple((r.by_itself, r.changes, r.given, n in run.sent) for n, r in enumerate(run.reports)),
                 run.changed_since_report,
             )
@@ -1970,11 +2188,12 @@ class Model:
         run = self.run(key)
         tasks = [run.tasks[Name(COMMIT)], *run.own]
         settled = all(task.settled for task in tasks)
-        begun = _has_begun(run)
-        held = any(task.state is State.HELD for task in run.own)
-        canceled = [task for task in run.own if task.state is State.CANCELED]
-        bad = any(task.state in (State.FAILED, State.REJECTED) and not task.waived for task in tasks)
-        bad = bad or any(self._lacks_a_product(task) for task in tasks)
+        shown = run.shown
+        begun = any(task.attempts for task in shown)
+        held = any(task.state is State.HELD for task in shown)
+        canceled = [task for task in shown if task.state is State.CANCELED]
+        bad = any(task.state in (State.FAILED, State.REJECTED) and not task.waived for task in shown)
+        bad = bad or any(self._lacks_a_product(task) for task in shown)
         if run.deleted:
             return "deleted"
         if run.workflow.faults or (settled and bad):
@@ -2005,7 +2224,9 @@ class Model:
                     shown.add((task.key, EdgeKind.DEPENDS, edge.source.key))
             for entry in task.definition.cancels:
                 name = Name(entry.task or task.name)
-                if victim := self.nearest(name, task.run) if entry.previous else task.run.tasks.get(name):
+                if (
+                    victim := self.nearest(name, task.run) if entry.previous else task.run.tasks.get(name)
+                ):  # without lists
                     shown.add((task.key, EdgeKind.CANCELS, victim.key))
         return shown
 
@@ -2022,8 +2243,8 @@ class Model:
         for edge in self.edges:
             if not edge.met:
                 waits_for.setdefault(edge.target, []).append(edge)
-        # A task that was skipped in a deleted or dropped run keeps its root, whatever becomes of the root. Tasks of other runs that were skipped with it do, too.
-        kept_by_what_is_gone = {task.root for task in self.tasks() if task.run.deleted or task.run.dropped} - {None}
+        # A task that was skipped in a deleted or dropped run or item keeps its root, whatever becomes of the root. Tasks of other runs that were skipped with it do, too.
+        kept_by_what_is_gone = {task.root for task in self.tasks() if task.is_deleted or task.run.dropped} - {None}
         for task in self.tasks():
             unmet = waits_for.get(task, [])
             live = [attempt for attempt in task.attempts if attempt.live]
@@ -2048,7 +2269,7 @@ class Model:
             assert not task.to_release or task.state in (State.HELD, State.CANCELED, State.SKIPPED), (
                 f"{task.key} is {task.state}, and nobody has released it"
             )
-            if task.state in (State.WAITING, State.HELD) and not task.implicit:
+            if task.state in (State.WAITING, State.HELD):
                 assert not any(skips(edge) for edge in unmet), f"{task.key} waits for what will not come"
         granted = [task for task in self.tasks() if task.state is State.READY or task.state is State.RUNNING]
         for name in {name for task in granted if task.state is State.READY for name in task.locks}:
@@ -2065,7 +2286,8 @@ class Model:
         for task in self.tasks():
             state, root, attempts = before.get(task.key, (None, None, 0))
             if state in SETTLED and task.state is not state:
-                allowed = task.key in judged_again or root in judged_again
+                waits_again = task.is_gate and any(other.item for other in task.run.own)  # behind a list
+                allowed = waits_again or task.key in judged_again or root in judged_again
                 assert allowed, f"{task.key} was {state} and is {task.state}"
             if len(task.attempts) > attempts:
                 self._check_start(task)
@@ -2115,16 +2337,38 @@ class Model:
                 assert edge.met, f"{task.key} started before {edge.source.key}"
 
 
+def _is_of_key(one: str, other: str, exactly: bool = False) -> bool:
+    """Whether a task supersedes another one of the name that it cancels: of an item those of its key, and those without a list; ``exactly``: its key alone."""
+    return one == other or (not exactly and not (one and other))
+
+
+def concerns(verb: str, task: Task) -> bool:
+    """Whether a verb on an item acts on a task of it."""
+    failed = task.state is State.FAILED and not task.waived
+    return {
+        "cancel": not task.settled,
+        "restart": task.state is State.RUNNING,
+        "retry": task.state in (State.FAILED, State.DEFERRED)
+        or (task.state is State.CANCELED and task.superseded_by is None),
+        "retry_failed": failed,
+        "skip": task.state in MOVES[Event.SKIP].sources or failed or (task.state is State.REJECTED and not task.waived),
+        "hold": task.state in MOVES[Event.HOLD].sources and not task.is_gate,
+        "release": task.state is State.HELD,
+        "refresh": task.polls and task.state is State.DEFERRED,
+        "prioritize": task.state in (State.WAITING, State.HELD, State.READY),
+    }[verb]
+
+
 def skips(edge: Edge, root: Task | None = None) -> bool:
     """Whether the edge's source takes its dependent down with it (design 5.6, 5.8, 5.18). ``root``: that of the source, if it is to get another one."""
     if edge.when is When.FAILED:
-        return not edge.met and spares(edge.source) and not edge.target.implicit
+        return not edge.met and spares(edge.source) and edge.target.name not in (COMMIT, REPORT)
     return (
         not edge.met
         and (not edge.crossing or (edge.product and lost(edge.source, root)))
         and edge.when is When.COMPLETED
         and edge.source.bad
-        and not edge.target.implicit
+        and edge.target.name not in (COMMIT, REPORT)
     )
 
 
@@ -2146,7 +2390,7 @@ def _is_root(task: Task) -> bool:
 def lost(source: Task, root: Task | None = None) -> bool:
     """Whether the product of a bad task will not come, unless a person retries it (design 5.18): a failure that nobody waived may be mended."""
     root = root or source.root or source
-    return not source.as_completed and (root.state is not State.FAILED or root.waived or root.run.deleted)
+    return not source.as_completed and (root.state is not State.FAILED or root.waived or root.is_deleted)
 
 
 def _exists(task: TaskDefinition, run: Run, changed: frozenset[str] | None) -> bool:
@@ -2158,9 +2402,35 @@ def _exists(task: TaskDefinition, run: Run, changed: frozenset[str] | None) -> b
     return task.name not in (COMMIT, REPORT) and run.trigger in task.on and on_branch and touched
 
 
-def _named(task: Task, wish: Depends) -> Name:
-    """The name of what an entry of ``depends`` means."""
-    return Name(wish.task) if wish.task else task.key.inside
+def _by_item(workflow: Workflow, task: TaskDefinition, item: str, name: str) -> bool:
+    """Whether an edge between a task and one of a name connects items: both are over the same list (design 5.30)."""
+    return bool(item) and any(other.name == name and other.foreach == task.foreach for other in workflow.tasks)
+
+
+def _items(workflow: Workflow, task: TaskDefinition) -> list[str]:
+    """The keys of a task's list; that of a task without a list is empty."""
+    items = workflow.items_of(task)
+    return [""] if items is None else [item.key for item in items]
+
+
+def _in_order(chosen: Iterable[TaskDefinition]) -> list[str]:
+    """The names of tasks in the graph's order, ties in the order of the file."""
+    left, done = {task.name: task for task in chosen}, list[str]()
+    while left:
+        needs = {name: {w.task for w in task.depends if not w.previous} & left.keys() for name, task in left.items()}
+        done.append(next(name for name in left if not needs[name]))
+        del left[done[-1]]
+    return done
+
+
+def _having(chosen: Collection[TaskDefinition], planned: Iterable[tuple[TaskDefinition, str]]) -> list[TaskDefinition]:
+    """Those of some tasks that have something to do: their lists are not empty."""
+    names = {task.name for task, _ in planned}
+    return [task for task in chosen if task.name in names]
+
+
+def _told(outcomes: Mapping[Name, Outcome | None]) -> dict[Name, Outcome]:
+    return {name: outcome for name, outcome in outcomes.items() if outcome}
 
 
 def _left_out(defined: Iterable[TaskDefinition], chosen: Collection[TaskDefinition]) -> set[str]:

@@ -96,7 +96,9 @@ def retry_from(
         if not force:
             first, again = next(row for row in locked if row.id == part.starts[0]), sorted({*ended, *reopened})
             refuse_outdated(graph, first, again, f"arkqueue retry {shlex.quote(here)} --from {name}")
-        part.gates = gates_again(graph, [*ended, *reopened]) if item else []
+        # The gates of a whole run are part of it; those of other runs wait again with what comes back there.
+        counted = [*ended, *reopened] if item else sorted({*reopened} - {*part.members})
+        part.gates = gates_again(graph, counted) if counted else []
         part.back = [*sorted({*ended, *reopened, *part.gates} - {*part.starts}), *part.starts]
         scratch.renew(graph, run, part.members, here, item, may_wait=False)
         if from_start:

@@ -6,7 +6,9 @@ each other. Few names and few paths, so that runs meet each other often.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import cache
 
 from hypothesis import strategies as st
@@ -19,6 +21,8 @@ from arkqueue.model import (
     Depends,
     End,
     Fault,
+    Foreach,
+    Item,
     Poll,
     Retries,
     TaskDefinition,
@@ -26,6 +30,7 @@ from arkqueue.model import (
     When,
     Workflow,
 )
+from arkqueue.workflow import digest_of
 
 NAMES = ("a", "b", "c", "d", "e")
 PATHS = ("docs/a", "docs/b", "src/c")
@@ -149,6 +154,7 @@ _reports = st.builds(
     on_lost=_on_lost,
 )
 _once_in_three = st.sampled_from([False, False, True])
+_twice_in_three = st.sampled_from([True, True, False])
 
 
 @st.composite
@@ -165,12 +171,45 @@ def workflows(draw: st.DrawFn) -> Workflow:
     if draw(_once_in_three):
         tasks[REPORT] = draw(_reports)
     # The order of the file is not the order of the graph.
-    return Workflow(tuple(draw(st.permutations(list(tasks.values())))))
+    workflow = Workflow(tuple(draw(st.permutations(list(tasks.values())))))
+    return draw(with_lists(workflow)) if draw(_twice_in_three) else workflow
+
+
+_LISTS = {keys: tuple(Item(key, json.dumps(key)) for key in keys) for keys in ("", "k", "kl", "lm")}
+"""The lists that a task may have, by their keys."""
+_lists = st.sampled_from(["kl", "kl", "kl", "k", "lm", ""])
+
+
+@st.composite
+def with_lists(draw: st.DrawFn, workflow: Workflow) -> Workflow:
+    """The same definitions, where most have one of two lists; so lists grow, shrink, and come and go from revision to revision."""
+    some = st.sampled_from([None, *[draw(_lists)] * 3, draw(_lists)])
+    of_task = {t.name: None if t.name in (COMMIT, REPORT) else draw(some) for t in workflow.tasks}
+    tasks = tuple(_with_list(task, of_task, draw(_scratch_of_item)) for task in workflow.tasks)
+    used = {keys for keys in of_task.values() if keys is not None}
+    return Workflow(tasks, workflow.faults, {digest_of(_LISTS[keys]): _LISTS[keys] for keys in used})
+
+
+def _with_list(task: TaskDefinition, of_task: dict[str, str | None], scratch: str) -> TaskDefinition:
+    """Only a task over the same list can wait for the failure of an item."""
+    keys = of_task[task.name]
+    depends = tuple(
+        replace(wish, when=When.SETTLED)
+        if wish.when is When.FAILED and of_task.get(wish.task or task.name) not in (None, keys)
+        else wish
+        for wish in task.depends
+    )
+    foreach = None if keys is None else Foreach(digest_of(_LISTS[keys]))
+    return replace(task, depends=depends, foreach=foreach, scratch=task.scratch and (scratch if keys else "run"))
+
+
+_scratch_of_item = st.sampled_from(["run", "item", "item"])
 
 
 def mostly(workflow: Workflow) -> st.SearchStrategy[Workflow]:
-    """The same definitions as before, or others."""
-    return st.one_of([st.just(workflow)] * 3 + [workflows()])
+    """The same definitions as before, or with other lists, or others."""
+    same = [st.just(workflow)] * 4
+    return st.one_of(same + [with_lists(workflow)] * (2 if workflow.lists else 0) + [workflows()])
 
 
 LABELS = ("gpu", "tex", "@here")

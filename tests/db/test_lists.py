@@ -382,6 +382,30 @@ def test_a_waiver_that_lets_steps_of_an_item_come_back_lets_its_gate_wait_again(
     archive.run("store/a@2", "tell@2")
 
 
+@pytest.mark.parametrize("how", ["retry", "from"])
+def test_the_gate_of_another_run_waits_again_with_items_that_come_back_there(archive: AnArchive, how: str) -> None:
+    archive.commit(
+        {
+            "fetch": "",
+            "store": f"{LIST}\ndepends: [{{task: fetch}}]",
+            "later": "",
+            "tell": "depends: [{task: store, when: settled}, later]",
+        }
+    )
+    archive.trigger(2, "store", "later", "tell")
+    archive.fail("fetch@2")
+    archive.skip("fetch@2")
+    assert states(archive, "store/a@2.2", "store:settled@2.2") == ["skipped", "completed"]
+    if how == "retry":
+        archive.retry("fetch@2")
+    else:
+        redo.retry_from(archive.session, RunId(archive.run_id(2)), "fetch", "ann")
+    assert states(archive, "store/a@2.2", "store:settled@2.2") == ["waiting", "waiting"]
+    archive.run("later@2.2")
+    assert archive.state("tell@2.2") == "waiting"
+    archive.run("fetch@2", "store/a@2.2", "store/b@2.2", "tell@2.2")
+
+
 def _again(archive: AnArchive, how: str) -> None:
     if how == "retry":
         archive.retry("store/a@2")

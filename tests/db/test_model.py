@@ -38,6 +38,7 @@ from tests.model import (
     RunSeen,
     Seen,
     Task,
+    concerns,
     skips,
 )
 
@@ -62,7 +63,10 @@ class Subject(Protocol):
     def cancel_run(self, key: RunKey) -> object: ...
     def restart(self, key: Key) -> object: ...
     def retry(self, key: Key, force: bool, from_start: bool = False) -> object: ...
-    def retry_from(self, key: RunKey, name: str, force: bool, from_start: bool) -> object: ...
+    def retry_from(self, key: RunKey, name: str, force: bool, from_start: bool, item: str | None = None) -> object: ...
+    def on_item(self, key: RunKey, item: str, verb: str, *words: Any) -> object: ...
+    def delete_item(self, key: RunKey, item: str) -> object: ...
+    def undelete_item(self, key: RunKey, item: str) -> object: ...
     def refresh(self, key: Key) -> object: ...
     def refresh_all(self) -> object: ...
     def retry_failed(self, key: RunKey) -> object: ...
@@ -146,6 +150,8 @@ class Beside(RuleBasedStateMachine):
         self.happened: set[str] = set()
         self.workflow = Workflow()
         self.agree = True
+        self.refused: Refused | None = None
+        """Why the last verb was refused."""
         self.subject = self.make_subject()
         for branch in strategies.BRANCHES:
             self.both("baseline", branch, 1)
@@ -450,15 +456,17 @@ class Beside(RuleBasedStateMachine):
         """Mostly a task that has ended, with others behind it that have; now and then any. Runs are brought on until there is one."""
         code = data.draw(st.sampled_from([0, 0, 65]))
         for run in self.model.runs[::-1]:
-            if not self._with_an_end_behind() and any(len(self.model.part(task)) > 1 for task in run.own):
+            if not self._with_an_end_behind() and any(len(self.model.part([task])) > 1 for task in run.own):
                 self.settle(run, first=code)
         if long := self._with_an_end_behind():
             key = data.draw(st.sampled_from(long))
         else:
             key = self.pick_any(data, State.COMPLETED, State.DEFERRED, *BAD)
         force, from_start = data.draw(st.booleans()), data.draw(st.sampled_from([True, True, False]))
-        was = {task.key: task.state for task in self.model.part(self.model.task(key))}
-        self.both("retry_from", key.run_key, key.name, force, from_start, judged_again=was)
+        of_item = key.item or None if data.draw(st.booleans()) else None
+        starts = [self.model.task(key)] if of_item else self.model.run(key.run_key).named(key.name)
+        was = {task.key: task.state for task in self.model.part(starts, of_item)}
+        self.both("retry_from", key.run_key, key.name, force, from_start, of_item, judged_again=was)
         part = [self.model.task(key) for key in was]
         back = [task for task in part if was[task.key] in SETTLED and not task.settled]
         self.saw(
@@ -467,6 +475,7 @@ class Beside(RuleBasedStateMachine):
         self.saw("what was rejected runs again", any(was[task.key] is State.REJECTED for task in back))
         self.saw("a second time on purpose", from_start and any(task.definition.poll for task in back))
         self.saw("what another failure skips stays skipped", back and any(task.root for task in part))
+        self.saw("an item runs again from a task", back and of_item)
 
     def _with_an_end_behind(self) -> list[Key]:
         """Tasks that have ended, behind which another one has completed or was rejected."""
@@ -475,7 +484,7 @@ class Beside(RuleBasedStateMachine):
         return [
             task.key
             for task in ended
-            if not task.run.deleted and any(other.state in done for other in self.model.part(task)[1:])
+            if not task.run.deleted and any(other.state in done for other in self.model.part([task])[1:])
         ]
 
     def refresh(self, data: st.DataObject) -> None:
@@ -505,6 +514,44 @@ class Beside(RuleBasedStateMachine):
     def skip_until(self, data: st.DataObject) -> None:
         key = self.pick(data, *BAD)
         self.both("skip_until", key.name, key.branch, key.number)
+
+    def item(self, data: st.DataObject) -> None:
+        """Some verbs on items: each mostly one that concerns a task of some item, on such an item."""
+        for _ in range(data.draw(st.sampled_from([1, 2, 3]))):
+            of_items = [task for task in self.model.tasks() if task.item and not task.run.deleted]
+            meant = {verb: [task.key for task in of_items if _means(verb, task)] for verb in ITEM_VERBS}
+            possible = [verb for verb in ITEM_VERBS if meant[verb]]
+            if not possible:
+                return
+            is_any = data.draw(st.sampled_from([False] * 7 + [True]))
+            often = [verb for verb in possible for _ in range(ITEM_VERBS[verb])]
+            verb = data.draw(st.sampled_from(list(ITEM_VERBS) if is_any else often))
+            some = [task.key for task in of_items] if is_any else meant[verb]
+            self.act_on_item(data, verb, data.draw(st.sampled_from(some)))
+
+    def act_on_item(self, data: st.DataObject, verb: str, key: Key) -> None:
+        run, item = key.run_key, key.item
+        tasks = [task for task in self.model.run(run).own if task.item == item]
+        again = {task.key for task in tasks} | {task.root.key for task in tasks if task.root}
+        before = self.model.states()
+        if verb in ("delete", "undelete"):
+            self.both(f"{verb}_item", run, item, judged_again=again)
+        else:
+            self.both("on_item", run, item, verb, *self._words_of(data, verb), judged_again=again)
+        self.saw(f"{verb} an item", self.refused is None)
+        gates = [task for task in self.model.tasks() if task.is_gate_of_list]
+        self.saw(
+            "a gate of a list waits again",
+            any(before.get(gate.key) is State.COMPLETED and not gate.settled for gate in gates),
+        )
+
+    def _words_of(self, data: st.DataObject, verb: str) -> tuple[Any, ...]:
+        """What is said beside a verb on a task."""
+        if verb == "prioritize":
+            return (data.draw(strategies.priorities),)
+        if verb == "retry_failed":
+            return False, False
+        return (data.draw(st.booleans()), data.draw(st.booleans())) if verb in ("retry", "skip", "release") else ()
 
     def delete(self, data: st.DataObject) -> None:
         """Mostly a run of which nothing runs; now and then it is taken back."""
@@ -791,7 +838,7 @@ class Beside(RuleBasedStateMachine):
 
     def _wait_for_hosts(self, keys: Collection[Key]) -> bool:
         found = [self.model.task(key) for key in keys]
-        return any(task.definition.scratch and task.run.store for task in found)
+        return any(task.definition.scratch and task.store for task in found)
 
     def claim_all(self) -> None:
         """Claim until the subject has nothing more, whichever host that takes."""
@@ -820,7 +867,8 @@ class Beside(RuleBasedStateMachine):
         """Say a verb to the model and to the subject, or do ``theirs``, and compare the tasks."""
         before, known = self.model.snapshot(), set(self.model.runs)
         asked = [task for task in self.model.tasks() if task.asks]
-        if self.say(verb, *words, theirs=theirs):
+        self.refused = self.say(verb, *words, theirs=theirs)
+        if self.refused:
             self.check(self.model.snapshot() == before, f"{verb} was refused and yet changed something")
         self.compare()
         self.look_behind_what_never_began()
@@ -870,7 +918,7 @@ class Beside(RuleBasedStateMachine):
                 wish
                 for task in run.own
                 for wish in task.definition.depends
-                if wish.task != "*" and (wish.previous or Name(str(wish.task)) not in run.tasks)
+                if wish.task != "*" and (wish.previous or wish.task not in run.chosen)
                 if self.model.is_purged(Name(wish.task or task.name), run)
             ]
             self.saw("planned behind what was purged", behind)
@@ -956,9 +1004,7 @@ class Beside(RuleBasedStateMachine):
         edges = [
             f"{edge.kind} on {edge.source.key} ({edge.source.state}), {edge.when}" for edge in self.model.unmet(task)
         ]
-        of_locks = (
-            f"asks for {sorted(task.locks)}, task managers {self.model.labels}, scratch folder on {task.run.store}"
-        )
+        of_locks = f"asks for {sorted(task.locks)}, task managers {self.model.labels}, scratch folder on {task.store}"
         told = self.subject.explain(task.key)
         return f"{task.key} is {task.state}: {'; '.join(edges) or (of_locks if task.asks else 'no edge')}\n  explained: {told}"
 
@@ -966,7 +1012,7 @@ class Beside(RuleBasedStateMachine):
         """What can be told in the end."""
         found = {"examples"}
         for run in self.model.runs:
-            left_out = [task for task in run.workflow.tasks if Name(task.name) not in run.tasks]
+            left_out = [task for task in run.workflow.tasks if task.name not in {*run.chosen, REPORT}]
             found.update({"paths leave out"} if any(task.paths for task in left_out) else ())
             found.update({"branches leave out"} if any(task.branches for task in left_out) else ())
             found.update({"faults"} if run.workflow.faults else ())
@@ -995,9 +1041,37 @@ class Beside(RuleBasedStateMachine):
                 found.update({"skipped as what completed did not fail"} if root and not root.bad else ())
                 found.update({"deferred for another attempt"} if task.failures and len(task.attempts) > 1 else ())
                 found.update({"its task managers died too often"} if task.losses > 3 else ())
+        found |= self.lists_in_the_graph()
         for edge in self.model.edges:
             if edge.kind in (Kind.EXCLUSIVE, Kind.STOPPING):
                 found.add(f"{edge.kind} {'across runs' if edge.crossing else 'inside a run'}")
+        return found
+
+    def lists_in_the_graph(self) -> set[str]:
+        found = set()
+        for branch in strategies.BRANCHES:
+            for before, after in pairwise(run for run in self.model.commit_runs(branch) if run.chosen):
+                for name in (before.chosen & after.chosen) - {COMMIT}:
+                    old, new = ({task.item for task in run.named(name)} for run in (before, after))
+                    found.update({"a list grows"} if old and "" not in old and old < new else ())
+                    found.update({"a list shrinks"} if new and "" not in new and new < old else ())
+                    found.update({"a list is empty"} if not new else ())
+                    found.update({"a task gets a list"} if "" in old and new and "" not in new else ())
+                    found.update({"a task loses its list"} if "" in new and old and "" not in old else ())
+        for edge in self.model.edges:
+            source, target, crossing = edge.source, edge.target, edge.crossing
+            if source.item and source.item == target.item:
+                found.add("an item waits for its key in an earlier run" if crossing else "items are connected")
+            found.update(
+                {"a list is waited for"} if source.is_gate_of_list and not crossing and not target.is_star else ()
+            )
+            found.update({"an earlier list is waited for"} if source.is_gate_of_list and crossing else ())
+            found.update({"PREV:* waits for an item"} if source.item and target.is_star else ())
+        for task in self.model.tasks():
+            if task.item and task.superseded_by:
+                found.add("an item is superseded" + (" by its key" if task.superseded_by.item else ""))
+            found.update({"an item has a scratch folder"} if task.item and task.attempts and task.folder else ())
+            found.update({"an item fails alone"} if task.item and task.state is State.FAILED and _others(task) else ())
         return found
 
     def run_out(self) -> None:
@@ -1023,6 +1097,11 @@ class Beside(RuleBasedStateMachine):
             self.model.check_invariants(before)
 
 
+def _others(task: Task) -> bool:
+    """Whether another item of a task's list has completed."""
+    return any(other.state is State.COMPLETED for other in task.run.named(task.name))
+
+
 def _spares_started(task: Task) -> bool:
     return any(entry.only_unstarted for entry in task.definition.cancels)
 
@@ -1033,6 +1112,19 @@ _AFTER_A_DEFERRAL: list[list[Any]] = [
     [(End.LOST, None), (End.EXITED, 65)], [(End.EXITED, 75), (End.EXITED, 75)], ["delete"], ["cancel"],
 ]  # fmt: skip
 """How the attempts after a deferral end, or what happens to them."""
+
+
+def _means(verb: str, task: Task) -> bool:
+    """Whether a verb on its item concerns a task."""
+    if verb in ("delete", "undelete"):
+        return task.deleted is (verb == "undelete")
+    return concerns(verb, task) and not task.deleted
+
+
+ITEM_VERBS = {
+    "cancel": 2, "restart": 6, "retry": 2, "retry_failed": 6, "skip": 2, "hold": 2, "release": 4, "refresh": 6, "prioritize": 1, "delete": 2, "undelete": 3,
+}  # fmt: skip
+"""The verbs on an item, and how often each is chosen where it concerns something."""
 UNSETTLED = {State.WAITING, State.HELD, State.READY, State.RUNNING, State.DEFERRED}
 BAD = {State.FAILED, State.REJECTED, State.CANCELED, State.SKIPPED}
 VERBS: list[tuple[str, int, set[State]]] = [
@@ -1058,6 +1150,7 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("retry_from", 3, {State.COMPLETED}),
     ("skip", 2, UNSETTLED | BAD),
     ("skip_until", 1, BAD),
+    ("item", 9, set()),
     ("delete", 2, UNSETTLED | BAD),
     ("undelete", 2, BAD),
     ("purge", 3, set()),

@@ -252,10 +252,35 @@ class QueueAsSubject:
         with _refusals():
             many.retry_failed(self.session, self._run(key), self.by, approver=self.approver)
 
-    def retry_from(self, key: RunKey, name: str, force: bool, from_start: bool) -> None:
+    def retry_from(self, key: RunKey, name: str, force: bool, from_start: bool, item: str | None = None) -> None:
+        how: dict[str, Any] = {"item": item, "force": force, "from_start": from_start, "approver": self.approver}
         with _refusals():
-            run, who = self._run(key), self.approver
-            redo.retry_from(self.session, run, name, self.by, force=force, from_start=from_start, approver=who)
+            redo.retry_from(self.session, self._run(key), name, self.by, **how)
+
+    def on_item(self, key: RunKey, item: str, verb: str, *words: Any) -> None:
+        with _refusals():
+            many.act_on_item(
+                self.session,
+                self._run(key),
+                item,
+                verb.removesuffix("_failed"),
+                lambda task: self._do(verb.removesuffix("_failed"), task, words),
+                failed=verb == "retry_failed",
+            )
+
+    def _do(self, verb: str, task: TaskId, words: Sequence[Any]) -> None:
+        """What a verb on a task does, with the words that its method here has beside the key."""
+        (key,) = (key for key, (id, _) in self.ids.items() if id == task)
+        with _conflicts():
+            getattr(self, verb)(key, *words)
+
+    def delete_item(self, key: RunKey, item: str) -> None:
+        with _refusals():
+            deletion.delete_item(self.session, self._run(key), item, self.by, approver=self.approver)
+
+    def undelete_item(self, key: RunKey, item: str) -> None:
+        with _refusals():
+            deletion.undelete_item(self.session, self._run(key), item, self.by, approver=self.approver)
 
     def prioritize_run(self, key: RunKey, priority: int) -> None:
         with _refusals():
@@ -414,6 +439,18 @@ class _refusals:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, Conflict | Forbidden | Invalid | NotFound):
             raise Refused(Reason.STATE) from error
+
+
+class _conflicts:
+    """The refusals of a verb here as the queue's again, for what acts on several tasks."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, Refused):
+            assert error.__cause__ is not None
+            raise error.__cause__
 
 
 class ScriptedEntries(EntryReader):
@@ -783,6 +820,19 @@ INGREDIENTS = {
     *("released", "release by force", "what is outdated is skipped", "cancels fire at a release", "retried and held"),
     *("held by its workflow file", "an import", "the last of an import", "gates pass on alone"),
     "gates that cancel pass on alone",
+    *(
+        f"{verb} an item"
+        for verb in ("cancel", "restart", "retry", "skip", "hold", "release", "prioritize", "delete", "undelete")
+    ),
+    *("a list grows", "a list shrinks", "a list is empty", "a task gets a list", "a task loses its list"),
+    *("items are connected", "an item waits for its key in an earlier run", "an item is superseded by its key"),
+    *(
+        "a list is waited for",
+        "an earlier list is waited for",
+        "PREV:* waits for an item",
+        "a gate of a list waits again",
+    ),
+    "an item has a scratch folder",
     # Large runs alone are planned in portions: tests/db/test_planning.py.
     *(f"a run is {state}" for state in runs.RunState if state is not runs.RunState.PLANNING),
 }
