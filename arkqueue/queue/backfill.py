@@ -16,17 +16,18 @@ import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.errors import ArkqueueError, Conflict, DatabaseUnavailable, Invalid, NotFound
-from arkqueue.model import ArchiveId, BranchId, Foreach, Item, Trigger
+from arkqueue.errors import ArkqueueError, Conflict, DatabaseUnavailable, Forbidden, Invalid, NotFound
+from arkqueue.model import ArchiveId, BranchId, Foreach, Item, RunId, Trigger
 from arkqueue.names import backfill_name, name_of
 from arkqueue.queue import control
-from arkqueue.queue.done import Done, Refused
+from arkqueue.queue.done import MOST_TASKS, Done, Refused
 from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change, change_in_turn
 from arkqueue.queue.guards import Approver, unapproved
-from arkqueue.queue.holds import How, in_portions, refuse_on_hold, release_locked
+from arkqueue.queue.holds import How, in_portions, lock_held, refuse_on_hold, release_locked
 from arkqueue.queue.triggering import Part, propose, store, store_failed
 from arkqueue.states import State
 from arkqueue.workflow import from_json
@@ -200,7 +201,7 @@ def _step(graph: Graph, fill: Any, lists: Sequence[Lists], asked: _Asked | None 
         ):
             break  # the next one comes after this one
     if fill.priority is not None:
-        _prioritize(graph, runs, fill.priority)
+        _prioritize(graph, graph.ids("not_started", runs=runs), fill.priority)
     following = found[len(runs)].number if len(found) > len(runs) else None
     graph.do("go_on_filling", backfill=fill.id, next=following, fault=None)
     if following is not None:
@@ -251,12 +252,12 @@ def hold(session: Session, backfill: int, by: str, reason: str = "") -> Done:
 
     entry = change(session, [fill.archive_id], begin)
 
-    def work(graph: Graph, runs: Sequence[int]) -> Done:
-        tasks = graph.ids("to_hold", runs=list(runs))
-        graph.rows("lock_tasks", tasks=tasks)
+    def work(graph: Graph, tasks: Sequence[int]) -> Done:
+        graph.rows("lock_tasks", tasks=list(tasks))
         return Done(sorted(graph.hold(tasks, entry)))
 
-    return in_portions(session, fill.archive_id, session.rows("runs_to_hold_of_backfill", backfill=backfill), work)
+    runs = session.rows("runs_to_hold_of_backfill", backfill=backfill)
+    return in_portions(session, fill.archive_id, runs, "to_hold", work)
 
 
 def release(session: Session, backfill: int, by: str, reason: str = "", how: How = How()) -> Done:  # noqa: B008  frozen
@@ -270,14 +271,13 @@ def release(session: Session, backfill: int, by: str, reason: str = "", how: How
 
     change(session, [fill.archive_id], begin)
 
-    def work(graph: Graph, runs: Sequence[int]) -> Done:
+    def work(graph: Graph, tasks: Sequence[int]) -> Done:
         refuse_on_hold(graph, fill.archive_id)
-        tasks = graph.ids("held_of_runs", runs=list(runs))
-        graph.rows("lock_tasks", tasks=tasks)
+        tasks = lock_held(graph, tasks)
         entry = lambda: _remember(graph, fill, by, "release", reason)[0]  # noqa: E731
         return release_locked(graph, tasks, entry, by, how, _name(fill), accepts=False)
 
-    done = in_portions(session, fill.archive_id, held, work)
+    done = in_portions(session, fill.archive_id, held, "held_of_runs", work)
     if not (done.tasks or done.skipped or done.refused or done.left or fill.hold_id is not None):
         raise Conflict(_name(fill), "has no held task")
     return done.unless_refused()
@@ -292,15 +292,18 @@ def cancel(session: Session, backfill: int, by: str, approver: Approver | None =
             graph.do("go_on_filling", backfill=backfill, next=None, fault=f"canceled by {by}")
         _remember(graph, fill, by, "cancel", "")
 
-    def work(graph: Graph, runs: Sequence[int]) -> Done:
-        tasks = graph.ids("cancelable", runs=list(runs))
+    def work(graph: Graph, tasks: Sequence[int]) -> Done:
         guarded = [Refused(task, why) for task, why in unapproved(graph, tasks, approver)]
-        locked = graph.rows("lock_tasks", tasks=tasks)
+        locked = graph.rows("lock_tasks", tasks=list(tasks))
         kept = {refused.task for refused in guarded}
         running = [task.id for task in locked if task.state == State.RUNNING and task.id not in kept]
         control.ask_to_stop(graph, running, "cancel", by)
         canceled = graph.ids("cancel", tasks=sorted({*tasks} - kept), by=by)
-        graph.do("cancel_runs", runs=sorted({*runs} - {task.run_id for task in locked if task.id in kept}), by=by)
+        graph.do(
+            "cancel_runs",
+            runs=sorted({task.run_id for task in locked} - {task.run_id for task in locked if task.id in kept}),
+            by=by,
+        )
         graph.follow(canceled)
         return Done([*canceled, *running], refused=guarded)
 
@@ -310,7 +313,22 @@ def cancel(session: Session, backfill: int, by: str, approver: Approver | None =
     change(session, [fill.archive_id], begin)
     # What was planned since is canceled, too.
     open_runs = session.rows("open_runs_of_backfill", backfill=backfill)
-    return in_portions(session, fill.archive_id, open_runs, work).unless_refused()
+    done = Done()
+    for is_large, runs in groupby(open_runs, key=lambda run: run.tasks > MOST_TASKS):
+        if is_large:
+            for run in runs:
+                done.add(_cancel_large(session, RunId(run.id), by, approver))
+        else:
+            done.add(in_portions(session, fill.archive_id, list(runs), "cancelable", work))
+    return done.unless_refused()
+
+
+def _cancel_large(session: Session, run: RunId, by: str, approver: Approver | None) -> Done:
+    """Cancel a large run of a backfill in its own steps, so that nothing of it starts meanwhile."""
+    try:
+        return control.cancel_run(session, run, by, approver=approver)
+    except (Conflict, Forbidden) as why:
+        return Done(refused=[Refused(row.id, why) for row in session.rows("cancelable", runs=[run])[:1]])
 
 
 def prioritize(session: Session, backfill: int, priority: int, by: str) -> Done:
@@ -325,13 +343,14 @@ def prioritize(session: Session, backfill: int, priority: int, by: str) -> Done:
 
     change(session, [fill.archive_id], begin)
     found = session.rows("open_runs_of_backfill", backfill=backfill)
-    return in_portions(session, fill.archive_id, found, lambda graph, runs: Done(_prioritize(graph, runs, priority)))
+    return in_portions(
+        session, fill.archive_id, found, "not_started", lambda graph, tasks: Done(_prioritize(graph, tasks, priority))
+    )
 
 
-def _prioritize(graph: Graph, runs: Sequence[int], priority: int) -> list[int]:
-    tasks = graph.ids("not_started", runs=list(runs))
-    graph.rows("lock_tasks", tasks=tasks)
-    graph.reordered = graph.ids("prioritize", tasks=tasks, priority=priority)
+def _prioritize(graph: Graph, tasks: Sequence[int], priority: int) -> list[int]:
+    graph.rows("lock_tasks", tasks=list(tasks))
+    graph.reordered = graph.ids("prioritize", tasks=list(tasks), priority=priority)
     return sorted(graph.reordered)
 
 

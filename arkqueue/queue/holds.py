@@ -12,7 +12,7 @@ being released ends the release. Whoever gives the command again after a crash c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,7 +29,8 @@ from arkqueue.queue.control import (
     refuse_outdated,
     task_name_of,
 )
-from arkqueue.queue.done import MOST_TASKS, Done, Refused
+from arkqueue.queue.control import in_portions as tasks_in_portions
+from arkqueue.queue.done import MOST_TASKS, Done, Refused, portions
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, unapproved
 from arkqueue.queue.refusals import refuse_stopped
@@ -58,19 +59,28 @@ def hold(session: Session, task: TaskId, by: str, reason: str = "") -> None:
 
 
 def hold_run(session: Session, run: RunId, by: str, reason: str = "") -> Done:
-    """Hold the tasks of a run that have not started; what runs or is deferred goes on."""
+    """Hold the tasks of a run that have not started; what runs or is deferred goes on.
 
-    def work(graph: Graph) -> Done:
+    A large run takes several transactions (`portions`). What is ready is held first. What starts before it is reached goes on, as if the command had come after it.
+    """
+    done, left, entry = Done(), list[int](), list[int]()
+
+    def begin(graph: Graph) -> None:
         row = _run(graph, run)
         tasks = graph.ids("to_hold", runs=[run])
-        graph.rows("lock_tasks", tasks=tasks)
-        entry = _keep(graph, by, "hold", row.archive_id, run, reason)
-        held = graph.hold(tasks, entry)
-        if not held:
+        left[:], entry[:] = tasks[MOST_TASKS:], [_keep(graph, by, "hold", row.archive_id, run, reason)]
+        done.tasks = act(graph, tasks[:MOST_TASKS]).tasks
+        if not (done.tasks or left):
             raise Conflict(run_name(row), "has no task left that has not started")
-        return Done(sorted(held))
 
-    return change(session, [archive_of_run(session, run)], work)
+    def act(graph: Graph, tasks: Sequence[int]) -> Done:
+        graph.rows("lock_tasks", tasks=list(tasks))
+        return Done(sorted(graph.hold(tasks, entry[0])))
+
+    archive = archive_of_run(session, run)
+    change(session, [archive], begin)
+    tasks_in_portions(session, archive, done, left, act)
+    return done
 
 
 def hold_archive(session: Session, archive: ArchiveId, by: str, reason: str = "") -> Done:
@@ -89,15 +99,14 @@ def hold_archive(session: Session, archive: ArchiveId, by: str, reason: str = ""
     was = session.rows("hold_of_archive", archive=archive)
     change(session, [archive], begin)
 
-    def work(graph: Graph, runs: Sequence[int]) -> Done:
+    def work(graph: Graph, tasks: Sequence[int]) -> Done:
         found = graph.rows("hold_of_archive", archive=archive)
         if not found:
             return Done()  # somebody has ended the hold meanwhile
-        tasks = graph.ids("to_hold", runs=list(runs))
-        graph.rows("lock_tasks", tasks=tasks)
+        graph.rows("lock_tasks", tasks=list(tasks))
         return Done(sorted(graph.hold(tasks, found[0].hold_id, unbegun=True)))
 
-    done = in_portions(session, archive, session.rows("runs_not_begun", archive=archive), work)
+    done = in_portions(session, archive, session.rows("runs_not_begun", archive=archive), "to_hold", work)
     if was and not (done.tasks or done.left):
         raise Conflict(f"archive {was[0].name}", f"is on hold already ({said(was[0])})")
     return done
@@ -149,34 +158,61 @@ def release(session: Session, task: TaskId, by: str, reason: str = "", how: How 
 
 
 def release_run(session: Session, run: RunId, by: str, reason: str = "", how: How = How()) -> Done:
-    """Release the held tasks of a run, all in one step."""
+    """Release the held tasks of a run, all in one step. A large run takes several (`portions`); a hold of its archive ends the release between them, and the rest stays held."""
+    done, left, kept = Done(), list[int](), list[int]()
 
-    def work(graph: Graph) -> Done:
+    def begin(graph: Graph) -> None:
         row = _run(graph, run)
         refuse_on_hold(graph, row.archive_id)
         tasks = graph.ids("held_of_runs", runs=[run])
         if not tasks:
             raise Conflict(run_name(row), "has no held task")
-        graph.rows("lock_tasks", tasks=tasks)
-        entry = partial(_keep, graph, by, "release", row.archive_id, run, reason)
-        return release_locked(graph, tasks, entry, by, how, run_name(row))
+        left[:], done.tasks, done.approvals, done.skipped, done.refused = tasks[MOST_TASKS:], [], [], [], []
+        done.add(act(graph, tasks[:MOST_TASKS]))
 
-    return change(session, [archive_of_run(session, run)], work).unless_refused()
+    def act(graph: Graph, tasks: Sequence[int]) -> Done:
+        row = _run(graph, run)
+
+        def entry() -> int:
+            """The entry of the audit log for all steps: the first one that releases something makes it."""
+            if not kept:
+                made = _keep(graph, by, "release", row.archive_id, run, reason)
+                graph.to_keep.append(lambda: kept.append(made))
+                return made
+            return kept[0]
+
+        return release_locked(graph, lock_held(graph, tasks), entry, by, how, run_name(row))
+
+    def go_on(graph: Graph, tasks: Sequence[int]) -> Done:
+        try:
+            refuse_on_hold(graph, archive)
+            return act(graph, tasks)
+        except (Conflict, NotFound):
+            return Done(left=len(tasks))
+
+    archive = archive_of_run(session, run)
+    change(session, [archive], begin)
+    tasks_in_portions(session, archive, done, left, go_on)
+    return done.unless_refused()
+
+
+def lock_held(graph: Graph, tasks: Sequence[int]) -> list[int]:
+    """Lock tasks; returns those that are held, as a step before may have canceled or skipped some of them."""
+    held = {task.id for task in graph.rows("lock_tasks", tasks=list(tasks)) if task.state == State.HELD}
+    return [task for task in tasks if task in held]
 
 
 def release_archive(session: Session, archive: ArchiveId, by: str, reason: str = "", how: How = How()) -> Done:
     """Release everything of an archive, the oldest runs first. What is left is told."""
 
-    def work(graph: Graph, runs: Sequence[int]) -> Done:
+    def work(graph: Graph, tasks: Sequence[int]) -> Done:
         refuse_on_hold(graph, archive)
-        tasks = graph.ids("held_of_runs", runs=list(runs))
-        graph.rows("lock_tasks", tasks=tasks)
         entry = partial(_keep, graph, by, "release", archive, None, reason)
-        return release_locked(graph, tasks, entry, by, how, f"{row.name} --all")
+        return release_locked(graph, lock_held(graph, tasks), entry, by, how, f"{row.name} --all")
 
     (row,) = session.rows("archive", archive=archive)
     change(session, [archive], lambda graph: refuse_on_hold(graph, archive))
-    done = in_portions(session, archive, session.rows("runs_held", archive=archive), work)
+    done = in_portions(session, archive, session.rows("runs_held", archive=archive), "held_of_runs", work)
     if not (done.tasks or done.skipped or done.refused or done.left):
         raise Conflict(f"archive {row.name}", "has no held task")
     return done.unless_refused()
@@ -238,16 +274,33 @@ def said(hold: Any) -> str:
 
 
 def in_portions(
-    session: Session, archive: int, runs: Sequence[Any], work: Callable[[Graph, Sequence[int]], Done]
+    session: Session, archive: int, runs: Sequence[Any], chosen: str, work: Callable[[Graph, Sequence[int]], Done]
 ) -> Done:
-    """Act on runs, so many with each transaction, and say what was done. ``runs``: each with its id and how many of its tasks are concerned."""
+    """Act on tasks of runs, so many with each transaction, and say what was done. ``runs``: each with its id and how many of its tasks are concerned.
+
+    ``chosen``: the named block that says which tasks of some runs are concerned. It is asked under the lock, but for a run with more tasks than one transaction takes: so ``work`` locks and judges them.
+    """
     done = Done()
     for portion in _portions(runs):
-        if session.is_over:
-            done.left = sum(run.tasks for run in runs) - len(done.tasks) - len(done.skipped) - len(done.refused)
-            break
-        done.add(change(session, [archive], lambda graph, portion=portion: work(graph, portion)))  # type: ignore[misc]
+        parts: Iterable[Sequence[int] | None] = [None]
+        if len(portion) == 1 and (large := [row.id for row in session.rows(chosen, runs=portion)])[MOST_TASKS:]:
+            parts = portions(large)
+        for part in parts:
+            if session.is_over:
+                done.left = sum(run.tasks for run in runs) - len(done.tasks) - len(done.skipped) - len(done.refused)
+                return done
+            done.add(change(session, [archive], partial(_on_tasks, runs=portion, chosen=chosen, part=part, work=work)))
     return done
+
+
+def _on_tasks(
+    graph: Graph,
+    runs: Sequence[int],
+    chosen: str,
+    part: Sequence[int] | None,
+    work: Callable[[Graph, Sequence[int]], Done],
+) -> Done:
+    return work(graph, graph.ids(chosen, runs=list(runs)) if part is None else part)
 
 
 def _portions(runs: Sequence[Any]) -> Iterator[list[int]]:

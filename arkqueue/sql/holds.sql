@@ -22,8 +22,8 @@ group by t.run_id order by t.run_id;
 select run_id as id, count(*)::int as tasks from task t where archive_id = %(archive)s and state = 'held' and not exists (select from planning p where p.run_id = t.run_id and p.next < p.items) group by run_id order by run_id;
 
 -- name: to_hold
--- What a hold of runs may hold: their tasks that have not started, gates left aside.
-select id from task where run_id = any(%(runs)s) and {from hold} and kind = 'ordinary' and program order by id;
+-- What a hold of runs may hold: their tasks that have not started, gates left aside. What is ready comes first, in the order in which it would be claimed.
+select id from task where run_id = any(%(runs)s) and {from hold} and kind = 'ordinary' and program order by state <> 'ready', priority, entry_id, run, position, id;
 
 -- name: held_of_runs
 -- The held tasks of runs, in the order of their places.

@@ -238,6 +238,109 @@ def test_a_large_run_is_prioritized_in_bounded_transactions(session: Session) ->
     assert (sum(sizes), max(sizes)) == (MANY, MOST_TASKS)
 
 
+def between(archive: AnArchive, monkeypatch: pytest.MonkeyPatch, act: Any, most: int = 2) -> list[int]:
+    """Let steps of verbs take so few tasks, and act between them, when nobody has locked the archive; returns how many steps follow the first one."""
+    steps: list[int] = []
+    for each in (control, holds, steps_of):
+        monkeypatch.setattr(each, "MOST_TASKS", most)
+
+    def portions(tasks: Sequence[int]) -> Iterator[Sequence[int]]:
+        for portion in steps_of.portions(tasks):
+            steps.append(len(portion))
+            archive.sql("select id from archive for update nowait")
+            act()
+            yield portion
+
+    monkeypatch.setattr(control, "portions", portions)
+    return steps
+
+
+def test_a_large_run_is_held_and_released_in_bounded_transactions(session: Session) -> None:
+    """What is ready is held first, as it could start next."""
+    archive = an_archive(session)
+    archive.commit({f"t{n}": f"depends: [t{n + 1}]" if n % 2 == 0 else "" for n in range(MANY)})
+    run = RunId(archive.run_id(2))
+    done = holds.hold_run(session, run, "bob")
+    assert len(done.tasks) == MANY
+    assert set(archive.states().values()) == {"held"}
+    sizes = _in_one_transaction(archive)
+    assert (sum(sizes), max(sizes)) == (MANY, MOST_TASKS)
+    order = archive.sql(
+        "select number from (select xmin::text::bigint as number, name from task where kind = 'ordinary') t group by number order by number"
+    )
+    first = archive.sql("select name from task where xmin::text::bigint = %s and kind = 'ordinary'", order[0]["number"])
+    assert {int(row["name"][1:]) % 2 for row in first} == {1}
+    done = holds.release_run(session, run, "bob")
+    assert len(done.tasks) == MANY
+    assert archive.states() == {f"t{n}@2": "waiting" if n % 2 == 0 else "ready" for n in range(MANY)}
+    sizes = _in_one_transaction(archive)
+    assert (sum(sizes), max(sizes)) == (MANY, MOST_TASKS)
+    entries = archive.sql("select verb, count(*)::int as n from deed where by = 'bob' group by verb order by verb")
+    assert entries == [{"verb": "hold", "n": 1}, {"verb": "release", "n": 1}]
+
+
+def test_all_of_an_archive_with_a_large_run_is_held_and_released_in_bounded_transactions(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": ""})
+    archive.commit({f"t{n}": "" for n in range(7)})
+    archive.commit({"b": ""})
+    for module in (holds, steps_of):
+        monkeypatch.setattr(module, "MOST_TASKS", 3)
+    assert len(holds.hold_archive(session, ArchiveId(archive.id), "bob").tasks) == 9
+    assert sorted(_in_one_transaction(archive)) == [1, 1, 1, 3, 3]
+    holds.unhold(session, ArchiveId(archive.id), "bob")
+    assert len(holds.release_archive(session, ArchiveId(archive.id), "bob").tasks) == 9
+    assert sorted(_in_one_transaction(archive)) == [1, 1, 1, 3, 3]
+    assert set(archive.states().values()) == {"ready"}
+
+
+def test_what_starts_while_a_large_run_is_held_goes_on(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = an_archive(session)
+    archive.commit({f"t{n}": "" for n in range(5)})
+    steps = between(archive, monkeypatch, lambda: archive.claim_some(1))
+    done = holds.hold_run(session, RunId(archive.run_id(2)), "bob")
+    assert steps == [2, 1]
+    assert names(archive, done.tasks) == ["t0@2", "t1@2", "t3@2"]
+    assert archive.states() == {"t2@2": "running", "t4@2": "running"} | {f"t{n}@2": "held" for n in (0, 1, 3)}
+
+
+def test_a_hold_of_the_archive_ends_the_release_of_a_large_run(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_archive(session)
+    archive.commit({f"t{n}": "hold: true" for n in range(5)})
+    run, id = RunId(archive.run_id(2)), ArchiveId(archive.id)
+    on_hold = "update archive set hold_id = (select max(id) from deed)"
+    between(archive, monkeypatch, lambda: archive.sql(on_hold))
+    done = holds.release_run(session, run, "bob")
+    assert (names(archive, done.tasks), done.left) == (["t0@2", "t1@2"], 3)
+    monkeypatch.undo()
+    holds.unhold(session, id, "eve")
+    assert len(holds.release_run(session, run, "bob").tasks) == 3
+
+
+def test_a_release_in_steps_tells_what_is_out_of_date_of_all_of_them(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`t3` is done by a later revision, and `t4` needs it."""
+    archive = an_archive(session)
+    archive.commit({f"t{n}": "hold: true" for n in range(4)} | {"t4": "depends: [t3]\nhold: true"})
+    archive.commit({"t3": ""})
+    archive.run("t3@3")
+    run = RunId(archive.run_id(2))
+    between(archive, monkeypatch, lambda: None)
+    done = holds.release_run(session, run, "bob")
+    assert (names(archive, done.tasks), names(archive, [one.task for one in done.refused])) == (
+        ["t0@2", "t1@2", "t2@2", "t4@2"],
+        ["t3@2"],
+    )
+    done = holds.release_run(session, run, "bob", how=holds.How(skip_outdated=True))
+    assert names(archive, done.skipped) == ["t3@2"]
+    assert archive.state("t4@2") == "skipped"
+
+
 def _in_one_transaction(archive: AnArchive) -> list[int]:
     """How many tasks each transaction changed last, of those from a workflow file."""
     of_run = "select count(*) as n from task where kind = 'ordinary' group by xmin"
