@@ -142,13 +142,14 @@ class Graph:
         """
         bad: Sequence[int] = settled if may_skip else ()
         changed = [*bad, *again]
+        less: list[int] = []
         straight = 0
         while settled or entering or changed or then:
             if self.notifies:
                 self.moved.update(settled, entering, changed)
             if not (settled or entering or changed):
                 entering, then = then, ()
-            judged = self.ids("judge_blocking", tasks=changed) if changed else []
+            judged = self.ids("judge_blocking", tasks=changed, less=less) if changed else []
             rows = self._advance(settled, entering, [*again, *judged])
             completed = [*settled, *again] if any(row.is_unneeded for row in rows) else None
             skipped: list[int] = []
@@ -162,7 +163,9 @@ class Graph:
             unnamed = name_locks(self, [row.id for row in rows if row.asks])
             settled = [*skipped, *canceled, *unnamed, *(row.id for row in rows if row.settles)]
             # What waits for a running victim has not begun after all, as it was judged to have.
-            changed = [*skipped, *canceled, *unnamed, *tied, *(row.id for row in rows if row.unblocks)]
+            changed = [*skipped, *canceled, *unnamed, *tied]
+            less = sorted({row.id for row in rows if row.unblocks} - {*changed})
+            changed += less
             bad = [*canceled, *unnamed]  # what needs a skipped task has been skipped with it
             entering, then, again = then, (), ()
             straight = straight + 1 if settled and not (changed or entering or held) else 0

@@ -50,7 +50,7 @@ select current_setting('lock_timeout') as before, set_config('lock_timeout', %(l
 -- name: judge_blocking
 -- Judge anew what canceled and skipped tasks block in later runs, as these tasks have changed: those among them, those that still waited for one of them, and so on
 -- (decision 0001, point 18). Returns those for which the answer is another one now. `reached`: all that are to be judged. `blocked`: those that have something in
--- their way, from the sources that are not judged here along the unmet edges.
+-- their way, from the sources that are not judged here along the unmet edges. `judged`: a gate is `is_wide` where it has not changed itself, and is only to be judged because of some of its sources; `less`: those of the tasks of which that is true, as some of their edges were met.
 with recursive reached(id) as (
     select unnest(%(tasks)s::bigint[])
     union
@@ -58,21 +58,56 @@ with recursive reached(id) as (
     from reached r
     cross join lateral (select target from edge where source = r.id and not met and kind in ('depends', 'stopping') offset 0) e
     cross join lateral (select id from task where id = e.target and state in ('canceled', 'skipped') offset 0) t
-), blocked(id, blocks) as (
-    select r.id, b.blocks
+), judged(id, has_root, is_wide, was) as materialized (
+    select r.id, t.root_id is not null, t.kind = 'gate' and (t.id <> all(%(tasks)s) or t.id = any(%(less)s)), t.blocks
     from reached r
-    cross join lateral (select root_id is not null as has_root from task where id = r.id and state in ('canceled', 'skipped') offset 0) t
+    cross join lateral (select id, root_id, kind, blocks from task where id = r.id and state in ('canceled', 'skipped') offset 0) t
+), blocked(id, blocks) as (
+    select j.id, b.blocks
+    from judged j
     cross join lateral (
         select source, settled and not failed as settled, crossing and not product as crossing, product, failed
-        from edge where target = r.id and not met and kind in ('depends', 'stopping') offset 0) e
+        from edge where target = j.id and not met and kind in ('depends', 'stopping') offset 0) e
     -- Joined: no plan expects so few to be reached that it would keep them in a hash, and all of them would be gone through for each source.
-    left join reached judged on judged.id = e.source
+    left join reached r on r.id = e.source
     cross join lateral (
         select s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0 or e.product as has_begun
-        from task s where s.id = e.source and not (s.state in ('canceled', 'skipped') and judged.id is not null)
+        from task s where s.id = e.source and not (s.state in ('canceled', 'skipped') and r.id is not null)
           and not (e.failed and s.state in ('completed', 'failed', 'rejected')) offset 0) s
-    cross join lateral blocks_behind(e.settled, e.crossing, t.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
+    cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
+    where b.blocks > 0 and not j.is_wide
+    union
+    -- Of a gate with ten thousand sources: what those that have changed block, along their own edges.
+    select j.id, b.blocks
+    from reached r
+    cross join lateral (
+        select source, target, settled and not failed as settled, crossing and not product as crossing, product, failed
+        from edge where source = r.id and not met and kind in ('depends', 'stopping') offset 0) e
+    join judged j on j.id = e.target and j.is_wide
+    cross join lateral (
+        select s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0 or e.product as has_begun
+        from task s where s.id = e.source and s.state not in ('canceled', 'skipped')
+          and not (e.failed and s.state in ('completed', 'failed', 'rejected')) offset 0) s
+    cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
     where b.blocks > 0
+    union
+    -- And no more than it did before because of one of the others: of these one that still blocks as much is enough. What is last in a list is mostly open the longest.
+    select j.id, b.blocks
+    from judged j
+    cross join unnest(array[2, 1]) level(blocks)
+    cross join lateral (
+        select b.blocks
+        from (
+            select source, settled and not failed as settled, crossing and not product as crossing, product, failed
+            from edge where target = j.id and not met and kind in ('depends', 'stopping') order by source desc offset 0) e
+        cross join lateral (
+            select s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0 or e.product as has_begun
+            from task s where s.id = e.source
+              and not (e.failed and s.state in ('completed', 'failed', 'rejected')) offset 0) s
+        cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
+        where b.blocks >= level.blocks and e.source not in (select id from reached)
+        limit 1) b
+    where j.is_wide and j.was >= level.blocks
     union
     select t.id, b.blocks
     from blocked s

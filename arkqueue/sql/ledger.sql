@@ -291,11 +291,13 @@ select id from let where unmet = 0 and state = 'waiting' order by id;
 delete from planning where run_id = %(run)s;
 
 -- name: settled_beside_planning
--- What settled while a run was planned, or before, and has an edge into it that is not met.
+-- What settled while a run was planned, or before, and has an edge into it that is not met; and the gates of the run that got sources after they were canceled or skipped.
 select distinct e.source as id
 from task t cross join lateral (select source from edge where target = t.id and not met and kind <> 'cancels' offset 0) e
 join task s on s.id = e.source and s.settled_at is not null
-where t.run_id = %(run)s;
+where t.run_id = %(run)s
+union
+select id from task where run_id = %(run)s and kind = 'gate' and state in ('canceled', 'skipped');
 
 -- name: stored_of_run
 -- Tasks of a run that are stored, by their keys, and whether they meet an edge inside the run.

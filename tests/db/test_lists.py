@@ -13,6 +13,7 @@ from arkqueue.model import ArchiveSettings, End, RunId
 from arkqueue.queue import archives, deletion, holds, redo
 from arkqueue.queue.claim import Turns, inputs, parameters
 from arkqueue.queue.claim import claim as claim_tasks
+from arkqueue.queue.graph import Graph
 from arkqueue.views.explain import explain_name
 from arkqueue.views.graph import graph
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry
@@ -465,3 +466,40 @@ def test_the_ready_items_of_a_task_are_claimed_in_the_order_of_their_list(archiv
     turns = Turns()
     claimed = [claim.item for _ in range(15) for claim in claim_tasks(archive.session, PROCESS, HOST, 2, turns=turns)]
     assert claimed == keys
+
+
+# -- what a long list costs --------------------------------------------------------------------------------------------
+
+
+def test_a_failure_in_a_long_list_is_judged_as_quickly_as_in_a_short_one(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the first failure the gate of the list is skipped, and each further end says whether it still blocks later runs: its thousands of items are not read again for that."""
+    read: list[int] = []
+    follow = Graph.follow
+    fetched = "select sum(idx_tup_fetch)::int as n from pg_stat_xact_user_tables where relname in ('edge', 'task')"
+
+    def count(graph: Graph) -> int:
+        return int(graph.conn.execute(fetched.encode()).fetchall()[0]["n"])
+
+    def and_count(graph: Graph, *told: Any, **options: Any) -> None:
+        before = count(graph)
+        follow(graph, *told, **options)
+        read.append(count(graph) - before)
+
+    def reads(items: int) -> list[int]:
+        archive = an_archive(session, f"papers-{items}")
+        some = f"foreach: {[str(n) for n in range(items)]}".replace("'", '"')
+        archive.commit({"fetch": some, "store": f"{some}\ndepends: [fetch]", "index": "depends: [store]"})
+        claims = [claim for claim in archive.claim_some(items + 20) if claim.archive.id == archive.id]
+        archive.record(claims[0].attempt, End.EXITED, 1)
+        read.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(Graph, "follow", and_count)
+            archive.record(claims[1].attempt, End.EXITED, 1)
+            archive.record(claims[2].attempt, End.EXITED, 0)
+        return read[:]
+
+    (failed, completed), (failed_of_many, completed_of_many) = reads(20), reads(200)
+    assert failed_of_many < failed + 50
+    assert completed_of_many < completed + 50
