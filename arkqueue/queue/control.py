@@ -11,7 +11,6 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
-from graphlib import TopologicalSorter
 from typing import Any
 
 from arkqueue.db.session import Session
@@ -25,12 +24,11 @@ from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved, unapproved
 from arkqueue.queue.refusals import GO_BACK, MOST_NAMED, refuse_overwriting, refuse_stopped, refuse_superseded
 from arkqueue.queue.reports import keep
+from arkqueue.queue.steps import last_first, set_aside
 from arkqueue.states import MOVES, SETTLED, Event, State
 
 NEWEST = "or trigger the task at the newest revision"
 """What helps beside force where a task is superseded."""
-LONGEST_CANCELLATION = 60.0
-"""Seconds for which a deferred task of a large run is not due while the run is canceled."""
 
 
 def cancel(
@@ -63,10 +61,13 @@ def cancel(
 def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | None = None) -> Done:
     """Cancel what is not settled of a run; its COMMIT and REPORT go on.
 
-    A large run takes several transactions (`portions`). The first one asks all that runs to stop and holds everything else, so that nothing of the run
-    starts meanwhile, and cancels its own portion; after a crash the rest stays held. What waits for others comes first, so that it is canceled and not skipped.
+    A large run takes several transactions (`steps`). What runs is asked to stop, and what could start is held, before anything is canceled; after a crash the rest stays held.
     """
-    done, left = Done(), list[int]()
+    done = Done()
+    archive = archive_of_run(session, run)
+    found = [row.id for row in session.rows("cancelable", runs=[run])]
+    if is_large := len(found) > MOST_TASKS:
+        refuse_unapproved(session, found, approver)
 
     def act(graph: Graph, tasks: Sequence[int]) -> list[int]:
         locked = graph.rows("lock_tasks", tasks=list(tasks))
@@ -74,47 +75,35 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
         ask_to_stop(graph, running, "cancel", by)
         canceled = graph.ids("cancel", tasks=list(tasks), by=by)
         graph.follow(canceled)
+        graph.do("forget_set_aside", tasks=canceled, run=run)
         return [*canceled, *running]
 
-    def begin(graph: Graph) -> None:
+    def begin(graph: Graph) -> int:
         row = place_of_run(graph, run)
         if row.deleted_at is not None:
             raise Conflict(run_name(row), "was deleted")
         tasks = graph.ids("cancelable", runs=[run])
         if not tasks:
             raise Conflict(run_name(row), "has nothing left to cancel")
-        refuse_unapproved(graph, tasks, approver)
+        if not is_large:
+            refuse_unapproved(graph, tasks, approver)
         graph.do("cancel_run", run=run, by=by)
-        is_large = len(tasks) > MOST_TASKS
         note = "in steps; tasks that it has not reached are held" if is_large else ""
         (entry,) = graph.ids("remember", by=by, verb="cancel", archive=row.archive_id, run=run, task=None, note=note)
-        left[:] = tasks
-        if is_large:
-            left[:] = _last_first(graph, run, tasks)
-            running = [task.id for task in graph.rows("lock_tasks", tasks=tasks) if task.state == State.RUNNING]
-            ask_to_stop(graph, running, "cancel", by)
-            graph.do("set_aside", tasks=left[MOST_TASKS:], hold=entry, delay=LONGEST_CANCELLATION)
-        done.tasks = go_on(graph, left[:MOST_TASKS]).tasks
+        done.tasks = [] if is_large else act(graph, tasks)
+        return entry
 
     def go_on(graph: Graph, tasks: Sequence[int]) -> Done:
         guarded = [Refused(task, why) for task, why in unapproved(graph, tasks, approver)]
-        acted = act(graph, sorted({*tasks} - {refused.task for refused in guarded}))
-        graph.do("forget_set_aside", tasks=acted, run=run)
-        return Done(acted, refused=guarded)
+        return Done(act(graph, sorted({*tasks} - {refused.task for refused in guarded})), refused=guarded)
 
-    archive = archive_of_run(session, run)
-    change(session, [archive], begin)
-    in_portions(session, archive, done, left[MOST_TASKS:], go_on)
+    entry = change(session, [archive], begin)
+    if is_large:
+        set_aside(session, archive, run, entry, lambda graph, running: ask_to_stop(graph, running, "cancel", by))
+        tasks = last_first(session, run, found)
+        done.add(change(session, [archive], partial(go_on, tasks=tasks[:MOST_TASKS])))
+        in_portions(session, archive, done, tasks[MOST_TASKS:], go_on)
     return done
-
-
-def _last_first(graph: Graph, run: RunId, tasks: Sequence[int]) -> list[int]:
-    """Tasks of a run, each before what it depends on."""
-    sources: dict[int, list[int]] = defaultdict(list)
-    for edge in graph.rows("waits_inside", run=run):
-        sources[edge.target].append(edge.source)
-    place = {task: n for n, task in enumerate(TopologicalSorter(sources).static_order())}
-    return sorted(tasks, key=lambda task: place.get(task, 0), reverse=True)
 
 
 def restart(session: Session, task: TaskId, by: str, *, approver: Approver | None = None) -> None:

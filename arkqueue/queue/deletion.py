@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from arkqueue.db.session import Session
@@ -20,6 +21,7 @@ from arkqueue.names import item_name, run_name
 from arkqueue.queue.control import (
     archive_of_run,
     ask_to_stop,
+    in_portions,
     judge_again,
     judge_candidates,
     on_run,
@@ -30,9 +32,11 @@ from arkqueue.queue.control import (
     task_name_of,
     unjudged,
 )
+from arkqueue.queue.done import MOST_TASKS, Done
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved
 from arkqueue.queue.reports import keep, reopen_after_deletion
+from arkqueue.queue.steps import last_first, set_aside
 from arkqueue.states import State
 
 
@@ -57,42 +61,146 @@ def delete_run(session: Session, run: RunId, by: str, approver: Approver | None 
         graph.follow(canceled, again=[*waived, *graph.ids("skipped_because_of", roots=waived)])
         refuse_to_let_go_on(graph, row.archive_id)
 
-    on_run(session, run, "delete", by, work)
+    if _guarded_in_steps(session, run, approver):
+        _delete_in_steps(session, run, by)
+    else:
+        on_run(session, run, "delete", by, work)
+
+
+def _guarded_in_steps(session: Session, run: RunId, approver: Approver | None) -> bool:
+    """Whether a run is so large that it is deleted and undeleted in steps; raises where one of its tasks is guarded, which takes long to find out of many."""
+    tasks = [row.id for row in session.rows("tasks_of_run", runs=[run])]
+    if is_large := len(tasks) > MOST_TASKS:
+        refuse_unapproved(session, tasks, approver)
+    return is_large
+
+
+def _delete_in_steps(session: Session, run: RunId, by: str) -> None:
+    """Cancel and waive a large run in several transactions (`steps`), then leave its tombstone. Until then the run is there, its tasks are held or canceled, and ``deleted_tasks`` grows.
+
+    Refused where something runs. What begins while the rest of the run is being held is asked to stop, and has to end before the tombstone.
+    """
+
+    def begin(graph: Graph) -> int:
+        row = place_of_run(graph, run)
+        if row.deleted_at is not None:
+            raise Conflict(run_name(row), "is deleted already")
+        polled = _stop_polls(graph, run_name(row), graph.ids("running_of_run", run=run), by)
+        graph.do("delete_further", run=run, tasks=polled)
+        note = "in steps; tasks that it has not reached are held, and to delete it again goes on"
+        (entry,) = graph.ids("remember", by=by, verb="delete", archive=row.archive_id, run=run, task=None, note=note)
+        keep(graph, [row.report_id])
+        reports = graph.ids("cancel", tasks=graph.ids("report_to_cancel", run=run), by=by)
+        graph.do("delete_further", run=run, tasks=reports)
+        return entry
+
+    def stop(graph: Graph, running: Sequence[int]) -> None:
+        ask_to_stop(graph, running, "cancel", by)
+        graph.do("delete_further", run=run, tasks=list(running))
+
+    def act(graph: Graph, tasks: Sequence[int]) -> Done:
+        (row,) = graph.rows("place_of_run", run=run) or [None]
+        if row is None or row.deleted_at is not None:
+            return Done(left=len(tasks))
+        keep(graph, [row.report_id])
+        stop(graph, [task.id for task in graph.rows("lock_tasks", tasks=list(tasks)) if task.state == State.RUNNING])
+        canceled = graph.ids("cancel", tasks=list(tasks), by=by)
+        waived = graph.ids("waive_item", tasks=list(tasks))
+        graph.do("forget_set_aside", tasks=canceled, run=run)
+        graph.do("delete_further", run=run, tasks=[*canceled, *waived])
+        graph.follow(canceled, again=[*waived, *graph.ids("skipped_because_of", roots=waived)])
+        refuse_to_let_go_on(graph, row.archive_id)
+        return Done([*canceled, *waived])
+
+    def end(graph: Graph) -> None:
+        row = place_of_run(graph, run)
+        if row.deleted_at is not None:
+            return  # somebody else has deleted it meanwhile
+        for task in graph.rows("lock_tasks", tasks=graph.ids("running_of_run", run=run)):
+            if not task.polls:
+                fault = f"cannot be deleted yet: {task_name_of(graph, task.id)} began meanwhile, and is stopping"
+                raise Conflict(run_name(row), fault, f"arkqueue delete {run_name(row)}, when that has ended")
+        act(graph, [*graph.ids("cancelable", runs=[run]), *graph.ids("bad_of_run", run=run)])
+        graph.do("delete_run", run=run, by=by, tasks=[])
+
+    archive = archive_of_run(session, run)
+    entry = change(session, [archive], begin)
+    set_aside(session, archive, run, entry, stop)
+    tasks = [row.id for block in ("cancelable", "bad_of_run") for row in session.rows(block, run=run, runs=[run])]
+    done = Done()
+    in_portions(session, archive, done, last_first(session, run, tasks), act)
+    if not session.is_over:
+        change(session, [archive], end)
 
 
 def undelete_run(session: Session, run: RunId, by: str, approver: Approver | None = None) -> None:
     """Take the tombstone of a run away: what its deletion canceled comes back as held, and what it waived counts as failed again.
 
-    What has gone on meanwhile because of the deletion stays as it is.
+    What has gone on meanwhile because of the deletion stays as it is. A large run takes several transactions: first its tombstone goes, then its tasks come back, each behind what it
+    depends on. To undelete it again goes on with what a crash has left.
     """
+    is_large = _guarded_in_steps(session, run, approver)
+    took: list[int] = []
 
-    def work(graph: Graph) -> None:
+    def begin(graph: Graph) -> int:
         row = place_of_run(graph, run)
-        refuse_unapproved(graph, graph.ids("tasks_of_run", runs=[run]), approver)
-        if row.deleted_at is None:
+        if not is_large:
+            refuse_unapproved(graph, graph.ids("tasks_of_run", runs=[run]), approver)
+        if row.deleted_at is None and row.deleted_tasks is None:
             raise Conflict(run_name(row), "is not deleted")
-        keep(graph, graph.ids("settled_of_run", run=run))
-        graph.do("undelete_run", run=run)
-        locked = graph.rows("lock_tasks", tasks=row.deleted_tasks or [])
+        keep(graph, [row.report_id])
+        graph.do("begin_to_undelete", run=run)
+        note = "in steps; to undelete it again goes on" if is_large else ""
+        (entry,) = graph.ids("remember", by=by, verb="undelete", archive=row.archive_id, run=run, task=None, note=note)
+        took[:] = sorted({*(row.deleted_tasks or ())})
+        reopened, staying = judge_again(graph, graph.ids("stale_roots", run=run))
+        targets = reopen(graph, reopened, reopened)
+        _come_back(graph, run, entry, reopened, reopened, [*staying, *targets])
+        if not is_large:
+            act(graph, took, entry)
+            end(graph)
+        return entry
+
+    def act(graph: Graph, tasks: Sequence[int], entry: int) -> Done:
+        (row,) = graph.rows("place_of_run", run=run) or [None]
+        if row is None or row.deleted_at is not None:
+            return Done(left=len(tasks))
+        locked = graph.rows("lock_tasks", tasks=list(tasks))
         back = [task.id for task in locked if task.state == State.CANCELED and task.kind != TaskKind.REPORT]
-        reports = [task.id for task in locked if task.state == State.CANCELED and task.kind == TaskKind.REPORT]
         unwaived = graph.ids("unwaive", tasks=[task.id for task in locked])
-        reopened, staying = judge_again(graph, [*back, *graph.ids("stale_roots", run=run)])
+        reopened, staying = judge_again(graph, back)
         graph.ids("retry", tasks=back)
         targets = reopen(graph, [*back, *reopened], reopened)
-        (entry,) = graph.ids("remember", by=by, verb="undelete", archive=row.archive_id, run=run, task=None, note="")
-        back += reopened
-        graph.do("hold_undeleted", tasks=back, run=run, hold=entry)
-        hold_again(graph, back, reopened)
-        waiting = reopen_after_deletion(graph, run, reports)
-        # What settled while the run was deleted was not judged for what comes back now.
-        settled = graph.ids("settled_of_run", run=run) if back else []
-        graph.follow(
-            entering=[*back, *waiting], again=[*back, *staying, *targets, *unjudged(graph, back), *settled, *unwaived]
-        )
-        refuse_to_let_go_on(graph, row.archive_id)
+        _come_back(graph, run, entry, [*back, *reopened], reopened, [*staying, *targets, *unwaived])
+        return Done(back)
 
-    change(session, [archive_of_run(session, run)], work)
+    def end(graph: Graph) -> None:
+        row = place_of_run(graph, run)
+        if row.deleted_at is None:
+            locked = graph.rows("lock_tasks", tasks=[task for task in [row.report_id] if task in {*took}])
+            reports = [task.id for task in locked if task.state == State.CANCELED]
+            graph.do("undelete_run", run=run)
+            graph.follow(entering=reopen_after_deletion(graph, run, reports))
+
+    archive = archive_of_run(session, run)
+    entry = change(session, [archive], begin)
+    if is_large:
+        done = Done()
+        in_portions(session, archive, done, last_first(session, run, took)[::-1], partial(act, entry=entry))
+        if not done.left:
+            change(session, [archive], end)
+
+
+def _come_back(
+    graph: Graph, run: RunId, entry: int, back: Sequence[int], reopened: Sequence[int], again: Sequence[int]
+) -> None:
+    """Hold what comes back with a run, and follow that up: also what settled while the run was deleted was not judged for it. ``reopened``: what was skipped because of others of them."""
+    graph.do("hold_undeleted", tasks=list(back), run=run, hold=entry)
+    hold_again(graph, back, reopened)
+    settled = graph.ids("settled_before", tasks=list(back)) if back else []
+    graph.follow(entering=back, again=[*back, *again, *unjudged(graph, back), *settled])
+    for archive in graph.archives:
+        refuse_to_let_go_on(graph, archive)
 
 
 def delete_item(session: Session, run: RunId, item: str, by: str, approver: Approver | None = None) -> None:

@@ -12,8 +12,21 @@ update task t set state = {to cancel}, by = %(by)s, settled_at = clock_timestamp
 where t.id = any(%(tasks)s) and {from cancel}
 returning t.id;
 
+-- name: could_start
+-- The tasks of a run that run and were not asked to stop, and those that could start while it is canceled or deleted in steps: those that have not started, are not held, and do not wait for the success
+-- of a task of the run that has not started either. A deferred one is due within so many seconds. What is ready comes first.
+select t.id from task t
+where t.run_id = %(run)s and t.kind = 'ordinary'
+  and (t.state in ('waiting', 'ready') or t.state = 'running' and t.stop is distinct from 'cancel'
+       or t.state = 'deferred' and t.due_at < clock_timestamp() + make_interval(secs => %(within)s))
+  and not (t.unmet > 0 and exists (
+      select from edge e join task s on s.id = e.source
+      where e.target = t.id and not e.met and e.kind = 'depends' and not e.crossing and not e.settled and not e.failed
+        and s.kind = 'ordinary' and s.state in ('waiting', 'held', 'ready')))
+order by t.state <> 'ready', t.priority, t.entry_id, t.run, t.position, t.id;
+
 -- name: set_aside
--- Hold those of some tasks that have not started, and let deferred ones not be due for so many seconds, while their run is canceled in steps. `hold`: the audit log entry.
+-- Hold those of some tasks that have not started, and let deferred ones not be due for so many seconds, while their run is canceled or deleted in steps. `hold`: the audit log entry.
 update task t set
     state = case when {from hold t} then {to hold} else t.state end,
     hold_id = case when {from hold t} then %(hold)s else t.hold_id end,
@@ -23,9 +36,9 @@ update task t set
 where t.id = any(%(tasks)s) and ({from hold t} or t.state = 'deferred');
 
 -- name: forget_set_aside
--- Forget what held tasks of a run that are canceled now, where that was a cancellation of the run: it is no reason to hold them again.
+-- Forget what held tasks of a run that are canceled now, where that was a cancellation or deletion of the run: it is no reason to hold them again.
 update task t set hold_id = null
-where t.id = any(%(tasks)s) and t.hold_id in (select d.id from deed d where d.run_id = %(run)s and d.task_id is null and d.verb = 'cancel');
+where t.id = any(%(tasks)s) and t.hold_id in (select d.id from deed d where d.run_id = %(run)s and d.task_id is null and d.verb in ('cancel', 'delete'));
 
 -- name: ask_to_stop
 -- Ask running tasks to stop; a cancel overrules a restart.
@@ -339,11 +352,19 @@ update run set canceled_at = null, canceled_by = null
 where id in (select run_id from task where id = any(%(tasks)s)) and canceled_at is not null;
 
 -- name: delete_run
--- Leave a tombstone; history stays readable. `tasks`: what the deletion canceled or waived, which `undelete_run` takes back.
-update run set deleted_at = clock_timestamp(), deleted_by = %(by)s, deleted_tasks = %(tasks)s where id = %(run)s and deleted_at is null;
+-- Leave a tombstone; history stays readable. `tasks`: what the deletion canceled or waived, which `undelete_run` takes back, beside what `delete_further` noted.
+update run set deleted_at = clock_timestamp(), deleted_by = %(by)s, deleted_tasks = coalesce(deleted_tasks, '{}') || %(tasks)s::bigint[] where id = %(run)s and deleted_at is null;
+
+-- name: delete_further
+-- Note what a deletion in steps canceled or waived of a run that has no tombstone yet.
+update run set deleted_tasks = coalesce(deleted_tasks, '{}') || %(tasks)s::bigint[] where id = %(run)s;
+
+-- name: begin_to_undelete
+-- Take a tombstone away, and keep in mind what is to be taken back in steps (`deleted_tasks`).
+update run set deleted_at = null, deleted_by = null where id = %(run)s;
 
 -- name: undelete_run
--- Take a tombstone away.
+-- Take a tombstone away; all of what its deletion did is taken back.
 update run set deleted_at = null, deleted_by = null, deleted_tasks = null where id = %(run)s;
 
 -- name: unwaive
@@ -431,6 +452,14 @@ where e.target = any(%(tasks)s) and not e.met and e.kind = 'depends';
 -- All settled tasks of a run.
 select id from task where run_id = %(run)s and settled_at is not null order by id;
 
+-- name: running_of_run
+-- The tasks of a run that run.
+select id from task where run_id = %(run)s and state = 'running' order by id;
+
+-- name: bad_of_run
+-- The failures of a run that nobody has waived.
+select id from task where run_id = %(run)s and state in ('failed', 'rejected') and not waived order by id;
+
 -- name: unsettled_of_run
 -- A run's tasks that are not settled.
 select id from task where run_id = %(run)s and settled_at is null order by id;
@@ -451,7 +480,7 @@ where t.id = %(task)s;
 
 -- name: place_of_run
 -- Where a run is, and whether it was canceled or deleted. `planned`: up to which item it is planned, where it is not planned to its end.
-select run.id, run.archive_id, run.branch_id, run.number, run.run, run.deleted_at, run.canceled_at, run.deleted_tasks, a.name as archive, b.name as branch, b.main,
+select run.id, run.archive_id, run.branch_id, run.number, run.run, run.deleted_at, run.canceled_at, run.deleted_tasks, run.report_id, a.name as archive, b.name as branch, b.main,
        p.next as planned, p.items as planned_items
 from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id left join planning p on p.run_id = run.id and p.next < p.items
 where run.id = %(run)s;

@@ -173,7 +173,7 @@ create table run (
     canceled_by text,
     deleted_at  timestamptz,
     deleted_by  text,
-    deleted_tasks bigint[],                         -- what its deletion canceled or waived
+    deleted_tasks bigint[],                         -- what its deletion canceled or waived; without `deleted_at`: it is being deleted or undeleted in steps
     -- Of a schedule's run: later fires that made no run of their own, as this one stands for them, and the time of the first.
     left_out    int not null default 0,
     left_out_since timestamptz,

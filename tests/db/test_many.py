@@ -12,7 +12,7 @@ from arkqueue.db import session as db_session
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, Forbidden
 from arkqueue.model import ArchiveId, ArchiveSettings, End, Outcome, RunId, TaskId
-from arkqueue.queue import archives, control, deletion, finish, holds, many
+from arkqueue.queue import archives, control, deletion, finish, holds, many, steps
 from arkqueue.queue import done as steps_of
 from arkqueue.queue.done import MOST_TASKS, Done
 from arkqueue.queue.guards import Approver
@@ -187,11 +187,11 @@ def test_nothing_of_a_large_run_starts_while_it_is_canceled(session: Session, mo
     assert (archive.state("locked@2"), archive.state("in_line@2")) == ("ready", "waiting")
     monkeypatch.setattr(control, "MOST_TASKS", 2)
     monkeypatch.setattr(steps_of, "MOST_TASKS", 2)
-    run, steps = RunId(archive.run_id(2)), []
+    run, seen = RunId(archive.run_id(2)), []
 
     def between(tasks: Sequence[int]) -> Iterator[Sequence[int]]:
         for portion in steps_of.portions(tasks):
-            steps.append(portion)
+            seen.append(portion)
             finish.finish(session, PROCESS, [Outcome(runs.attempt, End.EXITED, 0)])
             finish.wake_deferred(session)
             assert archive.claim_some(100) == []
@@ -199,7 +199,7 @@ def test_nothing_of_a_large_run_starts_while_it_is_canceled(session: Session, mo
 
     monkeypatch.setattr(control, "portions", between)
     canceled = control.cancel_run(session, run, "bob")
-    assert len(steps) == 5
+    assert len(seen) == 5
     assert sorted(names(archive, canceled.tasks)) == sorted(f"{name}@2" for name in tasks if name != "runs")
     assert archive.states() == {f"{name}@2": "canceled" for name in tasks} | {"runs@2": "completed"}
     many.retry_run(session, run, "bob")
@@ -220,13 +220,199 @@ def test_what_a_cancellation_that_breaks_has_not_reached_is_held_and_canceled_by
     with pytest.raises(ZeroDivisionError):
         control.cancel_run(session, run, "bob")
     assert Counter(archive.states().values()) == {"canceled": 2, "held": 3}
-    (reason,) = {reason.text for reason in explain(session, archive.task("t0@2")).reasons if reason.kind == "held"}
+    (reason,) = {reason.text for reason in explain(session, archive.task("t4@2")).reasons if reason.kind == "held"}
     assert "by bob" in reason
     assert "(in steps; tasks that it has not reached are held)" in reason
     monkeypatch.undo()
     assert len(control.cancel_run(session, run, "ann").tasks) == 3
     many.retry_run(session, run, "bob")
     assert set(archive.states().values()) == {"ready"}
+
+
+def test_what_is_claimed_before_a_cancellation_has_held_it_is_stopped_and_nothing_behind_it_starts(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`a` and `b` are claimed while others are being held, and `a` completes; then `next` could start, which nobody could know before."""
+    archive = an_archive(session)
+    archive.commit({"t0": "", "t1": "", "a": "", "b": "", "next": "depends: [a]", "late": "depends: [next]"})
+    for module in (control, steps_of):
+        monkeypatch.setattr(module, "MOST_TASKS", 2)
+    claimed: list[Any] = []
+
+    def act() -> None:
+        if not claimed:
+            archive.sql("update task set priority = 1 where name in ('a', 'b')")
+            claimed.extend(archive.claim_some(2))
+            archive.record(claimed[0].attempt, End.EXITED, 0)
+
+    seen = in_steps(archive, monkeypatch, act)
+    done = control.cancel_run(session, RunId(archive.run_id(2)), "bob")
+    assert [claim.name for claim in claimed] == ["a", "b"]
+    assert sorted(names(archive, done.tasks)) == ["b@2", "late@2", "next@2", "t0@2", "t1@2"]
+    assert archive.states() == {"a@2": "completed", "b@2": "running"} | {
+        f"{name}@2": "canceled" for name in ("t0", "t1", "next", "late")
+    }
+    assert archive.sql("select stop from task where name = 'b'") == [{"stop": "cancel"}]
+    assert archive.sql("select ready_at from task where name = 'late'") == [{"ready_at": None}]
+    assert max(seen) == 2
+
+
+def in_steps(archive: AnArchive, monkeypatch: pytest.MonkeyPatch, act: Any) -> list[int]:
+    """Act between the steps that hold what could start of a run, when nobody has locked the archive; returns how many tasks each took."""
+    seen: list[int] = []
+
+    def portions(tasks: Sequence[int]) -> Iterator[Sequence[int]]:
+        for portion in steps_of.portions(tasks):
+            seen.append(len(portion))
+            yield portion
+            archive.sql("select id from archive for update nowait")
+            act()
+
+    monkeypatch.setattr(steps, "portions", portions)
+    return seen
+
+
+def end_alone(archive: AnArchive, name: str, code: int) -> None:
+    """Let one task run and end, and nothing else."""
+    archive.sql("update task set priority = 1 where name = %s and number = 2", name)
+    (claim,) = archive.claim_some(1)
+    assert claim.name == name
+    archive.record(claim.attempt, End.EXITED, code)
+
+
+def test_a_large_run_is_deleted_and_undeleted_in_bounded_transactions(session: Session) -> None:
+    """Some of it has completed and failed. A later run waits for the failures."""
+    archive = an_archive(session)
+    archive.commit({f"t{n}": f"depends: [t{n - 1}]" if n % 3 else "" for n in range(MANY)})
+    run = RunId(archive.run_id(2))
+    end_alone(archive, "t0", 1)
+    end_alone(archive, "t6", 1)
+    end_alone(archive, "t3", 0)
+    end_alone(archive, "t4", 0)
+    archive.commit({"t0": "depends: [PREV]", "t1": "depends: [PREV]"})
+    before = archive.states()
+    assert (before["t0@3"], before["t1@2"], before["t7@2"], before["t5@2"], before["t10@2"]) == (
+        "waiting",
+        "skipped",
+        "skipped",
+        "ready",
+        "waiting",
+    )
+    deletion.delete_run(session, run, "bob")
+    after = archive.states()
+    settled = ("completed", "failed", "skipped")
+    assert {key for key, state in after.items() if key.endswith("@2") and state != "canceled"} == {
+        key for key, state in before.items() if key.endswith("@2") and state in settled
+    }
+    assert (after["t0@3"], after["t1@3"]) == ("ready", "ready")
+    sizes = _in_one_transaction(archive)
+    most = MOST_TASKS + 5  # what needs a task that is canceled with the next ones is judged with these again
+    assert max(sizes) <= most
+    with pytest.raises(Conflict, match="is deleted already"):
+        deletion.delete_run(session, run, "bob")
+    deletion.undelete_run(session, run, "bob")
+    back = {
+        key: "held" if state in ("ready", "waiting") else state for key, state in before.items() if key.endswith("@2")
+    }
+    assert {key: state for key, state in archive.states().items() if key.endswith("@2")} == back
+    assert max(_in_one_transaction(archive)) <= most
+    assert archive.sql("select deleted_tasks, deleted_at from run where id = %s", run) == [
+        {"deleted_tasks": None, "deleted_at": None}
+    ]
+    holds.release_run(session, run, "bob")
+    assert archive.states() | {"t0@3": "", "t1@3": ""} == before | {"t0@3": "", "t1@3": ""}
+
+
+@pytest.mark.parametrize("stage", ["while it is held", "while it is canceled"])
+def test_a_deletion_that_breaks_leaves_the_run_there_and_the_next_one_ends_it(
+    session: Session, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    archive = an_archive(session)
+    archive.commit({f"t{n}": "" for n in range(5)} | {"REPORT": "", "t5": "depends: [t4]"})
+    run = RunId(archive.run_id(2))
+    end_alone(archive, "t0", 1)
+    for module in (control, deletion, steps_of):
+        monkeypatch.setattr(module, "MOST_TASKS", 2)
+    module, calls = (steps if stage == "while it is held" else control), list[int]()
+
+    def portions(tasks: Sequence[int]) -> Iterator[Sequence[int]]:
+        for portion in steps_of.portions(tasks):
+            if calls:
+                raise ZeroDivisionError
+            yield portion
+            calls.append(1)
+
+    monkeypatch.setattr(module, "portions", portions)
+    with pytest.raises(ZeroDivisionError):
+        deletion.delete_run(session, run, "bob")
+    assert archive.sql("select deleted_at from run where id = %s", run) == [{"deleted_at": None}]
+    counts = Counter(archive.states().values())
+    assert counts["held"] == (2 if module is steps else 3), "and of `t5` nothing could start"
+    held = next(key for key, state in archive.states().items() if state == "held")
+    (reason,) = {reason.text for reason in explain(session, archive.task(held)).reasons if reason.kind == "held"}
+    assert "to delete it again goes on" in reason
+    monkeypatch.undo()
+    deletion.delete_run(session, run, "ann")
+    assert {key: state for key, state in archive.states().items() if key != "REPORT@2"} == {"t0@2": "failed"} | {
+        f"t{n}@2": "canceled" for n in range(1, 6)
+    }
+    deletion.undelete_run(session, run, "ann")
+    assert {key: state for key, state in archive.states().items() if key != "REPORT@2"} == {"t0@2": "failed"} | {
+        f"t{n}@2": "held" for n in range(1, 6)
+    }
+
+
+def test_an_undeletion_that_breaks_is_ended_by_the_next(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = an_archive(session)
+    archive.commit({f"t{n}": f"depends: [t{n - 1}]" if n else "" for n in range(5)})
+    run = RunId(archive.run_id(2))
+    deletion.delete_run(session, run, "bob")
+    for module in (control, deletion, steps_of):
+        monkeypatch.setattr(module, "MOST_TASKS", 2)
+    monkeypatch.setattr(control, "portions", lambda tasks: iter([next(steps_of.portions(tasks)), 1 / 0]))
+    with pytest.raises(ZeroDivisionError):
+        deletion.undelete_run(session, run, "bob")
+    monkeypatch.undo()
+    deletion.undelete_run(session, run, "ann")
+    assert set(archive.states().values()) == {"held"}
+    with pytest.raises(Conflict, match="is not deleted"):
+        deletion.undelete_run(session, run, "ann")
+
+
+def test_what_begins_while_a_large_run_is_deleted_is_stopped_before_its_tombstone(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_archive(session)
+    archive.commit({f"t{n}": "" for n in range(5)})
+    run, claimed = RunId(archive.run_id(2)), list[Any]()
+    for module in (control, deletion, steps_of):
+        monkeypatch.setattr(module, "MOST_TASKS", 2)
+
+    def act() -> None:
+        if not claimed:
+            claimed.extend(archive.claim_some(1))
+
+    in_steps(archive, monkeypatch, act)
+    with pytest.raises(
+        Conflict,
+        match=r"papers@2: cannot be deleted yet: papers@2/t2 began meanwhile, and is stopping\. arkqueue delete papers@2",
+    ):
+        deletion.delete_run(session, run, "bob")
+    archive.record(claimed[0].attempt, End.STOPPED, None)
+    deletion.delete_run(session, run, "bob")
+    deletion.undelete_run(session, run, "bob")
+    assert set(archive.states().values()) == {"held"}
+
+
+def test_a_large_run_of_which_something_runs_is_not_deleted(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = an_archive(session)
+    archive.commit({f"t{n}": "" for n in range(5)})
+    archive.claim_some(1)
+    monkeypatch.setattr(deletion, "MOST_TASKS", 2)
+    before = _everything(archive)
+    with pytest.raises(Conflict, match="cannot be deleted: papers@2/t0 is running"):
+        deletion.delete_run(session, RunId(archive.run_id(2)), "bob")
+    assert _everything(archive) == before
 
 
 def test_a_large_run_is_prioritized_in_bounded_transactions(session: Session) -> None:
@@ -240,19 +426,19 @@ def test_a_large_run_is_prioritized_in_bounded_transactions(session: Session) ->
 
 def between(archive: AnArchive, monkeypatch: pytest.MonkeyPatch, act: Any, most: int = 2) -> list[int]:
     """Let steps of verbs take so few tasks, and act between them, when nobody has locked the archive; returns how many steps follow the first one."""
-    steps: list[int] = []
+    seen: list[int] = []
     for each in (control, holds, steps_of):
         monkeypatch.setattr(each, "MOST_TASKS", most)
 
     def portions(tasks: Sequence[int]) -> Iterator[Sequence[int]]:
         for portion in steps_of.portions(tasks):
-            steps.append(len(portion))
+            seen.append(len(portion))
             archive.sql("select id from archive for update nowait")
             act()
             yield portion
 
     monkeypatch.setattr(control, "portions", portions)
-    return steps
+    return seen
 
 
 def test_a_large_run_is_held_and_released_in_bounded_transactions(session: Session) -> None:
@@ -299,9 +485,9 @@ def test_all_of_an_archive_with_a_large_run_is_held_and_released_in_bounded_tran
 def test_what_starts_while_a_large_run_is_held_goes_on(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = an_archive(session)
     archive.commit({f"t{n}": "" for n in range(5)})
-    steps = between(archive, monkeypatch, lambda: archive.claim_some(1))
+    seen = between(archive, monkeypatch, lambda: archive.claim_some(1))
     done = holds.hold_run(session, RunId(archive.run_id(2)), "bob")
-    assert steps == [2, 1]
+    assert seen == [2, 1]
     assert names(archive, done.tasks) == ["t0@2", "t1@2", "t3@2"]
     assert archive.states() == {"t2@2": "running", "t4@2": "running"} | {f"t{n}@2": "held" for n in (0, 1, 3)}
 
