@@ -104,6 +104,14 @@ def took(started: str | None, ended: str | None) -> str:
     return "-" if start is None else lasting(max(0.0, (end - start).total_seconds()))
 
 
+def clock(text: str) -> str:
+    """A time soon, in the reader's zone: the time of day, with its date unless that is today's."""
+    then, now = moment(text), datetime.now().astimezone()
+    assert then is not None
+    then = then.astimezone()
+    return then.strftime("%H:%M:%S" if then.date() == now.date() else "%Y-%m-%d %H:%M:%S")
+
+
 def at(text: str | None) -> str:
     """A time, absolute in the reader's zone and relative."""
     then = moment(text)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from arkqueue.cli.options import as_json, calls_server
-from arkqueue.cli.output import ago, bold, print_json, say, state, table, took
+from arkqueue.cli.output import ago, bold, clock, print_json, say, state, table, took
 from arkqueue.model import Trigger
 from arkqueue.text import one_line
 
@@ -121,12 +123,29 @@ def whence(run: Any) -> str:
     return one_line(f"{run['trigger']}: {run['by']}", 24)
 
 
-def task_rows(tasks: Sequence[Any]) -> list[tuple[str, str, str, str]]:
-    """Name, state, duration and reason of each task."""
+def task_rows(
+    tasks: Sequence[Any], expected: Mapping[str, Any] = MappingProxyType({})
+) -> list[tuple[str, str, str, str]]:
+    """Name, state, duration and reason of each task; ``expected``: by name, when it may start and end."""
     return [
-        (task["full_name"], state(task["state"]), took(task["started_at"], task["ended_at"]), one_line(task["why"]))
+        (
+            task["full_name"],
+            state(task["state"]),
+            took(task["started_at"], task["ended_at"]),
+            one_line("; ".join(filter(None, (task["why"], spell(expected.get(task["full_name"])))))),
+        )
         for task in tasks
     ]
+
+
+def spell(expected: Any) -> str:
+    """When a task is expected to start and to end, in words; empty: that is not known."""
+    if not expected:
+        return ""
+    began = datetime.fromisoformat(expected["start"]) <= datetime.now(UTC)
+    return (
+        f"end {clock(expected['end'])}" if began else f"start {clock(expected['start'])}, end {clock(expected['end'])}"
+    )
 
 
 def _together(graphs: Sequence[Any]) -> Any:

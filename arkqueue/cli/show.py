@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arkqueue.cli.options import as_json, calls_server
-from arkqueue.cli.output import at, bold, dim, print_json, say, state, table, took
-from arkqueue.cli.runs import CHANGED, tally, task_rows
+from arkqueue.cli.output import at, bold, clock, dim, print_json, say, state, table, took
+from arkqueue.cli.runs import CHANGED, spell, tally, task_rows
 from arkqueue.model import USUAL_PRIORITY
 from arkqueue.text import on_one_line, one_line, visible
 
@@ -115,6 +115,8 @@ def explain(client: Client, name: str, as_json: bool) -> None:
             if command not in told:
                 say(f"  {visible(command)}")
         told.update(reason["commands"])
+    if found["expected"]:
+        say(f"Expected, by how long such tasks took before: {spell(found['expected'])}.")
 
 
 def _by(who: str | None) -> str:
@@ -163,6 +165,7 @@ def _show_run(
         ("origin", f"made by {visible(run['origin'])}, generation {run['generation']}" if run["origin"] else ""),
         ("made", f"{at(run['created_at'])}, {run['trigger']}" + _by(run["by"])),
         ("settled", at(run["settled_at"]) if run["settled_at"] else ""),
+        ("expected", f"its end at {clock(run['ends'])}" if run["ends"] else ""),
         (
             "left out",
             f"{run['left_out']} {'fire' if run['left_out'] == 1 else 'fires'} of its schedule since {at(run['left_out_since'])}"
@@ -191,7 +194,7 @@ def _show_run(
         rows = shown(run["tasks"], states, items=items, long=run["lists"])
         if page is not None:
             rows = [task for task in rows if not task["item"] and is_first] + page["tasks"]
-        table(task_rows(rows), ("TASK", "STATE", "TOOK", "WHY"))
+        table(task_rows(rows, run["expected"]), ("TASK", "STATE", "TOOK", "WHY"))
         if not rows:
             say(f"no task of it is {' or '.join(states)}", err=True)
         if page is not None and page["next"] is not None:
@@ -216,6 +219,7 @@ def _show_task(task: Any) -> None:
         ("why", visible(task["why"])),
         ("item", _item(task["item_body"])),
         ("run", task["full_name"].partition("/")[0]),
+        ("expected", spell(task["expected"]) if task["expected"] else ""),
         ("ready", at(task["ready_at"]) if task["ready_at"] else ""),
         ("due", at(task["due_at"]) if task["due_at"] and is_deferred else ""),
         ("deferred", f"since {at(task['deferred_at'])}" if is_deferred and task["deferred_at"] else ""),

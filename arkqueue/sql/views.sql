@@ -262,6 +262,19 @@ select t.run_id, t.name, count(*)::int as items, count(*) filter (where t.state 
 from task t where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.deleted
 group by t.run_id, t.name order by t.run_id desc, min(t.position);
 
+-- name: open_before
+-- Some tasks, and all that they wait for, directly or not, with the edges on which they wait (`sources`); of more than so many not all.
+with recursive before(id) as (
+    select unnest(%(tasks)s::bigint[])
+    union
+    select e.source from before b join edge e on e.target = b.id and not e.met and e.kind in ('depends', 'exclusive')
+), near as materialized (
+    select id from before limit %(most)s
+)
+select t.id, t.branch_id, t.name, t.item, t.state, not t.program as gate, a.started_at,
+       array(select e.source from edge e where e.target = t.id and not e.met and e.kind in ('depends', 'exclusive')) as sources
+from near join task t on t.id = near.id left join attempt a on a.id = t.attempt_id;
+
 -- name: edges_into
 -- What some tasks wait for, or have waited for, with the names and runs of that.
 select e.target, e.source, e.met, s.run_id, s.name from edge e join task s on s.id = e.source where e.target = any(%(tasks)s) and e.kind = 'depends';

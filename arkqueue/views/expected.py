@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from graphlib import TopologicalSorter
-from typing import Protocol
+from typing import Final, Protocol
 
 from arkqueue.db.session import Session
 from arkqueue.model import BranchId
 from arkqueue.states import State
+
+MOST: Final = 1000
+"""Tasks that are looked at for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,29 @@ class Edge(Protocol):
     def met(self) -> bool: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    target: int
+    source: int
+    met: bool = False
+
+
+def expected_of(session: Session, tasks: Collection[int]) -> dict[int, Expected]:
+    """When some tasks are expected to start and to end, where that is known; of what waits for more than `MOST` others it is not."""
+    rows = session.rows("open_before", tasks=sorted(tasks), most=MOST + 1) if tasks else []
+    if len(rows) > MOST:
+        return {}
+    is_open = [row for row in rows if row.state in (State.WAITING, State.READY, State.RUNNING)]
+    waits = [_Wait(row.id, source) for row in is_open for source in row.sources]
+    found: dict[int, Expected] = {}
+    # Edges lead from branch to branch nowhere; tasks that are asked for may be of several.
+    for branch in {row.branch_id for row in is_open}:
+        here = [row for row in is_open if row.branch_id == branch]
+        usual = usual_durations(session, branch, {row.name for row in here if not row.gate and not row.item})
+        found |= expected(here, waits, usual, datetime.now(UTC))
+    return {id: found[id] for id in tasks if id in found}
+
+
 def usual_durations(session: Session, branch: BranchId, names: Collection[str]) -> dict[str, float]:
     """How long tasks of a branch usually take, in seconds, by their names; without those that have not completed lately."""
     rows = session.rows("usual_durations", branch=branch, names=sorted(names)) if names else []
@@ -75,7 +101,7 @@ def _of(task: Task, before: list[Expected | None], usual: Mapping[str, float], n
     seconds = 0.0 if task.gate else usual.get(task.name) if not task.item else None
     if seconds is None or None in before:
         return None
-    if task.state is State.RUNNING and task.started_at is not None:
+    if task.state == State.RUNNING and task.started_at is not None:
         return Expected(task.started_at, max(task.started_at + timedelta(seconds=seconds), now))
     start = max([now, *(one.end for one in before if one is not None)])
     return Expected(start, start + timedelta(seconds=seconds))

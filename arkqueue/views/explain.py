@@ -21,6 +21,7 @@ from arkqueue.names import EVERY_TASK, PURGED, Name, name_of, parse_name, run_na
 from arkqueue.plan import matches_branch
 from arkqueue.states import UNSETTLED, State, run_state
 from arkqueue.views.archives import archive as show_archive
+from arkqueue.views.expected import Expected, expected_of
 from arkqueue.views.find import (
     Place,
     find_archive,
@@ -96,7 +97,7 @@ class Wait:
 class Explanation:
     """Why something does not run, or how it came to its state. ``state`` None: there is no such task (yet).
 
-    ``text``: all reasons, one to a line; ``commands``: all that help, each once.
+    ``text``: all reasons, one to a line; ``commands``: all that help, each once. ``expected``: when it may start and end, where that is known.
     """
 
     full_name: str
@@ -105,6 +106,7 @@ class Explanation:
     commands: list[str]
     reasons: list[Reason]
     waits_for: list[Wait]
+    expected: Expected | None = None
 
 
 def explain(session: Session, task: TaskId) -> Explanation:
@@ -179,7 +181,10 @@ class _Task:
             reasons = reasons + (stopped(self.row) or paused(self.row))
         if self.row.state != State.COMPLETED:
             reasons = reasons + fires_left_out(self.session, self.row, is_open=self.row.state in UNSETTLED)
-        return _explanation(self.name, State(self.row.state), reasons + released(self.row) + self._starving(), waits)
+        found = _explanation(self.name, State(self.row.state), reasons + released(self.row) + self._starving(), waits)
+        if self.row.state in (State.WAITING, State.READY, State.RUNNING):
+            return replace(found, expected=expected_of(self.session, [self.row.id]).get(self.row.id))
+        return found
 
     def _present(self) -> Reason:
         match self.row.state:

@@ -13,9 +13,10 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
-from arkqueue.model import ArchiveId, BranchId, Fault, RunId, Trigger
+from arkqueue.model import ArchiveId, BranchId, Fault, RunId, TaskKind, Trigger
 from arkqueue.names import backfill_name, run_name, submission_name
 from arkqueue.states import OPEN, RunState, State, run_state
+from arkqueue.views.expected import Expected, expected_of
 from arkqueue.views.graph import EdgeView, edges_of
 from arkqueue.views.items import ListView
 from arkqueue.views.lists import listed, tasks_of
@@ -115,6 +116,8 @@ class ScratchView:
 class RunDetail(RunView):
     """A run with its tasks, the edges that its graph shows, what people did to it and its tasks, its reports, its scratch folders, and the newest other runs of its revision.
 
+    ``expected``: by the names of its tasks, when each may start and end, where that is known; ``ends``: when all that is left may be done.
+
     Of a list with more than 100 items ``tasks`` has the first in each state, and ``lists`` has its numbers. All are at ``/runs/{id}/items``.
     """
 
@@ -125,6 +128,8 @@ class RunDetail(RunView):
     reports: list[ReportView]
     scratch: list[ScratchView]
     others: list[RunView]
+    expected: dict[str, Expected]
+    ends: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +242,8 @@ def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
     shown = listed(session, [run], item)
     tasks = shown.rows
     names = names_within(tasks, [view])
+    left = [row.id for row in tasks if row.settled_at is None and row.kind == TaskKind.ORDINARY]
+    times = expected_of(session, left)
     beside = session.rows("runs_of_revision", branch=rows[0].branch_id, number=rows[0].number)
     return view_of(
         view,
@@ -245,6 +252,10 @@ def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
         lists=shown.lists.get(run, []),
         edges=edges_of(session, run, tasks, names, item, are_all=not shown.lists and item != ""),
         deeds=deeds(session, runs=[run]),
+        expected={names[id]: one for id, one in times.items()},
+        ends=max(one.end for one in times.values())
+        if times and len(times) == len(left) and item is None and not shown.lists
+        else None,
         reports=reports(session, run, rows[0]),
         scratch=[view_of(row, ScratchView) for row in session.rows("scratch_of_run", run=run, item=item)],
         others=views_of_runs(

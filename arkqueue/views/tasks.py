@@ -12,7 +12,8 @@ from arkqueue.errors import NotFound
 from arkqueue.model import SILENCE, AttemptId, AttemptKind, End, RunId, TaskId, TaskKind
 from arkqueue.names import PURGED
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
-from arkqueue.states import ATTENTION, EX_TEMPFAIL, MOST_LOSSES, State
+from arkqueue.states import ATTENTION, EX_TEMPFAIL, MOST_LOSSES, SETTLED, State
+from arkqueue.views.expected import Expected, expected_of
 from arkqueue.views.naming import Place, Run, names_of, names_within, task_names
 from arkqueue.views.rows import view_of
 
@@ -110,7 +111,7 @@ class DeedView:
 class TaskDetail(TaskView):
     """A task with its frozen definition (None: COMMIT, REPORT), its attempts, and what people did to it.
 
-    ``item_body``: what its list has for its item; None: it has no list. ``deferred_at``: when it ended with exit code 75 for the first time since a person last retried it. ``deadline_at``: until when it may stay deferred.
+    ``item_body``: what its list has for its item; None: it has no list. ``deferred_at``: when it ended with exit code 75 for the first time since a person last retried it. ``deadline_at``: until when it may stay deferred. ``expected``: when it may start and end, where that is known.
     """
 
     item_body: Any
@@ -119,6 +120,7 @@ class TaskDetail(TaskView):
     definition: dict[str, Any] | None
     history: list[AttemptView]
     deeds: list[DeedView]
+    expected: Expected | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,7 @@ def task(session: Session, task: TaskId) -> TaskDetail:
         definition=definition[0].body if definition else None,
         history=attempts(session, task),
         deeds=deeds(session, tasks=[task]),
+        expected=expected_of(session, [task]).get(task) if view.state not in SETTLED else None,
     )
 
 

@@ -358,6 +358,21 @@ def test_long_commit_message_is_cut_in_tables(arkqueue: Cli, session: Session) -
 # Explained
 
 
+def test_explain_and_show_say_when_a_task_may_start_and_end(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "depends: [a]"})
+    archive.run("a@2", "b@2")
+    archive.sql("update attempt set started_at = ended_at - interval '1 minute'")
+    archive.commit({"a": "", "b": "depends: [a]"})
+    times = r"start (\S+ )?\d\d:\d\d:\d\d, end (\S+ )?\d\d:\d\d:\d\d"
+    assert re.search(f"by how long such tasks took before: {times}\\.", arkqueue("explain", "papers@3/b").out)
+    assert re.search(f"expected +{times}", arkqueue("show", "papers@3/b").out)
+    shown = arkqueue("show", "papers@3").out
+    assert re.search(f"papers@3/b +waiting .*for papers@3/a; {times}", shown), shown
+    assert re.search(r"expected +its end at", shown)
+    assert "expected" not in arkqueue("show", "papers@2").out
+
+
 def test_explain_names_the_root_and_commands_that_help(arkqueue: Cli, session: Session) -> None:
     archive = a_failed_one(session)
     done = arkqueue("explain", "papers@3/a")
