@@ -226,6 +226,8 @@ class Occasion(StrEnum):
 
 AUTHOR = "author"
 """The receiver that stands for whoever made the commit of a run."""
+OF_BRANCH = "branch="
+"""What stands before a glob of branches, among the occasions of a receiver."""
 USUAL_OCCASIONS = (Occasion.FAILED, Occasion.FIXED, Occasion.HELD, Occasion.STOPPED)
 """What a receiver is told of where nothing else is said."""
 
@@ -246,7 +248,7 @@ class ArchiveSettings:
     ``tier``: archives of a lower one go first at claims. ``max_running``: how many of its attempts run at once (None: as many as there is room for).
 
     ``keep``: how long runs are kept after they reached a state, by the state: ``{"completed": "30d"}`` (none: for ever). ``keep_logs``: the same of logs alone (5.27).
-    ``notify``: who is told of the archive and its runs, and on which occasions (`Occasion`): ``{"ann@example.org": ["failed", "fixed"]}`` (15).
+    ``notify``: who is told of the archive and its runs, and on which occasions (`Occasion`), and of which branches: ``{"ann@example.org": ["failed", "fixed", "branch=main"]}`` (15).
     """
 
     branches: tuple[str, ...] = ()

@@ -707,13 +707,15 @@ create table delivery (
     sending_until timestamptz,                      -- somebody sends it, or has died: then others send it again
     is_silent   boolean not null default false,     -- the receiver did not answer the last try: its other deliveries wait for the next one
     fault       text not null default '',           -- what was wrong with the last try, or why it was dropped
-    ended_at    timestamptz
+    ended_at    timestamptz,
+    carried_by  bigint references delivery on delete set null   -- the delivery that tells of it as well: one mail for many
 );
 create index delivery_waiting on delivery (receiver, archive_id, run_id, id) where state = 'waiting';
 create index delivery_failed on delivery (ended_at) where state = 'failed';
 create index delivery_archive on delivery (archive_id, id);
 create index delivery_run on delivery (run_id);
 create index delivery_ended on delivery (ended_at) where ended_at is not null;
+create index delivery_carried on delivery (carried_by) where carried_by is not null;
 -- Two rows: who judges locks the first until its transaction ends, and who chooses what is sent the second.
 create table outbox_turn (
     work        int primary key
