@@ -262,6 +262,18 @@ select t.run_id, t.name, count(*)::int as items, count(*) filter (where t.state 
 from task t where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.deleted
 group by t.run_id, t.name order by t.run_id desc, min(t.position);
 
+-- name: states_around
+-- The states of what is not settled of an archive, and of all tasks of a run, before something is done to them; of more than so many not all.
+select t.id, t.state, t.stop is not null as stops from task t
+where t.branch_id in (select id from branch where archive_id = %(archive)s) and t.settled_at is null and t.kind <> 'gate' and not t.deleted
+union
+select t.id, t.state, t.stop is not null from task t where t.run_id = %(run)s and t.kind <> 'gate' and not t.deleted
+limit %(limit)s;
+
+-- name: states_of
+-- The states of some tasks, in the order of their revisions.
+select t.id, t.state, t.stop is not null as stops from task t where t.id = any(%(tasks)s) order by t.number, t.run, t.position, t.id;
+
 -- name: open_before
 -- Some tasks, and all that they wait for, directly or not, with the edges on which they wait (`sources`); of more than so many not all.
 with recursive before(id) as (
