@@ -232,11 +232,16 @@ def an_entry(
 
 
 def an_archive(
-    session: Session, name: str = "papers", *, branches: Sequence[str] = ("",), baseline: int = 1
+    session: Session,
+    name: str = "papers",
+    *,
+    branches: Sequence[str] = ("",),
+    baseline: int = 1,
+    tasks: Workflow = NOTHING,
 ) -> AnArchive:
-    """A registered archive whose ledger starts at ``baseline``."""
+    """A registered archive whose ledger starts at ``baseline``, where its workflow files say ``tasks``."""
     starts = [
-        archives.Start(branch, branch == branches[0], Entry(a_revision(baseline, branch=branch), NOTHING))
+        archives.Start(branch, branch == branches[0], Entry(a_revision(baseline, branch=branch), tasks))
         for branch in branches
     ]
     archives.register(
