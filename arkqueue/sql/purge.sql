@@ -207,7 +207,9 @@ where t.run_id = any(%(runs)s) order by at.id;
 
 -- name: export_submissions
 -- The submissions that runs were made for, as JSON.
-select s.run_id, jsonb_build_object('kind', 'submission', 'run_id', s.run_id, 'id', s.sender_id, 'payload_kind', s.kind, 'size', s.size, 'digest', s.digest, 'by', s.by, 'made_at', s.made_at) as body
+select s.run_id, jsonb_build_object('kind', 'submission', 'run_id', s.run_id, 'id', s.sender_id, 'payload_kind', s.kind, 'size', s.size, 'digest', s.digest, 'by', s.by, 'made_at', s.made_at,
+           'attachments', (select coalesce(jsonb_agg(jsonb_build_object('name', t.name, 'size', t.size, 'digest', t.digest) order by t.position), '[]')
+                           from upload u join attachment t on t.upload_id = u.id where u.run_id = s.run_id)) as body
 from submission s where s.run_id = any(%(runs)s) order by s.run_id;
 
 -- name: export_logs

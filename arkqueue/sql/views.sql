@@ -535,8 +535,9 @@ order by t.position, t.id limit 100;
 select beat_at from heartbeat where beat_at < clock_timestamp() - make_interval(secs => %(silence)s);
 
 -- name: pool
--- The pool of a task: which kind of task manager it needs, and with which labels; and where its scratch folder is, once there is one.
-select coalesce(d.pool, a.pool) as pool, coalesce(string_to_array(nullif(ltrim(d.labels), ''), ','), '{}') as labels, s.store
+-- The pool of a task: which kind of task manager it needs, and with which labels; and where its scratch folder is, once there is one, or the attachments of its run are.
+select coalesce(d.pool, a.pool) as pool, array(select one from unnest(string_to_array(nullif(ltrim(d.labels), ''), ',')) one where one not like '@%%') as labels,
+       coalesce(substring(d.labels from '@([^,]+)'), s.store) as store, d.labels like ' @%%' as is_attached
 from task t join definition d on d.id = t.definition_id join archive a on a.id = t.archive_id
 left join scratch s on d.scratch is not null and s.run_id = t.run_id and s.item = case d.scratch when 'item' then t.item else '' end and s.removed_at is null
 where t.id = %(task)s;
