@@ -387,6 +387,9 @@ class _Edges:
         source = Key(name, target.item) if self._by_item(target, name) else Key(name)
         is_defined = name in self._defined
         if is_defined and (found := self._nearest(target, name, entry.when)):
+            if entry.when is When.FAILED and found.kind is TaskKind.GATE:
+                self._skip(target)  # the gate of a list does not fail
+                return
             product = entry.when is When.COMPLETED
             self.add(edge_to(target, found.task, entry.when, product=product))
             if product and found.produced is False:

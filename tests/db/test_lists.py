@@ -167,6 +167,14 @@ def test_a_task_without_a_list_is_nearer_than_an_earlier_list(archive: AnArchive
     assert states(archive, "store/a@4", "store/b@4", "tell@4") == ["ready", "ready", "ready"]
 
 
+@pytest.mark.parametrize("entry", ["PREV:store", "store"])
+def test_what_runs_because_of_a_failure_does_not_wait_for_an_earlier_list(archive: AnArchive, entry: str) -> None:
+    """A list as a whole does not fail; `store` is left out of the later run."""
+    archive.commit({"store": LIST})
+    archive.commit({"store": "on: [submission]", "mend": f"depends: [{{task: '{entry}', when: failed}}]"})
+    assert archive.state("mend@3") == "skipped"
+
+
 def test_revisions_of_one_transaction_follow_one_another_by_key(archive: AnArchive) -> None:
     lists = ["[a, b]", "[b]", "[a]"]
     workflows = [a_workflow({"store": f"foreach: {items}\n{AFTER}"}) for items in lists]
