@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -26,6 +26,7 @@ from arkqueue.model import (
     EdgeKind,
     End,
     Foreach,
+    Item,
     TaskDefinition,
     Trigger,
     When,
@@ -761,6 +762,7 @@ class Model:
         names: Iterable[str] | None = None,
         force: bool = False,
         trigger: Trigger = Trigger.MANUAL,
+        items: Sequence[Item] = (),
     ) -> Changes:
         """Plan a further run of a revision, right after those that it has (design 5.11, 5.18)."""
         revision = self.revisions.get((branch, number))
@@ -769,13 +771,15 @@ class Model:
         if branch in self.deleted_branches or revision.dropped:
             raise Refused(Reason.GONE)
         before = self.states()
-        run = Run(branch, Place(number, revision.last_run + 1), trigger, revision.workflow)
+        lists = {**revision.workflow.lists, Foreach.of_submission(None).items: tuple(items)}
+        workflow = replace(revision.workflow, lists=lists) if trigger is Trigger.SUBMISSION else revision.workflow
+        run = Run(branch, Place(number, revision.last_run + 1), trigger, workflow)
         self._add(run, self._asked(run, names, force))
         return self._follow(before, [run])
 
-    def submit(self, branch: str, number: int) -> Changes:
-        """Plan the run of a submission without items (design 5.31)."""
-        return self.trigger(branch, number, trigger=Trigger.SUBMISSION)
+    def submit(self, branch: str, number: int, items: Sequence[Item] = ()) -> Changes:
+        """Plan the run of a submission with some items (design 5.31)."""
+        return self.trigger(branch, number, trigger=Trigger.SUBMISSION, items=items)
 
     def backfill(self, branch: str, first: int, last: int, names: Collection[str], force: bool = False) -> Changes:
         """Run tasks at old revisions, in order, with the head's definitions (issue 34). Who asks is refused what holds for the first of them."""
@@ -798,6 +802,10 @@ class Model:
         workflow, trigger = run.workflow, run.trigger
         if workflow.faults:
             raise Refused(Reason.FAULTY)
+        left = {digest for other in self.runs for digest in other.workflow.lists}
+        needed = [task.foreach for task in workflow.tasks if task.foreach and not task.foreach.is_of_submission]
+        if not {foreach.items for foreach in needed} <= left:
+            raise Refused(Reason.GONE)  # a list goes with the last run that has it
         # Who names no task does not mean those that only run by hand, such as a release.
         meant = (
             {t.name for t in workflow.tasks if trigger is not Trigger.MANUAL or Trigger.COMMIT in t.on}
@@ -1928,7 +1936,7 @@ class Model:
     def hold_archive(self) -> Changes:
         """What has not begun is held, and what is planned until the hold ends."""
         before = self.states()
-        tasks = [task for run in self.runs if not _has_begun(run) for task in self._holdable(run)]
+        tasks = [task for run in self.runs for task in self._holdable(run) if not _has_begun(task)]
         if self.on_hold and not tasks:
             raise Refused(Reason.NOTHING)
         self.on_hold = True
@@ -1998,7 +2006,7 @@ class Model:
     def _hold_again(self, back: Iterable[Task]) -> None:
         """What comes back to work is held where nobody has released it, or where its archive is on hold and its run has not begun."""
         for task in back:
-            if task.to_release or (self.on_hold and not task.is_gate and not _has_begun(task.run)):
+            if task.to_release or (self.on_hold and not task.is_gate and not _has_begun(task)):
                 self._hold(task, by_a_guard=task.by_a_guard)
 
     def _hold_reopened(self, reopened: Iterable[Task]) -> None:
@@ -2377,9 +2385,9 @@ def spares(source: Task) -> bool:
     return source.settled and source.state not in (State.FAILED, State.REJECTED)
 
 
-def _has_begun(run: Run) -> bool:
-    """Whether an attempt of one of its tasks has started (design 4)."""
-    return any(task.attempts for task in run.own)
+def _has_begun(task: Task) -> bool:
+    """Whether its run, or of a list its item, has begun: an attempt of one of the tasks has started (design 5.21)."""
+    return any(other.attempts for other in task.run.own if task.item in ("", other.item))
 
 
 def _is_root(task: Task) -> bool:

@@ -184,7 +184,7 @@ class Graph:
         return rows
 
     def hold(self, tasks: Sequence[int], hold: int, *, unbegun: bool = False) -> list[int]:
-        """Hold tasks that have not started, because of an entry of the audit log or a guard; returns those that it held. ``unbegun``: only those whose run has not begun."""
+        """Hold tasks that have not started, because of an entry of the audit log or a guard; returns those that it held. ``unbegun``: only those whose run, or item, has not begun."""
         held = self.ids("hold", tasks=list(tasks), hold=hold, unbegun=unbegun)
         self.moved.update(held)
         return held

@@ -80,7 +80,7 @@ def refuse_unapproved(source: Session | Graph, tasks: Sequence[int], approver: A
 
 
 def hold_again(graph: Graph, back: Collection[int], reopened: Collection[int]) -> None:
-    """Of tasks that came ``back`` to work, hold those that nobody has released, and in an archive on hold those whose run has not begun.
+    """Of tasks that came ``back`` to work, hold those that nobody has released, and in an archive on hold those whose run, or item, has not begun.
 
     ``reopened``: those of them that came back because of another task. They are held by a guard that came after they had been skipped, too.
     """

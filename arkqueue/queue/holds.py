@@ -1,8 +1,8 @@
 """Holds and releases: what waits for a person before it starts (design 5.21, 5.22).
 
 A hold is sticky. It is kept with each task that it holds (``task.hold_id``), so that ending its cause releases nothing: only a release does. An archive on hold
-(``archive.hold_id``) has all runs held that have not begun, and what is planned is stored as held (``ledger.append``, ``triggering.store``). A run has begun when one
-of its tasks has had an attempt; it then goes on to its end.
+(``archive.hold_id``) has all runs and items held that have not begun, and what is planned is stored as held (``ledger.append``, ``triggering.store``). A run or an item has begun when one
+of its tasks has had an attempt; it then goes on to its end. In a run that has begun, the items that have not are held.
 
 COMMIT, REPORT and gates are in nobody's way and are not held, unless a workflow file says ``hold: true`` of a gate, or a person names it.
 
@@ -84,7 +84,7 @@ def hold_run(session: Session, run: RunId, by: str, reason: str = "") -> Done:
 
 
 def hold_archive(session: Session, archive: ArchiveId, by: str, reason: str = "") -> Done:
-    """Put an archive on hold: its runs that have not begun are held, and what is planned until `unhold`.
+    """Put an archive on hold: its runs and items that have not begun are held, and what is planned until `unhold`.
 
     Said again, it holds what an earlier one that was killed midway has left.
     """

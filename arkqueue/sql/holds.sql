@@ -9,13 +9,25 @@ select a.name, a.hold_id, d.by, d.at, d.note from archive a join deed d on d.id 
 -- Put an archive on hold, or (null) end its hold.
 update archive set hold_id = %(hold)s where id = %(archive)s;
 
+-- part: not_begun
+-- Whether nothing has begun of what a hold of its archive would hold a task `t` with: of a list, its item; else its run (design 5.21). `begun`: what has begun of its run, by the keys of items.
+case when t.item = '' then t.run_id not in (select run_id from begun) else (t.run_id, t.item) not in (select run_id, item from begun) end
+
 -- name: runs_not_begun
--- The runs of an archive that have something to hold and have not begun, oldest first, each with how many tasks that are.
-select t.run_id as id, count(*)::int as tasks
-from branch b
-join task t on t.branch_id = b.id and t.settled_at is null and {from hold t} and t.kind = 'ordinary' and t.program
-where b.archive_id = %(archive)s and not exists (select from task u where u.run_id = t.run_id and u.attempts > 0 and u.kind <> 'report')
-group by t.run_id order by t.run_id;
+-- The runs of an archive that have something to hold that has not begun, oldest first, each with how many tasks that are.
+select r.id, t.tasks
+from (
+    select distinct t.run_id as id
+    from branch b join task t on t.branch_id = b.id and t.settled_at is null and {from hold t} and t.kind = 'ordinary' and t.program
+    where b.archive_id = %(archive)s) r
+cross join lateral (
+    with begun as materialized (
+        select distinct u.run_id, u.item from task u where u.run_id = r.id and u.attempts > 0 and u.kind <> 'report'
+    )
+    select count(*)::int as tasks from task t
+    where t.run_id = r.id and {from hold t} and t.kind = 'ordinary' and t.program and {part not_begun}) t
+where t.tasks > 0
+order by r.id;
 
 -- name: runs_held
 -- The runs of an archive that have held tasks, oldest first, each with how many they are; not those that are still being planned.
@@ -30,18 +42,27 @@ select id from task where run_id = any(%(runs)s) and {from hold} and kind = 'ord
 select id from task where run_id = any(%(runs)s) and state = 'held' order by number, run, position, id;
 
 -- name: hold
--- Hold tasks that have not started; with %(unbegun)s only those whose run has not begun.
+-- Hold tasks that have not started; with %(unbegun)s only those whose run, or item, has not begun.
+with begun as materialized (
+    select distinct u.run_id, u.item from task u
+    where %(unbegun)s and u.run_id = any(array(select run_id from task where id = any(%(tasks)s))) and u.attempts > 0 and u.kind <> 'report'
+)
 update task t set state = {to hold}, asks = false, hold_id = %(hold)s, release_id = null
-where t.id = any(%(tasks)s) and {from hold t} and not (%(unbegun)s and exists (select from task u where u.run_id = t.run_id and u.attempts > 0 and u.kind <> 'report'))
+where t.id = any(%(tasks)s) and {from hold t} and {part not_begun}
 returning t.id;
 
 -- name: hold_again
--- Of tasks that came back to work, hold those that nobody has released, and in an archive on hold those whose run has not begun.
+-- Of tasks that came back to work, hold those that nobody has released, and in an archive on hold those whose run, or item, has not begun.
+with begun as materialized (
+    select distinct u.run_id, u.item from task u
+    where u.run_id = any(array(select t.run_id from task t join archive a on a.id = t.archive_id and a.hold_id is not null where t.id = any(%(tasks)s)))
+      and u.attempts > 0 and u.kind <> 'report'
+)
 update task t set state = {to hold}, asks = false, hold_id = coalesce(t.hold_id, a.hold_id), release_id = null
 from archive a
 where t.id = any(%(tasks)s) and {from hold t} and a.id = t.archive_id
   and (t.hold_id is not null
-       or a.hold_id is not null and t.program and not exists (select from task u where u.run_id = t.run_id and u.attempts > 0 and u.kind <> 'report'));
+       or a.hold_id is not null and t.program and {part not_begun});
 
 -- name: release
 -- Take held tasks back to waiting. `release`: the audit log entry.

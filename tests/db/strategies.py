@@ -178,15 +178,18 @@ def workflows(draw: st.DrawFn) -> Workflow:
 _LISTS = {keys: tuple(Item(key, json.dumps(key)) for key in keys) for keys in ("", "k", "kl", "lm")}
 """The lists that a task may have, by their keys."""
 _lists = st.sampled_from(["kl", "kl", "kl", "k", "lm", ""])
+_SUBMITTED = "submission"
+"""In place of the keys of a list: it has the items of a submission."""
+submitted = st.sampled_from([_LISTS[keys] for keys in ("kl", "kl", "k", "")])
 
 
 @st.composite
 def with_lists(draw: st.DrawFn, workflow: Workflow) -> Workflow:
     """The same definitions, where most have one of two lists; so lists grow, shrink, and come and go from revision to revision."""
-    some = st.sampled_from([None, *[draw(_lists)] * 3, draw(_lists)])
+    some = st.sampled_from([None, *[draw(_lists)] * 3, draw(_lists), _SUBMITTED])
     of_task = {t.name: None if t.name in (COMMIT, REPORT) else draw(some) for t in workflow.tasks}
     tasks = tuple(_with_list(task, of_task, draw(_scratch_of_item)) for task in workflow.tasks)
-    used = {keys for keys in of_task.values() if keys is not None}
+    used = {keys for keys in of_task.values() if keys is not None and keys != _SUBMITTED}
     return Workflow(tasks, workflow.faults, {digest_of(_LISTS[keys]): _LISTS[keys] for keys in used})
 
 
@@ -199,8 +202,14 @@ def _with_list(task: TaskDefinition, of_task: dict[str, str | None], scratch: st
         else wish
         for wish in task.depends
     )
-    foreach = None if keys is None else Foreach(digest_of(_LISTS[keys]))
-    return replace(task, depends=depends, foreach=foreach, scratch=task.scratch and (scratch if keys else "run"))
+    is_submitted = keys == _SUBMITTED
+    foreach = None
+    if keys is not None:
+        foreach = Foreach.of_submission(None) if is_submitted else Foreach(digest_of(_LISTS[keys]))
+    was_submitted = task.foreach is not None and task.foreach.is_of_submission
+    on = (Trigger.SUBMISSION,) if is_submitted else (Trigger.COMMIT, Trigger.MANUAL) if was_submitted else task.on
+    scratch = scratch if keys else "run"
+    return replace(task, depends=depends, foreach=foreach, on=on, scratch=task.scratch and scratch)
 
 
 _scratch_of_item = st.sampled_from(["run", "item", "item"])
@@ -226,7 +235,7 @@ def of_host(labels: Collection[str]) -> tuple[list[str], str]:
 
 LOCKS = ("tex", "printer")
 locks = st.sampled_from(LOCKS)
-capacities = st.sampled_from([1, 1, 2, None])
+capacities = st.sampled_from([1, 2, 2, None])
 guarded = st.sampled_from([frozenset[str](), *(frozenset(names) for names in ("a", "b", "ab", "cd", ("a", REPORT)))])
 """The names that an archive guards."""
 priorities = st.sampled_from([10, 90])

@@ -9,7 +9,7 @@ import pytest
 from arkqueue.db import Connection
 from arkqueue.db.session import SQL, Session
 from arkqueue.errors import Conflict
-from arkqueue.model import RunId
+from arkqueue.model import End, RunId
 from arkqueue.queue import archives, claim, holds, schedules
 from arkqueue.queue.claim import parameters
 from arkqueue.views.archives import archive as archive_view
@@ -212,6 +212,25 @@ def test_a_hold_of_an_archive_lets_go_on_what_has_begun_and_holds_what_is_planne
     assert told.commands[0] == "arkqueue unhold papers"
     (commit,) = archive.sql("select state from task where kind = 'commit' and number = 5")
     assert commit["state"] == "completed"
+
+
+def test_a_hold_of_an_archive_holds_the_items_that_have_not_begun_of_a_run_that_has(archive: AnArchive) -> None:
+    """`index` and what else is no item goes with its run, which has begun."""
+    steps = {"fetch": "foreach: [a, b]", "store": "foreach: [a, b]\ndepends: [fetch]", "index": "depends: [store]"}
+    archive.commit(steps)
+    (begun,) = archive.claim_some(1)
+    assert (begun.name, begun.item) == ("fetch", "a")
+    assert len(hold(archive).tasks) == 2
+    items = [archive.state(key) for key in ("store/a@2", "fetch/b@2", "store/b@2", "index@2")]
+    assert items == ["waiting", "held", "held", "waiting"]
+    archive.record(begun.attempt, End.EXITED, 1)
+    archive.retry("fetch/a@2")
+    archive.cancel("fetch/b@2")
+    archive.retry("fetch/b@2")
+    assert [archive.state("fetch/a@2"), archive.state("fetch/b@2")] == ["ready", "held"]
+    unhold(archive)
+    release_all(archive)
+    archive.run("fetch/a@2", "store/a@2", "fetch/b@2", "store/b@2", "index@2")
 
 
 def test_a_hold_is_sticky(archive: AnArchive) -> None:

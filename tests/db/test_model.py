@@ -18,7 +18,7 @@ from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from arkqueue.model import COMMIT, REPORT, End, Trigger, When, Workflow
+from arkqueue.model import COMMIT, REPORT, End, Item, Trigger, When, Workflow
 from arkqueue.states import SETTLED, State
 from tests.db import strategies
 from tests.db.scripted_repository import Repository
@@ -51,7 +51,7 @@ class Subject(Protocol):
 
     def baseline(self, branch: str, number: int) -> object: ...
     def trigger(self, branch: str, number: int, names: Collection[str] | None, force: bool) -> object: ...
-    def submit(self, branch: str, number: int) -> object: ...
+    def submit(self, branch: str, number: int, items: Sequence[Item] = ()) -> object: ...
     def backfill(self, branch: str, first: int, last: int, names: Collection[str], force: bool) -> object: ...
     def claim(self, labels: Sequence[str] = strategies.LABELS) -> Key | None: ...
     def claim_some(self, slots: int, labels: Sequence[str] = strategies.LABELS) -> list[Key]: ...
@@ -152,6 +152,8 @@ class Beside(RuleBasedStateMachine):
         self.agree = True
         self.refused: Refused | None = None
         """Why the last verb was refused."""
+        self.is_changed = True
+        """Whether the step has said anything to the model: else the runs are what they were."""
         self.subject = self.make_subject()
         for branch in strategies.BRANCHES:
             self.both("baseline", branch, 1)
@@ -168,8 +170,10 @@ class Beside(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def step(self, data: st.DataObject) -> None:
+        self.is_changed = False
         self.do_something(data)
-        self.compare_runs()
+        if self.is_changed:
+            self.compare_runs()
 
     def do_something(self, data: st.DataObject, verbs: Sequence[tuple[str, int, set[State]]] = ()) -> None:
         here = {state for state in State if self.keys(state)}
@@ -311,9 +315,10 @@ class Beside(RuleBasedStateMachine):
         if runs:
             run = self.draw_run(data, runs)
             if any(Trigger.SUBMISSION in task.on for task in run.workflow.tasks) and data.draw(st.booleans()):
-                self.both("submit", run.branch, run.place.number)
+                self.both("submit", run.branch, run.place.number, data.draw(strategies.submitted))
                 planned = self.model.runs[-1]
-                is_new = planned.trigger is Trigger.SUBMISSION
+                is_new = planned.trigger is Trigger.SUBMISSION and self.refused is None
+                self.saw("a submission has items", is_new and any(task.item for task in planned.own))
                 self.saw("submit", is_new)
                 self.saw("a submission waits at no gate", is_new and planned.behind and not planned.behind.settled)
                 return
@@ -352,6 +357,9 @@ class Beside(RuleBasedStateMachine):
 
     def claim(self, data: st.DataObject) -> None:
         labels = data.draw(strategies.labels)
+        stores = {self.model.task(key).store for key in self.keys(State.READY)} - {None}
+        if stores and data.draw(st.booleans()):  # rather a host where some folder is not
+            labels = next((one for one in strategies.EVERY_HOST if not stores <= {*one}), labels)
         for _ in range(data.draw(st.sampled_from([1, 3, 6, 9]))):
             self.claim_one(labels)
         self.compare()
@@ -684,8 +692,9 @@ class Beside(RuleBasedStateMachine):
             self.both("prioritize", key, priority)
 
     def limit(self, data: st.DataObject) -> None:
+        """Rather less than what runs."""
         running = len(self.keys(State.RUNNING))
-        most = data.draw(st.sampled_from([None, 1, 1, 2, 3]))
+        most = data.draw(st.sampled_from([None, 1, 1, 2, 3, *[running - 1 if running > 1 else 1] * 2]))
         self.saw("more run than may from now on", most and running > most)
         self.both("limit", most)
 
@@ -712,8 +721,13 @@ class Beside(RuleBasedStateMachine):
     def act_as(self, data: st.DataObject) -> None:
         self.both("act_as", data.draw(st.booleans()))
 
-    def pause_archive(self, data: st.DataObject) -> None:  # noqa: ARG002  # there is nothing to draw
+    def pause_archive(self, data: st.DataObject) -> None:
+        """Mostly what runs ends in the pause, so that something waits to cancel."""
         self.both("pause")
+        if data.draw(st.sampled_from([True, True, False])):
+            for key in self.keys(State.RUNNING):
+                if self.model.task(key).stop is None:
+                    self.both("finish", key, End.EXITED, 0)
 
     def resume_archive(self, data: st.DataObject) -> None:  # noqa: ARG002
         self.saw("what waited to cancel in a pause goes on", any(self._parked()))
@@ -753,8 +767,10 @@ class Beside(RuleBasedStateMachine):
         """A task, a run, or everything; mostly after the archive's hold has ended."""
         if self.model.on_hold and data.draw(st.sampled_from("uuuh")) == "u":
             self.unhold(data)
+        if not self.model.approves and data.draw(st.booleans()):
+            self.both("act_as", True)
         if not self.model.paused and data.draw(st.sampled_from("yynn")) == "y":
-            self.go_past_what_is_held()
+            self.go_past_what_is_held(data)
         held, outdated = self.keys(State.HELD), []
         if not self.model.on_hold:
             outdated = [key for key in held if self.model.is_outdated(self.model.task(key))]
@@ -782,9 +798,12 @@ class Beside(RuleBasedStateMachine):
         )
         self.saw("cancels fire at a release", any(self.model.task(key).fired and key not in fired for key in released))
 
-    def go_past_what_is_held(self) -> None:
-        """Complete what later runs have of the held tasks, as far as it is ready: then these are out of date."""
+    def go_past_what_is_held(self, data: st.DataObject) -> None:
+        """Complete what later runs have of the held tasks, as far as it is ready: then these are out of date. Now and then a later run of one is made for it."""
         held = [key for key in self.keys(State.HELD) if not self.model.task(key).is_gate]
+        if held and not self.model.on_hold and data.draw(st.booleans()):
+            key = data.draw(st.sampled_from(held))
+            self.both("trigger", key.branch, key.number, [key.name], True)
         self.claim_all()
         for key in self.keys(State.RUNNING):
             if any(_is_later(key, older) for older in held) and self.model.task(key).stop is None:
@@ -826,6 +845,7 @@ class Beside(RuleBasedStateMachine):
         self.saw("a task of labels is claimed", key and self.model.task(key).definition.runs_on)
         self.check(key in ready if key else not ready, f"{key} was claimed, ready are {ready}")
         if key:
+            self.is_changed = True
             note(f"claim {key}")
             first = min(self.model.task(other).priority for other in ready)
             self.check(self.model.task(key).priority == first, f"{key} was claimed, {first} goes before")
@@ -879,6 +899,7 @@ class Beside(RuleBasedStateMachine):
     def say(self, verb: str, *words: Any, theirs: Callable[[], object] | None = None) -> Refused | None:
         """Say a verb to the model and to the subject, or do ``theirs``; the refusal of both."""
         note(f"{verb} {', '.join(map(str, words))}")
+        self.is_changed = True
         polled = verb == "finish" and self.model.task(words[0]).polls
         ours = _refusal(lambda: getattr(self.model, verb)(*words))
         other = _refusal(theirs or (lambda: getattr(self.subject, verb)(*words)))
@@ -1075,7 +1096,7 @@ class Beside(RuleBasedStateMachine):
         return found
 
     def run_out(self) -> None:
-        """Claim and finish until nothing moves. Here it is compared after each round, not after each verb."""
+        """Claim and finish until nothing moves. Here tasks are compared after each round, and runs at the end."""
         while True:
             if self.model.on_hold:
                 self.both("unhold")
@@ -1084,6 +1105,7 @@ class Beside(RuleBasedStateMachine):
             self.claim_all()
             going = self.keys(State.RUNNING, State.DEFERRED)
             if not going:
+                self.compare_runs()
                 return
             before = self.model.snapshot()
             for key in going:
@@ -1093,7 +1115,6 @@ class Beside(RuleBasedStateMachine):
                 elif task.state is State.DEFERRED:
                     self.say("due", key)
             self.compare()
-            self.compare_runs()
             self.model.check_invariants(before)
 
 
@@ -1109,7 +1130,7 @@ def _spares_started(task: Task) -> bool:
 _FAILS = (End.EXITED, 1)
 _AFTER_A_DEFERRAL: list[list[Any]] = [
     [(End.EXITED, 0)], [(End.EXITED, 65)], [_FAILS, _FAILS, _FAILS], [(End.STOPPED, None), (End.EXITED, 0)],
-    [(End.LOST, None), (End.EXITED, 65)], [(End.EXITED, 75), (End.EXITED, 75)], ["delete"], ["cancel"],
+    [(End.LOST, None), (End.EXITED, 65)], [(End.EXITED, 75), (End.EXITED, 75)], ["delete"], ["cancel"], [_FAILS, _FAILS, _FAILS],
 ]  # fmt: skip
 """How the attempts after a deferral end, or what happens to them."""
 
@@ -1129,7 +1150,7 @@ UNSETTLED = {State.WAITING, State.HELD, State.READY, State.RUNNING, State.DEFERR
 BAD = {State.FAILED, State.REJECTED, State.CANCELED, State.SKIPPED}
 VERBS: list[tuple[str, int, set[State]]] = [
     ("commit", 6, set()),
-    ("trigger", 2, set()),
+    ("trigger", 3, set()),
     ("backfill", 1, set()),
     ("rewrite", 1, set()),
     ("delete_branch", 1, set()),
@@ -1157,7 +1178,7 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("report", 1, set()),
     ("prioritize", 1, UNSETTLED),
     ("limit", 1, UNSETTLED),
-    ("set_lock", 1, UNSETTLED),
+    ("set_lock", 2, UNSETTLED),
     ("pause_lock", 1, UNSETTLED),
     ("resume_lock", 2, UNSETTLED),
     ("man", 1, UNSETTLED),

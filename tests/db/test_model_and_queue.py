@@ -32,6 +32,8 @@ from arkqueue.model import (
     AttemptId,
     BranchId,
     End,
+    Foreach,
+    Item,
     PayloadKind,
     Receipt,
     RunId,
@@ -129,15 +131,15 @@ class QueueAsSubject:
             )
             triggering.trigger(self.session, row["id"], names=names, force=force, approver=self.approver)
 
-    def submit(self, branch: str, number: int) -> None:
+    def submit(self, branch: str, number: int, items: Sequence[Item] = ()) -> None:
         place = self.archive.branches[branch].id, number
         (row,) = self.archive.sql("select id from revision where branch_id = %s and number = %s", *place)
         handed = submissions.Payload(PayloadKind.JSON, 2, "digest")
         with _refusals():
             stored = submissions.store_payload(self.session, [b"[]"])
-            archive = ArchiveId(self.archive.id)
+            archive, lists = ArchiveId(self.archive.id), {Foreach.of_submission(None).items: tuple(items)}
             submissions.submit(
-                self.session, archive, self.archive.name, row["id"], handed, stored, {}, sender_id=None, by=""
+                self.session, archive, self.archive.name, row["id"], handed, stored, lists, sender_id=None, by=""
             )
 
     def backfill(self, branch: str, first: int, last: int, names: Collection[str], force: bool) -> None:
@@ -358,11 +360,12 @@ class QueueAsSubject:
     def look(self) -> Mapping[Key, Seen]:
         rows = self.archive.sql(
             "select b.name as branch, t.id, t.attempt_id, t.number, t.run, t.name, t.item, t.state, r.name as root, t.stop, t.attempts, t.unmet, t.blocks, t.priority,"
-            " (select count(*) from attempt a where a.task_id = t.id and a.ended_at is null) as live,"
-            " (select count(*) from attempt a where a.task_id = t.id) as begun,"
-            " (select count(*) from attempt a where a.task_id = t.id and a.kind = 'poll') as polled,"
-            " (select count(*) from edge e where e.target = t.id and not e.met) as edges"
-            " from task t join branch b on b.id = t.branch_id left join task r on r.id = t.root_id where t.archive_id = %s",
+            " a.live, a.begun, a.polled, e.edges"
+            " from task t join branch b on b.id = t.branch_id left join task r on r.id = t.root_id"
+            " cross join lateral (select count(*) as begun, count(*) filter (where ended_at is null) as live, count(*) filter (where kind = 'poll') as polled"
+            " from attempt where task_id = t.id) a"
+            " cross join lateral (select count(*) as edges from edge where target = t.id and not met and t.state in ('waiting', 'ready')) e"
+            " where t.archive_id = %s",
             self.archive.id,
         )
         for r in rows:
@@ -832,7 +835,7 @@ INGREDIENTS = {
         "PREV:* waits for an item",
         "a gate of a list waits again",
     ),
-    "an item has a scratch folder",
+    *("an item has a scratch folder", "a submission has items"),
     # Large runs alone are planned in portions: tests/db/test_planning.py.
     *(f"a run is {state}" for state in runs.RunState if state is not runs.RunState.PLANNING),
 }
