@@ -111,15 +111,35 @@ class PayloadKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file that is handed in beside a payload. ``name``: its path among the others; ``size``: bytes; ``digest``: SHA-256, in hexadecimal digits."""
+
+    name: str
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """Where the attachments of a run are: the folder that has this number. ``is_removed``: they were there, and are no more."""
+
+    folder: int
+    is_removed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Handed:
-    """The submission that a task's run was made for, without its payload. ``sender_id``: by which its sender knows it; None: by none."""
+    """The submission that a task's run was made for, without its payload. ``sender_id``: by which its sender knows it; None: by none. ``attached``: None where it has no attachments."""
 
     kind: PayloadKind
     sender_id: str | None
+    attached: Attached | None = None
 
 
 LONGEST_PAYLOAD = 64 * 2**20
 """Bytes of a submission's payload."""
+MOST_ATTACHMENTS = 10_000
+"""Files that one submission has beside its payload."""
 LONGEST_SENDER_ID = 200
 """Characters of the id by which a sender knows a submission."""
 
@@ -226,6 +246,8 @@ class Occasion(StrEnum):
 
 AUTHOR = "author"
 """The receiver that stands for whoever made the commit of a run."""
+OF_BRANCH = "branch="
+"""What stands before a glob of branches, among the occasions of a receiver."""
 USUAL_OCCASIONS = (Occasion.FAILED, Occasion.FIXED, Occasion.HELD, Occasion.STOPPED)
 """What a receiver is told of where nothing else is said."""
 
@@ -246,7 +268,7 @@ class ArchiveSettings:
     ``tier``: archives of a lower one go first at claims. ``max_running``: how many of its attempts run at once (None: as many as there is room for).
 
     ``keep``: how long runs are kept after they reached a state, by the state: ``{"completed": "30d"}`` (none: for ever). ``keep_logs``: the same of logs alone (5.27).
-    ``notify``: who is told of the archive and its runs, and on which occasions (`Occasion`): ``{"ann@example.org": ["failed", "fixed"]}`` (15).
+    ``notify``: who is told of the archive and its runs, and on which occasions (`Occasion`), and of which branches: ``{"ann@example.org": ["failed", "fixed", "branch=main"]}`` (15).
     """
 
     branches: tuple[str, ...] = ()

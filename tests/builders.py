@@ -21,6 +21,7 @@ from arkqueue.gateway.sql import SqlGateway
 from arkqueue.model import (
     ArchiveId,
     ArchiveSettings,
+    Attachment,
     AttemptId,
     Claim,
     End,
@@ -34,8 +35,9 @@ from arkqueue.model import (
     Workflow,
 )
 from arkqueue.plan import Entry
-from arkqueue.queue import archives, claim, control, finish, ledger, submissions, triggering
+from arkqueue.queue import archives, attachments, claim, control, finish, ledger, submissions, triggering
 from arkqueue.workflow import payload
+from arkqueue.workflow.attachments import digest_of
 
 PROCESS, HOST = "manager-1", "host-1"
 NOTHING = Workflow()
@@ -111,9 +113,10 @@ class AnArchive:
         *,
         kind: PayloadKind = PayloadKind.JSON,
         sender_id: str | None = None,
+        store: str | None = None,
         **options: Any,
     ) -> int:
-        """Submit a payload at a revision (None: the head); returns the id of the run."""
+        """Submit a payload at a revision (None: the head); returns the id of the run. ``store``: where an attachment of it is; none: it has none."""
         at = self.revisions["", number or self.numbers[""]]
         (row,) = self.session.rows("revision_at", revision=at)
         definitions = map(workflow.from_json, row.tasks)
@@ -122,12 +125,24 @@ class AnArchive:
         assert not judged.faults, judged.faults
         handed = submissions.Payload(kind, len(text), hashlib.sha256(text.encode()).hexdigest())
         stored = submissions.store_payload(self.session, [text.encode()])
+        if store is not None:
+            options["upload"] = self.upload(sender_id or "attached", store)
         made = submissions.submit(
             self.session, ArchiveId(self.id), self.name, at, handed, stored, judged.lists,
             sender_id=sender_id, by="ann", head_of=None if number else self.branches[""].id, **options,
         )  # fmt: skip
         assert made is not None
         return made[0]
+
+    def upload(self, sender_id: str, store: str) -> submissions.Upload:
+        """An attachment that has come, as far as the database knows."""
+        file = Attachment("a.tif", 3, "0" * 64)
+        begun = attachments.begin(
+            self.session, ArchiveId(self.id), self.name, sender_id, [file], store, "ann", most=9, room=0
+        )
+        assert begun.id is not None
+        attachments.is_there(self.session, begun.id, 0)
+        return submissions.Upload(begun.id, store, digest_of([file]))
 
     def task(self, key: str, *, branch: str = "") -> TaskId:
         """The id of ``name@number``, ``name/item@number`` or ``name@number.run``."""
@@ -232,11 +247,16 @@ def an_entry(
 
 
 def an_archive(
-    session: Session, name: str = "papers", *, branches: Sequence[str] = ("",), baseline: int = 1
+    session: Session,
+    name: str = "papers",
+    *,
+    branches: Sequence[str] = ("",),
+    baseline: int = 1,
+    tasks: Workflow = NOTHING,
 ) -> AnArchive:
-    """A registered archive whose ledger starts at ``baseline``."""
+    """A registered archive whose ledger starts at ``baseline``, where its workflow files say ``tasks``."""
     starts = [
-        archives.Start(branch, branch == branches[0], Entry(a_revision(baseline, branch=branch), NOTHING))
+        archives.Start(branch, branch == branches[0], Entry(a_revision(baseline, branch=branch), tasks))
         for branch in branches
     ]
     archives.register(

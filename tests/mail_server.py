@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import email
 import ssl
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -69,8 +70,8 @@ def _check(_: SMTP, __: Session, ___: Envelope, ____: str, data: Any) -> AuthRes
 
 
 @contextmanager
-def a_mail_server(folder: Path) -> Iterator[MailServer]:
-    """A server on the loopback interface, which wants STARTTLS and a password."""
+def a_mail_server(folder: Path, *, implicit_tls: bool = False) -> Iterator[MailServer]:
+    """A server on the loopback interface, which wants a password, and STARTTLS or (as at port 465) TLS from the first byte."""
     certificate, key = folder / "mail-certificate.pem", folder / "mail-key.pem"
     run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", certificate)  # fmt: skip
@@ -78,15 +79,20 @@ def a_mail_server(folder: Path) -> Iterator[MailServer]:
     context.load_cert_chain(certificate, key)
     with a_port() as port:
         known = MailServer(f"localhost:{port}", certificate)
-        server = Controller(
-            _Handler(known), hostname="127.0.0.1", port=port, tls_context=context, require_starttls=True,
-            authenticator=_check, auth_required=True,
-        )  # fmt: skip
-        server.start()
-        try:
-            yield known
-        finally:
-            server.stop()
+        tls: dict[str, Any] = {"tls_context": context, "require_starttls": True}
+        if implicit_tls:
+            tls = {"ssl_context": context, "auth_require_tls": False}  # it does not see the TLS around it
+        with warnings.catch_warnings():
+            # It does not know of the TLS around it, and says so at each connection.
+            warnings.filterwarnings("ignore", message="Requiring AUTH while not requiring TLS")
+            server = Controller(
+                _Handler(known), hostname="127.0.0.1", port=port, authenticator=_check, auth_required=True, **tls
+            )
+            server.start()
+            try:
+                yield known
+            finally:
+                server.stop()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from arkqueue.config.receivers import is_mail_address, origin_of
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.executor.exposure import exposure
-from arkqueue.model import AUTHOR, ArchiveKind, ArchiveSettings, Occasion
+from arkqueue.model import AUTHOR, LONGEST_GLOB, OF_BRANCH, ArchiveKind, ArchiveSettings, Occasion
 from arkqueue.names import without_password
 from arkqueue.plan.globs import matches
 from arkqueue.repository import is_relative, locate
@@ -133,9 +133,10 @@ def _check_receivers(
 ) -> None:
     """Raise ``Invalid`` for a receiver that nothing would be sent to. Those that there are already are not judged again."""
     for receiver, occasions in receivers.items():
-        if unknown := [occasion for occasion in occasions if occasion not in set(Occasion)]:
+        _check_branches(receiver, [word.removeprefix(OF_BRANCH) for word in occasions if word.startswith(OF_BRANCH)])
+        if unknown := [word for word in occasions if word not in set(Occasion) and not word.startswith(OF_BRANCH)]:
             fault = f"is to be told when a run is {unknown[0]!r}, which no receiver is told of"
-            raise Invalid(f"receiver {receiver}", fault, f"There are: {', '.join(Occasion)}.")
+            raise Invalid(f"receiver {receiver}", fault, f"There are: {', '.join(Occasion)}, and branch=GLOB.")
         if receiver in before:
             continue
         if not receiver.startswith(("https://", "http://")):
@@ -148,6 +149,18 @@ def _check_receivers(
             allowed = ", ".join(entry.url for entry in configuration.webhooks) or "none"
             fault = f"is on a host that no [[webhooks]] of arkqueue.toml allows (allowed: {allowed})"
             raise Invalid(f"receiver {receiver}", fault, "Name another, or have the host allowed there.")
+
+
+def _check_branches(receiver: str, globs: Sequence[str]) -> None:
+    """Raise ``Invalid`` for globs that no branch can match."""
+    for glob in globs:
+        inside = glob.removeprefix("!")
+        if not inside or len(glob) > LONGEST_GLOB or not glob.isprintable() or "[" in glob:
+            fault = f"names the branches {glob!r}, which no branch can match"
+            raise Invalid(f"receiver {receiver}", fault, "Write branch=main, or a glob with *, ** and ?: branch=release/**")  # fmt: skip
+    if globs and all(glob.startswith("!") for glob in globs):
+        fault = "leaves branches out and names none that are left"
+        raise Invalid(f"receiver {receiver}", fault, "Write branch=** before them.")
 
 
 def _check_mail(configuration: Configuration, receiver: str) -> None:

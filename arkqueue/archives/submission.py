@@ -1,6 +1,7 @@
 """A submission, from its payload in a file to its run (design 5.31).
 
     known id → its run
+    attachments that are not all there → nothing, once the payload is judged
     else scan the repository → judge the payload by the revision's tasks → store it → make the run
 
 Called by the API for a person or a program, who waits meanwhile.
@@ -19,7 +20,7 @@ from arkqueue.errors import Busy, Conflict, InvalidPayload
 from arkqueue.model import ArchiveId, BranchId, Item, RunId, Trigger
 from arkqueue.plan import is_for
 from arkqueue.queue import submissions
-from arkqueue.queue.submissions import LONGEST_PART, Payload
+from arkqueue.queue.submissions import LONGEST_PART, Payload, Upload
 from arkqueue.repository.reader import payloads
 from arkqueue.workflow import from_json
 from arkqueue.workflow.parsing import MOST_STEPS
@@ -36,9 +37,11 @@ _places = threading.BoundedSemaphore(MOST_JUDGED)
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """``run``: that was made, or was there already (not ``is_new``); it may be purged by now. ``note``: why what was committed last may be missing, for a person."""
+    """``run``: that was made, or was there already (not ``is_new``); it may be purged by now. None: attachments are missing, and the payload has no faults. ``note``: why what was committed last
+    may be missing, for a person.
+    """
 
-    run: RunId
+    run: RunId | None
     is_new: bool
     note: str = ""
 
@@ -55,11 +58,12 @@ def submit(
     by: str,
     is_held: bool,
     most_items: int,
+    attached: Callable[[], Upload | None] | None = None,
 ) -> Submitted:
     """Make the run of a submission whose payload is in a file.
 
-    ``name``: the archive's; ``most_items``: of a list. ``wanted``: finds the entry of the ledger, and the branch whose head it is meant to be (None: it is wanted whatever the head is). Raises
-    ``InvalidPayload`` with all faults of the payload, and what `queue.submissions.submit` raises; nothing is planned then, and the id stays free.
+    ``name``: the archive's; ``most_items``: of a list. ``wanted``: finds the entry of the ledger, and the branch whose head it is meant to be (None: it is wanted whatever the head is). ``attached``: finds the attachments, where it has some;
+    None: not all of them are there. Raises ``InvalidPayload`` with all faults of the payload, and what `queue.submissions.submit` raises; nothing is planned then, and the id stays free.
     """
     if before := submissions.found(session, archive, sender_id, payload, name):
         return Submitted(RunId(before.run_id), is_new=False)
@@ -70,11 +74,20 @@ def submit(
         for _ in range(TRIES):
             revision, head_of = wanted()
             lists = _judge(session, revision, file, payload, most_items)
+            try:
+                upload = attached() if attached else None
+            except Conflict:
+                # Another call may have made the run of them since.
+                if before := submissions.found(session, archive, sender_id, payload, name):
+                    return Submitted(RunId(before.run_id), is_new=False)
+                raise
+            if attached and upload is None:
+                return Submitted(None, is_new=False, note=note)
             if stored is None:
                 stored = submissions.store_payload(session, _parts(file))
             made = submissions.submit(
                 session, archive, name, revision, payload, stored, lists,
-                sender_id=sender_id, by=by, is_held=is_held, head_of=head_of,
+                sender_id=sender_id, by=by, is_held=is_held, head_of=head_of, upload=upload,
             )  # fmt: skip
             if made is not None:
                 is_over = True

@@ -9,7 +9,7 @@ import click
 
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import at, bold, print_json, say
-from arkqueue.model import AUTHOR, USUAL_TIER
+from arkqueue.model import AUTHOR, OF_BRANCH, USUAL_TIER
 from arkqueue.text import visible
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def settings_options(command: Any) -> Any:
 @click.argument(
     "words",
     nargs=-1,
-    metavar="[tier N | max_running N | keep STATE=AGE... | keep-logs AGE | follow URL-PREFIX... | require-approval GLOB... | workflow-authors GLOB... | notify RECEIVER [OCCASION...]...]",
+    metavar="[tier N | max_running N | keep STATE=AGE... | keep-logs AGE | follow URL-PREFIX... | require-approval GLOB... | workflow-authors GLOB... | notify RECEIVER [OCCASION...] [branch=GLOB...]...]",
 )
 @click.option("--not-author", is_flag=True, help="With require-approval: nobody approves a revision of his own.")
 @click.option("--dry-run", is_flag=True, help="With keep or keep-logs: change nothing, and only say what would go now.")
@@ -81,7 +81,8 @@ def set_(
     keeps everything. Both hold for an archive that was removed, too, and can be changed there.
 
     "notify ann@example.org failed fixed https://hooks.example.org/ci" tells by mail and by webhook what becomes of runs: of those that are failed, fixed, held or
-    completed, and of an archive that is stopped; without these words, of all but completed. "author" is whoever made the commit of a run. It names all
+    completed, and of an archive that is stopped; without these words, of all but completed. "author" is whoever made the commit of a run. "branch=GLOB" among
+    them tells of runs on these branches alone. It names all
     receivers; an empty text ends all of it.
     """
     from arkqueue.cli.client import archive_path
@@ -209,7 +210,7 @@ def _receivers(words: Sequence[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     receiver = ""
     for word in filter(None, words):
-        if "://" in word or "@" in word or word == AUTHOR:
+        if not word.startswith(OF_BRANCH) and ("://" in word or "@" in word or word == AUTHOR):
             receiver = word
             if receiver in found:
                 raise click.UsageError(f"Name each receiver once: {receiver!r}.")

@@ -9,8 +9,8 @@ import http.client
 import json
 import os
 import pwd
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -135,6 +135,21 @@ class Client:
         ) as answer:
             return _json(self.url, answer)
 
+    def begin_upload(self, path: str, body: Any, headers: Mapping[str, str]) -> Any:
+        """Say which attachments are to come."""
+        with self._answer("POST", path, body, {}, "application/json", headers, None, PATIENCE_FOR_PAYLOADS) as answer:
+            return _json(self.url, answer)
+
+    def send_piece(self, path: str, pieces: Iterable[bytes], length: int, offset: int) -> tuple[int, int]:
+        """Append ``length`` bytes to an attachment, of which ``offset`` have come. Returns HTTP's status, and how many have come then."""
+        headers = {"Upload-Offset": str(offset), "Content-Length": str(length)}
+        kind = "application/offset+octet-stream"
+        with self._answer("PATCH", path, pieces, {}, "application/json", headers, kind) as answer:
+            try:
+                return answer.status, int(answer.headers["Upload-Offset"])
+            except (TypeError, ValueError):
+                raise self._unreachable("something answers there, but it is not arkqueue") from None
+
     def fetch(self, path: str) -> Iterator[bytes]:
         """Download a path, in pieces, without decoding it."""
         with self._answer("GET", path, None, {}, "*/*") as answer:
@@ -194,7 +209,13 @@ class Client:
             connection.connect()
             if not self.is_proven():
                 raise self._unreachable("its home folder says that it has ended; whoever answers there is another")
-            connection.request(method, target, data, headers)
+            try:
+                connection.request(method, target, data, headers)
+            except (BrokenPipeError, ConnectionResetError):
+                # Who refuses a long body answers before all of it has come.
+                with suppress(OSError, http.client.HTTPException):
+                    raise self._refusal(connection.getresponse()) from None
+                raise
             answer = connection.getresponse()
             if answer.status >= 300:
                 raise self._refusal(answer)

@@ -69,6 +69,8 @@ def _row(one: Any) -> tuple[str, ...]:
     state = "being sent" if one["is_being_sent"] else one["state"]
     if one["due_at"] and one["tries"] and not one["is_being_sent"]:
         state = f"waiting, next {ago(one['due_at'])}"
+    if one["carried_by"] and not one["is_being_sent"]:
+        state += f" with {one['carried_by']}"
     colour = {"failed": "red", "sent": "green"}.get(one["state"])
     return (
         str(one["id"]),

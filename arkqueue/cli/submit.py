@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
+import shutil
 import sys
-from contextlib import nullcontext
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -15,7 +19,7 @@ from arkqueue.model import LONGEST_PAYLOAD, PayloadKind
 from arkqueue.text import on_one_line, visible
 
 if TYPE_CHECKING:
-    from arkqueue.cli.client import Client
+    from arkqueue.cli.client import Client, Refused
 
 KINDS = {
     ".json": PayloadKind.JSON,
@@ -33,8 +37,25 @@ MEDIA_TYPES = {
 }
 
 
+class _Submit(click.Command):
+    """Takes several paths behind one ``--attach``, up to the next option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        spread: list[str] = []
+        is_attaching = False
+        for arg in args:
+            if arg.startswith("-"):
+                is_attaching = arg == "--attach"
+            elif is_attaching and spread[-1] != "--attach":
+                spread.append("--attach")
+            spread.append(arg)
+        return super().parse_args(ctx, spread)
+
+
 @click.command(
-    epilog="Examples: arkqueue submit papers batch.csv --id batch-17; jq … | arkqueue submit papers --id batch-18. On stdout stands the run's name alone."
+    cls=_Submit,
+    epilog="Examples: arkqueue submit papers batch.csv --id batch-17; jq … | arkqueue submit papers --id batch-18; arkqueue submit papers deposit.json --id m5 --attach scans/ cover.tif. "
+    "On stdout stands the run's name alone.",
 )
 @click.argument("archive", metavar="ARCHIVE")
 @click.argument("file", metavar="[FILE|-]", default="-")
@@ -42,6 +63,13 @@ MEDIA_TYPES = {
 @click.option("--branch", metavar="BRANCH", help="Another than the main branch.")
 @click.option("--id", "id", metavar="ID", help="Your own id for it: the same one, given again, makes no second run.")
 @click.option("--hold", is_flag=True, help="Let it wait for a release.")
+@click.option(
+    "--attach",
+    "attach",
+    multiple=True,
+    metavar="PATH...",
+    help="Files to hand in beside it, or folders with files. Tasks find them in ARKQUEUE_ATTACHMENTS. An upload that breaks off goes on where it stopped when it is given again with the same --id.",
+)
 @click.option(
     "--format",
     "kind",
@@ -58,6 +86,7 @@ def submit(
     branch: str | None,
     id: str | None,
     hold: bool,
+    attach: tuple[str, ...],
     kind: str | None,
     as_json: bool,
 ) -> None:
@@ -65,20 +94,19 @@ def submit(
 
     It is JSON, YAML, CSV with a header, or lines of text, 64 MiB at most. Without FILE it is read from standard input.
     """
-    from arkqueue.cli.client import Refused, archive_path
+    from arkqueue.cli.client import archive_path
 
     if file == "-" and sys.stdin.isatty():
         raise click.UsageError("name a FILE, or send the document to standard input.")
     media_type = MEDIA_TYPES[_kind(file, kind)]
-    headers = {} if id is None else {"Idempotency-Key": _header(id)}
     query: dict[str, Any] = {"revision": revision, "branch": branch, "hold": "true" if hold else None}
-    with nullcontext(sys.stdin.buffer) if file == "-" else _opened(Path(file)) as payload:
-        try:
-            found = client.hand_in(f"{archive_path(archive)}/submissions", payload, media_type, headers, **query)
-        except Refused as refused:
-            for fault in refused.faults:
-                say(visible(fault), err=True)
-            raise
+    path = archive_path(archive)
+    with _opened(file, is_read_twice=bool(attach)) as payload:
+        if attach:
+            found = _with_attachments(client, path, payload, media_type, id, attach, query)
+        else:
+            headers = {} if id is None else {"Idempotency-Key": _header(id)}
+            found = _hand_in(client, path, payload, media_type, headers, query)
     if found["note"]:
         say(f"arkqueue: {on_one_line(found['note'])}", err=True)
     if as_json:
@@ -89,11 +117,71 @@ def submit(
         say(found["run"]["full_name"])
 
 
-def _opened(path: Path) -> IO[bytes]:
-    size = path.stat().st_size
-    if size > LONGEST_PAYLOAD:
-        raise click.UsageError(f"{path} has {size:,} bytes, more than {LONGEST_PAYLOAD:,}. Hand it in as several.")
-    return path.open("rb")
+def _hand_in(
+    client: Client, path: str, payload: IO[bytes], media_type: str, headers: dict[str, str], query: dict[str, Any]
+) -> Any:
+    """The server's answer; None: attachments are missing. All faults of the document are said before they are raised."""
+    from arkqueue.cli.client import Refused
+
+    try:
+        return client.hand_in(f"{path}/submissions", payload, media_type, headers, **query)
+    except Refused as refused:
+        _say_faults(refused)
+        raise
+
+
+def _with_attachments(
+    client: Client, path: str, payload: IO[bytes], media_type: str, id: str | None, attach: Sequence[str], query: dict[str, Any]
+) -> Any:  # fmt: skip
+    """Have the document judged, send the files, and make the run."""
+    from arkqueue.cli import attach as attaching
+    from arkqueue.cli.client import Refused, Unreachable
+
+    files = attaching.files_of(attach)
+    given, id = id, id or secrets.token_hex(8)
+    headers, query = {"Idempotency-Key": _header(id)}, query | {"attachments": "true"}
+    try:
+        files, upload = attaching.announce(client, path, headers, files)
+    except Refused as refused:
+        _say_faults(refused)
+        raise
+    found = _hand_in(client, path, payload, media_type, headers, query)
+    if found is not None:
+        return found
+    try:
+        attaching.send(client, upload, files)
+        payload.seek(0)
+        found = _hand_in(client, path, payload, media_type, headers, query)
+    except BaseException as error:
+        if isinstance(error, Unreachable | Refused | KeyboardInterrupt):
+            attaching.remind(f"the same command{'' if given else f' with --id {id}'}")
+        raise
+    if found is None:
+        raise Unreachable(client.url, "has lost attachments while they were sent", "Submit it again with the same id.")
+    return found
+
+
+def _say_faults(refused: Refused) -> None:
+    for fault in refused.faults:
+        say(visible(fault), err=True)
+
+
+@contextmanager
+def _opened(file: str, *, is_read_twice: bool) -> Iterator[IO[bytes]]:
+    """The document."""
+    if file == "-" and not is_read_twice:
+        yield sys.stdin.buffer
+    elif file == "-":
+        with tempfile.TemporaryFile() as kept:
+            shutil.copyfileobj(sys.stdin.buffer, kept)
+            kept.seek(0)
+            yield kept
+    else:
+        size = (path := Path(file)).stat().st_size
+        if size > LONGEST_PAYLOAD:
+            raise click.UsageError(f"{path} has {size:,} bytes, more than {LONGEST_PAYLOAD:,}. Hand it in as several.")
+        with path.open("rb") as opened:
+            yield opened
 
 
 def _kind(file: str, given: str | None) -> PayloadKind:

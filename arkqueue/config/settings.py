@@ -195,6 +195,8 @@ class Configuration(Strict):
     """Whether ``scratch_folder`` is seen by several task managers, so that the tasks of a folder run on any of their hosts."""
     scratch_limit: SizeOrNothing = 100 << 30
     """When its scratch folders take so much room, a task manager makes no other one (design 5.37); 0: it always does."""
+    attachments_limit: Size = 30 << 30
+    """Bytes that the attachments of one submission may have together (design 5.31)."""
     import_limit: LimitOrNone = 1000
     """Of a scan that finds more new revisions of a branch than this, all runs are held (design 5.22); None: they run."""
     items_limit: Items = MOST_ITEMS
@@ -487,7 +489,7 @@ def _from_docker(environ: Mapping[str, str]) -> dict[str, Any]:
 
 _OF_MANY_VALUES = ("labels", "credentials", "docker", "mounts", "webhooks", "mail", "openid")
 _OF_TASKS = {"ARCHIVE", "BRANCH", "REVISION", "NUMBER", "PREVIOUS", "BASE", "TASK", "RUN", "ATTEMPT", "TRIGGER"}
-_OF_TASKS |= {"AUTHOR", "MESSAGE", "CHANGES", "ITEM", "INPUTS", "OUTPUT", "SCRATCH"}
+_OF_TASKS |= {"AUTHOR", "MESSAGE", "CHANGES", "ITEM", "INPUTS", "OUTPUT", "SCRATCH", "ATTACHMENTS"}
 
 
 def _nearest(word: str, names: list[str]) -> str:

@@ -133,6 +133,9 @@ class Gateway(Protocol):
     def scratch_unneeded(self, folders: Sequence[int]) -> set[int]:
         """Those of our scratch folders that are to be removed: their run or item is over, or nobody knows them."""
 
+    def attachments_unneeded(self, folders: Sequence[int]) -> set[int]:
+        """Those of the folders of attachments that we have which are to be removed: nobody continued the upload, its run was deleted or purged, or nobody knows them."""
+
     def scratch_measured(self, sizes: Mapping[int, int]) -> None:
         """Note how many bytes scratch folders take."""
 

@@ -28,7 +28,7 @@ from arkqueue.model import (
     Scratch,
     TaskId,
 )
-from arkqueue.queue import archives, claim, finish, logs, scratch, submissions
+from arkqueue.queue import archives, attachments, claim, finish, logs, scratch, submissions
 from arkqueue.queue.reports import give
 from arkqueue.runtime.wakeup import Bell
 from arkqueue.views.naming import attempt_names
@@ -146,6 +146,9 @@ class SqlGateway:
 
     def scratch_unneeded(self, folders: Sequence[int]) -> set[int]:
         return scratch.unneeded(self.session, folders)
+
+    def attachments_unneeded(self, folders: Sequence[int]) -> set[int]:
+        return attachments.unneeded(self.session, folders)
 
     def scratch_measured(self, sizes: Mapping[int, int]) -> None:
         scratch.measured(self.session, sizes)

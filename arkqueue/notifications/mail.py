@@ -35,7 +35,7 @@ def send(configuration: Configuration, message: Message) -> None:
         raise ConfigurationError("mail", "no [mail] of arkqueue.toml says how it is sent", "Add it.")
     to = message.delivery.receiver
     if to == AUTHOR:
-        to = address_of(message.run.author if message.run else "")
+        to = address_of(message.author)
     if not is_mail_address(to) or not matches(mail.recipients, to.lower()):
         fault = "is no address that [mail] recipients of arkqueue.toml allows"
         raise ConfigurationError(
@@ -83,6 +83,9 @@ def _lines(message: Message) -> Iterator[str]:
     if message.more:
         yield ""
         yield f"and {message.more} more"
+    if message.others:
+        yield ""
+        yield from (f"  {line}" for line in message.others)
     yield ""
     yield "What helps:"
     yield from (f"  {command}" for command in message.commands)

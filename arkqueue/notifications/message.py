@@ -6,7 +6,7 @@ So a log that was purged meanwhile is in no notification. Everything is bounded,
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from arkqueue import logs
@@ -28,6 +28,8 @@ LONGEST_LINE = 400
 TAIL = 16 << 10
 """Bytes of a log in which these lines are looked for."""
 MOST_FAULTS = 5
+MOST_RUNS = 20
+"""Runs of each occasion that a mail about many names."""
 LONGEST_MESSAGE = 2000
 """Characters of a commit's message."""
 
@@ -37,6 +39,13 @@ _VERBS = {
     Occasion.FIXED: "is fixed",
     Occasion.HELD: "waits for a release",
     Occasion.COMPLETED: "has completed",
+}
+
+_MANY = {
+    Occasion.FAILED: "have failed",
+    Occasion.FIXED: "are fixed",
+    Occasion.HELD: "wait for a release",
+    Occasion.COMPLETED: "have completed",
 }
 
 
@@ -66,6 +75,10 @@ class Message:
     what: str
     commands: list[str]
     url: str
+    others: list[str] = field(default_factory=list)
+    """Where it tells of many deliveries: a line for each of the first runs."""
+    author: str = ""
+    """The author of the commit that it is about; of many, the one whose commits all of them are about, where the receiver is `AUTHOR`."""
 
     def document(self) -> dict[str, Any]:
         """The body of a webhook."""
@@ -108,6 +121,8 @@ class Message:
 
 def write(session: Session, configuration: Configuration, delivery: Delivery) -> Message | None:
     """What a delivery says now; None where its run is not there any more."""
+    if delivery.carries:
+        return _of_many(session, configuration, delivery)
     if delivery.run:
         return _of_run(session, configuration, delivery)
     archive = archives.archive(session, ArchiveId(delivery.archive))
@@ -138,6 +153,35 @@ def _of_run(session: Session, configuration: Configuration, delivery: Delivery) 
     return Message(
         delivery, run.archive, _line(title, LONGEST_LINE), run, tasks, max(more, 0), faults, "",
         _commands(delivery, run, [view for view, _ in pairs]), f"{configuration.pages_url}/{run.full_name}",
+        author=run.author,
+    )  # fmt: skip
+
+
+def _of_many(session: Session, configuration: Configuration, delivery: Delivery) -> Message | None:
+    """A delivery that tells of others of its archive as well: how many runs, and the first of them; None where none is there any more."""
+    found = session.rows("carried", delivery=delivery.id, most=MOST_RUNS)
+    if not found:
+        return None
+    archive = archives.archive(session, ArchiveId(delivery.archive))
+    others: list[str] = []
+    parts: list[str] = []
+    for row in found:
+        if row.occasion == Occasion.STOPPED:
+            parts.append("it is stopped")
+            others.append(f"{archive.name} is stopped")
+            continue
+        verb = _MANY[Occasion(row.occasion)]
+        parts.append(f"{row.count:,} {verb}")
+        views = {view.id: view for view in views_of_runs(session, row.runs)}
+        named = [views[run] for run in dict.fromkeys(row.runs) if run in views]
+        others += [_line(f"{run.full_name} {_VERBS[Occasion(row.occasion)]}: {run.message}", 150) for run in named]
+        if row.count > len(row.runs):
+            others.append(f"… and {row.count - len(row.runs):,} more that {verb}")
+    author = next((run.author for run in views_of_runs(session, [delivery.run])), "") if delivery.run else ""
+    base = f"{configuration.pages_url}/{branch_name(archive.name, None)}"
+    return Message(
+        delivery, archive.name, _line(f"{archive.name}: {', '.join(parts)}", LONGEST_LINE), None, [], 0, [], "",
+        [f"arkqueue runs {archive.name} --state failed", f"arkqueue delivery list {archive.name}"], f"{base}?state=unhandled", others, author,
     )  # fmt: skip
 
 

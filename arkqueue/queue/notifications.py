@@ -19,13 +19,18 @@ from arkqueue.config.receivers import address_of
 from arkqueue.db import Connection
 from arkqueue.db.session import Session, execute, rows
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import AUTHOR, Occasion
+from arkqueue.model import AUTHOR, OF_BRANCH, Occasion
+from arkqueue.plan import matches_branch
 from arkqueue.states import RunState, run_state
 
 MOST_JUDGED = 200
 """Runs that one transaction judges."""
 MOST_TASKS = 5
 """Tasks that a notification names; of others it says how many there are."""
+MOST_MAILS, WINDOW = 10, 600.0
+"""Mails of an archive that one receiver gets within so many seconds. What comes then waits for the next one, which tells of all of it."""
+LEAST_CARRIED, MOST_CARRIED = 5, 10_000
+"""Notifications that one mail tells of beside its own: so many at least, or each has a mail of its own, and so many at most."""
 MOST_OF_HOST = 4
 """Deliveries that are under way to one host at once; mail counts as one. So hosts that hang leave room for others."""
 PATIENCE = 24 * 3600.0
@@ -45,7 +50,7 @@ _JUDGES, _CHOOSES = 1, 2
 class Delivery:
     """A notification on its way to one receiver. ``run``: 0 where it is about the archive; ``attempts``: those of ``tasks``, None for a task without one.
 
-    ``count``: how many tasks it is about. ``what``: why the archive was stopped.
+    ``count``: how many tasks it is about. ``what``: why the archive was stopped. ``carries``: how many other deliveries it tells of as well.
     """
 
     id: int
@@ -59,6 +64,7 @@ class Delivery:
     what: str
     made_at: datetime
     tries: int
+    carries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +126,7 @@ def _judge(connection: Connection, moved: Sequence[Any], patience: float) -> Non
             connection, "tell",
             {**key, "occasion": str(news.occasion), "digest": news.digest, "is_failed": has_failed},
         )  # fmt: skip
-        wanted = _wanted(known.receivers or {}, news.occasion)
+        wanted = _wanted(known.receivers or {}, news.occasion, shown[known.run_id].branch if known.run_id else "")
         if known.run_id == 0 or not address_of(shown[known.run_id].author):
             wanted.pop(AUTHOR, None)  # of an archive, and where the repository has no address
         if wanted:
@@ -155,10 +161,13 @@ def _news(known: Any, row: Any, failed: Any, held: Any, good: Any, was_faulty: b
     return _News(Occasion.COMPLETED, digest)
 
 
-def _wanted(receivers: Mapping[str, Sequence[str]], occasion: Occasion) -> dict[str, Occasion]:
-    """Who is told, and as what: a run that is fixed has completed."""
+def _wanted(receivers: Mapping[str, Sequence[str]], occasion: Occasion, branch: str) -> dict[str, Occasion]:
+    """Who is told of something on a branch (of none, where it has no name), and as what: a run that is fixed has completed."""
     wanted: dict[str, Occasion] = {}
     for receiver, occasions in receivers.items():
+        globs = tuple(word.removeprefix(OF_BRANCH) for word in occasions if word.startswith(OF_BRANCH))
+        if not matches_branch(globs, branch):
+            continue
         if occasion in occasions:
             wanted[receiver] = occasion
         elif occasion is Occasion.FIXED and Occasion.COMPLETED in occasions:
@@ -167,21 +176,22 @@ def _wanted(receivers: Mapping[str, Sequence[str]], occasion: Occasion) -> dict[
 
 
 def choose(session: Session, most: int) -> list[Delivery]:
-    """Choose up to so many deliveries that are to be sent now, each to another receiver."""
+    """Choose up to so many deliveries that are to be sent now, each to another receiver; where many wait for the receiver of a mail, one tells of all."""
 
-    def work(connection: Connection) -> list[Any]:
-        return (
-            rows(connection, "choose_deliveries", most=most, most_of_host=MOST_OF_HOST, lease=LEASE)
-            if _is_first(connection, _CHOOSES)
-            else []
-        )
+    def work(connection: Connection) -> list[tuple[Any, int]]:
+        if not _is_first(connection, _CHOOSES):
+            return []
+        chosen = rows(
+            connection, "choose_deliveries", most=most, most_of_host=MOST_OF_HOST, lease=LEASE, most_mails=MOST_MAILS, window=WINDOW
+        )  # fmt: skip
+        return [(row, len(rows(connection, "carry", delivery=row.id, least=LEAST_CARRIED, most=MOST_CARRIED))) for row in chosen]  # fmt: skip
 
     return [
         Delivery(
             row.id, row.archive_id, row.run_id, Occasion(row.occasion), row.receiver, row.tasks, row.attempts,
-            row.count, row.what, row.made_at, row.tries,
+            row.count, row.what, row.made_at, row.tries, carries,
         )
-        for row in session.retrying(work)
+        for row, carries in session.retrying(work)
     ]  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from arkqueue.plan.graph import EVERYTHING
 from arkqueue.plan.ledger import Place
 from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change, change_in_turn
 from arkqueue.queue.ledger import cancel_unstarted
-from arkqueue.queue.storage import Content, items_of_list, occurrence, read, workflow_of, write
+from arkqueue.queue.storage import Content, bound, items_of_list, occurrence, read, workflow_of, write
 from arkqueue.queue.triggering import Part, planned_before
 
 log = logging.getLogger("arkqueue")
@@ -98,6 +98,7 @@ class Planner:
 def _workflow(session: Session, row: Any) -> Workflow:
     here = str(name_of(row.archive, row.number, branch=row.branch, main=row.main))
     workflow = workflow_of(session, row.tasks, here)
+    workflow = bound(workflow, row.store) if row.store else workflow
     handed = {name: items_of_list(session, digest) for name, digest in row.lists.items()}
     return workflow.with_lists(handed)
 

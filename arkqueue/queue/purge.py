@@ -227,6 +227,7 @@ def _purge(
     graph.do("purge_items", runs=ids)
     graph.do("leave_payloads_of_runs", runs=ids)
     graph.do("purge_scratch", runs=ids)
+    graph.do("purge_uploads", runs=ids)
     if lists := {row.digest for row in graph.rows("purge_list_uses", runs=ids)}:
         locked = [row.digest for row in graph.rows("lock_lists_to_purge", digests=sorted(lists))]
         graph.do("purge_lists", digests=locked)

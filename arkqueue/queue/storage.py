@@ -285,6 +285,13 @@ def workflow_of(source: Graph | Session, tasks: Iterable[Any], here: str) -> Wor
     return Workflow(definitions, lists=lists)
 
 
+def bound(workflow: Workflow, store: str) -> Workflow:
+    """A workflow whose tasks run where a store is alone, as the attachments of their run are there: its label stands before their own, as `labels_in_scratch` puts that of a scratch folder."""
+    label = f"@{store}"
+    tasks = (one if one.is_gate else replace(one, runs_on=(label, *one.runs_on)) for one in workflow.tasks)
+    return replace(workflow, tasks=tuple(tasks))
+
+
 def items_of_list(source: Graph | Session, digest: str) -> tuple[Item, ...]:
     """The items of a list that is kept."""
     return tuple(Item(*item) for row in source.rows("lists", digests=[digest]) for item in row.items)

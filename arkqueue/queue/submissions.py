@@ -17,8 +17,9 @@ from typing import Any
 from arkqueue.db import Connection
 from arkqueue.db.session import Session, execute, rows
 from arkqueue.errors import Conflict
-from arkqueue.model import COMMIT, ArchiveId, Handed, Item, Key, PayloadKind, RunId, TaskId, Trigger
+from arkqueue.model import COMMIT, ArchiveId, Attached, Handed, Item, Key, PayloadKind, RunId, TaskId, Trigger
 from arkqueue.names import submission_name
+from arkqueue.queue import attachments
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.triggering import propose, store
 
@@ -32,21 +33,39 @@ MOST_SWEPT, MOST_PARTS = 20, 32
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What was handed in, as it is told apart. ``digest``: SHA-256, in hexadecimal digits; ``size``: bytes."""
+    """What was handed in, as it is told apart. ``digest``: SHA-256, in hexadecimal digits; ``size``: bytes. ``has_attachments``: files were handed in beside it."""
 
     kind: PayloadKind
     size: int
     digest: str
+    has_attachments: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """The attachments of a submission that is being made, by the id of their upload. ``store``: where they are, and its tasks run; ``digest``: what tells them from others. ``files``, ``size``: how many, and their bytes."""
+
+    id: int
+    store: str
+    digest: str
+    files: int = 0
+    size: int = 0
 
 
 def found(session: Session | Graph, archive: ArchiveId, sender_id: str | None, payload: Payload, name: str) -> Any:
     """The submission that has an id already; None: there is none. Raises ``Conflict`` where its payload was another one. ``name``: the archive's."""
     for row in session.rows("submission_named", archive=archive, sender=sender_id) if sender_id is not None else ():
         if (row.digest, row.kind) != (payload.digest, payload.kind):
-            fault = f"was submitted on {row.made_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC with another payload"
-            raise Conflict(submission_name(name, sender_id or ""), fault, "Give a new submission an id of its own.")
+            raise _other(name, row, "with another payload")
+        if (row.attachments is not None) is not payload.has_attachments:
+            raise _other(name, row, "without attachments" if payload.has_attachments else "with attachments")
         return row
     return None
+
+
+def _other(name: str, row: Any, how: str) -> Conflict:
+    fault = f"was submitted on {row.made_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC {how}"
+    return Conflict(submission_name(name, row.sender_id), fault, "Give a new submission an id of its own.")
 
 
 def store_payload(session: Session, parts: Iterable[bytes]) -> int:
@@ -75,11 +94,12 @@ def submit(
     by: str,
     is_held: bool = False,
     head_of: int | None = None,
+    upload: Upload | None = None,
 ) -> tuple[int, bool] | None:
     """Make the run of a submission, at a revision in the ledger; returns its id, and whether it is new.
 
     ``stored``: the id of its payload; ``lists``: its items, by `Foreach.items`. ``is_held``: it waits for a release. ``head_of``: the branch whose head the revision is to be
-    (None: it was named); where it is not the head any more, nothing is stored and None is returned. Raises what `triggering.trigger` raises.
+    (None: it was named); where it is not the head any more, nothing is stored and None is returned. ``upload``: its attachments, which are all there. Raises what `triggering.trigger` raises.
     """
 
     def work(graph: Graph) -> tuple[int, bool] | None:
@@ -88,7 +108,9 @@ def submit(
             return before.run_id, False
         if head_of is not None and graph.rows("head", branch=head_of)[0].head_id != revision:
             return None
-        proposal = propose(graph, revision, Trigger.SUBMISSION, names=None, lists=lists)
+        proposal = propose(
+            graph, revision, Trigger.SUBMISSION, names=None, lists=lists, store=upload.store if upload else None
+        )
         if not graph.rows("take_payload", payload=stored):
             raise Conflict(f"archive {name}", "took too long to store the payload", "Submit it again.")
         entry = {"by": by, "archive": archive, "task": None}
@@ -102,9 +124,13 @@ def submit(
         graph.do(
             "add_submission", archive=archive, sender=sender_id, run=run, commit=behind and behind.task,
             kind=payload.kind, size=payload.size, digest=payload.digest, payload=stored, by=by,
+            attachments=upload.digest if upload else None,
         )  # fmt: skip
+        if upload is not None:
+            attachments.take(graph, upload.id, run)
         told = f"{submission_name(name, sender_id)}: " if sender_id is not None else ""
-        note = f"{told}{payload.size:,} bytes of {payload.kind}, SHA-256 {payload.digest}"
+        beside = f", and attachments, {upload.files:,} files of {upload.size:,} bytes" if upload else ""
+        note = f"{told}{payload.size:,} bytes of {payload.kind}, SHA-256 {payload.digest}{beside}"
         graph.do("remember", verb="submit", run=run, note=note, **entry)
         return run, True
 
@@ -114,7 +140,8 @@ def submit(
 def handed(session: Session, task: TaskId) -> Handed | None:
     """The submission that a task's run was made for; None: it was made for none."""
     for row in session.rows("submission_of_task", task=task):
-        return Handed(PayloadKind(row.kind), row.sender_id)
+        attached = None if row.folder is None else Attached(row.folder, row.is_removed)
+        return Handed(PayloadKind(row.kind), row.sender_id, attached)
     return None
 
 

@@ -28,7 +28,7 @@ from arkqueue.queue.refusals import (
     refuse_superseded,
     refuse_unplanned,
 )
-from arkqueue.queue.storage import Branch, Content, Reading, kept_lists, occurrence, read, workflow_of, write
+from arkqueue.queue.storage import Branch, Content, Reading, bound, kept_lists, occurrence, read, workflow_of, write
 from arkqueue.workflow import EMPTY, digest_of
 
 NONE: Mapping[str, tuple[Item, ...]] = MappingProxyType({})
@@ -173,8 +173,10 @@ def propose(
     approver: Approver | None = None,
     part: Part | None = None,
     lists: Mapping[str, tuple[Item, ...]] = NONE,
+    store: str | None = None,
 ) -> Proposal:
-    """Plan what `trigger` makes, whatever the cause, inside a transaction that goes on. ``part``: as part of a backfill. ``lists``: those that the run has for itself, by `Foreach.items`.
+    """Plan what `trigger` makes, whatever the cause, inside a transaction that goes on. ``part``: as part of a backfill. ``lists``: those that the run has for itself, by `Foreach.items`;
+    ``store``: where its attachments are.
 
     Who asks for a run, by hand or with a submission, is refused one whose task would be skipped at once, as the product that it needs will not come; a schedule's run is stored and has failed.
     """
@@ -196,6 +198,7 @@ def propose(
     refuse_unplanned(graph, here, row.branch_id)
     workflow = workflow_of(graph, files.tasks, there)
     workflow = workflow.with_lists(lists)
+    workflow = bound(workflow, store) if store else workflow
     _check_names(there, workflow, [*(names or ()), *without])
     branch = Branch(row.branch_id, row.archive_id, row.branch, row.main, None)
     place = {"branch": branch.id, "number": row.number}

@@ -358,15 +358,31 @@ select null::bigint as archive, s.run_id as run, null::bigint as task, format('t
 from scratch s where %(archive)s::bigint is null and not exists (select from run where run.id = s.run_id) limit %(most)s;
 
 -- name: doctor_scratch_limit
--- The scratch folders of a host take less room than its scratch_limit; where they do not, the largest are named.
-select run.archive_id as archive, s.run_id as run, null::bigint as task,
-       format('its scratch folder%%s takes %%s on %%s, where all of them take %%s and scratch_limit is %%s: no other is made there',
-              case when s.item = '' then '' else ' of the item ' || quote_literal(s.item) end, pg_size_pretty(s.bytes), m.hostname, pg_size_pretty(o.bytes), pg_size_pretty(m.scratch_limit)) as what
-from (select store, sum(bytes)::bigint as bytes from scratch where removed_at is null group by store) o
+-- The scratch folders and attachments of a host take less room than its scratch_limit; where they do not, the largest are named.
+with there as materialized (
+    select s.store, s.bytes, r.archive_id, s.run_id, 'its scratch folder' || case when s.item = '' then '' else ' of the item ' || quote_literal(s.item) end || ' takes' as what
+    from scratch s join run r on r.id = s.run_id where s.removed_at is null and s.bytes > 0
+    union all
+    select u.store, u.size, u.archive_id, u.run_id, case when u.run_id is null then format('the attachments that are being uploaded as %%s (upload %%s) take', quote_literal(u.sender_id), u.id) else 'its attachments take' end
+    from upload u where u.removed_at is null
+)
+select t.archive_id as archive, t.run_id as run, null::bigint as task,
+       format('%%s %%s on %%s, where all of them take %%s and scratch_limit is %%s: no other is made there',
+              t.what, pg_size_pretty(t.bytes), m.hostname, pg_size_pretty(o.bytes), pg_size_pretty(m.scratch_limit)) as what
+from (select store, sum(bytes)::bigint as bytes from there group by store) o
 cross join lateral (select hostname, scratch_limit from task_manager m where m.store = o.store order by m.seen_at desc limit 1) m
-cross join lateral (select * from scratch s where s.store = o.store and s.removed_at is null and s.bytes > 0 order by s.bytes desc, s.id limit 3) s
-join run on run.id = s.run_id
-where m.scratch_limit > 0 and o.bytes >= m.scratch_limit and (%(archive)s::bigint is null or run.archive_id = %(archive)s) limit %(most)s;
+cross join lateral (select * from there t where t.store = o.store order by t.bytes desc, t.run_id limit 3) t
+where m.scratch_limit > 0 and o.bytes >= m.scratch_limit and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_attachments
+-- Attachments belong to a run that is there; those of which no run was made go a day after somebody last continued them.
+select u.archive_id as archive, null::bigint as run, null::bigint as task,
+       case when u.run_id is not null then format('upload %%s belongs to a run that does not exist (%%s)', u.id, u.run_id)
+            else format('upload %%s of %%s, %%s files with %%s, was continued last at %%s and is still there', u.id, quote_literal(u.sender_id), u.files, pg_size_pretty(u.size),
+                        to_char(u.continued_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI') || ' UTC') end as what
+from upload u
+where (u.run_id is null and u.continued_at < clock_timestamp() - interval '25 hours' or u.run_id is not null and not exists (select from run where run.id = u.run_id))
+  and (%(archive)s::bigint is null or u.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_lone_attempts
 -- Every attempt belongs to a task, unless a purge is about to delete it, and every piece of a log to an attempt.

@@ -62,17 +62,18 @@ with recursive reached(id) as (
     select r.id, t.root_id is not null, t.kind = 'gate' and (t.id <> all(%(tasks)s) or t.id = any(%(less)s)), t.blocks
     from reached r
     cross join lateral (select id, root_id, kind, blocks from task where id = r.id and state in ('canceled', 'skipped') offset 0) t
+), wide as materialized (
+    select * from judged where is_wide
 ), blocked(id, blocks) as (
     select j.id, b.blocks
     from judged j
     cross join lateral (
         select source, settled and not failed as settled, crossing and not product as crossing, product, failed
         from edge where target = j.id and not met and kind in ('depends', 'stopping') offset 0) e
-    -- Joined: no plan expects so few to be reached that it would keep them in a hash, and all of them would be gone through for each source.
-    left join reached r on r.id = e.source
     cross join lateral (
         select s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0 or e.product as has_begun
-        from task s where s.id = e.source and not (s.state in ('canceled', 'skipped') and r.id is not null)
+        -- `not in`, in each of these: no plan knows how many are reached, and a join may compare each with each.
+        from task s where s.id = e.source and (s.state not in ('canceled', 'skipped') or e.source not in (select id from reached))
           and not (e.failed and s.state in ('completed', 'failed', 'rejected')) offset 0) s
     cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
     where b.blocks > 0 and not j.is_wide
@@ -83,7 +84,7 @@ with recursive reached(id) as (
     cross join lateral (
         select source, target, settled and not failed as settled, crossing and not product as crossing, product, failed
         from edge where source = r.id and not met and kind in ('depends', 'stopping') offset 0) e
-    join judged j on j.id = e.target and j.is_wide
+    join wide j on j.id = e.target
     cross join lateral (
         select s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0 or e.product as has_begun
         from task s where s.id = e.source and s.state not in ('canceled', 'skipped')
@@ -93,7 +94,7 @@ with recursive reached(id) as (
     union
     -- And no more than it did before because of one of the others: of these one that still blocks as much is enough. What is last in a list is mostly open the longest.
     select j.id, b.blocks
-    from judged j
+    from wide j
     cross join unnest(array[2, 1]) level(blocks)
     cross join lateral (
         select b.blocks
@@ -107,7 +108,7 @@ with recursive reached(id) as (
         cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
         where b.blocks >= level.blocks and e.source not in (select id from reached)
         limit 1) b
-    where j.is_wide and j.was >= level.blocks
+    where j.was >= level.blocks
     union
     select t.id, b.blocks
     from blocked s
@@ -120,8 +121,12 @@ with recursive reached(id) as (
     where b.blocks > 0
 )
 update task t set blocks = b.blocks
-from (select r.id, coalesce(max(b.blocks), 0) as blocks from reached r left join blocked b on b.id = r.id group by r.id) b
-where t.id = any(array(select id from reached)) and t.id = b.id and t.state in ('canceled', 'skipped') and t.blocks <> b.blocks
+from (
+    select j.place, m.blocks
+    from (select id, max(blocks) as blocks from (select id, 0::smallint as blocks from judged union all select id, blocks from blocked) all_of_them group by id) m
+    cross join lateral (select ctid as place, blocks from task where id = m.id and state in ('canceled', 'skipped') offset 0) j
+    where j.blocks <> m.blocks) b
+where t.ctid = b.place
 returning t.id;
 
 -- name: advance

@@ -251,7 +251,8 @@ where a.stopped is null order by p.run_id;
 -- name: planning
 -- What is left to plan of a run, and where the run is. `gone`: why nothing of it may start any more.
 select p.*, run.number, run.run, run.trigger, run.report_id, run.revision_id, run.backfill_id, coalesce(p.hold_id, a.hold_id) as hold, a.settings->'require_approval' as guards, b.name as branch, b.main, a.name as archive,
-       a.stopped is not null as stopped, w.tasks, b.deleted_at is not null or a.removed_at is not null or r.dropped_at is not null as gone
+       a.stopped is not null as stopped, w.tasks, b.deleted_at is not null or a.removed_at is not null or r.dropped_at is not null as gone,
+       (select u.store from upload u where u.run_id = p.run_id) as store
 from planning p join run on run.id = p.run_id join branch b on b.id = p.branch_id join archive a on a.id = p.archive_id
 join revision r on r.id = run.revision_id left join backfill f on f.id = run.backfill_id
 join revision d on d.id = coalesce(f.revision_id, run.revision_id) join workflow w on w.id = d.workflow_id

@@ -14,10 +14,10 @@
 -- without a name, and one archive.
 
 -- part: living
--- The labels of the task managers that live and claim, with that of the scratch folders which one has (`scratch.store`). Why a host can start no task is found out by
+-- The labels of the task managers that live and claim, with that of the store which one has: of scratch folders and attachments. Why a host can start no task is found out by
 -- trying, so that does not count here.
 living as materialized (
-    select m.labels || array(select '@' || s.store from scratch s where s.store = m.store and s.removed_at is null limit 1) as labels from task_manager m
+    select case when m.store is null then m.labels else m.labels || ('@' || m.store) end as labels from task_manager m
     where m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s) and m.low_disk is null
       and not exists (select from drain d where d.host = m.host)
 )

@@ -80,19 +80,27 @@ from unnest(%(receivers)s::text[], %(occasions)s::text[]) r(receiver, occasion);
 
 -- name: choose_deliveries
 -- Choose what is sent now: for each receiver that is not being sent to, and that answered the last time or is due again, the one that was not answered, or else that has been due longest, but none before
--- an earlier one of its run. To one host (mail counts as one) so many are under way at once. Whoever chose it has so many seconds for it; then others send it again.
+-- an earlier one of its run. To one host (mail counts as one) so many are under way at once. Whoever chose it has so many seconds for it; then others send it again. A receiver of mail that
+-- got so many of an archive within some seconds gets the next one when the first of these is older: `carry` has it tell of what came meanwhile.
 with busy as materialized (
     select distinct receiver from delivery
     where state = 'waiting' and (sending_until > clock_timestamp() or is_silent and due_at > clock_timestamp())
+), full_boxes as materialized (
+    select receiver, archive_id from delivery
+    where ended_at > clock_timestamp() - make_interval(secs => %(window)s) and state = 'sent' and carried_by is null and strpos(receiver, '://') = 0
+      and receiver <> 'author'
+    group by receiver, archive_id having count(*) >= %(most_mails)s
 ), hosts as materialized (
     -- What is under way to each of them.
     select split_part(receiver, '/', 3) as host, count(*) as under_way from delivery
     where state = 'waiting' and sending_until > clock_timestamp() group by 1
 ), first as materialized (
-    select distinct on (receiver, archive_id, run_id) id, receiver, due_at, is_silent from delivery
-    where state = 'waiting' and receiver not in (select receiver from busy) order by receiver, archive_id, run_id, id
+    -- One that another delivery tells of stands before the later ones of its run as well.
+    select distinct on (receiver, archive_id, run_id) id, receiver, due_at, is_silent, carried_by from delivery
+    where state = 'waiting' and receiver not in (select receiver from busy) and (receiver, archive_id) not in (select receiver, archive_id from full_boxes)
+    order by receiver, archive_id, run_id, id
 ), chosen as materialized (
-    select distinct on (receiver) id, due_at, split_part(receiver, '/', 3) as host from first where due_at <= clock_timestamp() order by receiver, is_silent desc, due_at, id
+    select distinct on (receiver) id, due_at, split_part(receiver, '/', 3) as host from first where due_at <= clock_timestamp() and carried_by is null order by receiver, is_silent desc, due_at, id
 ), fitting as materialized (
     select c.id, c.due_at, row_number() over (partition by c.host order by c.due_at, c.id) + coalesce(h.under_way, 0) as place
     from chosen c left join hosts h on h.host = c.host
@@ -101,18 +109,45 @@ update delivery set tries = tries + 1, sending_until = clock_timestamp() + make_
 where id = any(array(select id from fitting where place <= %(most_of_host)s order by due_at, id limit %(most)s))
 returning id, archive_id, run_id, occasion, receiver, tasks, attempts, count, what, made_at, tries;
 
+-- name: carry
+-- Where many notifications of an archive wait for the receiver of a mail, have a delivery that was chosen tell of all of them; returns whether it does. Of a commit's author, those of the same author alone.
+with head as (
+    select d.id, d.receiver, d.archive_id, r.author
+    from delivery d left join run on run.id = d.run_id left join revision r on r.id = run.revision_id
+    where d.id = %(delivery)s and strpos(d.receiver, '://') = 0
+), waiting as (
+    select d.id from head h
+    join delivery d on d.receiver = h.receiver and d.archive_id = h.archive_id and d.state = 'waiting' and d.id <> h.id and (d.carried_by is null or d.carried_by = h.id)
+    left join run on run.id = d.run_id left join revision r on r.id = run.revision_id
+    where h.receiver <> 'author' or r.author = h.author
+    order by d.id limit %(most)s
+)
+update delivery set carried_by = %(delivery)s
+where id in (select id from waiting) and (select count(*) from waiting) >= %(least)s
+returning id;
+
+-- name: carried
+-- What a delivery tells of as well as of itself, by occasions, and the first of the runs that are still there.
+select d.occasion, count(*) as count, (array_agg(d.run_id order by d.id))[1:%(most)s] as runs
+from delivery d left join run r on r.id = d.run_id
+where (d.id = %(delivery)s or d.carried_by = %(delivery)s) and (d.run_id = 0 or r.deleted_at is null and r.id is not null)
+group by d.occasion order by min(d.id);
+
 -- name: record_sent
--- A delivery was taken by its receiver.
-update delivery set state = 'sent', ended_at = clock_timestamp(), sending_until = null, is_silent = false, fault = '' where id = %(delivery)s and state = 'waiting';
+-- A delivery was taken by its receiver, and so was what it told of as well.
+update delivery set state = 'sent', ended_at = clock_timestamp(), sending_until = null, is_silent = false, fault = ''
+where (id = %(delivery)s or carried_by = %(delivery)s) and state = 'waiting';
 
 -- name: record_failure
--- A try has failed: the next one comes in so many seconds, or none, where it has been tried for long enough.
+-- A try has failed: the next one comes in so many seconds, or none, where it has been tried for long enough. What it was to tell of as well waits for itself again.
+with others as (update delivery set carried_by = null where carried_by = %(delivery)s and state = 'waiting')
 update delivery set state = case when until < clock_timestamp() then 'failed' else 'waiting' end, ended_at = case when until < clock_timestamp() then clock_timestamp() end,
     sending_until = null, is_silent = %(is_silent)s, due_at = clock_timestamp() + make_interval(secs => %(pause)s), fault = %(fault)s
 where id = %(delivery)s and state = 'waiting';
 
 -- name: drop_delivery
--- A delivery is not sent: its receiver may not know of it any more, or there is nothing left to tell.
+-- A delivery is not sent: its receiver may not know of it any more, or there is nothing left to tell. What it was to tell of as well waits for itself again.
+with others as (update delivery set carried_by = null where carried_by = %(delivery)s and state = 'waiting')
 update delivery set state = 'dropped', ended_at = clock_timestamp(), sending_until = null, fault = %(fault)s where id = %(delivery)s and state = 'waiting';
 
 -- name: is_receiver
@@ -126,9 +161,10 @@ from archive a where a.id = %(archive)s;
 select d.id, d.archive_id, a.name as archive, d.state, d.receiver, d.run_id from delivery d join archive a on a.id = d.archive_id where d.id = %(delivery)s;
 
 -- name: resend
--- Have a delivery that has ended sent again: it waits anew, as long as a new one.
-update delivery set state = 'waiting', due_at = clock_timestamp(), until = clock_timestamp() + make_interval(secs => %(patience)s), is_silent = false, ended_at = null
-where id = %(delivery)s and state <> 'waiting' returning id;
+-- Have a delivery that has ended sent again, with what it told of as well: each waits anew, as long as a new one.
+update delivery set state = 'waiting', due_at = clock_timestamp(), until = clock_timestamp() + make_interval(secs => %(patience)s), is_silent = false, ended_at = null,
+    carried_by = null
+where (id = %(delivery)s or carried_by = %(delivery)s) and state <> 'waiting' returning id;
 
 -- name: try_delivery_now
 -- Have a delivery that waits for its next try tried at once.
@@ -146,7 +182,7 @@ with gone as (delete from delivery where run_id = any(%(runs)s)) delete from tol
 
 -- name: list_deliveries
 -- A page of deliveries, the newest first; of some archives, states or one receiver.
-select d.id, a.name as archive, d.run_id, d.occasion, d.receiver, d.count, d.made_at, d.state, d.tries,
+select d.id, a.name as archive, d.run_id, d.occasion, d.receiver, d.count, d.made_at, d.state, d.tries, d.carried_by,
        case when d.state = 'waiting' then d.due_at end as due_at, d.sending_until > clock_timestamp() as is_being_sent, d.fault, d.ended_at, b.name as branch, b.main, r.number, r.run
 from delivery d join archive a on a.id = d.archive_id left join run r on r.id = d.run_id left join branch b on b.id = r.branch_id
 where (%(archives)s::bigint[] is null or d.archive_id = any(%(archives)s)) and (%(states)s::text[] is null or d.state = any(%(states)s))

@@ -60,14 +60,19 @@ with recursive own as materialized (
     where not g.program and g.state = 'completed' and e.met or g.state in ('canceled', 'skipped') and g.attempts = 0 and t.never_began
 ), gone as (
     delete from purged_start where task_id = any(array(select id from own))
+), begun as materialized (
+    select distinct on (run_id) run_id, id from own where attempts > 0 order by run_id, id
 )
 insert into purged_start (task_id, number, run, name, item)
 select distinct on (i.source) i.source, s.number, s.run, s.name, s.item
-from into_them i join on_it o on o.id = i.target join own t on t.id = i.target
--- A gate says nothing to a person: rather a task of its run that has started.
+from into_them i
+-- Each by its id: no plan knows how many tasks go, and a join may compare each with each.
 cross join lateral (
-    select u.number, u.run, case when u.kind = 'ordinary' then u.name else 'COMMIT' end as name, u.item, (u.id = t.id and u.kind = 'ordinary') as is_it from own u
-    where u.run_id = t.run_id and (u.id = t.id or u.attempts > 0) order by is_it desc, u.attempts > 0 desc, u.id limit 1) s
+    -- A gate says nothing to a person: rather a task of its run that has started.
+    select u.number, u.run, case when u.kind = 'ordinary' then u.name else 'COMMIT' end as name, u.item
+    from task t join task u on u.id = case when t.kind = 'ordinary' then t.id else coalesce((select b.id from begun b where b.run_id = t.run_id), t.id) end
+    where t.id = i.target offset 0) s
+where (i.target in (select id from on_it)) is true
 order by i.source, s.number, s.run, s.name, s.item
 on conflict do nothing;
 
@@ -202,7 +207,9 @@ where t.run_id = any(%(runs)s) order by at.id;
 
 -- name: export_submissions
 -- The submissions that runs were made for, as JSON.
-select s.run_id, jsonb_build_object('kind', 'submission', 'run_id', s.run_id, 'id', s.sender_id, 'payload_kind', s.kind, 'size', s.size, 'digest', s.digest, 'by', s.by, 'made_at', s.made_at) as body
+select s.run_id, jsonb_build_object('kind', 'submission', 'run_id', s.run_id, 'id', s.sender_id, 'payload_kind', s.kind, 'size', s.size, 'digest', s.digest, 'by', s.by, 'made_at', s.made_at,
+           'attachments', (select coalesce(jsonb_agg(jsonb_build_object('name', t.name, 'size', t.size, 'digest', t.digest) order by t.position), '[]')
+                           from upload u join attachment t on t.upload_id = u.id where u.run_id = s.run_id)) as body
 from submission s where s.run_id = any(%(runs)s) order by s.run_id;
 
 -- name: export_logs

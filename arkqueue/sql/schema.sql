@@ -260,9 +260,38 @@ create table submission (
     digest      text not null,                      -- SHA-256 of its payload
     payload_id  bigint not null,
     by          text not null,
-    made_at     timestamptz not null default clock_timestamp()
+    made_at     timestamptz not null default clock_timestamp(),
+    attachments text                                -- what `upload.digest` was; null: it has no attachments
 );
 create unique index submission_sender on submission (archive_id, sender_id) where sender_id is not null;
+-- Files that are handed in beside a payload (design 5.31). They come before their run is made, in as many calls as it takes, into a folder that is called by a random number, as
+-- scratch folders are. A row goes with its run's purge, or when nobody has continued it for a day; its folder goes after that.
+create table upload (
+    id          bigint generated always as identity primary key,
+    archive_id  bigint not null references archive,
+    sender_id   text not null,
+    folder      bigint not null unique default (random() * 9007199254740991)::bigint,
+    store       text not null,                      -- where the folder is, as `scratch.store` says it. All tasks of the run are in the pool of its label, `@STORE`
+    files       int not null,
+    size        bigint not null,                    -- bytes of all files
+    digest      text not null,                      -- SHA-256 of their names, sizes and digests
+    by          text not null,
+    made_at     timestamptz not null default clock_timestamp(),
+    continued_at timestamptz not null default clock_timestamp(),
+    run_id      bigint unique,                      -- null: its run is not made yet
+    removed_at  timestamptz                         -- its run was deleted, and the folder goes, or is gone
+);
+create unique index upload_open on upload (archive_id, sender_id) where run_id is null;
+create index upload_store on upload (store) where removed_at is null;
+create table attachment (
+    upload_id   bigint not null references upload on delete cascade,
+    position    int not null,                       -- from 0
+    name        text not null,
+    size        bigint not null,                    -- bytes
+    digest      text not null,                      -- SHA-256, which its sender gives
+    verified_at timestamptz,                        -- when all of it was there, and had this digest
+    primary key (upload_id, position)
+);
 
 -- What a run has come to, at some moment (design 5.32; decision 18). The report that a run makes by itself has no row until a task of it is about to change: until
 -- then it is what the tasks say.
@@ -496,9 +525,11 @@ create table scratch (
 create index scratch_store on scratch (store) where removed_at is null;
 
 -- The labels that a task with a scratch folder wants of a task manager: those of its definition, and before them that of the store where its folder is, once there is one.
+-- Definitions of runs with attachments name their store among their labels already.
 create function labels_in_scratch(own text, scratch text, of_run bigint, key text) returns text language sql stable as $$
-    select coalesce((select ' @' || s.store || case when own = '' then '' else ',' || ltrim(own) end from scratch s
-                     where s.run_id = of_run and s.item = case when scratch = 'item' then key else '' end and s.removed_at is null), own)
+    select case when own like ' @%' then own else
+        coalesce((select ' @' || s.store || case when own = '' then '' else ',' || ltrim(own) end from scratch s
+                  where s.run_id = of_run and s.item = case when scratch = 'item' then key else '' end and s.removed_at is null), own) end
 $$;
 
 create table edge (
@@ -707,13 +738,15 @@ create table delivery (
     sending_until timestamptz,                      -- somebody sends it, or has died: then others send it again
     is_silent   boolean not null default false,     -- the receiver did not answer the last try: its other deliveries wait for the next one
     fault       text not null default '',           -- what was wrong with the last try, or why it was dropped
-    ended_at    timestamptz
+    ended_at    timestamptz,
+    carried_by  bigint references delivery on delete set null   -- the delivery that tells of it as well: one mail for many
 );
 create index delivery_waiting on delivery (receiver, archive_id, run_id, id) where state = 'waiting';
 create index delivery_failed on delivery (ended_at) where state = 'failed';
 create index delivery_archive on delivery (archive_id, id);
 create index delivery_run on delivery (run_id);
 create index delivery_ended on delivery (ended_at) where ended_at is not null;
+create index delivery_carried on delivery (carried_by) where carried_by is not null;
 -- Two rows: who judges locks the first until its transaction ends, and who chooses what is sent the second.
 create table outbox_turn (
     work        int primary key

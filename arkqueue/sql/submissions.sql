@@ -21,24 +21,25 @@ update payload_left set since = '-infinity' where id = %(payload)s;
 
 -- name: add_submission
 -- Store a submission with its run.
-insert into submission (archive_id, sender_id, run_id, commit_id, kind, size, digest, payload_id, by)
-values (%(archive)s, %(sender)s, %(run)s, %(commit)s, %(kind)s, %(size)s, %(digest)s, %(payload)s, %(by)s);
+insert into submission (archive_id, sender_id, run_id, commit_id, kind, size, digest, payload_id, by, attachments)
+values (%(archive)s, %(sender)s, %(run)s, %(commit)s, %(kind)s, %(size)s, %(digest)s, %(payload)s, %(by)s, %(attachments)s);
 
 -- name: submission_named
 -- The submission of an archive that a sender's id names; when and by whom its run was purged, where that is so.
-select s.id, s.sender_id, s.run_id, s.kind, s.size, s.digest, s.by as submitter, s.made_at, d.at, d.by, d.note
-from submission s left join purged_run p on p.id = s.run_id left join deed d on d.id = p.deed_id
+select s.id, s.sender_id, s.run_id, s.kind, s.size, s.digest, s.by as submitter, s.made_at, s.attachments, u.id as upload, u.files, u.size as bytes, d.at, d.by, d.note
+from submission s left join upload u on u.run_id = s.run_id left join purged_run p on p.id = s.run_id left join deed d on d.id = p.deed_id
 where s.archive_id = %(archive)s and s.sender_id = %(sender)s;
 
 -- name: submission_of_run
 -- The submission that a run was made for, as `submission_named` has it.
-select s.id, s.sender_id, s.run_id, s.kind, s.size, s.digest, s.by as submitter, s.made_at, d.at, d.by, d.note
-from submission s left join purged_run p on p.id = s.run_id left join deed d on d.id = p.deed_id
+select s.id, s.sender_id, s.run_id, s.kind, s.size, s.digest, s.by as submitter, s.made_at, s.attachments, u.id as upload, u.files, u.size as bytes, d.at, d.by, d.note
+from submission s left join upload u on u.run_id = s.run_id left join purged_run p on p.id = s.run_id left join deed d on d.id = p.deed_id
 where s.run_id = %(run)s;
 
 -- name: submission_of_task
 -- The submission that the run of a task was made for.
-select s.run_id, s.kind, s.sender_id from task t join submission s on s.run_id = t.run_id where t.id = %(task)s;
+select s.run_id, s.kind, s.sender_id, u.folder, u.removed_at is not null as is_removed
+from task t join submission s on s.run_id = t.run_id left join upload u on u.run_id = s.run_id where t.id = %(task)s;
 
 -- name: payload_part
 -- One part of the payload that a run was made for.

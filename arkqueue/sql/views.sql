@@ -262,6 +262,18 @@ select t.run_id, t.name, count(*)::int as items, count(*) filter (where t.state 
 from task t where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.deleted
 group by t.run_id, t.name order by t.run_id desc, min(t.position);
 
+-- name: states_around
+-- The states of what is not settled of an archive, and of all tasks of a run, before something is done to them; of more than so many not all.
+select t.id, t.state, t.stop is not null as stops from task t
+where t.branch_id in (select id from branch where archive_id = %(archive)s) and t.settled_at is null and t.kind <> 'gate' and not t.deleted
+union
+select t.id, t.state, t.stop is not null from task t where t.run_id = %(run)s and t.kind <> 'gate' and not t.deleted
+limit %(limit)s;
+
+-- name: states_of
+-- The states of some tasks, in the order of their revisions.
+select t.id, t.state, t.stop is not null as stops from task t where t.id = any(%(tasks)s) order by t.number, t.run, t.position, t.id;
+
 -- name: open_before
 -- Some tasks, and all that they wait for, directly or not, with the edges on which they wait (`sources`); of more than so many not all.
 with recursive before(id) as (
@@ -523,8 +535,9 @@ order by t.position, t.id limit 100;
 select beat_at from heartbeat where beat_at < clock_timestamp() - make_interval(secs => %(silence)s);
 
 -- name: pool
--- The pool of a task: which kind of task manager it needs, and with which labels; and where its scratch folder is, once there is one.
-select coalesce(d.pool, a.pool) as pool, coalesce(string_to_array(nullif(ltrim(d.labels), ''), ','), '{}') as labels, s.store
+-- The pool of a task: which kind of task manager it needs, and with which labels; and where its scratch folder is, once there is one, or the attachments of its run are.
+select coalesce(d.pool, a.pool) as pool, array(select one from unnest(string_to_array(nullif(ltrim(d.labels), ''), ',')) one where one not like '@%%') as labels,
+       coalesce(substring(d.labels from '@([^,]+)'), s.store) as store, d.labels like ' @%%' as is_attached
 from task t join definition d on d.id = t.definition_id join archive a on a.id = t.archive_id
 left join scratch s on d.scratch is not null and s.run_id = t.run_id and s.item = case d.scratch when 'item' then t.item else '' end and s.removed_at is null
 where t.id = %(task)s;

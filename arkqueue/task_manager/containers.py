@@ -27,6 +27,8 @@ OWN_FILES = Path("/arkqueue")
 """Where a container sees what belongs to the attempt: the script, the inputs, the outputs."""
 SCRATCH = Path("/scratch")
 """Where a container sees the scratch folder of its run or item, if its task has one."""
+ATTACHMENTS = OWN_FILES / "attachments"
+"""Where a container sees the attachments of its run, if it has any, and cannot write to them."""
 
 ROOT = "root", "0"
 """How the user and the group are called that may do everything."""

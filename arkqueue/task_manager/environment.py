@@ -29,13 +29,14 @@ def of_process(
     user: str | None,
     scratch: Path | None = None,
     handed: Handed | None = None,
+    attached: Path | None = None,
 ) -> dict[str, str]:
     """All variables of a process. A task's own ``env`` may replace what stands before it here, never what says which task this is."""
     values = {"PATH": PATH, "LANG": "C.UTF-8", "TMPDIR": str(workspace.tmp), "CI": "true"}
     values |= _identity(user) | definition.env
     if workspace.path_first is not None:
         values["PATH"] = f"{workspace.path_first}:{values['PATH']}"
-    return values | _about(claim, definition, archive, workspace, workspace.files, scratch, handed)
+    return values | _about(claim, definition, archive, workspace, workspace.files, scratch, handed, attached)
 
 
 def of_container(
@@ -48,12 +49,15 @@ def of_container(
     path: str,
     scratch: Path | None = None,
     handed: Handed | None = None,
+    attached: Path | None = None,
 ) -> dict[str, str]:
-    """What a container gets beside its image's own variables. ``files`` and ``scratch``: where it sees the attempt's files and its scratch folder; ``path``: the image's PATH."""
+    """What a container gets beside its image's own variables. ``files``, ``scratch``, ``attached``: where it sees the attempt's files, its scratch folder and the attachments of its run; ``path``: the image's
+    PATH.
+    """
     values = {"CI": "true"} | definition.env
     if path_first is not None:
         values["PATH"] = f"{path_first}:{values.get('PATH') or path or PATH}"
-    return values | _about(claim, definition, archive, workspace, files, scratch, handed)
+    return values | _about(claim, definition, archive, workspace, files, scratch, handed, attached)
 
 
 def payload_file(handed: Handed) -> str:
@@ -69,8 +73,11 @@ def _about(
     files: Path,
     scratch: Path | None,
     handed: Handed | None,
+    attached: Path | None,
 ) -> dict[str, str]:
-    """Which task this is. ``files`` and ``scratch``: where it sees the attempt's files and its scratch folder. ``handed``: the submission that its run was made for."""
+    """Which task this is. ``files``, ``scratch`` and ``attached``: where it sees the attempt's files, its scratch folder, and the attachments of its run. ``handed``: the submission that its run
+    was made for.
+    """
     about = {
         "ARCHIVE": archive,
         "BRANCH": claim.branch,
@@ -92,6 +99,8 @@ def _about(
         about["CHANGES"] = str(files / workspace.changes.name)
     if scratch is not None:
         about["SCRATCH"] = str(scratch)
+    if attached is not None:
+        about["ATTACHMENTS"] = str(attached)
     if handed is not None:
         about["SUBMISSION_ID"] = handed.sender_id or ""
         if definition.wants_submission:

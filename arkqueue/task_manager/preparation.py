@@ -33,6 +33,7 @@ from arkqueue.repository.location import local_path
 from arkqueue.repository.origin import AUTHORS
 from arkqueue.task_manager import environment
 from arkqueue.task_manager.containers import (
+    ATTACHMENTS,
     OWN_FILES,
     SCRATCH,
     WORKSPACE,
@@ -43,7 +44,18 @@ from arkqueue.task_manager.containers import (
 )
 from arkqueue.task_manager.executors import Executors
 from arkqueue.task_manager.sources import Sources
-from arkqueue.workspace import Fill, ScratchFolders, ScratchLost, Tree, Workspace, Workspaces, owner_named
+from arkqueue.workspace import (
+    AttachmentFolders,
+    Fill,
+    Owner,
+    ScratchFolders,
+    ScratchLost,
+    Tree,
+    Workspace,
+    Workspaces,
+    owner_named,
+)
+from arkqueue.workspace.layers import show_read_only
 from arkqueue.workspace.removal import FOLDER
 from arkqueue.workspace.renewal import renew_in_place
 
@@ -117,6 +129,7 @@ class Preparation:
         scratch = self._scratch(claim, definition, partial(self.scratches.for_process, owner=owner))
         survey = self._survey(claim, definition, log)
         handed = self.sources.submission(claim)
+        attached = self._attached(handed, owner)
         source = _source(claim, definition, self.sources, survey, log)
         claim, changes = self._changes(claim, definition, survey, log)
         workspace = self._noted(
@@ -134,10 +147,15 @@ class Preparation:
             ),
         )
         _check_workdir(definition, workspace, Path(definition.workdir or ""))
+        if attached:
+            shown = workspace.files / ATTACHMENTS.name
+            shown.mkdir()
+            # Where the kernel shows nothing, this is no root, whom the modes of the files stop.
+            attached = shown if show_read_only(attached, shown) else attached
         return Program(
             claim.attempt,
             argv_for(definition, str(workspace.script)),
-            environment.of_process(claim, definition, archive.name, workspace, user, scratch, handed),
+            environment.of_process(claim, definition, archive.name, workspace, user, scratch, handed, attached),
             working_folder(definition, workspace.tree),
             user,
             shell=definition.script is not None,
@@ -179,6 +197,9 @@ class Preparation:
         scratch = self._scratch(claim, definition, partial(self.scratches.for_container, image=image))
         survey = self._survey(claim, definition, log)
         handed = self.sources.submission(claim)
+        attached = self._attached(handed)
+        if attached:
+            self.executors.prove(self.scratches.root)
         source = _source(claim, definition, self.sources, survey, log, OWN_FILES)
         claim, changes = self._changes(claim, definition, survey, log)
         workspace = self._noted(
@@ -216,11 +237,15 @@ class Preparation:
             docker.path(image) if path_first else "",
             SCRATCH if scratch else None,
             handed,
+            ATTACHMENTS if attached else None,
         )
+        if attached:
+            (workspace.files / ATTACHMENTS.name).mkdir()
         mounts = (
             Mount(str(WORKSPACE), workspace.layer or workspace.tree),
             Mount(str(OWN_FILES), workspace.files),
             *([Mount(str(SCRATCH), scratch)] if scratch else ()),
+            *([Mount(str(ATTACHMENTS), attached, read_only=True)] if attached else ()),
             *container.mounts,
         )
         program = Program(
@@ -267,6 +292,16 @@ class Preparation:
             raise
         self.sources.scratch_made(scratch)
         return folder
+
+    def _attached(self, handed: Handed | None, owner: Owner | None = None) -> Path | None:
+        """The attachments of the task's run, for containers, or for processes of ``owner`` (None: ours); None: it has none. Raises WorkspaceError where they are gone."""
+        if handed is None or handed.attached is None:
+            return None
+        if handed.attached.is_removed:
+            fault = "were removed when the run was deleted"
+            raise WorkspaceError("the attachments of its run", fault, "Submit them again, with another id")
+        folders = AttachmentFolders(self.scratches.root, self.executors.installation)
+        return folders.for_tasks(handed.attached.folder, owner)
 
     def _changes(
         self, claim: Claim, definition: TaskDefinition, survey: Survey | None, log: LogWriter

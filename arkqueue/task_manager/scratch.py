@@ -1,4 +1,5 @@
-"""What becomes of a host's scratch folders: removed when the database says that their runs or items are over, and measured meanwhile (design 5.37).
+"""What becomes of a host's scratch folders: removed when the database says that their runs or items are over, and measured meanwhile (design 5.37). Attachments of submissions, which
+lie beside them, likewise (5.31).
 
 One loop of each task manager. A host without folders asks the database nothing. Folders that nobody knows are removed, too: their runs were purged, or a killed
 task manager has left them.
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from arkqueue.gateway import Gateway
 from arkqueue.runtime.loop import Loop
 from arkqueue.runtime.wakeup import Bell
-from arkqueue.workspace import ScratchFolders
+from arkqueue.workspace import AttachmentFolders, ScratchFolders
 
 log = logging.getLogger("arkqueue")
 
@@ -58,7 +59,12 @@ class ScratchKeeper:
         gone: set[int] = set()
         for first in range(0, len(known), MOST):
             gone |= self._gateway.scratch_unneeded(known[first : first + MOST])
-        for note in self._folders.remove(installation, gone) if gone else ():
+        attachments = AttachmentFolders(self._folders.root, installation)
+        there, over = sorted(attachments.known()), set[int]()
+        for first in range(0, len(there), MOST):
+            over |= self._gateway.attachments_unneeded(there[first : first + MOST])
+        notes = self._folders.remove(installation, gone) if gone else []
+        for note in (*notes, *attachments.remove(over)):
             log.warning(note)
         if time.monotonic() - self._measured_at >= MEASURE or self._folders.lack is not None:
             if sizes := self._folders.measure(installation, {*known} - gone):

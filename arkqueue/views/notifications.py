@@ -20,7 +20,7 @@ STATES = ("waiting", "sent", "failed", "dropped")
 class DeliveryView:
     """A notification to one receiver. ``name``: its run, or its archive. ``tries``: how often it was tried; ``due_at``: when it is tried next.
 
-    ``fault``: what was wrong with the last try, or why it was dropped.
+    ``fault``: what was wrong with the last try, or why it was dropped. ``carried_by``: the delivery whose mail told of it as well.
     """
 
     id: int
@@ -35,6 +35,7 @@ class DeliveryView:
     is_being_sent: bool
     fault: str
     ended_at: datetime | None
+    carried_by: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,12 +167,12 @@ def asking(session: Session, row: Any, subject: str) -> list[Reason]:
         ):
             found.append(_locked(session, row, subject, lock, called))
     if not found:
-        _, labels, store = session.rows("pool", task=row.id)[0]
+        _, labels, store, is_attached = session.rows("pool", task=row.id)[0]
         managers = task_managers(session)
         alive = [m for m in managers if m.alive]
         text = f"{subject} waits for its locks: no task manager that could run it lives, and others have their turn meanwhile."
         if store and alive and not any(m.store == store for m in alive):
-            return [_no_scratch(session, row, subject, store, managers)]
+            return [_no_store(session, row, subject, store, managers, is_attached=is_attached)]
         if labels and alive and not any({*labels} <= {*m.labels} for m in alive):
             return [_no_label(subject, name, labels, alive)]
         found.append(Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"]))
@@ -215,9 +215,9 @@ def ready(session: Session, row: Any, subject: str) -> Reason:
         )
     managers = task_managers(session)
     alive = [m for m in managers if m.alive]
-    pool, labels, store = session.rows("pool", task=row.id)[0]
+    pool, labels, store, is_attached = session.rows("pool", task=row.id)[0]
     if store and not any(m.store == store for m in alive):
-        return _no_scratch(session, row, subject, store, managers)
+        return _no_store(session, row, subject, store, managers, is_attached=is_attached)
     if not alive:
         text = f"{subject} is ready, but no task manager is running{_last(managers)}.{_handed_back(row)}"
         command = " ".join(["arkqueue worker", *(f"--label {label}" for label in labels)])
@@ -274,13 +274,18 @@ def _no_label(subject: str, name: str, labels: Sequence[str], alive: Sequence[Ta
     return Reason(kind=Why.NO_LABEL, text=text, tasks=[name])
 
 
-def _no_scratch(session: Session, row: Any, subject: str, store: str, managers: Sequence[TaskManagerView]) -> Reason:
-    """That no task manager runs where a task's scratch folder is."""
+def _no_store(
+    session: Session, row: Any, subject: str, store: str, managers: Sequence[TaskManagerView], *, is_attached: bool
+) -> Reason:
+    """That no task manager runs where a task's scratch folder is, or the attachments of its run are."""
     last = next((m for m in sorted(managers, key=lambda m: m.seen_at, reverse=True) if m.store == store), None)
     where = f"{last.hostname} ({last.host[:8]})" if last else f"the host {store[:8]}"
     if last and last.store != last.host:
         where = f"a folder that {last.hostname} and others share"
     since = f"its task manager {_left(last)}" if last else "nothing was heard of its task manager for a day"
+    if is_attached:
+        text = f"{subject} is ready, but the attachments of its run are on {where}, and {since}: that host is waited for. Start its task manager again, with the same home folder."
+        return Reason(kind=Why.NO_SCRATCH, text=text, tasks=[task_name(row)], commands=["arkqueue worker"])
     text = f"{subject} is ready, but its scratch folder is on {where}, and {since}: that host is waited for. Start its task manager again, with the same home folder; or start at the first task of the folder, which is made anew then."
     name, commands = task_name(row), list[str]()
     for first in session.rows("first_with_scratch", task=row.id):

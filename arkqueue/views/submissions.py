@@ -19,6 +19,7 @@ from arkqueue.views.runs import RunView, views_of_runs
 class SubmissionView:
     """A submission. ``full_name``, ``id``: what its sender calls it; None: nothing. ``digest``: SHA-256 of its payload, ``size``: bytes. ``run``: None once that was purged; ``purged`` says when and by whom.
 
+    ``attachments``: how many files it has beside the payload, ``attached``: their bytes; ``upload``: the id by which they are listed. Once they are purged there are none.
     ``note``: why what was committed last may be missing in its run, told once.
     """
 
@@ -31,6 +32,9 @@ class SubmissionView:
     made_at: datetime
     run: RunView | None
     purged: str | None
+    attachments: int
+    attached: int
+    upload: int | None
     note: str
 
 
@@ -58,5 +62,7 @@ def _view(session: Session, row: Any, name: str, note: str) -> SubmissionView:
         by=row.submitter,
         run=None if row.at is not None else views_of_runs(session, [row.run_id])[0],
         purged=None if row.at is None else purged(row),
+        attachments=row.files or 0,
+        attached=row.bytes or 0,
         note=note,
     )

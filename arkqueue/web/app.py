@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from functools import cache
 
 from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -32,6 +33,7 @@ from arkqueue.web.api import (
     reports,
     runs,
     submissions,
+    uploads,
 )
 from arkqueue.web.api.calls import PREFIX
 from arkqueue.web.live import Live
@@ -59,6 +61,7 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
     app.state.callers = Callers(session, configuration)
     app.state.followers = attempts.Followers(session)
     app.state.live = Live(session)
+    app.state.uploads = uploads.Uploads(session, configuration)
     app.state.watched, app.state.intake = notices.Watched(session), notices.Intake(session)
     # Before FastAPI's own routes, since it is on every commit's way.
     app.router.routes.insert(0, Route(f"{PREFIX}/notices", notices.notice_directly, methods=["POST"]))
@@ -68,6 +71,7 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
         reports,
         backfills,
         submissions,
+        uploads,
         notices,
         archives,
         locks,
@@ -78,6 +82,7 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
     ):
         app.router.routes.extend(part.router.routes)
     app.router.routes.extend(submissions.payloads.routes)
+    app.router.routes.extend(uploads.begin_router.routes)
     app.include_router(administration.open_router, prefix=PREFIX)
     app.include_router(administration.open_router, include_in_schema=False)
     app.add_api_route("/docs", lambda: _docs(app), response_class=HTMLResponse, include_in_schema=False)
@@ -122,7 +127,9 @@ def _load_pages() -> Router:
     return Router(routes())
 
 
-_SUBMISSIONS = re.compile(rf"{PREFIX}/archives/[^/]+/submissions")
+_STREAMED = re.compile(rf"POST {PREFIX}/archives/[^/]+/submissions|PATCH {PREFIX}/uploads/\d+/\d+")
+"""The calls that take their bodies in pieces, once they know whose they are, and count them."""
+_LISTS = re.compile(rf"POST {PREFIX}/archives/[^/]+/uploads")
 
 
 class LimitedBody:
@@ -135,13 +142,15 @@ class LimitedBody:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if scope["method"] == "POST" and _SUBMISSIONS.fullmatch(scope["path"]):
-            # Its call takes it in pieces, once it knows whose they are, and counts them.
+        called = f"{scope['method']} {scope['path']}"
+        if _STREAMED.fullmatch(called):
             await self._app(scope, receive, send)
             return
+        most = uploads.LONGEST_LIST if _LISTS.fullmatch(called) else LONGEST_BODY
+        too_long = _too_long(most)
         length = dict(scope["headers"]).get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > LONGEST_BODY:
-            await _TOO_LONG(scope, receive, send)
+        if not length.isdigit() or int(length) > most:
+            await too_long(scope, receive, send)
             return
         seen = 0
         is_answered = False
@@ -151,22 +160,22 @@ class LimitedBody:
             message = await receive()
             seen += len(message.get("body", b""))
             # Whoever reads it gets no more than this, and what he makes of that is not sent.
-            return message if seen <= LONGEST_BODY else {"type": "http.disconnect"}
+            return message if seen <= most else {"type": "http.disconnect"}
 
         async def answer(message: Message) -> None:
             nonlocal is_answered
-            if is_answered or seen <= LONGEST_BODY:
+            if is_answered or seen <= most:
                 is_answered = True
                 await send(message)
 
         await self._app(scope, limited, answer)
         if not is_answered:
-            await _TOO_LONG(scope, receive, send)
+            await too_long(scope, receive, send)
 
 
-_TOO_LONG = problems.of_error(
-    problems.Refused(413, "the request", f"is longer than {LONGEST_BODY} bytes", "Send less at once.")
-)
+@cache
+def _too_long(most: int) -> Response:
+    return problems.of_error(problems.Refused(413, "the request", f"is longer than {most} bytes", "Send less at once."))
 
 
 def _docs(app: FastAPI) -> str:

@@ -29,13 +29,16 @@ TITLES: dict[int | str, str] = {
     408: "The request did not come whole",
     409: "The state of the thing forbids it",
     413: "The request is too long",
+    415: "The request is of another kind",
     422: "The request is malformed",
+    423: "Another call is at it",
     429: "Too many requests",
     500: "A mistake of arkqueue's own",
     501: "It is not supported yet",
     502: "The repository cannot be used",
     503: "The database does not answer",
     BUSY: "Others are before you",
+    507: "There is no room",
 }
 """What a problem of each status is called; shown at /docs, where the type of a problem points."""
 

@@ -13,13 +13,14 @@ Below the home folder, in ``work/<attempt>``::
     base                which base that is
     image               which image its container has
 
-Scratch folders, which outlive their attempts, stand beside it (``scratch``).
+Scratch folders, which outlive their attempts, stand beside it (``scratch``), and with them the attachments of submissions (``attachments``).
 
 The task manager calls it. What stands here after the attempt was written by a stranger: it is read only beneath the
 workspace, through no symlink, regular files alone, up to a limit; and nothing here runs a program in it. It knows no
 archive: functions given by the caller fill a tree (``Fill``) or bring a base from one revision to another (``Tree``).
 """
 
+from arkqueue.workspace.attachments import AttachmentFolders
 from arkqueue.workspace.bases import Owner, Tree
 from arkqueue.workspace.outputs import OUTPUT_LIMIT, Outputs
 from arkqueue.workspace.scratch import ScratchFolders, ScratchLost, make_root
@@ -30,6 +31,7 @@ __all__ = [
     "OUTPUT_LIMIT",
     "POOL",
     "WORK",
+    "AttachmentFolders",
     "Fill",
     "Outputs",
     "Owner",

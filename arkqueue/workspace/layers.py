@@ -17,7 +17,7 @@ from pathlib import Path
 
 from arkqueue.model import Layer
 
-_MS_NOSUID, _MS_NODEV = 2, 4
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_REMOUNT, _MS_BIND = 1, 2, 4, 32, 4096
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 _FICLONE = 0x40049409
 
@@ -85,6 +85,17 @@ def _mount(layer: Layer, target: Path, options: str) -> None:
     if _libc.mount(*arguments):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), str(target))
+
+
+def show_read_only(folder: Path, target: Path) -> bool:
+    """Show a folder at another place, an empty folder, where nobody can write to it, root included. False where the kernel does not let this process: it is not shown then."""
+    places = os.fsencode(folder), os.fsencode(target)
+    if _libc.mount(*places, None, _MS_BIND, None):
+        return False
+    if _libc.mount(None, places[1], None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | _MS_NODEV, None):
+        _unmount(places[1], 0)
+        return False
+    return True
 
 
 def _unmount(place: bytes, flags: int) -> None:

@@ -127,15 +127,13 @@ class ScratchFolders:
         return notes
 
     def measure(self, installation: str, ids: Collection[int]) -> dict[int, int]:
-        """How many bytes folders take, as far as that can be found out within ``PATIENCE`` seconds; ``lack`` follows from it."""
+        """How many bytes folders take, as far as that can be found out within ``PATIENCE`` seconds; ``lack`` follows from it, and from what the attachments beside them take."""
         until = time.monotonic() + PATIENCE
         sizes = {id: _size(self.root / installation / str(id) / "folder", until) for id in sorted(ids)}
-        taken = sum(sizes.values())
+        taken = sum(sizes.values()) + _size(self.root / installation / "attachments", until)
         self.lack = None
         if self._limit and taken >= self._limit:
-            fault = (
-                f"those of this host take {_shown(taken)}, and scratch_limit is {_shown(self._limit)}: no other is made"
-            )
+            fault = f"those of this host, and its attachments, take {_shown(taken)}, and scratch_limit is {_shown(self._limit)}: no other is made"
             self.lack = Withheld(
                 "scratch folders",
                 fault,

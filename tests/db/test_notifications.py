@@ -10,7 +10,7 @@ import pytest
 
 from arkqueue.db.session import Session, rows
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import USUAL_OCCASIONS, ArchiveId, ArchiveSettings, Occasion, RunId
+from arkqueue.model import USUAL_OCCASIONS, ArchiveId, ArchiveSettings, End, Occasion, RunId
 from arkqueue.queue import archives, deletion, holds, many, notifications, purge
 from arkqueue.queue.notifications import Delivery
 from tests.builders import AnArchive, an_archive, faulty
@@ -387,3 +387,104 @@ def test_many_verbs_at_once_are_told_by_what_came_of_them(told: AnArchive) -> No
     many.retry_failed(told.session, RunId(told.run_id(2)), "ann")
     told.run("a@2", "b@2")
     assert occasions(told) == ["failed 2", "fixed 2"]
+
+
+# One mail for many
+
+
+ANN = "ann@example.org"
+
+
+def carried(archive: AnArchive) -> list[int]:
+    """How many deliveries each one that was chosen tells of as well."""
+    return [delivery.carries for delivery in choose(archive)]
+
+
+def test_where_many_wait_for_a_mailbox_one_mail_tells_of_all(archive: AnArchive) -> None:
+    set_receivers(archive, **{ANN: ALL, "ci": ALL})
+    failed_runs(archive, *range(2, 2 + notifications.LEAST_CARRIED))
+    assert carried(archive) == [0, 0]  # too few of them, and a webhook gets each
+    archive.sql("update delivery set sending_until = null")
+    failed_runs(archive, 2 + notifications.LEAST_CARRIED)
+    assert sorted(carried(archive)) == [0, notifications.LEAST_CARRIED]
+
+
+def test_what_a_mail_told_of_was_sent_with_it_or_waits_for_itself_again(archive: AnArchive) -> None:
+    set_receivers(archive, **{ANN: ALL})
+    failed_runs(archive, *range(2, 12))
+    (head,) = choose(archive)
+    assert (head.carries, choose(archive)) == (9, [])
+    # Who died while sending has sent nothing, and nothing of these runs overtakes it.
+    archive.sql("update delivery set sending_until = clock_timestamp() - interval '1 second'")
+    (again,) = choose(archive)
+    assert (again.id, again.carries) == (head.id, 9)
+    notifications.record_failure(archive.session, again, "no", is_silent=False)
+    assert archive.sql("select count(*) as n from delivery where carried_by is null") == [{"n": 10}]
+    (other,) = choose(archive)
+    assert (other.id != head.id, other.carries) == (True, 9)  # also of the one that failed
+    notifications.drop(archive.session, other, "its run was deleted")
+    (last,) = choose(archive)
+    assert last.carries == 8
+    notifications.record_sent(archive.session, last)
+    states = Counter(row["state"] for row in archive.sql("select state from delivery"))
+    assert states == {"sent": 9, "dropped": 1}
+    notifications.resend(archive.session, last.id, "ben")
+    (resent,) = choose(archive)
+    assert resent.carries == 8
+
+
+def test_a_purge_of_the_run_of_a_mail_leaves_what_it_told_of(archive: AnArchive) -> None:
+    set_receivers(archive, **{ANN: ALL})
+    failed_runs(archive, *range(2, 12))
+    (head,) = choose(archive)
+    assert head.run == archive.run_id(2)
+    purge.purge_runs(archive.session, [RunId(head.run)], "ann")
+    (other,) = choose(archive)
+    assert other.carries == 8
+
+
+def test_a_mailbox_gets_so_many_mails_of_an_archive_and_then_one_that_tells_of_the_rest(archive: AnArchive) -> None:
+    set_receivers(archive, **{ANN: ALL, "ci": ALL})
+    other = an_archive(archive.session, "letters")
+    set_receivers(other, **{ANN: ALL})
+
+    def send_all() -> int:
+        sent = 0
+        while chosen := choose(archive):
+            for delivery in chosen:
+                notifications.record_sent(archive.session, delivery)
+                sent += "@" in delivery.receiver
+        return sent
+
+    sent = 0
+    for number in range(2, 22):
+        failed_runs(archive, number)
+        sent += send_all()
+    assert sent == notifications.MOST_MAILS
+    assert archive.sql("select count(*) as n from delivery where receiver <> %s and state = 'sent'", ANN) == [{"n": 20}]
+    failed_runs(other, 2)
+    assert send_all() == 1  # of another archive
+    archive.sql("update delivery set ended_at = ended_at - make_interval(secs => %s)", notifications.WINDOW)
+    assert send_all() == 1
+    assert archive.sql("select 1 as one from delivery where state <> 'sent'") == []
+
+
+# Branches
+
+
+def test_a_receiver_is_told_of_the_branches_that_it_named(session: Session) -> None:
+    archive = an_archive(session, branches=("main", "release/1", "release/1/fix", "try"))
+    set_receivers(archive, ci=[*ALL, "branch=release/*"], chat=["failed", "branch=**", "branch=!try"])
+    for branch in archive.numbers:
+        archive.commit({"a": ""}, branch=branch)
+    archive.claim()
+    for claimed in archive.running.values():
+        archive.record(claimed.attempt, End.EXITED, 1)
+    archives.stop(session, ArchiveId(archive.id), "another repository")
+    judge(session)
+    found = archive.sql(
+        "select d.receiver, coalesce(b.name, '') as branch from delivery d"
+        " left join run r on r.id = d.run_id left join branch b on b.id = r.branch_id"
+    )
+    told = {receiver: sorted(row["branch"] for row in found if row["receiver"] == receiver) for receiver in (CI, CHAT)}
+    assert told == {CI: ["", "release/1"], CHAT: ["main", "release/1", "release/1/fix"]}

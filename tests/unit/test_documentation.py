@@ -303,7 +303,7 @@ def test_variables_that_a_page_names_exist() -> None:
     known = {*variables(), PREFIX + "CONFIG", *compose_variables()}
     text = OPERATIONS.read_text("utf-8") + (ROOT / "README.md").read_text("utf-8")
 
-    assert set(re.findall(r"\bARKQUEUE_[A-Z_]+\b", text)) - known - {"ARKQUEUE_OUTPUT"} == set()
+    assert set(re.findall(r"\bARKQUEUE_[A-Z_]+\b", text)) - known - {"ARKQUEUE_OUTPUT", "ARKQUEUE_ATTACHMENTS"} == set()
 
 
 def compose_variables() -> dict[str, str]:
@@ -323,7 +323,7 @@ def test_variables_of_a_task_are_described() -> None:
     definition, workspace = TaskDefinition("index", changes=True), Workspace(AttemptId(1), Path())
     handed = Handed(PayloadKind.JSON, None)
     # The variables that the place of the workspace does not decide.
-    given = ["CI", *environment._about(claim, definition, "papers", workspace, Path(), Path(), handed)]  # type: ignore[arg-type]
+    given = ["CI", *environment._about(claim, definition, "papers", workspace, Path(), Path(), handed, Path())]  # type: ignore[arg-type]
 
     described = [name for row in rows(WORKFLOWS, "What a task gets") for name in CODE_SPAN.findall(row[0])]
     assert sorted(described) == sorted(given)

@@ -78,6 +78,8 @@ if TYPE_CHECKING:
 _HEADS = "refs/heads/"
 LONGEST_REF = 1024
 """Bytes of a ref's name and the zero behind it (GIT_REFNAME_MAX of libgit2)."""
+LONGEST_TARGET = 4095
+"""Bytes of a symlink's target, without the zero behind it (PATH_MAX of Linux)."""
 _Entry = tuple[Entry, bytes]
 
 LISTINGS = 20
@@ -544,7 +546,7 @@ class GitArchive:
             elif kind == FileMode.COMMIT:
                 writer.folder(path)  # the place of a submodule
             elif kind == FileMode.LINK:
-                writer.symlink(path, _blob(objects.repository, id).data)
+                writer.symlink(path, _target(objects.repository, id))
             else:
                 files.append((entry, path))
                 written.append(path)
@@ -581,6 +583,12 @@ def _blob(repository: pygit2.Repository, id: pygit2.Oid) -> pygit2.Blob:
     if not isinstance(found, pygit2.Blob):
         raise pygit2.GitError(f"{id} is no file")
     return found
+
+
+def _target(repository: pygit2.Repository, id: pygit2.Oid) -> bytes:
+    """Where a symlink leads. What is longer than the system takes is not read whole: what stands for it is refused as it would be."""
+    length = repository.odb.read_header(id)[1]
+    return _blob(repository, id).data if length <= LONGEST_TARGET else b"x" * (LONGEST_TARGET + 1)
 
 
 def _whole(commit: Commit) -> Entry:

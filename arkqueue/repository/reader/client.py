@@ -9,7 +9,8 @@ What becomes of a call whose process breaks:
     the process has ended, whatever the cause    the call is made again, with a new process; not where it writes files
     it has ended again, by a crash or for lack   `ArchiveHarmful`: the archive is stopped
       of memory
-    it has ended for lack of memory, and writes  `WorkspaceError`: the task fails
+    it has ended by a crash or for lack of       `WorkspaceError`: the task fails
+      memory, and writes
     it has ended again, by somebody's signal     `ArchiveUnreachable`: tried again later
     no answer before the deadline                the process is ended. `ArchiveHarmful` where it has computed instead of waiting, else
                                                  `ArchiveUnreachable`: its server or its disk says nothing
@@ -215,11 +216,6 @@ class ReaderProcess:
         return f"its process ended with exit code {code}"
 
     @property
-    def is_out_of_memory(self) -> bool:
-        """Whether it has ended at its limit."""
-        return self._process.wait() == OUT_OF_MEMORY
-
-    @property
     def was_signaled(self) -> bool:
         """Whether somebody has ended it, and not what it was at."""
         return self._process.wait() in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, TERMINATED)
@@ -333,10 +329,10 @@ class ReaderProcesses:
                     call = replace(call, request=call.again or call.request)
                     continue
                 fault = f"{call.doing}: {how}"
-                if call.writes and reader.is_out_of_memory:
-                    raise WorkspaceError(call.thing, fault, LESS) from None
-                if reader.was_signaled or call.writes:
+                if reader.was_signaled:
                     raise ArchiveUnreachable(call.thing, fault) from None
+                if call.writes:
+                    raise WorkspaceError(call.thing, fault, LESS) from None
                 raise ArchiveHarmful(call.thing, fault, SYNC) from None
             except _Overdue as error:
                 self._end(reader)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator
 from arkqueue.archives import registration
 from arkqueue.archives.retention import PurgedByAge, purge_by_age
 from arkqueue.errors import Invalid, NotFound
-from arkqueue.model import USUAL_OCCASIONS, USUAL_TIER, ArchiveId, ArchiveKind, ArchiveSettings
+from arkqueue.model import OF_BRANCH, USUAL_OCCASIONS, USUAL_TIER, ArchiveId, ArchiveKind, ArchiveSettings
 from arkqueue.names import Name
 from arkqueue.queue import archives, control, pauses
 from arkqueue.queue.tokens import Scope
@@ -93,14 +93,14 @@ class Settings(BaseModel):
     notify: dict[str, list[str]] | None = Field(
         default=None,
         max_length=20,
-        description='who is told of its runs, and of what: {"ann@example.org": ["failed", "fixed", "held", "completed", "stopped"], "https://hooks.example.org/ci": []}; without occasions: of all but completed',
+        description='who is told of its runs, and of what: {"ann@example.org": ["failed", "fixed", "held", "completed", "stopped"], "https://hooks.example.org/ci": []}; without occasions: of all but completed; "branch=GLOB" among them: of runs on these branches alone',
     )
 
     @field_validator("notify")
     @classmethod
     def _receivers(cls, value: dict[str, list[str]] | None) -> dict[str, list[str]] | None:
-        if value is not None and not all(0 < len(key) <= 1000 and len(words) <= 10 for key, words in value.items()):
-            raise ValueError("a receiver is a text of at most 1,000 signs, with at most 10 occasions")
+        if value is not None and not all(0 < len(key) <= 1000 and len(words) <= 50 for key, words in value.items()):
+            raise ValueError("a receiver is a text of at most 1,000 signs, with at most 50 occasions and branches")
         return value
 
     @field_validator(*GLOBS)
@@ -139,12 +139,15 @@ class Settings(BaseModel):
             given["keep"] = given["keep"] or {}
         if "notify" in given:
             notify = given["notify"] or {}
-            given["notify"] = {
-                who: list(dict.fromkeys(when)) or list(map(str, USUAL_OCCASIONS)) for who, when in notify.items()
-            }
+            given["notify"] = {who: list(dict.fromkeys([*_occasions(when), *when])) for who, when in notify.items()}
         if given.get("tier", 0) is None:
             given["tier"] = USUAL_TIER
         return replace(present, **given)
+
+
+def _occasions(words: list[str]) -> list[str]:
+    """What a receiver is told of that names branches at most."""
+    return [] if any(not word.startswith(OF_BRANCH) for word in words) else list(map(str, USUAL_OCCASIONS))
 
 
 class NewArchive(Settings):

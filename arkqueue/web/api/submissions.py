@@ -10,9 +10,10 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,16 +24,18 @@ from fastapi.responses import StreamingResponse
 from arkqueue.archives import submission as submitting
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Invalid
-from arkqueue.model import LONGEST_PAYLOAD, LONGEST_SENDER_ID, BranchId, PayloadKind, RunId
+from arkqueue.model import LONGEST_PAYLOAD, BranchId, PayloadKind, RunId
 from arkqueue.names import Name
 from arkqueue.queue import submissions as queue
-from arkqueue.queue.submissions import Payload
+from arkqueue.queue.submissions import Payload, Upload
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import find, submissions
 from arkqueue.views.submissions import SubmissionView
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.api.calls import calls
 from arkqueue.web.api.runs import as_revision, head_wanted
+from arkqueue.web.api.sender import sender_id_of
+from arkqueue.web.api.uploads import Uploads, uploads_of
 from arkqueue.web.problems import Refused
 from arkqueue.workflow.payload import FILE
 
@@ -62,7 +65,7 @@ class _Received:
     payload: Payload
 
 
-@router.post("", status_code=201, openapi_extra={"requestBody": {"required": True, "content": {kind: {} for kind in KINDS}}})  # fmt: skip
+@router.post("", status_code=201, response_model=SubmissionView, openapi_extra={"requestBody": {"required": True, "content": {kind: {} for kind in KINDS}}})  # fmt: skip
 async def submit(
     request: Request,
     response: Response,
@@ -70,17 +73,25 @@ async def submit(
     revision: Annotated[str | None, Query(description="of the ledger, or a SHA or a prefix of one; else the head")] = None,
     branch: Annotated[str | None, Query(description="another than the main branch")] = None,
     hold: Annotated[bool, Query(description="its tasks wait for a release")] = False,
+    attachments: Annotated[bool, Query(description="it has the attachments that were begun with its id")] = False,
     idempotency_key: Annotated[str | None, Header(description="the sender's own id: the same one makes no second run")] = None,
-) -> SubmissionView:  # fmt: skip
-    """Make a run of the tasks that are `on: submission`. The body is the payload: JSON, YAML, CSV with a header, or lines of text. 201: a run was made; 200: the id has one already, or had one."""
+) -> SubmissionView | Response:  # fmt: skip
+    """Make a run of the tasks that are `on: submission`. The body is the payload: JSON, YAML, CSV with a header, or lines of text. 201: a run was made; 200: the id has one already, or had one. 202: with `attachments`, the payload has no faults, and not all attachments are there: nothing was made, and it is to be sent again when they are."""
     caller = admit(request, Scope.OPERATE)
     kind = _kind(request)
-    sender_id = _sender_id(idempotency_key)
+    sender_id = sender_id_of(idempotency_key)
+    if attachments and sender_id is None:
+        raise Invalid("the request", "has attachments and no id", "Send the header Idempotency-Key of its uploads.")
+    uploads = uploads_of(request)
     await run_in_threadpool(caller.archive, name)
     async with _received(request, caller.configuration.home / FOLDER, kind) as received:
-        shown, is_new = await run_in_threadpool(
-            _submit, caller, name, received, sender_id, revision, branch, is_held=hold
+        received = replace(received, payload=replace(received.payload, has_attachments=attachments))
+        made = await run_in_threadpool(
+            _submit, caller, uploads, name, received, sender_id, revision, branch, is_held=hold
         )
+    if made is None:
+        return Response(status_code=202)
+    shown, is_new = made
     if not is_new:
         response.status_code = 200
     if shown.run is not None:
@@ -120,6 +131,7 @@ def _parts(session: Session, run: RunId) -> Iterator[bytes]:
 
 def _submit(
     caller: Caller,
+    uploads: Uploads,
     name: str,
     received: _Received,
     sender_id: str | None,
@@ -127,9 +139,16 @@ def _submit(
     branch: str | None,
     *,
     is_held: bool,
-) -> tuple[SubmissionView, bool]:
+) -> tuple[SubmissionView, bool] | None:
+    """The submission, and whether it is new; None: attachments are missing."""
     session = caller.session
     archive = caller.archive(name)
+    attached: Callable[[], Upload | None] | None = None
+    if received.payload.has_attachments:
+        assert sender_id is not None
+        attached = partial(uploads.whole, archive, name, sender_id)
+    else:
+        uploads.refuse_begun(archive, name, sender_id)
 
     def wanted() -> tuple[int, BranchId | None]:
         if revision is None:
@@ -138,7 +157,10 @@ def _submit(
 
     made = submitting.submit(
         session, archive, name, wanted, received.file, received.payload, sender_id=sender_id, by=caller.by, is_held=is_held, most_items=caller.configuration.items_limit,
+        attached=attached,
     )  # fmt: skip
+    if made.run is None:
+        return None
     return _seen(caller, submissions.submission_of(session, made.run, name, made.note)), made.is_new
 
 
@@ -156,20 +178,6 @@ def _kind(request: Request) -> PayloadKind:
         fault = f"has the Content-Type {given[:100]!r}, which no payload has" if given else "has no Content-Type"
         raise Invalid("the request", fault, f"Send it with one of: {', '.join(KINDS)}.")
     return kind
-
-
-def _sender_id(given: str | None) -> str | None:
-    """The id that a header gives, which is UTF-8."""
-    if given is None:
-        return None
-    try:
-        text = given.encode("latin-1").decode()
-    except UnicodeDecodeError:
-        text = ""
-    if not 1 <= len(text) <= LONGEST_SENDER_ID or not text.isprintable() or text != text.strip() or text in (".", ".."):
-        fault = "is no id: write 1 to 200 characters that can be seen, without spaces at its ends, and not '.' or '..'"
-        raise Invalid("Idempotency-Key", fault)
-    return text
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
@@ -11,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from arkqueue.archives import registration
 from arkqueue.errors import Invalid, NotFound
-from arkqueue.model import ArchiveId, RunId, TaskId
+from arkqueue.model import RunId, TaskId
 from arkqueue.names import EVERY_TASK, as_backfill, parse_branch, parse_name, run_name
 from arkqueue.queue import backfill, control, deletion, holds, many, pauses, triggering
 from arkqueue.queue.done import Done
@@ -22,55 +23,67 @@ from arkqueue.views.backfills import find_backfill
 from arkqueue.views.find import find_item, find_run, find_task
 from arkqueue.views.tasks import task as show_task
 from arkqueue.web.access import Caller, admit
-from arkqueue.web.api.runs import LONGEST_NOTE, NewRun, Options, Verb, do_to_run, do_to_task, revision_scanned
-from arkqueue.web.pages.answer import HEADERS, local
+from arkqueue.web.api.runs import LONGEST_NOTE, Options, Verb, do_to_run, do_to_task, revision_scanned
+from arkqueue.web.pages.answer import HEADERS, Shown, local
+from arkqueue.web.pages.preview import is_shown_first, new_run, preview, preview_of_run
 from arkqueue.web.pages.visitor import Visitor, archive_of, check_form
+
+MOST_FIELDS: Final = 2000
+"""Of a form: that of a trigger has one for each task."""
 
 
 class Form:
-    """A form that a page sent: each field once, as text."""
+    """A form that a page sent: each field once, as text, but for those that may come several times."""
 
     def __init__(self, body: bytes) -> None:
         try:
-            self._fields = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=50))
+            self._all = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
         except ValueError as error:
-            raise Invalid("the form", "has more than 50 fields", "Open the page again, and send it there.") from error
+            fault = f"has more than {MOST_FIELDS:,} fields"
+            raise Invalid("the form", fault, "Use the command line for that many.") from error
+        self._fields = dict(self._all)
 
     def __getitem__(self, name: str) -> str:
         return self._fields.get(name, "").strip()
 
+    def all(self, name: str) -> list[str]:
+        """The values of a field that may come several times."""
+        return [value.strip() for field, value in self._all if field == name and value.strip()]
 
-def act(visitor: Visitor, request: Request, body: bytes) -> Response:
-    """Do what a form asks for, and show the page that it came from again."""
+
+def act(visitor: Visitor, request: Request, body: bytes) -> Shown | Response:
+    """Do what a form asks for, and show the page that it came from again; of what destroys, or concerns many, first what it would do."""
     form = Form(body)
     check_form(request, visitor, form["form"])
     request.state.token = visitor.at(archive_of(form["name"])).caller.token
     caller = admit(request, Scope.OPERATE)
     if len(text := form["text"]) > LONGEST_NOTE:
         raise Invalid("the text", f"has {len(text):,} characters, more than {LONGEST_NOTE:,}", "Write less.")
-    went = _act(caller, form["name"], form["verb"], text)
-    return RedirectResponse(went or local(form["back"]), 303, HEADERS)
+    name, verb = form["name"], form["verb"]
+    if verb == "trigger":
+        return _trigger(caller, name, form, [*form.all("task"), *text.replace(",", " ").split()])
+    if form["sure"] != "yes" and is_shown_first(name, verb):
+        return preview(caller, name, verb, local(form["back"]), lambda rehearsed: _act(rehearsed, name, verb, text))
+    _act(caller, name, verb, text)
+    return RedirectResponse(local(form["back"]), 303, HEADERS)
 
 
-def _act(caller: Caller, name: str, verb: str, text: str) -> str:
-    """Act; answers where to go, where that is another page."""
+def _act(caller: Caller, name: str, verb: str, text: str) -> None:
+    """Do it, to whatever the name names."""
     if "@" not in name:
-        return _on_archive(caller, *parse_branch(name), verb, text)
+        _on_archive(caller, parse_branch(name)[0], verb, text)
+        return
     if fill := as_backfill(name):
         _on_backfill(caller, *fill, verb, text)
-        return ""
+        return
     parsed = parse_name(name)
     caller.archive(parsed.archive)
     if parsed.task == EVERY_TASK and parsed.item:
         _on_item(caller, find_item(caller.session, parsed), parsed.item, verb, text)
-    elif parsed.task is None and verb == "trigger":
-        new = NewRun(archive=parsed.archive, branch=parsed.branch, revision=parsed.revision, tasks=_names(text))
-        return _trigger(caller, caller.archive(parsed.archive), new)
     elif parsed.task is None:
         _on_run(caller, find_run(caller.session, parsed), verb, text)
     else:
         _on_task(caller, find_task(caller.session, parsed), verb, text)
-    return ""
 
 
 def _on_task(caller: Caller, id: TaskId, verb: str, text: str) -> None:
@@ -133,11 +146,9 @@ def _on_backfill(caller: Caller, name: str, number: int, verb: str, text: str) -
     _done(_chosen(acts, verb)())
 
 
-def _on_archive(caller: Caller, name: str, branch: str | None, verb: str, text: str) -> str:
+def _on_archive(caller: Caller, name: str, verb: str, text: str) -> None:
     archive = caller.archive(name)
     session, by = caller.session, caller.by
-    if verb == "trigger":
-        return _trigger(caller, archive, NewRun(archive=name, branch=branch, tasks=_names(text)))
     acts: dict[str, Callable[[], object]] = {
         "pause": lambda: pauses.pause(session, archive, text, by),
         "resume": lambda: pauses.resume(session, archive, name, by),
@@ -147,21 +158,28 @@ def _on_archive(caller: Caller, name: str, branch: str | None, verb: str, text: 
         "sync": lambda: registration.sync(session, caller.configuration, archive),
     }
     _done(_chosen(acts, verb)())
-    return ""
 
 
-def _trigger(caller: Caller, archive: ArchiveId, new: NewRun) -> str:
-    revision, _ = revision_scanned(caller.session, archive, new)
+def _trigger(caller: Caller, name: str, form: Form, tasks: list[str]) -> Shown | Response:
+    """Make a run by hand; before that, show what it would be."""
+    new = new_run(name, tasks, form.all("without"))
+    if form["sure"] != "yes":
+        return preview_of_run(caller, new, name, local(form["back"]))
+    # The revision that was shown, also where the head has moved since.
+    if (shown := form["revision"]).isdecimal() and len(shown) < 19:
+        new.revision = int(shown)
+    revision, _ = revision_scanned(caller.session, caller.archive(new.archive), new)
     run = triggering.trigger(
-        caller.session, revision, names=new.tasks, without=[], by=caller.by, force=False, approver=caller.approver
+        caller.session,
+        revision,
+        names=new.tasks,
+        without=new.without,
+        by=caller.by,
+        force=False,
+        approver=caller.approver,
     )
     (row,) = caller.session.rows("show_runs", runs=[run])
-    return f"/{run_name(row)}"
-
-
-def _names(text: str) -> list[str] | None:
-    """The names of tasks that a form asks for; None: all that commits run."""
-    return text.replace(",", " ").split() or None
+    return RedirectResponse(local(f"/{run_name(row)}"), 303, HEADERS)
 
 
 def _how(caller: Caller) -> How:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 from urllib.parse import urlencode
 
@@ -16,10 +16,12 @@ from arkqueue.states import RunState, State
 from arkqueue.views import archives as views
 from arkqueue.views.attention import unhandled_failures
 from arkqueue.views.backfills import backfills
+from arkqueue.views.coming import coming
 from arkqueue.views.find import find_branch
 from arkqueue.views.runs import RunPage, matching_runs, runs, runs_by_id
 from arkqueue.views.search import query_of
 from arkqueue.web.pages.answer import Shown, asked
+from arkqueue.web.pages.drawing import MOST_DRAWN, drawn
 from arkqueue.web.pages.feeds import badge, feed
 from arkqueue.web.pages.grid import grid_of
 from arkqueue.web.pages.visitor import Visitor
@@ -116,8 +118,23 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             "failures": failures[:MOST_TOLD],
             "failed": len(failures),
             "backfills": backfills(caller.session, id, MOST_BACKFILLS),
+            **_coming(
+                visitor, name, branch if [run.baseline for run in shown] == [True] and not wanted.address else None
+            ),
         },
     )
+
+
+def _coming(visitor: Visitor, name: str, branch: BranchId | None) -> dict[str, object]:
+    """What the next commit of a branch without a run makes."""
+    found = None
+    if branch is not None and (head := visitor.caller.session.rows("head_revision", branch=branch)):
+        found = coming(visitor.caller.session, head[0].id)
+    picture = drawn(found.graph, name) if found and 0 < len(found.graph.nodes) <= MOST_DRAWN else None
+    if found and picture:
+        boxes = [replace(box, words=found.places[box.node.id]) for box in picture.boxes]
+        picture = replace(picture, boxes=boxes)
+    return {"coming": found, "_coming": picture}
 
 
 def _nothing_yet(view: views.ArchiveView) -> dict[str, object]:
@@ -134,6 +151,8 @@ def _nothing_yet(view: views.ArchiveView) -> dict[str, object]:
         "chosen": [],
         "next": None,
         "backfills": [],
+        "coming": None,
+        "_coming": None,
     }
     nothing |= {"filter": Filter("", "", "", ""), "filter_address": "", "states": []}
     return nothing | {"newest": None, "complete": None, "failures": [], "failed": 0}

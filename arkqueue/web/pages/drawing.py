@@ -16,6 +16,8 @@ BESIDE, BELOW = 48, 18
 """Between the boxes of neighbouring layers, and between those of one layer."""
 MARGIN: Final = 14
 SWEEPS: Final = 4
+MOST_DRAWN: Final = 300
+"""Tasks of a graph that is drawn; of more nobody could read it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from arkqueue.names import EVERY_TASK, as_backfill, parse_branch, parse_name
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_item, find_run, find_task
-from arkqueue.web.pages import administration, archive, backfill, log, overview, persons, run, search, task
+from arkqueue.web.pages import administration, archive, backfill, log, overview, persons, preview, run, search, task
 from arkqueue.web.pages.acting import Form, act
 from arkqueue.web.pages.administering import administer
 from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, asked, local, page, refused_page, sent_path
@@ -57,6 +57,7 @@ def routes() -> list[BaseRoute]:
         Route("/-/tokens", page(_signed_in_only(administration.tokens_page))),
         Route("/-/notifications", page(_signed_in_only(administration.notifications_page))),
         Route("/-/audit-log", page(_signed_in_only(administration.audit_page))),
+        Route("/-/trigger", page(_signed_in_only(_trigger_form))),
         Route("/-/settings/{name}", page(_signed_in_only(administration.settings_page))),
         Route("/-/add-archive", page(_signed_in_only(administration.adding_page))),
         Route("/-/act/{act}", _administer, methods=["POST"]),
@@ -75,6 +76,11 @@ def _signed_in_only(build: Callable[[Visitor, Request], Shown]) -> Callable[[Vis
         return build(visitor, request)
 
     return built
+
+
+def _trigger_form(visitor: Visitor, request: Request) -> Shown:
+    name = asked(request, "of")
+    return preview.choices(visitor.at(name).caller, name)
 
 
 def _thing(visitor: Visitor, request: Request) -> Shown | Response:

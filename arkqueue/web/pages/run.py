@@ -15,13 +15,11 @@ from arkqueue.views.items import ListView, lists_of, page_of_items
 from arkqueue.views.runs import RunDetail
 from arkqueue.views.runs import run as show_run
 from arkqueue.web.pages.answer import Shown, asked
-from arkqueue.web.pages.drawing import drawn
+from arkqueue.web.pages.drawing import MOST_DRAWN, drawn
 from arkqueue.web.pages.grid import words_of
 from arkqueue.web.pages.visitor import Visitor
 
 MOST_FILES = 50
-MOST_DRAWN = 300
-"""Tasks of a graph that is drawn; of more nobody could read it."""
 MOST_ITEMS = 100
 """Tasks with items that are shown one by one, of the whole run or of one list."""
 

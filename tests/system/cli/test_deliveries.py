@@ -48,7 +48,7 @@ def test_receivers_are_named_with_what_they_are_told_of(arkqueue: Cli, archive: 
     [
         (("failed",), "Write a receiver before 'failed'"),
         (("ann@example.org", "ann@example.org"), "Name each receiver once"),
-        (("ann@example.org", "broken"), "There are: failed, fixed, held, completed, stopped."),
+        (("ann@example.org", "broken"), "There are: failed, fixed, held, completed, stopped, and branch=GLOB."),
         (("ann@example.net",), "recipients of arkqueue.toml allows (*@example.org)"),
         (("https://example.net/x",), "allowed: https://hooks.example.org"),
     ],

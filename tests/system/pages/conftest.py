@@ -61,7 +61,7 @@ def form_of(page: httpx.Response) -> str:
     return found[1]
 
 
-def press(browser: httpx.Client, page: str, name: str, verb: str, text: str = "") -> httpx.Response:
-    """Press a button of a page."""
-    fields = {"form": form_of(browser.get(page)), "name": name, "verb": verb, "text": text, "back": page}
+def press(browser: httpx.Client, page: str, name: str, verb: str, text: str = "", sure: str = "yes") -> httpx.Response:
+    """Press a button of a page, and the one that stands below the consequences; ``sure`` empty: the first alone."""
+    fields = {"form": form_of(browser.get(page)), "name": name, "verb": verb, "text": text, "back": page, "sure": sure}
     return browser.post("/-/act", data=fields)

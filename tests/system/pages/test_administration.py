@@ -102,7 +102,9 @@ def test_schedules_say_when_they_are_next_and_run_now(admin: httpx.Client, archi
     page = admin.get("/-/schedules")
     assert re.search(r"papers nightly 0 3 \* \* \* Europe/Berlin in \d+ (h|min), \d\d:00 UTC never yet", said(page))
     fields = dict(re.findall(r'name="(name|verb|text)" value="([^"]*)"', page.text))
-    answer = admin.post("/-/act", data=fields | {"form": form_of(page), "back": "/-/schedules"})
+    fields |= {"form": form_of(page), "back": "/-/schedules"}
+    assert "Run papers@2.2?" in said(admin.post("/-/act", data=fields))
+    answer = admin.post("/-/act", data=fields | {"sure": "yes"})
     assert answer.headers["location"] == "/papers@2.2"
     assert archive.state("nightly@2.2") == "ready"
 

@@ -14,7 +14,7 @@ from arkqueue.logs import Logs
 from arkqueue.model import End, RunId, Stream, Workflow
 from arkqueue.queue import control
 from arkqueue.queue.tokens import Scope
-from tests.builders import AnArchive, a_gateway, a_workflow, an_archive
+from tests.builders import AnArchive, a_gateway, a_workflow, an_archive, faulty
 from tests.system.pages.conftest import Visitors, press
 from tests.system.pages.test_pages import said
 
@@ -189,3 +189,18 @@ def test_a_failure_says_its_last_line(operator: httpx.Client, session: Session, 
     assert [need["text"] for need in operator.get("/?format=json").json()["needs"]] == [line]
     (hit,) = operator.get("/-/search?author=ann&q=2&format=json").json()["hits"]
     assert hit["line"] == "curl: (7) no route"
+
+
+def test_before_the_first_run_a_page_shows_what_the_next_commit_makes(operator: httpx.Client, session: Session) -> None:
+    workflow = a_workflow({"index": "", "pdf": "depends: [index, PREV]", "release": "on: manual\ndepends: [pdf]"})
+    an_archive(session, "thesis", tasks=workflow)
+    page = operator.get("/thesis")
+    assert "The next commit makes the first run." in page.text
+    assert re.findall(r"<title>(\w+)</title><rect", page.text) == ["index", "pdf"]
+    assert ">test.yaml:1</text>" in page.text
+    assert 'class="edge' in page.text
+    assert operator.get("/thesis?format=json").json()["coming"]["places"] == {"1": "test.yaml:1", "2": "test.yaml:3"}
+    an_archive(session, "broken", tasks=faulty())
+    assert "The next commit makes a failed run" in operator.get("/broken").text
+    an_archive(session, "empty")
+    assert "_workflows/first.yaml" in operator.get("/empty").text

@@ -223,3 +223,65 @@ def test_the_author_of_a_commit_is_told_where_the_repository_has_an_address(
 )
 def test_an_address_is_taken_from_an_author_only_where_it_is_one(author: str, address: str) -> None:
     assert address_of(author) == address
+
+
+def test_a_server_that_speaks_tls_from_the_first_byte_is_mailed_to_as_at_port_465(
+    session: Session, configuration: Configuration, archive: AnArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert configuration.mail is not None
+    (tmp_path / "implicit").mkdir()
+    with a_mail_server(tmp_path / "implicit", implicit_tls=True) as other:
+        told = {"server": other.address, "tls": "tls", "ca_file": other.certificate}
+        failed_runs(archive, 2)
+        with managing(session, configuration.model_copy(update={"mail": configuration.mail.model_copy(update=told)})):
+            until_all(archive, "sent")
+        assert [sent["subject"] for sent in other.mails] == ["[papers] papers@2 has failed: a"]
+        # The other manners get nothing there, and say why. Both sides of the first one wait for the other to speak.
+        monkeypatch.setattr(sending, "LONGEST", 1.0)
+        for wrong, said in (
+            (told | {"tls": "starttls"}, "has not answered within 1 s"),
+            (told | {"ca_file": None}, "certificate"),
+        ):
+            failed_runs(archive, archive.numbers[""] + 1)
+            with managing(
+                session, configuration.model_copy(update={"mail": configuration.mail.model_copy(update=wrong)})
+            ):
+                eventually(lambda said=said: any(said in row["fault"] for row in deliveries(archive)), lambda: deliveries(archive))  # type: ignore[misc]  # fmt: skip
+        assert len(other.mails) == 1
+
+
+def test_one_mail_counts_many_failures_and_names_the_first_of_them(
+    session: Session, configuration: Configuration, archive: AnArchive, server: MailServer
+) -> None:
+    failed_runs(archive, *range(2, 32))
+    archive.commit({"a": ""}, author="x")
+    archive.run("a@32")
+    server.answers += ["421 4.3.0 later"]
+    with managing(session, configuration):
+        until_all(archive, "sent")
+    assert len(server.mails) == 1
+    (sent,) = server.mails
+    assert sent["subject"] == "[papers] papers: 30 have failed, 1 are fixed"
+    lines = text(sent).split("\n")
+    assert lines[2] == "  papers@2 has failed: change 2"
+    assert "  … and 10 more that have failed" in lines
+    assert "  papers@32 is fixed: change 32" in lines
+    assert "  arkqueue runs papers --state failed" in lines
+    assert "https://queue.example.org/papers?state=unhandled" in lines
+    assert {row["state"] for row in deliveries(archive)} == {"sent"}
+
+
+def test_one_mail_to_an_author_tells_of_the_commits_of_this_author_alone(
+    session: Session, configuration: Configuration, archive: AnArchive, server: MailServer
+) -> None:
+    set_receivers(archive, author=ALL)
+    for number in range(2, 22):
+        archive.commit({"a": ""}, author="Ben <ben@example.org>" if number % 2 else "Ann <ann@example.org>")
+        archive.fail(f"a@{number}")
+    with managing(session, configuration):
+        until_all(archive, "sent")
+    assert sorted((sent["to"], sent["subject"]) for sent in server.mails) == [
+        (ANN, "[papers] papers: 10 have failed"),
+        (BEN, "[papers] papers: 10 have failed"),
+    ]
+    assert "papers@3 " not in text(next(sent for sent in server.mails if sent["to"] == ANN))

@@ -226,10 +226,9 @@ def test_revision_that_needs_too_much_memory_is_harmful(
 
 
 @pytest.mark.full
-def test_large_files_are_written_and_what_needs_too_much_memory_fails_its_task(
+def test_large_files_are_written_and_a_link_as_large_is_refused_unread(
     opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To try that again and again would help nobody."""
     monkeypatch.setattr(client, "MEMORY", 128 << 20)
     repository = a_git_repository(tmp_path)
     film = tmp_path / "film"
@@ -245,9 +244,7 @@ def test_large_files_are_written_and_what_needs_too_much_memory_fails_its_task(
     papers = opened(repository.path)
     papers.export(ids[0], tmp_path / "tree")
     assert (tmp_path / "tree" / "film").stat().st_size == 200 << 20
-    with pytest.raises(
-        WorkspaceError, match=r"it needs more than 128 MiB of memory\. Have the task take only the paths"
-    ):
+    with pytest.raises(WorkspaceError, match=r"film: cannot be written \(File name too long\)"):
         papers.export(ids[1], tmp_path / "links")
 
 
@@ -317,6 +314,21 @@ def test_commit_that_takes_more_memory_than_a_reader_has_stops_nothing(
     assert papers.survey(huge, known.id, changes=True).changes == ()
     papers.export(huge, tmp_path / "tree")
     assert (tmp_path / "tree" / "readme").read_text() == "1"
+
+
+def test_a_property_that_takes_more_memory_than_a_reader_has_fails_its_task(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To try that again and again would help nobody."""
+    monkeypatch.setattr(client, "MEMORY", 128 << 20)
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"readme": "1"})
+    (tmp_path / "junk").write_bytes(b"x" * (100 << 20))
+    head = repository.change("propsetf", "junk", str(tmp_path / "junk"), "readme")
+    papers = opened(repository.path)
+    # libsvn ends its process when it gets no memory.
+    with pytest.raises(WorkspaceError, match=r"its process was ended by SIGABRT.*take only the paths"):
+        papers.export(head, tmp_path / "tree")
 
 
 @pytest.mark.parametrize("kind", ["git", "subversion"])

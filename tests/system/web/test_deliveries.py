@@ -83,7 +83,7 @@ def test_a_receiver_that_the_configuration_does_not_allow_is_refused(
 def test_an_occasion_that_is_none_is_refused(session: Session, admin: httpx.Client) -> None:
     an_archive(session)
     answer = admin.patch("/archives/papers", json={"notify": {CI: ["failed", "broken"]}})
-    problem(answer, 422, "'broken'", "There are: failed, fixed, held, completed, stopped.")
+    problem(answer, 422, "'broken'", "There are: failed, fixed, held, completed, stopped, and branch=GLOB.")
 
 
 def test_deliveries_are_listed_by_state_and_a_page_at_a_time(failed: AnArchive, reader: httpx.Client) -> None:

@@ -58,6 +58,11 @@ CALLS = {
     "POST /archives/{name}/submissions": Call(OPERATE, {"items": []}),
     "GET /archives/{name}/submissions/{id}": Call(READ),
     "GET /runs/{id}/payload": Call(READ),
+    "POST /archives/{name}/uploads": Call(OPERATE, {"attachments": []}),
+    "GET /uploads/{id}": Call(READ),
+    "DELETE /uploads/{id}": Call(OPERATE),
+    "HEAD /uploads/{id}/{position}": Call(OPERATE),
+    "PATCH /uploads/{id}/{position}": Call(OPERATE),
     "GET /locks": Call(READ, query="archive=secret"),
     "PUT /locks/{name}": Call(OPERATE, {"capacity": 2}),
     "POST /locks/{name}/pause": Call(OPERATE, {}),
@@ -126,6 +131,10 @@ def secret(session: Session) -> AnArchive:
         archive.id,
         archive.run_id(2),
     )
+    archive.sql(
+        "insert into upload (archive_id, sender_id, store, files, size, digest, by) values (%s, 'hidden', 'x', 0, 0, '', '')",
+        archive.id,
+    )
     return archive
 
 
@@ -138,12 +147,14 @@ def called(client: httpx.Client, name: str, secret: AnArchive) -> httpx.Response
         "tasks": secret.task("a@2"),
         "attempts": attempt["id"],
         "deliveries": secret.sql("select id from delivery")[0]["id"],
+        "uploads": secret.sql("select id from upload")[0]["id"],
     }
     path = (
         path.replace("{id}", str(ids.get(path.split("/")[1], 999)))
         .replace("{name}", "secret/tex" if path.startswith("/locks") else "secret")
         .replace("{verb}", "retry")
         .replace("{number}", "1")
+        .replace("{position}", "0")
     )
     return client.request(method, f"{path}?{call.query}" if call.query else path, json=call.body)
 
@@ -164,6 +175,7 @@ def everything(secret: AnArchive) -> list[Any]:
         "deed",
         "submission",
         "payload_left",
+        "upload",
         "delivery",
     )
     return [secret.sql(f"select * from {table} order by 1") for table in tables]

@@ -1,0 +1,138 @@
+"""Attachments of submissions: which files are to come, which are there, and when they go (design 5.31; decision 25). The files are the business of `workspace.attachments`.
+
+    begin       which files an id is to have; the same id again continues
+    goes_on     before each piece, so that nobody takes it for abandoned
+    is_there    all of a file has come, and has its digest
+    take        by `submissions.submit`, in the transaction that makes the run
+    unneeded    asked by the task manager that has the folders
+
+No transaction is open while a file comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC
+
+from arkqueue.db.session import Session
+from arkqueue.errors import Conflict, InvalidPayload
+from arkqueue.model import MOST_ATTACHMENTS, ArchiveId, Attachment, RunId
+from arkqueue.names import submission_name
+from arkqueue.queue.graph import Graph, change, change_in_turn
+from arkqueue.workflow.attachments import digest_of, misnamed
+
+ABANDONED = 24 * 3600.0
+"""Seconds after which an upload is forgotten that nobody has continued."""
+PATIENCE = 0.5
+"""Seconds that busy archives are waited for: their folders can be removed later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An upload, by its id; ``folder``: the number of its folder. ``is_new``: nobody has begun it before. ``run``: that was made already of these files, then it is no upload any more."""
+
+    id: int | None
+    folder: int | None
+    is_new: bool
+    run: RunId | None = None
+
+
+def begin(
+    session: Session, archive: ArchiveId, name: str, sender_id: str, files: Sequence[Attachment], store: str, by: str,
+    *, most: int, room: int,
+) -> Begun:  # fmt: skip
+    """Begin the upload of some files, or find the one that an id has.
+
+    ``name``: the archive's; ``store``: where the files go. ``most``: bytes of one upload; ``room``: bytes of all that a store holds, attachments and scratch folders; 0: any number.
+    Raises ``InvalidPayload`` with all that is wrong with the files, ``Conflict`` where the id has other files, or where there is no room.
+    """
+    here, size, digest = submission_name(name, sender_id), sum(file.size for file in files), digest_of(files)
+    if faults := _faults(files, size, most):
+        raise InvalidPayload(f"the attachments of {here}", faults)
+
+    def work(graph: Graph) -> Begun:
+        for row in graph.rows("submission_named", archive=archive, sender=sender_id):
+            if row.attachments != digest:
+                what = "without attachments" if row.attachments is None else "with other attachments"
+                raise Conflict(
+                    here, f"was submitted{_on(row.made_at)} {what}", "Give a new submission an id of its own."
+                )
+            return Begun(None, None, is_new=False, run=RunId(row.run_id))
+        graph.do("forget_uploads", age=ABANDONED)
+        for row in graph.rows("upload_named", archive=archive, sender=sender_id):
+            if row.digest != digest:
+                remedy = f"Give it an id of its own, or end the other one: DELETE /api/v1/uploads/{row.id}"
+                raise Conflict(here, f"is being uploaded with other attachments, since{_on(row.made_at)[3:]}", remedy)
+            if row.store != store:
+                raise Conflict(here, "was begun at another server, where its files are", "Continue it there.")
+            graph.do("continue_upload", id=row.id)
+            return Begun(row.id, row.folder, is_new=False)
+        taken = graph.rows("room_of_store", store=store)[0].bytes
+        if room and taken + size > room:
+            fault = f"need {size:,} bytes, and those that are there and the scratch folders take {taken:,} of the {room:,} of scratch_limit"
+            raise Conflict(f"the attachments of {here}", fault, "Purge runs that have some (arkqueue doctor), or raise scratch_limit.")  # fmt: skip
+        (new,) = graph.rows(
+            "begin_upload", archive=archive, sender=sender_id, store=store, files=len(files), size=size, digest=digest, by=by,
+        )  # fmt: skip
+        names, sizes, digests = ([getattr(file, part) for file in files] for part in ("name", "size", "digest"))
+        graph.do("add_attachments", upload=new.id, names=names, sizes=sizes, digests=digests)
+        return Begun(new.id, new.folder, is_new=True)
+
+    return change(session, [archive], work)
+
+
+def has_managers(session: Session, store: str) -> bool:
+    """Whether a task manager is known that has a store: who has not been heard for a day is forgotten."""
+    return bool(session.rows("managers_of_store", store=store)[0].are_there)
+
+
+def goes_on(session: Session, upload: int) -> bool:
+    """Note that an upload goes on; False where it has its run, or is gone."""
+    return bool(session.rows("continue_upload", id=upload))
+
+
+def is_there(session: Session, upload: int, position: int) -> None:
+    """Note that all of a file is there and has its digest."""
+    session.do("attachment_there", upload=upload, position=position)
+
+
+def give_up(session: Session, upload: int) -> bool:
+    """Forget an upload; its folder goes soon after. False where it has its run, or is gone."""
+    return bool(session.rows("give_up_upload", id=upload))
+
+
+def take(graph: Graph, upload: int, run: int) -> None:
+    """Let a run that is being made have an upload. Raises Conflict where that is gone, or a file of it is missing."""
+    if not graph.rows("take_upload", upload=upload, run=run):
+        raise Conflict("the attachments", "are not all there any more", "Submit it again.")
+
+
+def unneeded(session: Session, folders: Sequence[int]) -> set[int]:
+    """Those of some folders, by their numbers, that are to be removed: nobody continued the upload, its run was deleted or purged, or nobody knows them here.
+
+    Those of deleted runs are said to be removed first, with their archives locked: who takes the deletion back finds that they are gone. What is busy is left to the next call.
+    """
+    session.do("forget_uploads", age=ABANDONED)
+    gone = set(folders) - {row.folder for row in session.rows("known_attachments", folders=list(folders))}
+    if over := session.rows("attachments_over", folders=list(folders)):
+
+        def work(graph: Graph) -> list[int]:
+            return graph.ids("end_attachments", folders=[row.folder for row in over], archives=graph.archives)
+
+        ended, _ = change_in_turn(session, work, archives={row.archive_id for row in over}, patience=PATIENCE)
+        gone.update(*ended)
+    return gone
+
+
+def _faults(files: Sequence[Attachment], size: int, most: int) -> list[str]:
+    if not 1 <= len(files) <= MOST_ATTACHMENTS:
+        return [f"there are {len(files):,}; a submission has 1 to {MOST_ATTACHMENTS:,}: pack them into an archive"]
+    faults = misnamed(files)
+    if size > most:
+        faults.append(f"they have {size:,} bytes together, more than the {most:,} of attachments_limit")
+    return faults
+
+
+def _on(at: object) -> str:
+    return f" on {at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"  # type: ignore[attr-defined]

@@ -1,0 +1,58 @@
+"""The run that the next commit of a branch would make, before there is any: from the workflow files of the newest revision, which the commit may change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from arkqueue.db.session import Session
+from arkqueue.model import COMMIT, REPORT, Fault, TaskDefinition, Trigger
+from arkqueue.states import State
+from arkqueue.views.graph import EdgeView, GraphView, NodeView
+from arkqueue.workflow import from_json
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """``places``: the file and line of each node, by its id; ``faults``: those of the files, which leave the run without tasks. ``is_filtered``: some of its tasks depend on the changed paths or the branch."""
+
+    graph: GraphView
+    places: dict[int, str] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    is_filtered: bool = False
+
+
+def coming(session: Session, revision: int) -> Coming:
+    """What a commit after this revision of the ledger would make, if it changed no workflow file."""
+    rows = session.rows("workflow_at", revision=revision)
+    found = [from_json(task) for task in rows[0].tasks] if rows else []
+    faults = [Fault(**fault) for fault in rows[0].faults] if rows else []
+    tasks = [one for one in found if Trigger.COMMIT in one.on and one.name not in (COMMIT, REPORT)]
+    ids = {one.name: number for number, one in enumerate(tasks, 1)}
+    nodes = [_node(one, ids[one.name]) for one in tasks]
+    edges = [
+        EdgeView(
+            target=ids[one.name], source=ids[source], target_name=one.name, source_name=source,
+            kind=kind, met=False, declared=True, active=False,
+        )
+        for one in tasks
+        for source, kind in _sources(one)
+        if source in ids
+    ]  # fmt: skip
+    return Coming(
+        GraphView(nodes=nodes, edges=edges, locks=[], more_locks=False),
+        {ids[one.name]: f"{one.path.rpartition('/')[2]}:{one.line}" for one in tasks},
+        faults,
+        any(one.paths or one.branches for one in tasks),
+    )
+
+
+def _sources(task: TaskDefinition) -> list[tuple[str, str]]:
+    depends = [(one.task, "depends") for one in task.depends if one.task is not None and not one.previous]
+    return depends + [(one.task, "cancels") for one in task.cancels if one.task is not None and not one.previous]
+
+
+def _node(task: TaskDefinition, id: int) -> NodeView:
+    return NodeView(
+        id=id, run_id=0, full_name=task.name, rev=0, run=1, name=task.name, item="", state=State.WAITING,
+        gate=not (task.command or task.script), outside=False,
+    )  # fmt: skip

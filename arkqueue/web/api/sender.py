@@ -1,0 +1,20 @@
+"""The id by which the sender of a submission knows it, as a header carries it (design 5.31)."""
+
+from __future__ import annotations
+
+from arkqueue.errors import Invalid
+from arkqueue.model import LONGEST_SENDER_ID
+
+
+def sender_id_of(given: str | None) -> str | None:
+    """The id that the header ``Idempotency-Key`` gives, which is UTF-8."""
+    if given is None:
+        return None
+    try:
+        text = given.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        text = ""
+    if not 1 <= len(text) <= LONGEST_SENDER_ID or not text.isprintable() or text != text.strip() or text in (".", ".."):
+        fault = "is no id: write 1 to 200 characters that can be seen, without spaces at its ends, and not '.' or '..'"
+        raise Invalid("Idempotency-Key", fault)
+    return text

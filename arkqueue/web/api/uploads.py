@@ -1,0 +1,395 @@
+"""Attachments over HTTP, in the manner of resumable uploads (tus 1.0): a list of files in, each file in as many pieces as it takes (design 5.31; decision 25).
+
+    POST  /archives/{name}/uploads    which files are to come; the same id again says what is there
+    HEAD  /uploads/{id}/{position}    where to continue
+    PATCH /uploads/{id}/{position}    the next piece, appended at once; with the last one the digest is checked
+    POST  /archives/{name}/submissions?attachments=true    the run, once all are there
+
+A piece is written as it comes. What has come is on the disk when its answer is sent, and is not lost when a connection, this server or its host ends. No database connection and no thread of
+other calls is held meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import anyio
+from fastapi import APIRouter, Header, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from starlette.requests import ClientDisconnect
+
+from arkqueue.config import Configuration
+from arkqueue.db.session import Session
+from arkqueue.errors import Busy, Conflict, Invalid, NotFound
+from arkqueue.model import ArchiveId, Attachment
+from arkqueue.names import submission_name
+from arkqueue.queue import attachments as queue
+from arkqueue.queue.claim import installation
+from arkqueue.queue.submissions import Upload
+from arkqueue.queue.tokens import Scope
+from arkqueue.runtime.home import id_in, known_host_id
+from arkqueue.web.access import Caller, admit
+from arkqueue.web.api.calls import calls
+from arkqueue.web.api.sender import sender_id_of
+from arkqueue.web.problems import Refused
+from arkqueue.workspace import AttachmentFolders, make_root
+from arkqueue.workspace.attachments import Full, Part, Taken, Wrong
+
+T = TypeVar("T")
+
+begin_router: APIRouter = calls("submissions", "/archives/{name}/uploads")
+router: APIRouter = calls("submissions", "/uploads")
+
+PIECE = 1 << 20
+"""Bytes that are written at once, and held in memory for one call."""
+MOST_AT_ONCE = 16
+"""Files that come at once."""
+AT_WORK = 4
+"""Threads that write files and compute digests."""
+PATIENCE = 10.0
+"""Seconds for which one call computes a digest; then the next one goes on."""
+DRAINED = 64 << 20
+"""Bytes of a refused piece that are read all the same, so that its sender comes to read the answer."""
+TYPES = ("application/offset+octet-stream", "application/octet-stream")
+LONGEST_LIST = 8 << 20
+"""Bytes of a list of files."""
+
+
+class NewAttachment(BaseModel):
+    """A file that is to come. ``name``: its path among the others, without `..`; ``digest``: its SHA-256, in hexadecimal digits."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(min_length=1, max_length=4000)
+    size: StrictInt = Field(ge=0, le=2**62)
+    digest: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class NewUpload(BaseModel):
+    """The files of one submission."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    attachments: list[NewAttachment]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachmentView:
+    """A file. ``received``: how many bytes of it have come; ``is_there``: all of it, and with its digest."""
+
+    name: str
+    size: int
+    digest: str
+    received: int
+    is_there: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadView:
+    """The attachments of a submission. ``full_name``: what its sender calls it; ``id``: of the upload, None where the submission was made and needs none any more.
+
+    ``is_submitted``: there is a run of it, or was one. ``attachments``: in the order of their positions.
+    """
+
+    id: int | None
+    full_name: str
+    is_submitted: bool
+    size: int
+    attachments: list[AttachmentView]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a file goes, and what it is to be."""
+
+    folder: int
+    name: str
+    size: int
+    digest: str
+    is_there: bool
+
+
+@dataclass(slots=True)
+class Uploads:
+    """Where this process puts attachments. Any thread may call it."""
+
+    session: Session
+    configuration: Configuration
+    coming: int = 0
+    _folders: AttachmentFolders | None = field(default=None, repr=False)
+    _threads: anyio.CapacityLimiter | None = field(default=None, repr=False)
+
+    @property
+    def folders(self) -> AttachmentFolders:
+        if self._folders is None:
+            root = self.configuration.scratch
+            self._folders = AttachmentFolders(root, installation(self.session), self.configuration.min_free)
+        return self._folders
+
+    def store(self) -> str:
+        """The store that this process writes to. Raises Conflict where no task would find there what it writes."""
+        root = self.configuration.scratch
+        if self.configuration.scratch_shared:
+            make_root(root)
+            return id_in(root, "store-id")
+        host = known_host_id(self.configuration.home)
+        if host is None or not queue.has_managers(self.session, host):
+            fault = f"cannot be taken by this server: {root} is not shared, and its home folder is that of no task manager, so no task would find them there"
+            remedy = "Run the server with the home folder of a task manager (arkqueue serve, for one), or give both one scratch_folder with scratch_shared = true."
+            raise Conflict("attachments", fault, remedy)
+        make_root(root)
+        return host
+
+    def check(self, row: Any) -> None:
+        """Raise Conflict where an upload is at another server."""
+        if row.store != self.store():
+            raise Conflict(f"upload {row.id}", "was begun at another server, where its files are", "Continue it there.")
+
+    def whole(self, archive: ArchiveId, name: str, sender_id: str) -> Upload | None:
+        """The attachments of a submission, once all of them are there; they have their names then. None: some are missing. Raises Conflict where none were begun."""
+        here = submission_name(name, sender_id)
+        for row in self.session.rows("upload_named", archive=archive, sender=sender_id):
+            self.check(row)
+            files = self.session.rows("attachments", upload=row.id)
+            if not all(file.is_there for file in files):
+                return None
+            self.folders.seal(row.folder, [file.name for file in files])
+            return Upload(row.id, row.store, row.digest, row.files, row.size)
+        fault = "has no attachments here: none were begun, or nobody continued them for a day"
+        raise Conflict(here, fault, f"POST /api/v1/archives/{name}/uploads says which are to come.")
+
+    def refuse_begun(self, archive: ArchiveId, name: str, sender_id: str | None) -> None:
+        """Raise Conflict where attachments of an id are being uploaded, which a submission without them would lose."""
+        for row in self.session.rows("upload_named", archive=archive, sender=sender_id) if sender_id else ():
+            remedy = (
+                f"Submit it with them (--attach, or ?attachments=true), or end that: DELETE /api/v1/uploads/{row.id}"
+            )
+            raise Conflict(submission_name(name, sender_id or ""), "has attachments that are being uploaded", remedy)
+
+    async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Work on files, in one of the threads that do nothing else."""
+        if self._threads is None:
+            self._threads = anyio.CapacityLimiter(AT_WORK)
+        return await anyio.to_thread.run_sync(work, *arguments, limiter=self._threads)
+
+    @asynccontextmanager
+    async def opened(self, place: _Place, position: int) -> AsyncIterator[Part]:
+        """A file, for one call at a time to continue it."""
+        if self.coming >= MOST_AT_ONCE:
+            raise Busy("the attachment", "cannot be taken: too many come at once", "Send it again in a moment.")
+        self.coming += 1
+        try:
+            part = await self.in_thread(self.folders.open, place.folder, position)
+            try:
+                yield part
+            finally:
+                await asyncio.shield(self.in_thread(part.close))
+        except Taken:
+            remedy = "Ask again in a moment what has come."
+            raise Refused(423, place.name, "is being sent by another call", remedy, Retry_After="2") from None
+        except FileNotFoundError:
+            raise NotFound(place.name, "its upload is gone", "Begin it again.") from None
+        finally:
+            self.coming -= 1
+
+
+def uploads_of(request: Request) -> Uploads:
+    found: Uploads = request.app.state.uploads
+    return found
+
+
+# -- which files ------------------------------------------------------------------------------------------------------
+
+
+@begin_router.post("", status_code=201)
+def begin_upload(
+    request: Request,
+    response: Response,
+    name: str,
+    body: NewUpload,
+    idempotency_key: Annotated[str | None, Header(description="the id that the submission is to have")] = None,
+) -> UploadView:
+    """Say which files a submission is to have. 201: it was begun; 200: the id has these files already, and goes on; nobody needs to continue it within less than a day."""
+    caller = admit(request, Scope.OPERATE)
+    archive = caller.archive(name)
+    if (sender_id := sender_id_of(idempotency_key)) is None:
+        raise Invalid("the request", "has no id", "Send the header Idempotency-Key.")
+    uploads = uploads_of(request)
+    store = uploads.store()
+    files = [Attachment(file.name, file.size, file.digest) for file in body.attachments]
+    configuration = caller.configuration
+    begun = queue.begin(
+        caller.session, archive, name, sender_id, files, store, caller.by,
+        most=configuration.attachments_limit, room=configuration.scratch_limit,
+    )  # fmt: skip
+    if not begun.is_new:
+        response.status_code = 200
+    if begun.id is None or begun.folder is None:
+        return UploadView(
+            id=None, full_name=submission_name(name, sender_id), is_submitted=True, size=0, attachments=[]
+        )
+    if begun.is_new:
+        try:
+            uploads.folders.check_room(sum(file.size for file in files))
+        except Full as full:
+            queue.give_up(caller.session, begun.id)
+            raise _full(full) from None
+    uploads.folders.make(begun.folder)
+    response.headers["Location"] = f"/api/v1/uploads/{begun.id}"
+    return _view(caller, uploads, _upload(caller, begun.id))
+
+
+@router.get("/{id}")
+def show_upload(request: Request, id: int) -> UploadView:
+    """What has come of the attachments of a submission; also once its run was made, until that is purged."""
+    caller = admit(request, Scope.READ)
+    return _view(caller, uploads_of(request), _upload(caller, id))
+
+
+@router.delete("/{id}", status_code=204)
+def end_upload(request: Request, id: int) -> None:
+    """End an upload of which no run was made. What has come is removed soon after."""
+    caller = admit(request, Scope.OPERATE)
+    row = _upload(caller, id)
+    if not queue.give_up(caller.session, row.id):
+        raise Conflict(f"upload {id}", "belongs to a run", "Delete or purge the run.")
+
+
+# -- a file -----------------------------------------------------------------------------------------------------------
+
+
+@router.head("/{id}/{position}")
+def offset_of_attachment(request: Request, id: int, position: int) -> Response:
+    """Where to continue a file: ``Upload-Offset`` says how many bytes have come, ``Upload-Length`` how many there are to be."""
+    caller = admit(request, Scope.OPERATE)
+    uploads = uploads_of(request)
+    place = _place(caller, uploads, id, position)
+    received = place.size if place.is_there else uploads.folders.received(place.folder, position)
+    return _told(200, received, place)
+
+
+@router.patch(
+    "/{id}/{position}",
+    status_code=204,
+    openapi_extra={"requestBody": {"required": True, "content": {TYPES[0]: {}}}},
+    responses={202: {"description": "All of it has come, and its digest is still being computed: send an empty piece at its end to wait for that."}},
+)  # fmt: skip
+async def continue_attachment(
+    request: Request,
+    id: int,
+    position: int,
+    upload_offset: Annotated[int | None, Header(ge=0, description="where the piece begins: how many bytes have come")] = None,
+) -> Response:  # fmt: skip
+    """Append a piece to a file; it may be cut off anywhere. 204: so many bytes of it are on the disk as ``Upload-Offset`` says. With the last one the digest is checked: if it is another one, all of the file is refused (422) and comes again from its beginning."""
+    caller = admit(request, Scope.OPERATE)
+    uploads = uploads_of(request)
+    place = await run_in_threadpool(_place, caller, uploads, id, position)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in TYPES:
+        raise Refused(415, "the request", f"has no Content-Type of a piece of a file: {kind[:100]!r}", f"Send it as {TYPES[0]}.")  # fmt: skip
+    if upload_offset is None:
+        raise Invalid("the request", "does not say where its piece begins", "Send the header Upload-Offset.")
+    if place.is_there:
+        if upload_offset != place.size:
+            _elsewhere(place, place.size)
+        return _told(204, place.size, place)
+    if not await run_in_threadpool(queue.goes_on, caller.session, id):
+        raise NotFound(f"upload {id}", "has its run already, or is gone")
+    async with uploads.opened(place, position) as part:
+        if upload_offset != part.offset:
+            _elsewhere(place, part.offset)
+        await receive(request, uploads, part, place)
+        is_there = part.offset == place.size and await _is_whole(uploads, part, place)
+        offset = part.offset
+    if is_there:
+        await run_in_threadpool(queue.is_there, caller.session, id, position)
+    return _told(202 if offset == place.size and not is_there else 204, offset, place)
+
+
+async def receive(request: Request, uploads: Uploads, part: Part, place: _Place) -> None:
+    """Append what comes to a file, up to its end or that of the connection."""
+    stream, pending = request.stream(), bytearray()
+    try:
+        try:
+            async for piece in stream:
+                pending += piece
+                if part.offset + len(pending) > place.size:
+                    fault = f"is longer than the {place.size:,} bytes that were announced"
+                    raise Refused(413, place.name, fault, "If the file has changed, submit it with another id.")
+                if len(pending) >= PIECE:
+                    await uploads.in_thread(part.write, bytes(pending))
+                    pending.clear()
+        except ClientDisconnect:
+            pass  # what has come counts
+        if pending:
+            await uploads.in_thread(part.write, bytes(pending))
+    except (Full, Refused) as refused:
+        drained = 0
+        try:
+            async for piece in stream:
+                drained += len(piece)
+                if drained > DRAINED:
+                    break
+        except ClientDisconnect:
+            pass
+        raise (_full(refused) if isinstance(refused, Full) else refused) from None
+
+
+async def _is_whole(uploads: Uploads, part: Part, place: _Place) -> bool:
+    """Whether a file of which all has come has its digest; False: that is not known yet."""
+    try:
+        return await uploads.in_thread(part.verify, place.digest, time.monotonic() + PATIENCE)
+    except Wrong as wrong:
+        fault = f"has the SHA-256 {wrong.found}, and its sender said {place.digest}: nothing of it is kept"
+        raise Invalid(place.name, fault, "Send it again. If the file has changed, submit it with another id.") from None
+
+
+def _full(full: Full) -> Refused:
+    return Refused(507, full.thing, full.fault, f"{full.remedy}.")
+
+
+def _elsewhere(place: _Place, offset: int) -> NoReturn:
+    fault = f"continues at byte {offset:,}"
+    raise Refused(409, place.name, fault, "Ask with HEAD where to continue.", Upload_Offset=str(offset))
+
+
+def _told(status: int, offset: int, place: _Place) -> Response:
+    headers = {"Upload-Offset": str(offset), "Upload-Length": str(place.size), "Cache-Control": "no-store", "Tus-Resumable": "1.0.0"}  # fmt: skip
+    return Response(status_code=status, headers=headers)
+
+
+def _place(caller: Caller, uploads: Uploads, id: int, position: int) -> _Place:
+    row = _upload(caller, id)
+    for file in caller.session.rows("attachment", upload=row.id, position=position) if position < 2**31 else ():
+        uploads.check(row)
+        return _Place(row.folder, file.name, file.size, file.digest, file.is_there)
+    raise NotFound(f"attachment {position} of upload {id}", f"there is none: it has {row.files}, from 0")
+
+
+def _upload(caller: Caller, id: int) -> Any:
+    """An upload that this token is for."""
+    for row in caller.session.rows("upload", id=id) if id < 2**63 else ():
+        if caller.token.covers(row.archive):
+            if row.run_id is not None:
+                caller.run(row.run_id)
+            return row
+    raise NotFound(f"upload {id}", "there is none: nobody continued it for a day, it was ended, or its run was purged")
+
+
+def _view(caller: Caller, uploads: Uploads, row: Any) -> UploadView:
+    shown = []
+    for file in caller.session.rows("attachments", upload=row.id):
+        received = file.size if file.is_there else uploads.folders.received(row.folder, file.position)
+        shown.append(
+            AttachmentView(
+                name=file.name, size=file.size, digest=file.digest, received=received, is_there=file.is_there
+            )
+        )
+    name = submission_name(row.archive, row.sender_id)
+    return UploadView(id=row.id, full_name=name, is_submitted=row.run_id is not None, size=row.size, attachments=shown)

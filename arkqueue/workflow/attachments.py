@@ -1,0 +1,75 @@
+"""What senders may call the files that they attach to a submission (design 5.31): paths that stay in their folder, and that every file system tells apart. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from arkqueue.model import Attachment
+from arkqueue.text import visible
+from arkqueue.workflow.values import shown
+
+LONGEST_NAME: Final = 1000
+LONGEST_PART: Final = 255
+"""Bytes of a name in UTF-8, and of what stands between two slashes of it: what a file system takes."""
+
+
+def misnamed(files: Sequence[Attachment]) -> list[str]:
+    """What is wrong with the names of some attachments, a sentence each; empty: nothing."""
+    faults = []
+    spelled: dict[str, tuple[str, bool]] = {}
+    """Each file, and each folder on the way to one, without what some file systems leave aside: as it was written, and whether it is a file."""
+    for file in files:
+        if fault := _fault(file.name):
+            faults.append(f"{shown(file.name)} {fault}")
+            continue
+        parts = file.name.split("/")
+        for count in range(1, len(parts) + 1):
+            path, is_file = "/".join(parts[:count]), count == len(parts)
+            folded = _folded(path)
+            if folded not in spelled:
+                spelled[folded] = path, is_file
+                continue
+            other, was_file = spelled[folded]
+            if other != path:
+                fault = (
+                    f"{shown(path)} and {shown(other)} are one name where capital and small letters count as the same"
+                )
+            elif is_file != was_file:
+                fault = f"{shown(path)} is a file and a folder"
+            elif is_file:
+                fault = f"{shown(path)} is given twice"
+            else:
+                continue
+            faults.append(fault)
+            break
+    return faults
+
+
+def digest_of(files: Iterable[Attachment]) -> str:
+    """What tells the attachments of one submission from those of another: SHA-256 of their names, sizes and digests, in whatever order they come."""
+    told = sorted((file.name, file.size, file.digest) for file in files)
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+def _fault(name: str) -> str:
+    """What is wrong with one name; empty: nothing."""
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError:
+        return "is no UTF-8; rename it"
+    if len(encoded) > LONGEST_NAME or any(len(part.encode()) > LONGEST_PART for part in name.split("/")):
+        return f"is too long: a name has at most {LONGEST_NAME} bytes, and {LONGEST_PART} between two slashes"
+    if visible(name) != name or "\n" in name or "\t" in name:
+        return "has a control character; rename it"
+    if not {"", ".", ".."}.isdisjoint(name.split("/")):
+        return "is no path inside a folder; write it without '/' at its ends, '//', '.' and '..'"
+    return ""
+
+
+def _folded(path: str) -> str:
+    """A path as file systems compare it that take capital and small letters, or an accent written in two ways, for the same."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())

@@ -1,0 +1,109 @@
+"""Attachments of submissions (design 5.31): all tasks of their run are where they are, and they go with the run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.model import RunId
+from arkqueue.queue import planning, purge, submissions
+from arkqueue.queue.export import Export
+from arkqueue.views.doctor import examine
+from arkqueue.views.explain import explain
+from arkqueue.views.reasons import Why
+from tests.builders import AnArchive, an_archive
+from tests.db.portions import make_portions_small
+from tests.db.test_scratch import Host
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    return an_archive(session)
+
+
+def test_every_task_of_the_run_is_claimed_where_the_attachments_are(archive: AnArchive, session: Session) -> None:
+    here, there = Host(session, "here", "gpu"), Host(session, "there", "gpu")
+    archive.commit(
+        {"check": "on: submission", "deposit": "foreach: submission\nruns_on: gpu\ndepends: [check]", "build": ""}
+    )
+    archive.submit('["a", "b"]', sender_id="x", store="here")
+    archive.submit('["c"]')
+    assert set(there.complete()) == {"build", "check"}
+    assert there.complete() == ["deposit/c"], "of the submission without attachments"
+    assert here.complete() == ["check"]
+    assert there.claims() == []
+    assert set(here.complete()) == {"deposit/a", "deposit/b"}
+    assert examine(session).findings == []
+
+
+def test_a_scratch_folder_is_where_the_attachments_are(archive: AnArchive, session: Session) -> None:
+    here, there = Host(session, "here"), Host(session, "there")
+    archive.commit({"fetch": "on: submission\nscratch: run", "next": "on: submission\nscratch: run\ndepends: [fetch]"})
+    archive.submit(sender_id="x", store="here")
+    assert there.claims() == []
+    claimed = here.claim()["fetch"]
+    assert here.take(claimed) == "here"
+    here.end(claimed.attempt)
+    assert there.claims() == []
+    assert here.complete() == ["next"]
+    assert examine(session).findings == []
+
+
+def test_a_large_run_that_is_planned_in_portions_is_bound_too(
+    archive: AnArchive, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_portions_small(monkeypatch, 20)
+    here, there = Host(session, "here"), Host(session, "there")
+    archive.commit({"deposit": "foreach: submission"})
+    archive.submit(json.dumps([f"item-{n}" for n in range(40)]), sender_id="x", store="here")
+    planner = planning.Planner(session)
+    while planner.turn() is not None:
+        pass
+    assert there.claims() == []
+    assert len(here.complete(slots=100)) == 40
+
+
+def test_explain_names_the_host_that_is_waited_for(archive: AnArchive, session: Session) -> None:
+    here, _ = Host(session, "here"), Host(session, "there")
+    archive.commit({"check": "on: submission"})
+    archive.submit(sender_id="x", store="here")
+    archive.sql("update task_manager set seen_at = seen_at - interval '1 hour' where process = %s", here.process)
+    reason = explain(session, archive.task("check@2.2")).reasons[0]
+    assert reason.kind is Why.NO_SCRATCH
+    assert "the attachments of its run are on machine-here" in reason.text
+
+
+def test_a_purge_forgets_them_and_an_export_lists_them(archive: AnArchive, session: Session, tmp_path: Path) -> None:
+    here = Host(session, "here")
+    archive.commit({"check": "on: submission"})
+    run = archive.submit(sender_id="x", store="here")
+    handed = submissions.handed(session, archive.task("check@2.2"))
+    assert handed is not None
+    assert handed.attached is not None
+    assert here.complete() == ["check"]
+    with (tmp_path / "export").open("w") as file:
+        assert purge.purge_runs(session, [RunId(run)], "ann", "old", Export(file)).runs == ["papers@2.2"]
+    lines = [json.loads(line) for line in (tmp_path / "export").read_text().splitlines()]
+    (told,) = [line for line in lines if line["kind"] == "submission"]
+    assert told["attachments"] == [{"name": "a.tif", "size": 3, "digest": "0" * 64}]
+    assert archive.sql("select * from upload") == []
+    assert archive.sql("select attachments is not null as kept from submission") == [{"kept": True}]
+
+
+def test_doctor_names_what_was_left_and_what_takes_room(archive: AnArchive, session: Session) -> None:
+    Host(session, "here", limit=2)
+    archive.commit({"check": "on: submission"})
+    archive.submit(sender_id="x", store="here")
+    (finding,) = examine(session).findings
+    assert (finding.check, finding.name) == ("scratch-limit", "papers@2.2")
+    assert "its attachments take 3 bytes on machine-here, where all of them take 3 bytes and scratch_limit is 2 bytes" in finding.what  # fmt: skip
+    archive.upload("left", "gone")
+    archive.sql("update upload set continued_at = continued_at - interval '26 hours' where sender_id = 'left'")
+    found = {finding.check: finding.what for finding in examine(session).findings}
+    assert found.keys() == {"scratch-limit", "attachments"}
+    assert "of 'left', 1 files with 3 bytes, was continued last at" in found["attachments"]
+    archive.sql("delete from upload where sender_id = 'left'")
+    archive.sql("update task_manager set scratch_limit = null")

@@ -1,0 +1,115 @@
+"""What an action would do is shown before it is done: consequences of what destroys or concerns many, and the run that a trigger would make."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.queue.tokens import Scope
+from tests.builders import AnArchive, an_archive
+from tests.system.pages.conftest import Visitors, form_of, press
+from tests.system.pages.test_pages import HOSTILE, said
+
+TASKS = {"index": "", "pdf": "depends: [index]", "check": "depends: [{task: index, when: settled}]"}
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    archive = an_archive(session)
+    archive.commit(TASKS)
+    return archive
+
+
+@pytest.fixture
+def operator(visitor: Visitors) -> httpx.Client:
+    return visitor(Scope.OPERATE)
+
+
+def first(browser: httpx.Client, name: str, verb: str) -> httpx.Response:
+    """What a button shows before anything is done."""
+    return press(browser, f"/{name}", name, verb, sure="")
+
+
+def confirm(browser: httpx.Client, page: httpx.Response) -> httpx.Response:
+    """Press the button below the consequences."""
+    fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page.text.partition("<main")[2])
+    assert ("sure", "yes") in fields, page.text
+    body: dict[str, list[str]] = {}
+    for name, value in fields:
+        body.setdefault(name, []).append(value)
+    return browser.post("/-/act", data=body)
+
+
+def test_a_cancel_shows_what_would_become_of_which_tasks(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.claim("index@2")
+    page = first(operator, "papers@2/index", "cancel")
+    assert "1 task would be stopped papers@2/index" in said(page)
+    assert archive.state("index@2") == "running"
+    page = first(operator, "papers@2", "cancel")
+    assert "Cancel papers@2?" in said(page)
+    assert "1 task would be stopped papers@2/index" in said(page)
+    assert "2 tasks would be canceled papers@2/pdf, papers@2/check" in said(page)
+    assert archive.states()["pdf@2"] == "waiting"
+    assert confirm(operator, page).headers["location"] == "/papers@2"
+    assert archive.states()["pdf@2"] == "canceled"
+
+
+def test_a_waiver_shows_what_may_go_on_in_later_revisions(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"index": "depends: [PREV]"})
+    archive.fail("index@2")
+    page = first(operator, "papers@2/index", "skip")
+    assert "1 task would be free to start papers@3/index" in said(page)
+    assert "papers@2/pdf" not in said(page), "it stays skipped"
+    page = first(operator, "papers@2/index", "skip-as-completed")
+    assert "2 tasks would be free to start papers@2/pdf, papers@3/index" in said(page)
+    confirm(operator, page)
+    assert archive.state("pdf@2") == "ready"
+
+
+def test_what_is_refused_is_refused_before_anybody_is_asked(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.run("index@2")
+    assert "papers@2/index" in said(first(operator, "papers@2/index", "cancel"), 409)
+
+
+def test_a_release_of_many_is_shown_and_that_of_one_is_done(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"a": "hold: true", "b": "hold: true"})
+    page = first(operator, "papers", "release")
+    assert "2 tasks would be free to start papers@3/a, papers@3/b" in said(page)
+    assert 'placeholder="Why?' in page.text
+    assert first(operator, "papers@3/a", "release").status_code == 303
+    assert archive.states() | {"a@3": "ready", "b@3": "held"} == archive.states()
+
+
+def test_a_trigger_has_the_tasks_of_its_revision_to_choose_from(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.run("index@2")
+    archive.commit({"index": "depends: [PREV]", "release": "on: manual\ndepends: [index]", "nightly": "on: commit"})
+    form = operator.get(re.findall(r'href="(/-/trigger[^"]+)"', operator.get("/papers").text)[0])
+    assert re.findall(r'name="task" value="(\w+)"', form.text) == ["index", "release", "nightly"]
+    assert re.search(r'value="nightly"[^>]* disabled', form.text)
+    sent = {"form": form_of(form), "name": "papers", "verb": "trigger", "back": "/papers", "task": ["release"]}
+    page = operator.post("/-/act", data=sent)
+    assert "Run papers@3.2?" in said(page)
+    assert "release papers@3/index (ready)" in said(page)
+    page = operator.post("/-/act", data=sent | {"without": ["index"]})
+    assert "papers@3/index" not in said(page)
+    assert confirm(operator, page).headers["location"] == "/papers@3.2"
+    assert archive.state("release@3.2") == "ready"
+    assert "did you mean index" in said(operator.post("/-/act", data=sent | {"task": ["indx"]}), 422)
+
+
+def test_the_form_of_a_trigger_is_for_those_who_may_see_its_archive(
+    visitor: Visitors, session: Session, archive: AnArchive
+) -> None:
+    an_archive(session, "vault")
+    browser = visitor(Scope.OPERATE, "vault")
+    assert browser.get("/-/trigger?of=papers").status_code == 404
+    assert browser.get("/-/trigger?of=papers@2").status_code == 404
+    assert browser.get("/-/trigger", params={"of": HOSTILE}).status_code in (404, 422)
+    assert press(browser, "/vault", "papers@2", "cancel", sure="").status_code == 404
+    reader = visitor(Scope.READ)
+    assert "/-/trigger" not in reader.get("/papers@2").text
+    assert press(reader, "/papers@2", "papers@2", "cancel", sure="").status_code == 403
+    assert archive.state("index@2") == "ready"
