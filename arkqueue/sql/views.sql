@@ -492,6 +492,15 @@ select r.baseline, w.tasks, w.faults, a.name as archive, b.name as branch, null 
 from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
 where r.id = %(revision)s;
 
+-- name: for_submissions
+-- The tasks of a branch's head (of the main branch's, where none is given) that are for submissions, with the globs of their branches, and the file of the schema of payloads.
+select b.name as branch, w.schema->>'path' as schema, coalesce(t.names, '{}') as names, coalesce(t.globs, '[]') as globs
+from branch b join revision r on r.id = b.head_id join workflow w on w.id = r.workflow_id
+cross join lateral (
+    select array_agg(d->>'name' order by at) as names, jsonb_agg(coalesce(d->'branches', '[]') order by at) as globs
+    from jsonb_array_elements(w.tasks) with ordinality e(d, at) where d->'on' ? 'submission') t
+where b.archive_id = %(archive)s and b.deleted_at is null and case when %(branch)s::text is null then b.main else b.name = %(branch)s end;
+
 -- name: unmet_chain
 -- The unmet edges into a task and, as long as what it waits for waits too, or still blocks although it was canceled or skipped, into that, and so on; cut off at
 -- a limit. `needs`: 2 where the task waits for any end of the source, 1 where it needs its completion; a canceled or skipped task has only what blocks that in its way.

@@ -10,6 +10,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, PayloadKind, RunId
 from arkqueue.names import submission_name
+from arkqueue.plan import matches_branch
 from arkqueue.views.find import purged
 from arkqueue.views.rows import view_of
 from arkqueue.views.runs import RunView, views_of_runs
@@ -50,6 +51,26 @@ def submission_of(session: Session, run: RunId, name: str, note: str = "") -> Su
     for row in session.rows("submission_of_run", run=run):
         return _view(session, row, name, note)
     raise NotFound(f"run {run}", "was made for no submission")
+
+
+@dataclass(frozen=True, slots=True)
+class ForSubmissions:
+    """What the newest revision of a branch has for submissions. ``tasks``: their names; ``schema``: the file that judges payloads; empty: none."""
+
+    tasks: list[str]
+    schema: str
+
+
+def for_submissions(session: Session, archive: ArchiveId, branch: str | None) -> ForSubmissions:
+    """What a branch (None: the main one) has for submissions; nothing where it has no revision."""
+    for row in session.rows("for_submissions", archive=archive, branch=branch):
+        tasks = [
+            str(name)
+            for name, globs in zip(row.names, row.globs, strict=True)
+            if matches_branch(tuple(globs), row.branch)
+        ]
+        return ForSubmissions(tasks, row.schema or "")
+    return ForSubmissions([], "")
 
 
 def _view(session: Session, row: Any, name: str, note: str) -> SubmissionView:

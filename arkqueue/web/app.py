@@ -127,7 +127,7 @@ def _load_pages() -> Router:
     return Router(routes())
 
 
-_STREAMED = re.compile(rf"POST {PREFIX}/archives/[^/]+/submissions|PATCH {PREFIX}/uploads/\d+/\d+")
+_STREAMED = re.compile(rf"POST {PREFIX}/archives/[^/]+/submissions|POST /-/submit/[^/]+|PATCH {PREFIX}/uploads/\d+/\d+")
 """The calls that take their bodies in pieces, once they know whose they are, and count them."""
 _LISTS = re.compile(rf"POST {PREFIX}/archives/[^/]+/uploads")
 

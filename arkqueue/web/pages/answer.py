@@ -81,7 +81,7 @@ def _shown_archive(request: Request) -> str:
     """The archive that a page is of; empty where it is of none."""
     if "address" in request.path_params:
         return archive_of(sent_path(request).lstrip("/"))
-    return str(request.path_params.get("name", ""))
+    return archive_of(str(request.path_params.get("name", "")) or asked(request, "of"))
 
 
 def _sign_in_first(request: Request) -> Response:

@@ -20,6 +20,7 @@ from arkqueue.views.coming import coming
 from arkqueue.views.find import find_branch
 from arkqueue.views.runs import RunPage, matching_runs, runs, runs_by_id
 from arkqueue.views.search import query_of
+from arkqueue.views.submissions import for_submissions
 from arkqueue.web.pages.answer import Shown, asked
 from arkqueue.web.pages.drawing import MOST_DRAWN, drawn
 from arkqueue.web.pages.feeds import badge, feed
@@ -117,6 +118,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             ),
             "failures": failures[:MOST_TOLD],
             "failed": len(failures),
+            "takes_submissions": bool(for_submissions(caller.session, id, named).tasks),
             "backfills": backfills(caller.session, id, MOST_BACKFILLS),
             **_coming(
                 visitor, name, branch if [run.baseline for run in shown] == [True] and not wanted.address else None
@@ -150,6 +152,7 @@ def _nothing_yet(view: views.ArchiveView) -> dict[str, object]:
         "names": [],
         "chosen": [],
         "next": None,
+        "takes_submissions": False,
         "backfills": [],
         "coming": None,
         "_coming": None,

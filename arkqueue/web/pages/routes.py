@@ -18,7 +18,19 @@ from arkqueue.names import EVERY_TASK, as_backfill, parse_branch, parse_name
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_item, find_run, find_task
-from arkqueue.web.pages import administration, archive, backfill, log, overview, persons, preview, run, search, task
+from arkqueue.web.pages import (
+    administration,
+    archive,
+    backfill,
+    log,
+    overview,
+    persons,
+    preview,
+    run,
+    search,
+    submitting,
+    task,
+)
 from arkqueue.web.pages.acting import Form, act
 from arkqueue.web.pages.administering import administer
 from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, asked, local, page, refused_page, sent_path
@@ -60,6 +72,8 @@ def routes() -> list[BaseRoute]:
         Route("/-/trigger", page(_signed_in_only(_trigger_form))),
         Route("/-/settings/{name}", page(_signed_in_only(administration.settings_page))),
         Route("/-/add-archive", page(_signed_in_only(administration.adding_page))),
+        Route("/-/submit/{name}", page(_signed_in_only(submitting.submit_page))),
+        Route("/-/submit/{name}", submitting.submit_form, methods=["POST"]),
         Route("/-/act/{act}", _administer, methods=["POST"]),
         Route("/-/act", _act, methods=["POST"]),
         Mount("/-/static", _Static(packages=[("arkqueue.web.pages", "static")])),

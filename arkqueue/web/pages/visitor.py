@@ -128,15 +128,20 @@ def _form(key: str, nonce: str) -> str:
 
 def check_form(request: Request, visitor: Visitor, sent: str) -> None:
     """Raise `Refused` for a form that another site may have sent."""
-    site = request.headers.get("sec-fetch-site", "same-origin")
-    if (
-        not visitor.form
-        or not hmac.compare_digest(_form(visitor.key, sent).encode(), sent.encode())
-        or site not in ("same-origin", "none")
-    ):
-        raise Refused(
-            403, "the form", "was not sent from a page of this server", "Open the page again, and send it there."
-        )
+    check_site(request, visitor)
+    if not hmac.compare_digest(_form(visitor.key, sent).encode(), sent.encode()):
+        raise _foreign()
+
+
+def check_site(request: Request, visitor: Visitor) -> None:
+    """The part of `check_form` that needs no form: raise `Refused` where a browser says that another site sends it, or nobody has signed in."""
+    if not visitor.form or request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise _foreign()
+
+
+def _foreign() -> Refused:
+    fault = "was not sent from a page of this server"
+    return Refused(403, "the form", fault, "Open the page again, and send it there.")
 
 
 def check_host(request: Request) -> None:

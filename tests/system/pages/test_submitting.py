@@ -1,0 +1,171 @@
+"""The form that hands in a document: a file or a text, judged, with all faults shown; no JavaScript is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.model import LONGEST_PAYLOAD, SourceFile, Workflow
+from arkqueue.queue.tokens import Scope
+from arkqueue.workflow import parse
+from tests.builders import AnArchive, an_archive
+from tests.system.pages.conftest import Visitors, form_of
+
+SCHEMA = b'{"type": "object", "required": ["title"], "properties": {"title": {"type": "string"}, "pages": {"type": "integer"}}}'
+TASKS = b"submission: {schema: batch.json}\ntasks:\n- {name: check, on: submission}\n- {name: deposit, on: submission, foreach: submission, depends: [check]}\n"
+
+
+def judged() -> Workflow:
+    return parse([SourceFile("_workflows/a.yaml", TASKS)], lambda path: SourceFile(path, SCHEMA))
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    """Nobody scans its repository: no queue manager was heard for long."""
+    archive = an_archive(session)
+    archive.sql("update heartbeat set beat_at = '2026-01-01'")
+    archive.commit({"check": "on: submission", "deposit": "foreach: submission\ndepends: [check]"})
+    return archive
+
+
+def send(browser: httpx.Client, file: tuple[str, bytes] | None = None, **fields: str) -> httpx.Response:
+    """Fill in the form and send it, as a browser does: without a file it sends an empty one."""
+    form = fields.pop("form", None) or form_of(browser.get("/-/submit/papers"))
+    return browser.post("/-/submit/papers", data={"form": form, **fields}, files={"file": file or ("", b"")})
+
+
+def runs(archive: AnArchive) -> list[Any]:
+    return archive.sql("select number, run from run where trigger = 'submission' order by id")
+
+
+def payload(archive: AnArchive) -> bytes:
+    return b"".join(row["data"] for row in archive.sql("select data from payload_part order by payload_id, position"))
+
+
+def test_a_file_becomes_a_run_whose_page_is_shown(visitor: Visitors, archive: AnArchive) -> None:
+    browser = visitor(Scope.OPERATE)
+    assert 'href="/-/submit/papers"' in browser.get("/papers").text
+    page = browser.get("/-/submit/papers").text
+    assert "becomes a run of <b>check</b>, <b>deposit</b>" in page
+    sent = send(browser, ("batch.CSV", b"id,note\r\na,\xc3\xa9\r\n"), id="may 7/é")
+    assert (sent.status_code, sent.headers["location"]) == (303, "/papers@2.2")
+    assert payload(archive) == b"id,note\r\na,\xc3\xa9\r\n"
+    assert archive.sql("select sender_id, kind, run.by from submission join run on run.id = run_id") == [
+        {"sender_id": "may 7/é", "kind": "csv", "by": "operate test"}
+    ]
+    again = send(browser, ("batch.csv", b"id,note\r\na,\xc3\xa9\r\n"), id="may 7/é")
+    assert again.headers["location"] == "/papers@2.2"
+    other = send(browser, ("batch.csv", b"id\r\nb\r\n"), id="may 7/é")
+    assert other.status_code == 422
+    assert "with another payload" in other.text
+    assert len(runs(archive)) == 1
+
+
+def test_a_text_becomes_a_run_that_waits_for_a_release_where_that_is_wanted(
+    visitor: Visitors, archive: AnArchive
+) -> None:
+    sent = send(visitor(Scope.OPERATE), text="a\r\nb\r\n", kind="lines", hold="yes")
+    assert sent.headers["location"] == "/papers@2.2"
+    assert payload(archive) == b"a\nb"
+    assert archive.states()["check@2.2"] == "held"
+
+
+def test_all_faults_are_shown_above_the_form_as_it_was_sent(visitor: Visitors, archive: AnArchive) -> None:
+    archive.commit(judged())
+    browser = visitor(Scope.OPERATE)
+    assert "It is judged by <code>batch.json</code> first" in browser.get("/-/submit/papers").text
+    text = '{"pages": "<b>many</b>", "items": []}'
+    refused = send(browser, text=text, kind="json", id="x", hold="yes")
+    assert refused.status_code == 422
+    assert "2 faults: nothing was made" in refused.text
+    for said in (
+        "title",
+        "&lt;b&gt;many&lt;/b&gt;",
+        'value="x"',
+        'value="yes" checked',
+        '<option value="json" selected>',
+    ):
+        assert said in refused.text, said
+    assert "<b>many" not in refused.text
+    assert runs(archive) == []
+    # The form of the answer is good, too.
+    assert send(browser, form=form_of(refused), text='{"title": "May", "items": ["a"]}', kind="json").status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("file", "fields", "said"),
+    [
+        (None, {}, "has neither a file nor a text"),
+        (("a.json", b"[]"), {"text": "[]"}, "has a file and a text"),
+        (("a.doc", b"x"), {}, "does not say what the document is written in"),
+        (None, {"text": "[]"}, "does not say what the document is written in"),
+        (("a.json", b"[]"), {"id": " .. "}, "the id: is no id"),
+        (("a.json", b"[]"), {"id": "x" * 201}, "the id: is no id"),
+        (("a.json", b"[]"), {"revision": "99"}, "99"),
+        (("a.json", b"[" * 100_000), {}, "fault"),
+        (("a.json", b"\xff"), {}, "UTF-8"),
+        (("a.json", b""), {}, "fault"),
+    ],
+)
+def test_what_cannot_be_handed_in_is_told(visitor: Visitors, archive: AnArchive, file: tuple[str, bytes] | None, fields: dict[str, str], said: str) -> None:  # fmt: skip
+    refused = send(visitor(Scope.OPERATE), file, **fields)
+    assert refused.status_code in (404, 422)
+    assert said in refused.text
+    assert runs(archive) == []
+
+
+def test_a_text_and_a_document_have_their_limits(visitor: Visitors, archive: AnArchive) -> None:
+    browser = visitor(Scope.OPERATE)
+    long = send(browser, text="x" * ((1 << 20) + 1), kind="lines")
+    assert long.status_code == 400
+    assert "choose a file instead" in long.text
+    many = browser.post("/-/submit/papers", data={f"f{n}": "x" for n in range(30)}, files={"file": ("", b"")})
+    assert many.status_code == 400
+
+    def endless() -> Any:
+        yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n'
+        for _ in range((LONGEST_PAYLOAD >> 20) + 2):
+            yield b"x" * (1 << 20)
+
+    huge = browser.post(
+        "/-/submit/papers", content=endless(), headers={"content-type": "multipart/form-data; boundary=b"}
+    )
+    assert huge.status_code == 413
+    assert "is longer than 64 MiB" in huge.text
+    assert runs(archive) == []
+
+
+def test_no_other_site_and_no_reader_submits_anything(visitor: Visitors, archive: AnArchive) -> None:
+    browser = visitor(Scope.OPERATE)
+    form = form_of(browser.get("/-/submit/papers"))
+    for answer in (
+        send(browser, form="0" * 64, text="[]", kind="json"),
+        browser.post(
+            "/-/submit/papers",
+            data={"form": form, "text": "[]", "kind": "json"},
+            files={"file": ("", b"")},
+            headers={"sec-fetch-site": "cross-site"},
+        ),
+    ):
+        assert answer.status_code == 403
+        assert "was not sent from a page of this server" in answer.text
+    assert send(visitor(), form=form, text="[]", kind="json").headers["location"] == "/-/sign-in"
+    reader = visitor(Scope.READ)
+    assert send(reader, form=form_of(reader.get("/papers")), text="[]", kind="json").status_code == 403
+    assert 'enctype="multipart/form-data"' not in reader.get("/-/submit/papers").text
+    elsewhere = visitor(Scope.OPERATE, "books")
+    assert elsewhere.get("/-/submit/papers").status_code == 404
+    assert send(elsewhere, form=form_of(elsewhere.get("/")), text="[]", kind="json").status_code == 404
+    assert runs(archive) == []
+
+
+def test_without_a_task_for_submissions_there_is_no_button_and_no_form(visitor: Visitors, session: Session) -> None:
+    an_archive(session).commit({"a": ""})
+    browser = visitor(Scope.OPERATE)
+    assert "/-/submit/" not in browser.get("/papers").text
+    page = browser.get("/-/submit/papers").text
+    assert "No task of the newest revision is for submissions" in page
+    assert "<textarea" not in page
