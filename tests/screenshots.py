@@ -80,6 +80,7 @@ COMMITS: dict[str, list[tuple[str, str, Mapping[str, str]]]] = {
     ],
     "maps": [("Ben", "Begin", {"a": ""}), ("Ben", "Import the 1911 survey", {"_workflows/atlas.yaml": LIST})],
     "collections": [("sync", "Begin", {"a": ""}), ("sync", "Nightly sync", {"_workflows/sync.yaml": SLOW})],
+    "drawings": [("Ben", "Begin, with workflow files", {"_workflows/build.yaml": BUILD})],
     "glossary": [("Dee", "Begin", {"glossary.txt": "ark\n"})],
 }  # fmt: skip
 LATER: dict[str, list[tuple[str, str, Mapping[str, str]]]] = {
@@ -91,7 +92,7 @@ LATER: dict[str, list[tuple[str, str, Mapping[str, str]]]] = {
 """What is committed as soon as a task is in a state."""
 PAGES = {
     "overview": "/", "archive": "/papers", "run": "/papers@6", "list": "/maps@2", "task": "/papers@6/upload", "search": "/-/search?q=chapter",
-    "settings": "/-/settings/papers",
+    "settings": "/-/settings/papers", "trigger": "/-/trigger?of=papers", "cancel": "/papers@8", "log": "/collections@2/mirror", "first-run": "/drawings",
 }  # fmt: skip
 
 
@@ -211,6 +212,11 @@ def arrange(page: Page, name: str) -> None:
     if name == "archive":
         page.locator('.grid a[href="/papers@8/pdf"]').focus()
         page.locator(".edges path").first.wait_for(state="attached")
+    if name == "cancel":
+        page.get_by_role("button", name="Cancel").first.click()
+        page.get_by_text("What would become of it").wait_for()
+    if name == "log":
+        page.locator(".seen > div").nth(20).wait_for()
 
 
 def wait(happened: Callable[[], Any]) -> None:

@@ -178,7 +178,7 @@ def _line(archive: ArchiveView, runs: list[RunView]) -> Line:
 
 def _now(runs: list[RunView]) -> tuple[str, str]:
     """The state and the words for what goes on in an archive, by its newest runs: never greener than the worst of what is open."""
-    if not runs:
+    if all(run.baseline for run in runs):
         return "left", "no run yet"
     working = [run for run in runs if run.state in (RunState.PROCESSING, RunState.REPORTING)]
     if running := sum(run.counts.running for run in working):

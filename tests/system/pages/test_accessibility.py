@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from arkqueue.db.session import Session
+from arkqueue.logs import Logs
+from arkqueue.model import Stream
 from arkqueue.queue.tokens import Scope
-from tests.builders import AnArchive, a_workflow, an_archive, faulty
+from tests.builders import AnArchive, a_gateway, a_workflow, an_archive, faulty
 from tests.requirements import missing
 from tests.system.pages.test_browser import TASKS, Opened, browser, opened
 from tests.system.pages.test_pages import HOSTILE
@@ -24,6 +26,7 @@ AXE = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 PAGES = (
     "/", "/papers", "/papers?state=unhandled", "/papers@2", "/papers@2/index", "/papers@4", "/papers@4/tile/a", "/thesis", "/thesis@2", "/maps",
     "/-/search", "/-/search?q=change", "/-/locks", "/-/notifications", "/-/schedules", "/-/task-managers", "/-/tokens", "/-/audit-log", "/-/settings/papers", "/-/add-archive", "/nothing",
+    "/-/trigger?of=papers", "/papers@3/index", "/papers@3/index?find=line", "/drawings",
 )  # fmt: skip
 
 
@@ -37,10 +40,15 @@ def archive(session: Session) -> AnArchive:
         TASKS | {"nightly": 'schedule: "0 3 * * *"', "deposit": "lock: [tex]\nhold: true", "other": "lock: [tex]"}
     )
     archive.commit(a_workflow({"tile": "foreach: [a, b]", "index": ""}), author=HOSTILE)
-    archive.claim("index@3")
+    claimed = archive.claim("index@3")
+    logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
+    writer = logs.open(claimed.attempt)
+    writer.write(Stream.STDOUT, b"\x1b[31mline\x1b[0m of a log\n" * 1000)
+    logs.flush([writer])
     archive.retry("index@2")
     an_archive(session, "thesis").commit(faulty())
     an_archive(session, "maps")
+    an_archive(session, "drawings", tasks=a_workflow(TASKS))
     return archive
 
 
@@ -53,8 +61,12 @@ def test_axe_finds_nothing(opened: Opened, archive: AnArchive, width: int, schem
     page = opened(
         "/", scope=Scope.ADMIN, expects_errors=True, viewport={"width": width, "height": 800}, color_scheme=scheme
     )
-    for address in PAGES:
-        page.goto(address)
+    for address in (*PAGES, "Cancel", "Show what would run"):
+        if address.startswith("/"):
+            page.goto(address)
+        else:  # what is shown before anything is done
+            page.goto("/papers@4" if address == "Cancel" else "/-/trigger?of=papers")
+            page.get_by_role("button", name=address).first.click()
         page.evaluate(program)
         found: list[dict[str, Any]] = page.evaluate("axe.run({ resultTypes: ['violations'] })")["violations"]
         assert [(v["id"], v["nodes"][0]["html"], v["nodes"][0]["failureSummary"]) for v in found] == [], address

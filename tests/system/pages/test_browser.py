@@ -16,7 +16,7 @@ from arkqueue.model import RunId, Stream
 from arkqueue.queue import control, sign_ins
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer
-from tests.builders import AnArchive, a_gateway, an_archive
+from tests.builders import AnArchive, a_gateway, a_workflow, an_archive
 from tests.requirements import missing
 from tests.system.pages.conftest import a_token
 from tests.system.pages.test_pages import HOSTILE, HOSTILE_ITEM
@@ -30,7 +30,7 @@ TASKS = {
     "a-task-with-a-long-name-that-somebody-always-writes": "depends: [pdf]",
 }
 ADDRESSES = (
-    "/", "/papers", "/papers@3", "/papers@2/index", "/-/search?q=change", "/-/locks", "/-/schedules", "/-/task-managers", "/-/audit-log", "/-/settings/papers",
+    "/", "/papers", "/papers@3", "/papers@2/index", "/-/search?q=change", "/-/locks", "/-/schedules", "/-/task-managers", "/-/audit-log", "/-/settings/papers", "/-/trigger?of=papers", "/thesis", "/papers@2/index?find=a",
 )  # fmt: skip
 Opened = Callable[..., Page]
 expect.set_options(timeout=120_000)  # milliseconds that only a failing test waits
@@ -48,6 +48,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def archive(session: Session) -> AnArchive:
+    an_archive(session, "thesis", tasks=a_workflow(TASKS))  # without a run
     archive = an_archive(session)
     archive.commit(TASKS)
     archive.fail("index@2")
