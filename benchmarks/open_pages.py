@@ -96,11 +96,12 @@ def _listening(server: Installation, browser: Browser, archive: str) -> Iterator
 
 def _load(pid: int, seconds: int) -> float:
     """Percent of one core that a process takes over a time."""
-    before, began = _spent(pid), time.monotonic()
+    before, began = spent(pid), time.monotonic()
     time.sleep(seconds)
-    return (_spent(pid) - before) / (time.monotonic() - began) * 100
+    return (spent(pid) - before) / (time.monotonic() - began) * 100
 
 
-def _spent(pid: int) -> float:
+def spent(pid: int) -> float:
+    """Seconds of processor time that a process has taken."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS

@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+
+import psycopg
 
 from arkqueue.queue import claim
 from benchmarks.bench import Bench, Figure, at_most, never_above
 from benchmarks.browsing import COLUMNS, LIST, NAMES, PROCESS, Browser, a_browser, make, many_tasks
 from benchmarks.lines import Line, a_queue
+from benchmarks.open_pages import spent
 from benchmarks.servers import a_server
 from tests.system.end_to_end.installation import Installation
 
@@ -28,11 +31,12 @@ LATER: Final = 25
 
 @dataclass(slots=True)
 class _Page:
-    """A page's address and what its answers took."""
+    """A page's address, what its answers took, and how much processor time of the server and its PostgreSQL each needed, in milliseconds."""
 
     what: str
     address: str
     took: list[float] = field(default_factory=list)
+    spent: float = 0.0
     bytes: int = 0
     whole: int = 0
 
@@ -50,9 +54,12 @@ def answers(bench: Bench) -> Iterator[Figure]:
                 page.whole = browser.with_everything(page.address)
                 browser.get(page.address)
             look(browser, pages, times)
+            with bench.admin(uri) as admin:
+                for page in pages:
+                    page.spent = _spent_on(page, browser, server, admin, times)
             tasks = f"{sizes['tasks']} tasks of history"
             for page in pages:
-                yield Figure("21", f"{page.what}, {tasks}", "ms", [*page.took], [at_most(MEDIAN, "ms"), never_above(MOST, "ms")], note=_size(page))  # fmt: skip
+                yield Figure("21", f"{page.what}, {tasks}", "ms", [*page.took], [at_most(MEDIAN, "ms"), never_above(MOST, "ms")], "processor time", [page.spent], note=_size(page))  # fmt: skip
             yield from _bytes(pages)
             yield from _while_canceling(bench, uri, server, browser, pages)
 
@@ -109,6 +116,19 @@ def look(browser: Browser, pages: Sequence[_Page], times: int) -> None:
             answer = browser.get(page.address)
             page.took.append(answer.took)
             page.bytes = max(page.bytes, answer.bytes)
+
+
+def _spent_on(page: _Page, browser: Browser, server: Installation, admin: psycopg.Connection[Any], times: int) -> float:
+    """Milliseconds of processor time that an answer takes, which says what it takes where nothing else runs."""
+    before = _spent(server, admin)
+    for _ in range(times):
+        browser.get(page.address)
+    return (_spent(server, admin) - before) * 1000 / times
+
+
+def _spent(server: Installation, admin: psycopg.Connection[Any]) -> float:
+    backends = admin.execute("select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()").fetchall()  # fmt: skip
+    return spent(server.roles[0].pid) + sum(spent(pid) for (pid,) in backends)
 
 
 def _size(page: _Page) -> str:

@@ -46,6 +46,11 @@ select id, name from archive where starts_with(name, %(name)s || '~') order by i
 select a.name, a.stopped is not null or a.trouble is not null or a.hold_id is not null or a.paused_at is not null or jsonb_typeof(a.settings) <> 'object' as needs
 from archive a where a.removed_at is null and (%(names)s::text[] is null or a.name = any(%(names)s)) order by a.name;
 
+-- name: scheduled_archives
+-- The names of the watched archives that have schedules.
+select distinct a.name from schedule s join branch b on b.id = s.branch_id join archive a on a.id = b.archive_id
+where a.removed_at is null and (%(names)s::text[] is null or a.name = any(%(names)s)) order by a.name;
+
 -- name: archive_names
 -- The names of the watched archives.
 select name from archive where removed_at is null order by name;

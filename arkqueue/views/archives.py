@@ -133,6 +133,12 @@ def archives(session: Session, names: Sequence[str] | None = None) -> list[Archi
     return _views(session, session.rows("show_archives", archive=None, names=None if names is None else list(names)))
 
 
+def scheduled(session: Session, names: Sequence[str] | None = None) -> list[ArchiveView]:
+    """The watched archives that have schedules, or those of some."""
+    rows = session.rows("scheduled_archives", names=None if names is None else list(names))
+    return archives(session, [row.name for row in rows])
+
+
 def in_short(session: Session, names: Sequence[str] | None = None) -> dict[str, bool]:
     """The names of the watched archives, or those of some, in their order; whether each may need a person: it is stopped, cannot be read, is on hold or paused."""
     rows = session.rows("archives_in_short", names=None if names is None else list(names))

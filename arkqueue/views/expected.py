@@ -53,7 +53,9 @@ class Edge(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Wait:
+class Wait:
+    """An edge of its own: ``target`` waits for ``source`` until it is met."""
+
     target: int
     source: int
     met: bool = False
@@ -65,7 +67,7 @@ def expected_of(session: Session, tasks: Collection[int]) -> dict[int, Expected]
     if len(rows) > MOST:
         return {}
     is_open = [row for row in rows if row.state in (State.WAITING, State.READY, State.RUNNING)]
-    waits = [_Wait(row.id, source) for row in is_open for source in row.sources]
+    waits = [Wait(row.id, source) for row in is_open for source in row.sources]
     found: dict[int, Expected] = {}
     # Edges lead from branch to branch nowhere; tasks that are asked for may be of several.
     for branch in {row.branch_id for row in is_open}:

@@ -115,7 +115,8 @@ class Joined:
 
 def edges_into(session: Session, tasks: Sequence[int]) -> list[Joined]:
     """What some tasks wait for, or have waited for."""
-    return [view_of(row, Joined) for row in session.rows("edges_into", tasks=list(tasks))] if tasks else []
+    rows = session.rows("edges_into", tasks=list(tasks)) if tasks else []
+    return [Joined(row.target, row.source, row.met, row.run_id, row.name) for row in rows]
 
 
 def files_of(session: Session, tasks: Sequence[int]) -> dict[int, str]:

@@ -13,7 +13,7 @@ from arkqueue.errors import Invalid
 from arkqueue.model import ArchiveSettings
 from arkqueue.names import branch_name
 from arkqueue.queue.tokens import Scope
-from arkqueue.views.archives import ArchiveView, ScheduleView, archives
+from arkqueue.views.archives import ArchiveView, ScheduleView, scheduled
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.audit import audit_log
 from arkqueue.views.installation import TaskManagerView, called, pause_of_all, running_now, task_managers
@@ -72,7 +72,7 @@ def schedules_page(visitor: Visitor, request: Request) -> Shown:  # noqa: ARG001
     caller = visitor.caller
     found = [
         Scheduled(branch_name(archive.name, None if schedule.branch in mains(archive) else schedule.branch), schedule)
-        for archive in archives(caller.session, caller.token.archives)
+        for archive in scheduled(caller.session, caller.token.archives)
         for schedule in archive.schedules
     ]
     return Shown("schedules.html", {"schedules": sorted(found, key=lambda one: one.schedule.next_at)})

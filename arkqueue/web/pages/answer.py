@@ -196,8 +196,8 @@ def relative(edges: str, id: int) -> str:
 
 def drawn_state(state: str, words: object = "") -> Markup:
     """The shape of a state, with or without words, as the macro draws it: a grid has a thousand."""
-    before, after = _drawn(state, is_alone=words == "")
-    return before + Markup.escape(words) + after
+    before, after = _drawn(state, words == "")
+    return before if words == "" else before + Markup.escape(words) + after
 
 
 @cache

@@ -22,6 +22,7 @@ from arkqueue.views.runs import RunPage, matching_runs, runs, runs_by_id
 from arkqueue.views.search import query_of
 from arkqueue.views.submissions import for_submissions
 from arkqueue.web.pages.answer import Shown, asked
+from arkqueue.web.pages.cells import link_of
 from arkqueue.web.pages.drawing import MOST_DRAWN, drawn
 from arkqueue.web.pages.feeds import badge, feed
 from arkqueue.web.pages.grid import grid_of
@@ -96,6 +97,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             "branch": named or main,
             "branches": [b for b in view.branches if not b.deleted],
             "rows": grid.rows,
+            "_link": link_of,
             "columns": grid.columns,
             "groups": grid.groups,
             "gone": grid.gone,
@@ -146,6 +148,7 @@ def _nothing_yet(view: views.ArchiveView) -> dict[str, object]:
         "branch": "",
         "branches": [],
         "rows": [],
+        "_link": link_of,
         "columns": [],
         "groups": [],
         "gone": [],

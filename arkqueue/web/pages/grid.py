@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import PurePosixPath
@@ -14,7 +14,7 @@ from arkqueue.db.session import Session
 from arkqueue.model import BranchId, Trigger
 from arkqueue.states import ATTENTION, SETTLED, State
 from arkqueue.views.attention import NoteView, completed_places, last_lines, notes_of
-from arkqueue.views.expected import Expected, expected, usual_durations
+from arkqueue.views.expected import Expected, Wait, expected, usual_durations
 from arkqueue.views.graph import edges_into, files_of
 from arkqueue.views.runs import ListedRun
 from arkqueue.views.tasks import Cells, CellView, TaskView, cells_of
@@ -157,7 +157,7 @@ def _known(session: Session, branch: BranchId, found: Cells) -> _Known:
         source = cells.get(edge.run_id, {}).get(edge.name.partition(":")[0])
         if source is not None and source.task.id != edge.target:
             known.sources[edge.target].append((source, edge.met))
-            joined.append(replace(edge, source=source.task.id))
+            joined.append(Wait(edge.target, source.task.id, edge.met))
     is_open = [task for task in every if task.state not in SETTLED]
     known.usual = usual_durations(session, branch, {task.name for task in is_open if not task.item})
     known.expected = expected(every, joined, known.usual, datetime.now(UTC))
