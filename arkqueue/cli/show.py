@@ -176,6 +176,7 @@ def _show_run(
         ("tasks", tally(run)),
         ("report", state(run["report"]) if run["report"] else ""),
         ("reports", _reports(run)),
+        ("attachments", _attachments(run["attachments"])),
         ("scratch", _INDENT.join(map(_scratch, run["scratch"]))),
         ("canceled", _by(run["canceled_by"]).strip()),
         ("deleted", _by(run["deleted_by"]).strip()),
@@ -200,6 +201,18 @@ def _show_run(
         if page is not None and page["next"] is not None:
             say(f"there are more items: --after {page['next']}", err=True)
     _show_deeds(run["deeds"])
+
+
+def _attachments(there: Any) -> str:
+    """The attachments of a run, in words; empty: it has none."""
+    if there is None:
+        return ""
+    files = f"{there['files']:,} file{'' if there['files'] == 1 else 's'}, {there['size'] / 2**20:,.1f} MiB"
+    return (
+        f"{files}, removed"
+        if there["is_removed"]
+        else f"{files}, on {visible(there['hostname'] or there['store'][:8])}"
+    )
 
 
 def _scratch(there: Any) -> str:

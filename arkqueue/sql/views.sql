@@ -564,6 +564,12 @@ from (select store, removed_at is not null as is_removed, count(*)::int as folde
 left join lateral (select hostname from task_manager m where m.store = s.store order by m.seen_at desc limit 1) m on true
 order by s.is_removed, m.hostname, s.store;
 
+-- name: attachments_of_run
+-- The attachments of a run, and where they are.
+select u.id as upload, u.files, u.size, m.hostname, u.store, u.removed_at is not null as is_removed
+from upload u left join lateral (select hostname from task_manager m where m.store = u.store order by m.seen_at desc limit 1) m on true
+where u.run_id = %(run)s;
+
 -- name: first_with_scratch
 -- Of the scratch folder that a task has, the first task that has begun, in the order of the files; and whether it is the folder of an item.
 select u.id, u.name, d.scratch = 'item' as is_of_item

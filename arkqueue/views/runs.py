@@ -113,8 +113,21 @@ class ScratchView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttachmentsView:
+    """The attachments of a run, by the id of their ``upload``. ``hostname``, ``store``, ``is_removed``: as of scratch folders."""
+
+    upload: int
+    files: int
+    size: int
+    hostname: str | None
+    store: str
+    is_removed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunDetail(RunView):
-    """A run with its tasks, the edges that its graph shows, what people did to it and its tasks, its reports, its scratch folders, and the newest other runs of its revision.
+    """A run with its tasks, the edges that its graph shows, what people did to it and its tasks, its reports, its scratch folders, its attachments (None: it has none), and the newest other
+    runs of its revision.
 
     ``expected``: by the names of its tasks, when each may start and end, where that is known; ``ends``: when all that is left may be done.
 
@@ -127,6 +140,7 @@ class RunDetail(RunView):
     deeds: list[DeedView]
     reports: list[ReportView]
     scratch: list[ScratchView]
+    attachments: AttachmentsView | None
     others: list[RunView]
     expected: dict[str, Expected]
     ends: datetime | None
@@ -257,6 +271,7 @@ def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
         if times and len(times) == len(left) and item is None and not shown.lists
         else None,
         reports=reports(session, run, rows[0]),
+        attachments=next((view_of(row, AttachmentsView) for row in session.rows("attachments_of_run", run=run)), None),
         scratch=[view_of(row, ScratchView) for row in session.rows("scratch_of_run", run=run, item=item)],
         others=views_of_runs(
             session, [row.id for row in beside if row.id != run and row.deleted_at is None][:MOST_OTHERS]

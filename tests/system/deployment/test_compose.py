@@ -35,6 +35,9 @@ WORKFLOW = """\
   depends: [index]
   cancels: [PREV]
   command: cat "$ARKQUEUE_INPUTS" && git --version && svn --version --quiet
+- name: deposit
+  on: submission
+  command: cat "$ARKQUEUE_ATTACHMENTS/cover.tif" && ! touch "$ARKQUEUE_ATTACHMENTS/more"
 """
 
 
@@ -132,13 +135,18 @@ def test_up_and_add_an_archive_is_all_it_takes(installation: Installation, engin
     run = installation.run("papers@2")
     assert run["state"] == "completed", installation("logs", "papers@2/index")
     assert '"number": "2"' in installation("logs", "papers@2/pdf")
-    assert sorted(path.name for path in installation.work.iterdir()) == ["1", "2"], "each worker has a home"
-    eventually(
-        lambda: not [path for home in installation.work.iterdir() for path in (home / "work").iterdir()],
-        patience=PATIENCE,
-    )
+    homes = [installation.work / name for name in ("1", "2")]
+    there = sorted(path.name for path in installation.work.iterdir())
+    assert there == ["1", "2", "scratch"], "each worker has a home, and all share a scratch folder"
+    eventually(lambda: not [path for home in homes for path in (home / "work").iterdir()], patience=PATIENCE)
     host = json.loads(installation("show", "papers@2/pdf", "--json"))["history"][-1]["host"]
-    assert host in {(home / "host-id").read_text().strip() for home in installation.work.iterdir()}
+    assert host in {(home / "host-id").read_text().strip() for home in homes}
+    for name, text in (("deposit.json", "{}"), ("cover.tif", "of May")):
+        (installation.repositories / name).write_text(text)
+    files = [str(installation.repositories / name) for name in ("deposit.json", "cover.tif")]
+    assert installation("submit", "papers", files[0], "--id", "may", "--attach", files[1]) == "papers@2.2\n"
+    assert installation.run("papers@2.2")["state"] == "completed", installation("logs", "papers@2.2/deposit")
+    assert "of May" in installation("logs", "papers@2.2/deposit")
 
 
 def _healthy(engine: docker.APIClient, project: str) -> list[str]:

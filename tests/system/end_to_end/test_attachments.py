@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import threading
 from pathlib import Path
 
@@ -60,7 +61,9 @@ def test_files_and_folders_are_handed_in_and_found(
     cover.write_bytes(b"d")
     refused = shared("submit", papers.name, batch, "--id", "m5", "--attach", scans, cover, code=1)
     assert "with other attachments" in refused.err
-    assert "of 101 bytes" in shared("show", f"{papers.name}@id:m5").out
+    shown = shared("show", f"{papers.name}@id:m5").out
+    assert f"3 files, 0.0 MiB, on {socket.gethostname()}\n" in shown
+    assert "and attachments, 3 files of 101 bytes" in shown
 
 
 def test_what_cannot_be_attached_is_named(shared: Installation, archives: Archives, tmp_path: Path) -> None:

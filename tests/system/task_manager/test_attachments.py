@@ -71,6 +71,9 @@ def test_every_task_as_a_process_finds_them_and_cannot_change_them(
     assert log_of(archive, "check@2.2") == log_of(archive, "REPORT@2.2") == READS
     (folder,) = there(home_folder)
     assert {one.read_bytes() for one in folder.rglob("*") if one.is_file()} == {*FILES.values()}
+    # Where the kernel lets nobody mount, the modes stop who is not root.
+    assert {one.stat().st_mode & 0o777 for one in (folder / "files").rglob("*") if one.is_file()} == {0o444}
+    assert {one.stat().st_mode & 0o777 for one in (folder / "files", folder / "files" / "scans")} == {0o555}
     assert not list(home_folder.glob("work/*/files/attachments/*"))
     # What has none has no variable.
     archive.submit()

@@ -210,6 +210,25 @@ def test_of_two_at_once_with_one_id_one_makes_the_run(operator: httpx.Client, cl
     assert len(operator.get("/runs", params={"trigger": "submission"}).json()["runs"]) == 1
 
 
+def test_who_comes_second_to_the_attachments_gets_the_run_of_the_first(
+    operator: httpx.Client, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have found that the id has no run; then the first makes it, and the attachments are no upload any more."""
+    send(operator, part(begin(operator, a=b"1")), 0, b"1")
+    whole, answers = uploads.Uploads.whole, list[httpx.Response]()
+    other = client(Scope.ADMIN)
+
+    def after_the_other(*arguments: Any) -> Any:
+        monkeypatch.setattr(uploads.Uploads, "whole", whole)
+        answers.append(submit(other, "[]", "x", attachments="true"))
+        return whole(*arguments)
+
+    monkeypatch.setattr(uploads.Uploads, "whole", after_the_other)
+    answers.append(submit(operator, "[]", "x", attachments="true"))
+    assert [answer.status_code for answer in answers] == [201, 200]
+    assert len({answer.json()["run"]["id"] for answer in answers}) == 1
+
+
 def test_another_server_goes_on_with_what_one_has_begun(
     operator: httpx.Client, session: Session, configuration: Configuration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
