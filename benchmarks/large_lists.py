@@ -1,4 +1,4 @@
-"""Row 20: how long it takes to plan a revision whose lists have 10,000 items, how long another archive waits meanwhile, and what the end of an item takes then."""
+"""Row 20: how long it takes to plan a revision whose lists have 10,000 items, how long another archive waits meanwhile, what the end of an item takes then, and how long verbs on all of it take and keep its archive locked."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from arkqueue import workflow
 from arkqueue.db.session import Session
-from arkqueue.model import Claim, End, Outcome, SourceFile, Workflow
-from arkqueue.queue import claim, finish, planning
+from arkqueue.model import ArchiveId, Claim, End, Outcome, RunId, SourceFile, Workflow
+from arkqueue.queue import claim, control, deletion, finish, holds, pauses, planning, purge
+from arkqueue.queue.graph import change
 from benchmarks.bench import Bench, Figure, at_most, never_above, ratio_at_most
 from benchmarks.canceling import PROCESS, timed_step
 from benchmarks.lines import CHAIN, Line, a_queue
@@ -31,6 +33,7 @@ def large_lists(bench: Bench) -> Iterator[Figure]:
     took: dict[str, list[float]] = {"first": [], "behind": []}
     steps: dict[str, list[float]] = {"first": [], "behind": []}
     of_item, of_task = list[float](), list[float]()
+    verbs: dict[str, list[tuple[float, float]]] = {}
     for _ in range(bench.rounds):
         with bench.database() as uri, a_queue(uri) as session:
             batch, other = Line.register(session, "batch"), Line.register(session, "other")
@@ -42,10 +45,41 @@ def large_lists(bench: Bench) -> Iterator[Figure]:
             ends = [_end_of(session, batch, other) for _ in range(ENDS)]
             of_item.append(_median([one for one, _ in ends]))
             of_task.append(_median([one for _, one in ends]))
+            (run,) = session.rows("runs_of_revisions", revisions=[batch.branch.head])
+            for verb, act in VERBS.items():
+                verbs.setdefault(verb, []).append(_done(session, batch, partial(act, session, RunId(run.id))))
     for which, what in (("first", f"{items} items of {STEPS} steps"), ("behind", f"{items} items, each behind its earlier one")):  # fmt: skip
         yield Figure("20", f"parse, plan and store {what}", "s", took[which], [at_most(LONGEST, "s")])
         yield Figure("20", f"longest step of another archive beside {what}", "ms", steps[which], [never_above(LONGEST_STEP, "ms")], note="claim and finish of one task")  # fmt: skip
     yield Figure("20", f"end of one of {items} items", "ms", of_item, [ratio_at_most(BOUND)], "a task without a list", of_task, note=f"median of {ENDS}")  # fmt: skip
+    for verb, found in verbs.items():
+        yield Figure("20", f"{verb} of a run of {items} items of {STEPS} steps", "s", [took for took, _ in found])
+        yield Figure("20", f"longest wait for its archive beside {verb}", "ms", [waited for _, waited in found])
+
+
+VERBS: dict[str, Callable[[Session, RunId], object]] = {
+    "hold": lambda session, run: holds.hold_run(session, run, PROCESS),
+    "release": lambda session, run: holds.release_run(session, run, PROCESS),
+    "delete": lambda session, run: deletion.delete_run(session, run, PROCESS),
+    "undelete": lambda session, run: deletion.undelete_run(session, run, PROCESS),
+    "cancel": lambda session, run: control.cancel_run(session, run, PROCESS),
+    "purge": lambda session, run: purge.purge_runs(session, [run], PROCESS, "measured"),
+}
+"""What is done one after the other to a run that is ready."""
+
+
+def _done(session: Session, batch: Line, act: Callable[[], object]) -> tuple[float, float]:
+    """Seconds that a verb takes, and the milliseconds that another change of its archive waits at most meanwhile."""
+    waited = 0.0
+    with ThreadPoolExecutor(1) as person:
+        began = time.perf_counter()
+        done = person.submit(act)
+        while not done.done():
+            asked = time.perf_counter()
+            change(session, [batch.branch.archive], lambda _: None)
+            waited = max(waited, time.perf_counter() - asked)
+        done.result()
+        return time.perf_counter() - began, waited * 1000
 
 
 def _planned(session: Session, batch: Line, other: Line, items: int, previous: str) -> tuple[float, list[float]]:
@@ -62,10 +96,10 @@ def _planned(session: Session, batch: Line, other: Line, items: int, previous: s
 
 
 def _plan(session: Session, batch: Line, items: int, previous: str) -> None:
+    # So that the other archive's task is the only one to claim, also while items are let in.
+    pauses.pause(session, ArchiveId(batch.branch.archive), "measured", PROCESS)
     batch.append(session, _workflow(items, previous))
     assert planning.finish(session, batch.branch.id, lambda: True)
-    # So that the other archive's task is the only one to claim.
-    session.do("withhold", archive=batch.branch.archive)
 
 
 def _workflow(items: int, previous: str) -> Workflow:
@@ -85,11 +119,11 @@ def _end_of(session: Session, batch: Line, other: Line) -> tuple[float, float]:
     """Milliseconds to record the end of an item, and of a task of the other archive."""
     other.append(session, CHAIN)
     (task,) = claim.claim(session, PROCESS, PROCESS, 1)
-    session.do("offer_again", archive=batch.branch.archive)
+    pauses.resume(session, ArchiveId(batch.branch.archive), "batch", PROCESS)
     (item,) = claim.claim(session, PROCESS, PROCESS, 1)
     assert (task.item, bool(item.item)) == ("", True)
     took = _timed(session, item), _timed(session, task)
-    session.do("withhold", archive=batch.branch.archive)
+    pauses.pause(session, ArchiveId(batch.branch.archive), "measured", PROCESS)
     return took
 
 

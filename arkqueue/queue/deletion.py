@@ -86,17 +86,18 @@ def _delete_in_steps(session: Session, run: RunId, by: str) -> None:
         if row.deleted_at is not None:
             raise Conflict(run_name(row), "is deleted already")
         polled = _stop_polls(graph, run_name(row), graph.ids("running_of_run", run=run), by)
-        graph.do("delete_further", run=run, tasks=polled)
         note = "in steps; tasks that it has not reached are held, and to delete it again goes on"
         (entry,) = graph.ids("remember", by=by, verb="delete", archive=row.archive_id, run=run, task=None, note=note)
         keep(graph, [row.report_id])
         reports = graph.ids("cancel", tasks=graph.ids("report_to_cancel", run=run), by=by)
-        graph.do("delete_further", run=run, tasks=reports)
+        if further := [*polled, *reports]:
+            graph.do("delete_further", run=run, tasks=further)
         return entry
 
     def stop(graph: Graph, running: Sequence[int]) -> None:
-        ask_to_stop(graph, running, "cancel", by)
-        graph.do("delete_further", run=run, tasks=list(running))
+        if running:
+            ask_to_stop(graph, running, "cancel", by)
+            graph.do("delete_further", run=run, tasks=list(running))
 
     def act(graph: Graph, tasks: Sequence[int]) -> Done:
         (row,) = graph.rows("place_of_run", run=run) or [None]
