@@ -18,6 +18,7 @@ from arkqueue.plan.graph import (
     items_needed,
     keys_needed,
     plan,
+    waits_for_any_end,
 )
 from arkqueue.plan.items import BEGINNING, MOST_ROWS, Lists, Portion, next_portion, part_of
 from arkqueue.plan.ledger import Draft, Known, NewIds, generations, ids_needed
@@ -49,4 +50,5 @@ __all__ = [
     "part_of",
     "plan",
     "portions",
+    "waits_for_any_end",
 ]

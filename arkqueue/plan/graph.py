@@ -131,6 +131,13 @@ def asks_for_commit_runs(workflow: Workflow) -> bool:
     return any(entry.task == "*" for task in workflow.tasks if task.name == COMMIT for entry in task.depends)
 
 
+def waits_for_any_end(workflow: Workflow) -> bool:
+    """Whether a ``PREV:*`` asks for more or less than completion: the gate of a list passes once all have settled, also while one of them that never began blocks what waits for its end."""
+    return any(
+        entry.task == "*" and entry.when is not When.COMPLETED for task in workflow.tasks for entry in task.depends
+    )
+
+
 def gate_of_list(name: str, when: When) -> Key:
     """The gate of a task that has a list: it passes when all of its items have completed, or settled (design 5.30). No task can have such a name."""
     return Key(f"{name}:{When.SETTLED if when is When.SETTLED else When.COMPLETED}")
@@ -411,11 +418,16 @@ class _Edges:
             self.gates[gate] = None
             excepted = frozenset(entry.excepted)
             past = self._commits if target.name == COMMIT else self._past
-            for name, occurrence in _nearest_of_all(past, entry.when).items():
+            nearest = _nearest_of_all(past, entry.when)
+            for name, occurrence in nearest.items():
                 if name not in excepted:
                     self.add(Edge(gate, occurrence.task, settled=entry.when is When.SETTLED))
             for key, occurrence in past.items():
                 if key.item and not occurrence.settled and key.name not in excepted:
+                    # The gate of its own list blocks as long as it does, where that asks for completion.
+                    through = nearest.get(key.name) if entry.when is When.COMPLETED else None
+                    if through and through.kind is TaskKind.GATE and through.place == occurrence.place:
+                        continue
                     self.add(Edge(gate, occurrence.task, settled=entry.when is When.SETTLED))
         return gate
 

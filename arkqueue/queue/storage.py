@@ -32,6 +32,7 @@ from arkqueue.plan import (
     ids_needed,
     items_needed,
     keys_needed,
+    waits_for_any_end,
 )
 from arkqueue.plan.ledger import NewEdge, NewItem, NewRevision, NewRun, NewTask
 from arkqueue.queue.graph import Graph
@@ -227,7 +228,7 @@ def read(
         for workflow in different:
             keys |= items_needed(workflow, some=some)
         if None in wanted:
-            ever = _keys_ever(graph, branch, number, run)
+            ever = _keys_ever(graph, branch, number, run, through=not any(map(waits_for_any_end, different)))
             keys |= ever
     nearest = {
         "branch": branch, "number": number, "run": run, "every_name": None in wanted,
@@ -263,11 +264,21 @@ def occurrence(row: Any) -> Occurrence:
     return Occurrence(TaskId(row.id), _KINDS[row.kind], row.settled, row.passes, row.produced, row.failed, place)
 
 
-def _keys_ever(graph: Graph, branch: int, number: int, run: int) -> set[Key]:
-    """What ``PREV:*`` takes of lists: the gates of all names that the branch ever had, and the items that have not settled or block others."""
+def _keys_ever(graph: Graph, branch: int, number: int, run: int, *, through: bool) -> set[Key]:
+    """What ``PREV:*`` takes of lists: the gates of all names that the branch ever had, and the items that have not settled or block others.
+
+    ``through``: of the nearest list of each name its gate is enough, so that ten thousand open items are not read.
+    """
     names = [str(row.name) for row in graph.rows("names_ever", branch=branch)]
     gates = {gate for name in names for gate in gates_of_list(name)}
-    unsettled = graph.rows("unsettled_items", branch=branch, names=names, number=number, run=run)
+    unsettled = graph.rows(
+        "unsettled_items",
+        branch=branch,
+        names=names,
+        number=number,
+        run=run,
+        gate=gates_of_list("")[0].name if through else None,
+    )
     return gates | {Key(row.name, row.item) for row in unsettled}
 
 

@@ -327,16 +327,24 @@ select name from task_name where branch_id = %(branch)s;
 
 -- name: unsettled_items
 -- The items of some names that have not settled, or never began and block what waits for any end of them, before a place of the branch; of each key the nearest is
--- found by `nearest`.
+-- found by `nearest`. `gate`: how the gates are called, behind the name, that say enough of the nearest list of each name; null: none do.
+with near as materialized (
+    select n.name, g.number, g.run from unnest(%(names)s::text[]) n(name)
+    left join lateral (
+        select number, run from task g
+        where g.branch_id = %(branch)s and g.name = n.name || %(gate)s::text and g.item = '' and (g.number, g.run) < (%(number)s, %(run)s)
+        order by g.number desc, g.run desc limit 1) g on true
+)
 select t.name, t.item
-from unnest(%(names)s::text[]) n(name)
+from near
 cross join lateral (
     select name, item from task t
-    where t.branch_id = %(branch)s and t.name = n.name and t.settled_at is null and t.item <> ''
-      and t.number <= %(number)s and (t.number, t.run) < (%(number)s, %(run)s) offset 0) t
+    where t.branch_id = %(branch)s and t.name = near.name and t.settled_at is null and t.item <> ''
+      and t.number <= %(number)s and (t.number, t.run) < (%(number)s, %(run)s) and (t.number, t.run) is distinct from (near.number, near.run) offset 0) t
 union
 select t.name, t.item from task t
-where t.blocks > 1 and t.branch_id = %(branch)s and t.name = any(%(names)s) and t.item <> '' and (t.number, t.run) < (%(number)s, %(run)s);
+where t.blocks > 1 and t.branch_id = %(branch)s and t.name = any(%(names)s) and t.item <> '' and (t.number, t.run) < (%(number)s, %(run)s)
+  and (t.name, t.number, t.run) not in (select name, number, run from near where number is not null);
 
 -- name: content_ids
 -- The ids of kept workflow files and definitions.
@@ -454,7 +462,9 @@ with recursive n(name, item) as (
 )
 select t.name, t.item, t.id, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced, null::boolean as failed
-from walk w join task t on t.branch_id = %(branch)s and t.name = w.name and t.item = w.item and t.number = w.number and t.run = 1
+from walk w
+-- Each by its key: no plan knows how many there are, and a join may compare each with each.
+cross join lateral (select * from task t where t.branch_id = %(branch)s and t.name = w.name and t.item = w.item and t.number = w.number and t.run = 1 offset 0) t
 where w.run = 1
   and not exists (
     select from completion c join revision l on l.id = c.revision_id

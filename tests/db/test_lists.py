@@ -476,6 +476,29 @@ def test_the_ready_items_of_a_task_are_claimed_in_the_order_of_their_list(archiv
     assert claimed == keys
 
 
+@pytest.mark.parametrize("strict", ["COMMIT", "publish"])
+def test_what_waits_for_all_earlier_tasks_has_one_edge_to_the_nearest_list(archive: AnArchive, strict: str) -> None:
+    """Its gate stands for its items, however they end; open items of older lists have an edge each."""
+    tasks = {"store": "foreach: [a, b, c]", strict: "depends: ['PREV:*']"}
+    archive.commit({"store": "foreach: [a, x]"})
+    archive.commit(tasks)
+    archive.commit(tasks)
+    sources = """select s.number, s.name, s.item from edge e join task g on g.id = e.target and g.name like 'PREV:*%%' join task s on s.id = e.source
+        where g.number = %s and s.name like 'store%%' order by 1, 2, 3"""
+    waits = [(row["number"], row["name"], row["item"]) for row in archive.sql(sources, 4)]
+    assert waits == [(2, "store", "x"), (3, "store:completed", "")]
+    behind = f"{strict}@4"
+    archive.run("store/a@2", "store/x@2")
+    if strict == "publish":
+        archive.run("publish@3")
+    archive.run("store/a@3")
+    archive.fail("store/b@3")
+    archive.run("store/c@3")
+    assert archive.state(behind) == "waiting", "a failure that nobody waived"
+    archive.skip("store/b@3")
+    assert states(archive, behind) == ["completed" if strict == "COMMIT" else "ready"]
+
+
 # -- what a long list costs --------------------------------------------------------------------------------------------
 
 
