@@ -22,6 +22,8 @@ from arkqueue.queue.done import Done, Refused
 from arkqueue.queue.guards import Approver
 from arkqueue.states import MOVES, SETTLED, Event, State
 
+MOST_NAMED = 10
+"""Tasks of an item whose states are told where a verb finds nothing to do."""
 LONGEST = 60.0
 """Seconds for which one command acts: an answer comes before its caller gives up."""
 
@@ -105,7 +107,9 @@ def act_on_item(session: Session, run: RunId, item: str, verb: str, act: Act, *,
         here = item_name(session.rows("place_of_run", run=run)[0], item)
         raise Conflict(here, "was deleted", f"arkqueue undelete {shlex.quote(here)}")
     concerns = of_verb[verb]
-    nothing = f"has no task of the item {item} to {verb}"
+    tasks = session.rows("states_of_item", run=run, item=item)
+    states = ", ".join(f"{row.name} is {row.state}" for row in tasks[:MOST_NAMED]) + (", …" if len(tasks) > MOST_NAMED else "")  # fmt: skip
+    nothing = f"has no task of the item {item} to {verb}" + (f": {states}" if states else "")
     return _on_run(
         session,
         run,

@@ -485,6 +485,12 @@ select run.id, run.archive_id, run.branch_id, run.number, run.run, run.deleted_a
 from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id left join planning p on p.run_id = run.id and p.next < p.items
 where run.id = %(run)s;
 
+-- name: states_of_item
+-- The states of an item's tasks, in the order of their files.
+select t.name, t.state from task_name n join run r on r.id = %(run)s and r.branch_id = n.branch_id
+join task t on t.branch_id = n.branch_id and t.name = n.name and t.item = %(item)s and t.number = r.number and t.run = r.run
+order by t.position, t.id;
+
 -- name: remember
 -- Keep who did what.
 insert into deed (by, verb, archive_id, run_id, task_id, note) values (%(by)s, %(verb)s, %(archive)s, %(run)s, %(task)s, %(note)s) returning id;

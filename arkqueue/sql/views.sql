@@ -399,16 +399,22 @@ where (%(before)s::bigint is null or d.id < %(before)s)
                      and (run.deleted_at is null or d.verb in ('delete', 'undelete')))
 order by d.id desc limit %(limit)s;
 
+-- part: spared
+-- Whether what an edge `e` names is spared all the same: tasks of a submission are superseded only by those of the same key of a later submission (design 5.10).
+exists (
+    select from task v join run w on w.id = v.run_id join task c on c.id = e.target join run x on x.id = c.run_id
+    where v.id = e.source and w.trigger = 'submission' and w.id <> x.id and not (x.trigger = 'submission' and v.item = c.item and v.kind <> 'gate'))
+
 -- name: show_some_edges
 -- The edges into some tasks, and those among them that come from other runs or from these tasks.
 select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.failed, e.met
-from edge e where e.target = any(%(tasks)s) and (e.crossing or e.source = any(%(tasks)s))
+from edge e where e.target = any(%(tasks)s) and (e.crossing or e.source = any(%(tasks)s)) and not (e.kind = 'cancels' and {part spared})
 order by e.target, e.source, e.kind;
 
 -- name: show_edges
 -- Every edge into the tasks of some runs, or (`item`) those of an item of theirs.
 select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.failed, e.met
-from edge e where e.target in (select id from task where run_id = any(%(runs)s) and (%(item)s::text is null or item = %(item)s))
+from edge e where e.target in (select id from task where run_id = any(%(runs)s) and (%(item)s::text is null or item = %(item)s)) and not (e.kind = 'cancels' and {part spared})
 order by e.target, e.source, e.kind;
 
 -- name: runs_between

@@ -211,11 +211,15 @@ class _Task:
         if row.state == State.SKIPPED:
             root = names.get(row.root_id)
             if root is None:
-                return Reason(kind=Why.SKIPPED, text=f"It was skipped{by}{when}.{lost}", commands=remedies(row))
+                return Reason(
+                    kind=Why.SKIPPED, text=f"It was skipped{by}{when}.{lost}", commands=self._timely(row, remedies(row))
+                )
             rooted = _tasks(self.session, [row.root_id])[row.root_id]
             if rooted.state == State.COMPLETED:
                 return self._unneeded(rooted, root)
-            commands = [] if lost else remedies(rooted, inside=True) or [f"arkqueue explain {root}"]
+            commands = (
+                [] if lost else self._timely(rooted, remedies(rooted, inside=True)) or [f"arkqueue explain {root}"]
+            )
             text = f"It was skipped because {root} {fate(rooted)}.{lost}"
             return Reason(kind=Why.SKIPPED, text=text, tasks=[root], commands=commands)
         if row.superseded_by is not None:
@@ -225,12 +229,21 @@ class _Task:
             return Reason(
                 kind=Why.SUPERSEDED, text=text, tasks=tasks, commands=[f"arkqueue explain {task}" for task in tasks]
             )
-        return Reason(kind=Why.CANCELED, text=f"It was canceled{by}{when}.{lost}", commands=remedies(row))
+        return Reason(
+            kind=Why.CANCELED, text=f"It was canceled{by}{when}.{lost}", commands=self._timely(row, remedies(row))
+        )
+
+    def _timely(self, row: Any, commands: list[str]) -> list[str]:
+        """Commands that help a task, as they are accepted: where later revisions have gone on, a retry has to be forced (design 5.19)."""
+        again = f"arkqueue retry {task_name(row)}"
+        if again not in commands or not self._later(row):
+            return commands
+        return [f"{again} --force" if command == again else command for command in commands]
 
     def _once_more(self) -> list[str]:
         """The command that runs it again with everything behind it, unless that is out of date (design 5.30)."""
         row = self.row
-        if row.kind != TaskKind.ORDINARY or gone(row) or self._later():
+        if row.kind != TaskKind.ORDINARY or gone(row) or self._later(row):
             return []
         part = run_name(row) + (task_in_run(EVERY_TASK, row.item) if row.item else "")
         return [f"arkqueue retry {shlex.quote(part)} --from {row.name}"]
@@ -248,7 +261,7 @@ class _Task:
         waived = f" What waits for it was let go on{by}." if row.waived else ""
         helps = remedies(row)
         again = f"arkqueue retry {name}"
-        later = self._later() if again in helps else []
+        later = self._later(row) if again in helps else []
         if later:
             helps = [f"{again} --force" if command == again else command for command in helps]
         commands = [f"arkqueue logs {name}", *helps]
@@ -272,9 +285,8 @@ class _Task:
         place = other.number, other.run, other.name
         return str(name_of(row.archive, *place, branch=row.branch, main=row.main, item=other.item))
 
-    def _later(self) -> list[Any]:
-        """A task of a later revision that has started on the strength of this one, or has done its work."""
-        row = self.row
+    def _later(self, row: Any) -> list[Any]:
+        """A task of a later revision that has started on the strength of one, or has done its work."""
         if started := self.session.rows("started_after", sources=[row.id], most=1):
             return started
         own: dict[str, Any] = {"names": [row.name], "items": [row.item], "numbers": [row.number], "runs": [row.run]}
@@ -339,7 +351,7 @@ class _Task:
         match other.state:
             case State.FAILED | State.REJECTED:
                 text = f"{subject} {fate(other)}."
-                commands = remedies(other, inside=edge.product)
+                commands = self._timely(other, remedies(other, inside=edge.product))
                 return Reason(kind=Why.BLOCKED, text=text, tasks=[name], commands=commands)
             case State.RUNNING:
                 reason = running(self.session, other, subject)

@@ -11,7 +11,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, End, Fault, RunId, Workflow
-from arkqueue.queue import archives, claim, deletion, finish
+from arkqueue.queue import archives, claim, control, deletion, finish
 from arkqueue.views import explain as explain_module
 from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.reasons import Why
@@ -371,6 +371,22 @@ def test_failure_that_later_revisions_have_gone_on_from_is_retried_with_force_al
     told = why(archive, "a@2")
     assert "Later revisions have gone on (papers@3/b)" in told.text
     assert told.commands[1] == "arkqueue retry papers@2/a --force"
+
+
+def test_no_command_is_named_that_would_be_refused_as_later_revisions_went_on(session: Session) -> None:
+    archive = an_archive(session)
+    files = {"a": "", "b": "depends: [a]", "c": "depends: [{task: 'PREV:a', when: settled}]"}
+    archive.commit(files)
+    control.cancel(session, archive.task("a@2"), "ann")
+    assert why(archive, "a@2").commands == ["arkqueue retry papers@2/a"]
+    assert why(archive, "b@2").commands == ["arkqueue retry papers@2/a"]
+    archive.commit(files)
+    archive.run("c@3")
+    forced = "arkqueue retry papers@2/a --force"
+    assert (why(archive, "a@2").commands, why(archive, "b@2").commands) == ([forced], [forced])
+    with pytest.raises(Conflict, match="tasks of later revisions have started after it"):
+        control.retry(session, archive.task("a@2"), "ann")
+    control.retry(session, archive.task("a@2"), "ann", force=True)
 
 
 def test_runs_since_when_and_where(session: Session) -> None:

@@ -14,6 +14,7 @@ from arkqueue.queue import archives, planning, purge, submissions
 from arkqueue.queue.export import Export
 from arkqueue.views import runs
 from arkqueue.views.doctor import examine
+from arkqueue.views.graph import graph
 from tests.builders import AnArchive, a_gateway, an_archive
 
 DEPOSIT = {"check": "on: submission", "deposit": "foreach: submission\ndepends: [check]"}
@@ -189,6 +190,26 @@ def test_only_a_later_submission_with_the_same_key_supersedes(archive: AnArchive
     archive.fail("deposit/a@2.2")
     archive.retry("deposit/a@2.2")
     assert archive.state("deposit/a@2.2") == "ready"
+
+
+def test_graphs_draw_no_arrow_to_what_is_spared(archive: AnArchive) -> None:
+    files = {
+        "deposit": "foreach: submission\ncancels: [PREV]",
+        "one": "on: [commit, submission]\ncancels: [PREV]",
+        "all": "cancels: ['PREV:deposit', 'PREV:one']",
+    }
+    archive.commit(files)
+    archive.submit('["a", "b"]')
+    archive.commit(files)
+    archive.submit('["b", "c"]')
+
+    def cut(number: int, run: int) -> set[tuple[str, str]]:
+        found = graph(archive.session, [RunId(archive.run_id(number, run))])
+        names = {node.id: node.full_name for node in found.nodes}
+        return {(names[e.target], names[e.source]) for e in found.edges if e.kind == "cancels"}
+
+    assert cut(3, 1) == set()
+    assert cut(3, 2) == {("papers@3.2/deposit/b", "papers@2.2/deposit/b"), ("papers@3.2/one", "papers@3/one")}
 
 
 def test_a_submission_at_an_older_revision_never_replaces_newer_work(archive: AnArchive) -> None:

@@ -499,3 +499,19 @@ def test_a_backfill_has_a_page_and_its_runs_hide_no_commit(
     assert archive.state("thumbs@2.2") == "canceled"
     assert session.rows("backfill", backfill=fill)[0].next is None
     assert "papers@fill:9 there is none" in said(operator.get("/papers@fill:9"), 404)
+
+
+def test_a_run_and_an_item_say_where_their_scratch_folders_are(visitor: Visitors, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "scratch: item\nforeach: [x, y]"})
+    archive.run("a/y@2")
+    archive.sql(
+        "insert into scratch (run_id, item, store, made_at, bytes, removed_at) select id, k.item, 'store-1', now(), 3 << 20, k.removed"
+        " from run, (values ('x', null), ('y', now())) k(item, removed) where number = 2"
+    )
+    browser = visitor(Scope.READ)
+    page = browser.get("/papers@2").text
+    assert "<dt>Scratch</dt><dd>1 folder on store-1, 3.0 MiB</dd>" in page
+    assert "<dd>1 folder, removed</dd>" in page
+    assert "1 folder on store-1, 3.0 MiB" in browser.get("/papers@2/*/x").text
+    assert "on store-1" not in browser.get("/papers@2/*/y").text

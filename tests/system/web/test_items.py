@@ -28,7 +28,9 @@ def test_a_hold_of_an_item_holds_what_has_not_started_of_it(operator: httpx.Clie
     deeds = operator.get(f"/tasks/{archive.task('store/a@2')}").json()["deeds"]
     assert [(deed["verb"], deed["by"], deed["note"]) for deed in deeds] == [("hold", "operate test", "look first")]
     problem(
-        operator.post(f"{run_of(archive)}/hold", json={"item": "a"}), 409, "papers@2: has no task of the item a to hold"
+        operator.post(f"{run_of(archive)}/hold", json={"item": "a"}),
+        409,
+        "papers@2: has no task of the item a to hold: fetch is running, seen is completed, store is held",
     )
 
 
