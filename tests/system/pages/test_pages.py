@@ -373,7 +373,8 @@ def test_a_log_has_its_colours_its_times_and_is_a_file(
     assert file.headers["content-disposition"] == 'attachment; filename="papers@2-index-1.log"'
     assert file.headers["content-type"].startswith("text/plain")
     an_archive(session, "vault")
-    assert visitor(Scope.READ, "vault").get(address).status_code == 404
+    for part in ("", "/lines?line=1"):
+        assert visitor(Scope.READ, "vault").get(address + part).status_code == 404
     assert operator.get("/-/log/x").status_code == 404
 
 
