@@ -175,4 +175,4 @@ class _Progress:
 
 def remind(command: str) -> None:
     """Say how to go on with an upload that broke off."""
-    say(f"arkqueue: what has come stays for a day. To continue: {command}", err=True)
+    say(f"arkqueue: the server keeps the received bytes for a day. To continue: {command}", err=True)

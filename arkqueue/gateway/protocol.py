@@ -134,7 +134,7 @@ class Gateway(Protocol):
         """Those of our scratch folders that are to be removed: their run or item is over, or nobody knows them."""
 
     def attachments_unneeded(self, folders: Sequence[int]) -> set[int]:
-        """Those of the folders of attachments that we have which are to be removed: nobody continued the upload, its run was deleted or purged, or nobody knows them."""
+        """The folders of attachments, of those on our disk, that can be removed: nobody continued the upload, its run was deleted or purged, or the database does not know them."""
 
     def scratch_measured(self, sizes: Mapping[int, int]) -> None:
         """Note how many bytes scratch folders take."""

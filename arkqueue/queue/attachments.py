@@ -109,9 +109,9 @@ def take(graph: Graph, upload: int, run: int) -> None:
 
 
 def unneeded(session: Session, folders: Sequence[int]) -> set[int]:
-    """Those of some folders, by their numbers, that are to be removed: nobody continued the upload, its run was deleted or purged, or nobody knows them here.
+    """The folders, of some that are given by their numbers, that can be removed: nobody continued the upload, its run was deleted or purged, or the database does not know them.
 
-    Those of deleted runs are said to be removed first, with their archives locked: who takes the deletion back finds that they are gone. What is busy is left to the next call.
+    Folders of deleted runs are marked as removed first, with their archives locked: a run that is undeleted afterwards finds them gone. The next call looks again at archives that are busy.
     """
     session.do("forget_uploads", age=ABANDONED)
     gone = set(folders) - {row.folder for row in session.rows("known_attachments", folders=list(folders))}

@@ -2,7 +2,7 @@
 
 In ``<root>/<installation>/attachments/<folder>``, where the root is that of the scratch folders::
 
-    parts/7     what has come of the eighth file: its size is where the next piece begins
+    parts/7     the received bytes of the eighth file: its size is where the next piece begins
     files       what tasks see as ARKQUEUE_ATTACHMENTS, once all files are there: nothing in it can be written to
 
 The folder's number is a row's of the database, which says what becomes of it. A web process writes, the task managers of the store read and remove. The names of the files were judged before
@@ -35,11 +35,11 @@ PIECE = 1 << 20
 MOST_DIGESTS = 256
 """Digests that are remembered half-computed."""
 
-REMEDY = "Make room there, and submit them again with the same id: what has come is kept"
+REMEDY = "Make room there, and submit them again with the same id: the received bytes are kept"
 
 
 class Full(HostFault):
-    """The disk has no room for attachments. What has come stays."""
+    """The disk has no room for attachments. The received bytes stay."""
 
 
 class Taken(Exception):
@@ -64,7 +64,7 @@ class AttachmentFolders:
         self._digests = Digests()
         self._sealing = threading.Lock()
 
-    # -- while they come ---------------------------------------------------------------------------------------------
+    # -- while files are received ---------------------------------------------------------------------------------------------
 
     def check_room(self, size: int) -> None:
         """Raise Full where ``size`` bytes more would leave too little free."""
@@ -197,7 +197,7 @@ class Part:
         while self._known.offset < self.offset:
             if time.monotonic() >= until:
                 return False
-            # What came to another process, or before a start, is read again.
+            # This process has no digest of bytes that another one received, or an earlier one: it reads them.
             piece = os.pread(self._file, min(PIECE, self.offset - self._known.offset), self._known.offset)
             self._known.digest.update(piece)
             self._known = self._known._replace(offset=self._known.offset + len(piece))
@@ -209,7 +209,7 @@ class Part:
         return True
 
     def close(self) -> None:
-        """What has come is on the disk then."""
+        """Write the received bytes to the disk, and let others open the file."""
         try:
             os.fdatasync(self._file)
             self._digests.put(self._key, self._known, os.fstat(self._file))
@@ -244,7 +244,7 @@ class Digests:
 
 
 def _sync(folder: Path) -> None:
-    """Have the names in a folder on its disk: who is told that a run was made may count on its files."""
+    """Write the names in a folder to the disk: a run that was made has its files also after the host lost power."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(opened)

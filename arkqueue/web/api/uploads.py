@@ -5,8 +5,8 @@
     PATCH /uploads/{id}/{position}    the next piece, appended at once; with the last one the digest is checked
     POST  /archives/{name}/submissions?attachments=true    the run, once all are there
 
-A piece is written as it comes. What has come is on the disk when its answer is sent, and is not lost when a connection, this server or its host ends. No database connection and no thread of
-other calls is held meanwhile.
+A piece is written as it comes, and is on the disk when its answer is sent: the end of a connection, of this server or of its host loses nothing of it. A call holds no database connection and no thread of
+other calls meanwhile.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ AT_WORK = 4
 PATIENCE = 10.0
 """Seconds for which one call computes a digest; then the next one goes on."""
 DRAINED = 64 << 20
-"""Bytes of a refused piece that are read all the same, so that its sender comes to read the answer."""
+"""Bytes of a refused piece that the server still reads: a sender reads the answer only after it has sent the piece."""
 TYPES = ("application/offset+octet-stream", "application/octet-stream")
 LONGEST_LIST = 8 << 20
 """Bytes of a list of files."""
@@ -247,7 +247,7 @@ def begin_upload(
 
 @router.get("/{id}")
 def show_upload(request: Request, id: int) -> UploadView:
-    """What has come of the attachments of a submission; also once its run was made, until that is purged."""
+    """The attachments of a submission, and how much of each was received; until its run is purged."""
     caller = admit(request, Scope.READ)
     return _view(caller, uploads_of(request), _upload(caller, id))
 

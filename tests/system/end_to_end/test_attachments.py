@@ -155,7 +155,7 @@ def test_a_command_that_gives_up_says_how_to_continue(
     done = arkqueue("submit", papers.name, batch, "--attach", file, code=2)
     assert changed.is_set()
     assert "file: has the SHA-256" in done.err
-    assert "what has come stays for a day. To continue: the same command with --id " in done.err
+    assert "the server keeps the received bytes for a day. To continue: the same command with --id " in done.err
     assert done.out == ""
 
 

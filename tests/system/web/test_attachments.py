@@ -315,7 +315,7 @@ class TestFullDisk:
         assert begun.status_code == 201
         filler = configuration.scratch.parent / "filler"
         filler.write_bytes(b"x" * 2_500_000)
-        problem(send(operator, part(begun), 0, data), 507, "do not fit on the disk", "what has come is kept")
+        problem(send(operator, part(begun), 0, data), 507, "do not fit on the disk", "the received bytes are kept")
         come = offset(operator, part(begun))
         assert uploads.PIECE <= come < len(data)
         # Others may be quicker between the look and the writing: then the system says it.
