@@ -1618,6 +1618,11 @@ class Model:
         place = self.highest.get((run.branch, name), run.place)
         return [Key(run.branch, *place, *name)] if place > run.place else []
 
+    def is_overtaken(self, key: Key) -> bool:
+        """Whether a task may be retried by force alone, as it has completed at a later place."""
+        task = self.task(key)
+        return not (task.is_deleted or task.is_gate or task.root) and bool(self._completed_after(task.run, key.inside))
+
     def _built_upon(self, task: Task) -> set[Key]:
         """What of later runs has started on the strength of this task, directly or through gates that passed or what never began (design 5.19)."""
         sources = [task, *(edge.target for edge in task.out_of if edge.target.is_gate_of_list and not edge.crossing)]

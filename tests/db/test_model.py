@@ -229,6 +229,11 @@ class Beside(RuleBasedStateMachine):
             note("side is deleted")
             self.repository.delete("side")
             self.tell(data, ids[-1])
+            if data.draw(st.booleans()):
+                self.look(data)
+                if "side" not in self.repository.heads:
+                    self.delete_branch(data)
+                return
         self.perhaps_look(data)
 
     def perhaps_look(self, data: st.DataObject) -> None:
@@ -525,7 +530,7 @@ class Beside(RuleBasedStateMachine):
 
     def item(self, data: st.DataObject) -> None:
         """Some verbs on items: each mostly one that concerns a task of some item, on such an item."""
-        for _ in range(data.draw(st.sampled_from([1, 2, 3]))):
+        for _ in range(data.draw(st.sampled_from([1, 1, 2]))):
             of_items = [task for task in self.model.tasks() if task.item and not task.run.deleted]
             meant = {verb: [task.key for task in of_items if _means(verb, task)] for verb in ITEM_VERBS}
             possible = [verb for verb in ITEM_VERBS if meant[verb]]
@@ -590,10 +595,11 @@ class Beside(RuleBasedStateMachine):
         done = [run for run in settled if any(task.attempts for task in run.own)]
         later = {run.key: older for run in done if (older := self.older_and_bad(run))}
         deleted = [run for run in settled if run.deleted]
-        newest = [run for run in done if run.key in later] or done[-2:]
+        free = [run for run in done if not self.model.is_waited_for(run)]
+        newest = [run for run in done if run.key in later] or free[-2:] or done[-2:]
         needed = [run for run in settled if self.model.is_waited_for(run)]
         of = {"n": newest, "d": deleted, "w": needed, "s": settled}
-        which = of[data.draw(st.sampled_from("nnnddws"))] or settled
+        which = of[data.draw(st.sampled_from("nnndddws"))] or settled
         run = self.draw_run(data, which if which and data.draw(st.sampled_from("mmmmma")) == "m" else runs)
         if all(other is run or other.place.number == 1 for other in runs):
             return
@@ -692,14 +698,24 @@ class Beside(RuleBasedStateMachine):
             self.both("prioritize", key, priority)
 
     def limit(self, data: st.DataObject) -> None:
-        """Rather less than what runs."""
+        """Rather less than what runs, after more was claimed."""
+        if data.draw(st.booleans()):
+            self.claim_one()
+            self.claim_one()
         running = len(self.keys(State.RUNNING))
-        most = data.draw(st.sampled_from([None, 1, 1, 2, 3, *[running - 1 if running > 1 else 1] * 2]))
+        most = data.draw(st.sampled_from([None, 1, 2, 3, *[running - 1 if running > 1 else 1] * 3]))
         self.saw("more run than may from now on", most and running > most)
         self.both("limit", most)
 
     def set_lock(self, data: st.DataObject) -> None:
-        self.both("set_lock", data.draw(strategies.locks), data.draw(strategies.capacities))
+        """Rather more of a lock that somebody waits for."""
+        awaited = sorted(
+            {name for task in self.model.tasks() if task.asks for name in task.locks} & {*strategies.LOCKS}
+        )
+        if awaited and data.draw(st.booleans()):
+            self.both("set_lock", data.draw(st.sampled_from(awaited)), 2)
+        else:
+            self.both("set_lock", data.draw(strategies.locks), data.draw(strategies.capacities))
 
     def pause_lock(self, data: st.DataObject) -> None:
         self.both("pause_lock", data.draw(strategies.locks))
@@ -728,6 +744,8 @@ class Beside(RuleBasedStateMachine):
             for key in self.keys(State.RUNNING):
                 if self.model.task(key).stop is None:
                     self.both("finish", key, End.EXITED, 0)
+        if any(self._parked()) and data.draw(st.booleans()):
+            self.resume_archive(data)
 
     def resume_archive(self, data: st.DataObject) -> None:  # noqa: ARG002
         self.saw("what waited to cancel in a pause goes on", any(self._parked()))
@@ -741,7 +759,16 @@ class Beside(RuleBasedStateMachine):
         )
 
     def hold(self, data: st.DataObject) -> None:
-        """Rather what a later run has, too: it may be out of date by its release."""
+        """Rather what a later run has, too: it may be out of date by its release. One that is so already is brought back by force, held, and released."""
+        old = [key for key in self.keys(State.FAILED, State.CANCELED) if self.model.is_overtaken(key)]
+        if old and data.draw(st.booleans()):
+            key = data.draw(st.sampled_from(old))
+            self.both("retry", key, True, judged_again=[key])
+            if self.model.task(key).state in (State.WAITING, State.READY):
+                self.both("hold", key)
+            if self.keys(State.HELD):
+                self.release(data)
+            return
         here = self.keys(State.WAITING, State.READY)
         older = [key for key in here if any(_is_later(other, key) for other in here)]
         self.both(
@@ -1130,7 +1157,7 @@ def _spares_started(task: Task) -> bool:
 _FAILS = (End.EXITED, 1)
 _AFTER_A_DEFERRAL: list[list[Any]] = [
     [(End.EXITED, 0)], [(End.EXITED, 65)], [_FAILS, _FAILS, _FAILS], [(End.STOPPED, None), (End.EXITED, 0)],
-    [(End.LOST, None), (End.EXITED, 65)], [(End.EXITED, 75), (End.EXITED, 75)], ["delete"], ["cancel"], [_FAILS, _FAILS, _FAILS],
+    [(End.LOST, None), (End.EXITED, 65)], [(End.EXITED, 75), (End.EXITED, 75)], ["delete"], ["cancel"], ["cancel"], [_FAILS, _FAILS, _FAILS],
 ]  # fmt: skip
 """How the attempts after a deferral end, or what happens to them."""
 
@@ -1165,7 +1192,7 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("cancel", 2, UNSETTLED),
     ("cancel_run", 1, UNSETTLED),
     ("restart", 2, {State.RUNNING}),
-    ("refresh", 2, {State.DEFERRED}),
+    ("refresh", 3, {State.DEFERRED}),
     ("retry", 5, BAD | {State.DEFERRED}),
     ("retry_failed", 3, {State.FAILED}),
     ("retry_from", 3, {State.COMPLETED}),
@@ -1175,13 +1202,13 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("delete", 2, UNSETTLED | BAD),
     ("undelete", 2, BAD),
     ("purge", 3, set()),
-    ("report", 1, set()),
+    ("report", 2, set()),
     ("prioritize", 1, UNSETTLED),
     ("limit", 1, UNSETTLED),
     ("set_lock", 2, UNSETTLED),
     ("pause_lock", 1, UNSETTLED),
     ("resume_lock", 2, UNSETTLED),
-    ("man", 1, UNSETTLED),
+    ("man", 2, UNSETTLED),
     ("guard", 1, UNSETTLED),
     ("act_as", 1, {State.HELD}),
     ("pause_archive", 1, UNSETTLED),

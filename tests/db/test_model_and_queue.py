@@ -714,7 +714,6 @@ INGREDIENTS = {
     *("PREV:* with except completed", "PREV:* with except settled"),
     *(
         "COMMIT extended",
-        "COMMIT waits for commit runs alone",
         "faults",
         "paths leave out",
         "branches leave out",
@@ -784,8 +783,7 @@ INGREDIENTS = {
     *("REPORT runs again", "a report now is given to a command"),
     *("purge", "purge of what others hang on is refused", "what completed is purged", "a deleted run is purged"),
     "a run between others is purged",
-    *("trigger", "trigger is refused", "submit", "submit is refused", "backfill", "backfill is refused"),
-    "a submission waits at no gate",
+    *("trigger", "trigger is refused", "submit", "backfill", "backfill is refused"),
     *("a backfill of several revisions", "a backfill waits for the revision before"),
     *(
         "prioritize",
@@ -804,7 +802,6 @@ INGREDIENTS = {
     *("set_lock", "pause_lock", "resume_lock", "resume_lock is refused", "man"),
     *(
         "waits for a lock",
-        "the name of a lock has a field",
         "the name of a lock has no value",
         "waits for one of its locks",
         "gives its locks back",
@@ -841,7 +838,8 @@ INGREDIENTS = {
 }
 """What the random examples must have, so that nobody takes it from them unseen.
 
-Too rare to be asked for: a victim that runs inside the run of what cancels it; a submission that another one supersedes (tests/db/test_submissions.py); what was purged
+Too rare to be asked for: a submission that is refused, or that waits at no gate (tests/db/test_submissions.py); a lock whose name has a value (tests/db/test_lock_fields.py);
+a COMMIT that waits for commit runs alone (tests/db/test_rules.py); a victim that runs inside the run of what cancels it; a submission that another one supersedes (tests/db/test_submissions.py); what was purged
 and had started (tests/db/test_purge.py); which verb is refused to who is no approver (tests/db/test_guards.py).
 """
 
