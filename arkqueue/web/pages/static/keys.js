@@ -116,21 +116,30 @@ addEventListener("keydown", (event) => {
 });
 
 // What changed is put in place while nobody types, has opened a form, or has selected a text. Focus and places of scrolling stay.
-let isAsking = false, isStale = false, served = document.querySelector("main").innerHTML;
+// After an answer a page rests for three times as long as that took, two seconds at most: however much changes, it asks for a quarter of the time at most.
+let isAsking = false, isStale = false, rested = 0, later = 0, served = document.querySelector("main").innerHTML;
 
 async function refresh() {
   isStale = true;
   if (isAsking || document.hidden || isBusy()) return;
+  const began = performance.now();
+  clearTimeout(later);
+  if (began < rested) return void (later = setTimeout(refresh, rested - began));
   isAsking = true;
   isStale = false;
+  let isLost = false;
   try {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
     if (answer.redirected) return location.reload();
     if (answer.ok) put(new DOMParser().parseFromString(await answer.text(), "text/html"));
   } catch {
-    isStale = true;
+    isLost = true;
   } finally {
+    const now = performance.now();
     isAsking = false;
+    rested = now + Math.min(3 * (now - began), 2000);
+    if (isLost) isStale = true; // the clock asks again
+    else if (isStale) refresh(); // it changed meanwhile
   }
 }
 
