@@ -315,18 +315,20 @@ def person_of(openid: OpenId, claims: Mapping[str, Any]) -> Person:
     if not isinstance(subject, str) or not 1 <= len(subject) <= 255 or not subject.isprintable():
         raise NotSignedIn("has no proper sub", "Ask the provider's administrator.")
     if not isinstance(person, str) or not person.strip() or len(person) > 200 or not person.isprintable():
-        fault = f"says nobody's name: its claim {openid.person} is missing, or is no text of at most 200 characters"
+        fault = (
+            f"names nobody: the provider's claim {openid.person} is missing, or is no text of at most 200 characters"
+        )
         raise NotSignedIn(fault, "Have the provider send that claim, or name another one (person of [openid]).")
     groups = _claim(claims, openid.groups)
     groups = [groups] if isinstance(groups, str) else groups
     if not isinstance(groups, list) or len(groups) > MOST_GROUPS or not all(isinstance(one, str) for one in groups):
-        fault = f"says no groups of {_shown(person)}: its claim {openid.groups} is missing, or is no list of at most {MOST_GROUPS:,} names"
+        fault = f"names no groups of {_shown(person)}: the provider's claim {openid.groups} is missing, or is no list of at most {MOST_GROUPS:,} names"
         raise NotSignedIn(fault, "Have the provider send that claim, or name another one (groups of [openid]).")
     named = {grant.group for grant in openid.grants}
     mine = tuple(dict.fromkeys(group for group in groups if group in named))
     if not mine:
         theirs = ", ".join(_shown(group) for group in groups[:20]) or "none"
-        fault = f"says that {_shown(person)} is in no group that may see these pages (of these: {theirs})"
+        fault = f"gives no rights: the provider says that {_shown(person)} is in no group that may see these pages (of these: {theirs})"
         raise NotSignedIn(fault, "Ask the administrator: [[openid.grants]] says which groups may.")
     return Person(openid.issuer, subject, person.strip(), mine, tuple(_author_claims(openid, claims)))
 

@@ -114,6 +114,8 @@ def test_a_person_signs_in_and_sees_what_their_groups_may(visitor: Visitors, ses
     assert refused.status_code == 403
     assert "has the scope read" in refused.text
     assert 'name="verb" value="pause"' not in browser.get("/books").text
+    assert "ann (openid) · operate" in browser.get("/-/trigger?of=papers").text
+    assert "ann (openid) · read" in browser.get("/-/trigger?of=books").text
     assert (
         session.rows("audit_log", archives=None, by="ann", verb="pause", before=None, hidden=True, limit=9)[0].by
         == "ann (openid)"
@@ -179,8 +181,8 @@ def signed_with_the_secret(claims: dict[str, Any]) -> None:
         (lambda claims: claims.update(iat=time.time() + 120), "not of this time"),
         (lambda claims: claims.update(at_hash="x"), "has not signed"),
         (lambda claims: claims.update(groups="editors"), ""),
-        (lambda claims: claims.update(groups=7), "says no groups of ann"),
-        (lambda claims: claims.update(preferred_username="a\nb"), "says nobody"),
+        (lambda claims: claims.update(groups=7), "names no groups of ann"),
+        (lambda claims: claims.update(preferred_username="a\nb"), "names nobody"),
         (signed_by_another, "has not signed"),
         (signed_with_the_secret, "has not signed"),
     ],
