@@ -136,6 +136,8 @@ class Beside(RuleBasedStateMachine):
 
     examples: ClassVar[Counter[str]]
     """In how many examples something happened; each subclass of the test has its own."""
+    favoured: ClassVar[frozenset[str]] = frozenset()
+    """The verbs that are drawn more often, as an ingredient is missing to which they lead."""
 
     def make_subject(self) -> Subject:
         raise NotImplementedError
@@ -178,7 +180,12 @@ class Beside(RuleBasedStateMachine):
     def do_something(self, data: st.DataObject, verbs: Sequence[tuple[str, int, set[State]]] = ()) -> None:
         here = {state for state in State if self.keys(state)}
         verbs = verbs or VERBS
-        possible = [verb for verb, weight, states in verbs if not states or here & states for _ in range(weight)]
+        possible = [
+            verb
+            for verb, weight, states in verbs
+            if not states or here & states
+            for _ in range(weight * (6 if verb in self.favoured else 1))
+        ]
         verb = data.draw(st.sampled_from(possible))
         self.saw(verb)
         getattr(self, verb)(data)
