@@ -11,7 +11,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import AttemptId, Claim, End, Outcome, Receipt, RunId
-from arkqueue.queue import claim, deletion, finish, holds, purge, redo, reports, scratch
+from arkqueue.queue import claim, deletion, finish, holds, locks, purge, redo, reports, scratch
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
 from arkqueue.views.reasons import Reason, Why
@@ -65,6 +65,21 @@ def test_tasks_with_the_folder_of_a_run_are_claimed_where_the_first_has_made_it(
     assert here.complete() == ["fetch"]
     assert there.complete() == ["other"]
     assert here.complete() == ["unpack"]
+
+
+def test_what_waits_for_a_lock_and_for_the_host_of_its_folder_goes_on_when_the_host_is_back(session: Session) -> None:
+    """It stands in no line while its host is away, so that it keeps the lock from nobody (design 5.25)."""
+    archive = an_archive(session)
+    archive.commit({"fetch": "scratch: run", "store": "scratch: run\ndepends: [fetch]\nlock: tex"})
+    assert Host(session, "here").complete() == ["fetch"]
+    archive.sql("delete from task_manager")
+    Host(session, "there")
+    locks.judge_all(session)
+    assert archive.state("store@2") == "waiting"
+    assert "its scratch folder is on the host here" in why(archive, "store@2").text
+    here = Host(session, "here")
+    locks.judge_all(session)
+    assert here.complete() == ["store"]
 
 
 def test_each_run_and_each_item_has_a_folder_of_its_own(session: Session) -> None:
