@@ -66,10 +66,15 @@ def files_of(paths: Sequence[str]) -> list[File]:
 
 
 def announce(client: Client, archive: str, headers: dict[str, str], files: Sequence[File]) -> tuple[list[File], Any]:
-    """Tell the server which files are to come; they have their digests then. Returns them, and what the server says of the upload."""
+    """Tell the server which files are to come; they have their digests then. Returns them in the order of their positions, and what the server says of the upload.
+
+    Where an upload goes on, the positions are those of the command that began it, in whatever order this one names the files.
+    """
     known = [replace(file, digest=_digest(file)) for file in files]
     told = [{"name": file.name, "size": file.size, "digest": file.digest} for file in known]
-    return known, client.begin_upload(f"{archive}/uploads", {"attachments": told}, headers)
+    upload = client.begin_upload(f"{archive}/uploads", {"attachments": told}, headers)
+    named = {file.name: file for file in known}
+    return [named[there["name"]] for there in upload["attachments"]], upload
 
 
 def send(client: Client, upload: Any, files: Sequence[File]) -> None:
@@ -98,8 +103,8 @@ def _send(client: Client, upload: int, position: int, file: File, offset: int) -
                 if time.monotonic() - last > PATIENCE:
                     raise
             except Refused as refused:
-                # Another call is at it still, which may be one of ours whose connection broke; or that one has come further than we know.
-                if refused.status not in (409, 423) or time.monotonic() - last > PATIENCE:
+                # Another call is at it still, which may be one of ours whose connection broke; or that one has come further than we know; or the way is too slow for so long a piece.
+                if refused.status not in (408, 409, 423) or time.monotonic() - last > PATIENCE:
                     raise
             time.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)

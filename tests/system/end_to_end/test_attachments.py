@@ -140,9 +140,10 @@ def test_a_command_that_gives_up_says_how_to_continue(
     papers = archives(arkqueue)
     papers.commit(tasks({"check": FILES["check"]}))
     papers.wait_for_run(2)
-    batch, file = tmp_path / "batch.json", tmp_path / "file"
+    batch, file, other = tmp_path / "batch.json", tmp_path / "file", tmp_path / "other"
     batch.write_text("{}")
     file.write_bytes(b"as it was")
+    other.write_bytes(b"not alike")
     begin, changed = attach.announce, threading.Event()
 
     def announce(*arguments: object) -> object:
@@ -152,11 +153,20 @@ def test_a_command_that_gives_up_says_how_to_continue(
         return told
 
     monkeypatch.setattr(attach, "announce", announce)
-    done = arkqueue("submit", papers.name, batch, "--attach", file, code=2)
+    done = arkqueue("submit", papers.name, batch, "--attach", file, other, code=2)
     assert changed.is_set()
     assert "file: has the SHA-256" in done.err
-    assert "the server keeps the received bytes for a day. To continue: the same command with --id " in done.err
+    said = "the server keeps the received bytes for a day. To continue: the same command with --id "
+    assert said in done.err
     assert done.out == ""
+    file.write_bytes(b"as it was")
+    monkeypatch.undo()
+    id = done.err.partition(said)[2].split()[0]
+    # The files may be named in another order: each goes where it belongs.
+    made = arkqueue("submit", papers.name, batch, "--id", id, "--attach", other, file).out.strip()
+    papers.wait_for_run(2, run=2)
+    assert made == f"{papers.name}@2.2"
+    assert arkqueue("logs", f"{made}/check").out == "./file\n./other\n{}\n"
 
 
 def test_a_web_process_beside_no_task_manager_says_so(

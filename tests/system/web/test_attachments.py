@@ -8,19 +8,22 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 import pytest
 
+from arkqueue.cli import attach
+from arkqueue.cli.client import Client as CommandLine
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.model import End, Outcome, RunId
 from arkqueue.queue import attachments, claim, deletion, finish, purge, submissions
 from arkqueue.queue.tokens import Scope
 from arkqueue.runtime.home import host_id
-from arkqueue.web import ApiServer, create_app, run_api
+from arkqueue.web import ApiServer, connections, create_app, run_api
 from arkqueue.web.api import uploads
+from arkqueue.web.problems import Refused
 from arkqueue.workspace import attachments as files
 from tests.builders import AnArchive, an_archive
 from tests.requirements import a_mount
@@ -181,6 +184,36 @@ def test_a_file_is_sent_by_one_call_at_a_time(
         problem(send(operator, path, 0, b"1"), 423, "a: is being sent by another call")
     eventually(lambda: offset(operator, path) == 10)
     eventually(lambda: send(operator, path, 10, b"1" * 90).status_code == 204)
+
+
+def test_the_command_goes_on_where_a_piece_took_too_long(
+    operator: httpx.Client, server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A slow or resting connection is ended by the server; that is no refusal of the file."""
+    file = tmp_path / "a"
+    file.write_bytes(b"1" * 100)
+    begun = begin(operator, a=b"1" * 100)
+    # The one tells when the server ends a connection, the other is what is slowed down.
+    ended, end, pieces = threading.Event(), connections.Protocol._end, attach._pieces
+
+    def noted(self: connections.Protocol, error: Refused) -> None:
+        end(self, error)
+        ended.set()
+
+    def slowly(stream: IO[bytes], length: int, *rest: Any) -> Iterator[bytes]:
+        if not ended.is_set():
+            yield stream.read(40)
+            assert ended.wait(PATIENCE)
+            length -= 40
+        yield from pieces(stream, length, *rest)
+
+    monkeypatch.setattr(connections, "PATIENCE", 0.2)
+    monkeypatch.setattr(connections.Protocol, "_end", noted)
+    monkeypatch.setattr(attach, "_pieces", slowly)
+    commands = CommandLine(server.url, operator.headers["Authorization"].removeprefix("Bearer "))
+    attach.send(commands, begun.json(), [attach.File(file, "a", 100, begun.json()["attachments"][0]["digest"])])
+    assert ended.is_set()
+    assert operator.get(f"/uploads/{begun.json()['id']}").json()["attachments"][0]["is_there"]
 
 
 def test_of_two_at_once_with_one_id_one_makes_the_run(operator: httpx.Client, client: Client) -> None:
