@@ -55,6 +55,8 @@ class Occurrence(NamedTuple):
     """Whether it failed or rejected its input. None: it has not settled."""
     place: tuple[int, int] = (0, 0)
     """The number and run of its run."""
+    deleted: bool = False
+    """Whether it is of an item that was deleted, for which no gate of its list waits."""
 
 
 class Node(NamedTuple):
@@ -424,8 +426,9 @@ class _Edges:
                     self.add(Edge(gate, occurrence.task, settled=entry.when is When.SETTLED))
             for key, occurrence in past.items():
                 if key.item and not occurrence.settled and key.name not in excepted:
-                    # The gate of its own list blocks as long as it does, where that asks for completion.
-                    through = nearest.get(key.name) if entry.when is When.COMPLETED else None
+                    # The gate of its own list blocks as long as it does, where that asks for completion, and knows of it.
+                    is_told = entry.when is When.COMPLETED and not occurrence.deleted
+                    through = nearest.get(key.name) if is_told else None
                     if through and through.kind is TaskKind.GATE and through.place == occurrence.place:
                         continue
                     self.add(Edge(gate, occurrence.task, settled=entry.when is When.SETTLED))

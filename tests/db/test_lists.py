@@ -229,6 +229,18 @@ def test_everything_before_includes_items_that_were_canceled_before_what_they_wa
     assert states(archive, "index@4") == ["ready"]
 
 
+def test_everything_before_includes_a_deleted_item_that_waited_for_what_is_not_over(archive: AnArchive) -> None:
+    """The gate of its list has passed without it, and says nothing of `store/a` of revision 2, which runs (decision 0001, point 18)."""
+    archive.commit({"store": "foreach: [a]"})
+    archive.commit({"store": "foreach: [a]\ndepends: [PREV]"})
+    archive.claim("store/a@2")
+    deletion.delete_item(archive.session, RunId(archive.run_id(3)), "a", "ann")
+    archive.commit({"index": "depends: ['PREV:*']", "store": "foreach: [a]"})
+    assert archive.state("index@4") == "waiting"
+    archive.end("store/a@2")
+    assert archive.state("index@4") == "ready"
+
+
 def test_items_supersede_items_of_the_same_key_only(archive: AnArchive) -> None:
     archive.commit({"build": "foreach: [a, b]\ncancels: [PREV]"})
     archive.commit({"build": "foreach: [b, c]\ncancels: [PREV]"})
