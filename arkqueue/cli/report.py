@@ -76,7 +76,7 @@ def report(client: Client, name: str, number: int | None, listed: bool, update: 
 def _no_report(run: Any) -> NotFound:
     from arkqueue.errors import NotFound
 
-    if run["baseline"] and run["trigger"] == "commit":
+    if run["baseline"]:
         return NotFound(run["full_name"], "has no report: its archive's history begins there")
     remedy = f"arkqueue report {run['full_name']} --update --now"
     return NotFound(run["full_name"], "has no report yet, as it has not settled", remedy)

@@ -100,7 +100,7 @@ def tally(run: Any) -> str:
     if run["faults"]:
         return f"{len(run['faults'])} fault{'s' if len(run['faults']) != 1 else ''}"
     counts = run["counts"]
-    if run["baseline"] and run["trigger"] == "commit":
+    if run["baseline"]:
         return "baseline"
     words = [f"{counts['completed']}/{counts['tasks']}"]
     superseded = counts["superseded"]

@@ -261,7 +261,9 @@ def read(
 def occurrence(row: Any) -> Occurrence:
     """A task of an earlier run, as ``nearest`` tells it."""
     place = (row.number, row.run)
-    return Occurrence(TaskId(row.id), _KINDS[row.kind], row.settled, row.passes, row.produced, row.failed, place, row.deleted)
+    return Occurrence(
+        TaskId(row.id), _KINDS[row.kind], row.settled, row.passes, row.produced, row.failed, place, row.deleted
+    )
 
 
 def _keys_ever(graph: Graph, branch: int, number: int, run: int, *, through: bool) -> set[Key]:

@@ -194,7 +194,7 @@ from run join revision r on r.id = run.revision_id join archive a on a.id = run.
 -- Runs with what their state is computed from (design 4); COMMIT and gates of PREV:* count as unsettled only, and so do tasks of deleted items, whose polls may still stop.
 select run.id, run.archive_id, run.branch_id, run.revision_id, a.name as archive, b.name as branch, b.main, run.number, run.run, run.trigger, run.by,
        run.faults, run.created_at, run.canceled_at, run.canceled_by, run.deleted_at, run.deleted_by,
-       run.left_out, run.left_out_since, f.number as backfill_number, d.number as definitions_number, s.sender_id, r.name as revision, r.author, r.date, r.message, r.origin, r.generation, r.baseline, r.previous, r.dropped_at,
+       run.left_out, run.left_out_since, f.number as backfill_number, d.number as definitions_number, s.sender_id, r.name as revision, r.author, r.date, r.message, r.origin, r.generation, r.baseline and run.trigger = 'commit' as baseline, r.previous, r.dropped_at,
        report.state as report_state, changed.since_report as changed_since_report, p.next as planned, p.items as planned_items, c.*
 from run
 join archive a on a.id = run.archive_id
@@ -502,6 +502,12 @@ select name from task_name where branch_id = %(branch)s order by name;
 select r.baseline, w.tasks, w.faults, a.name as archive, b.name as branch, null as run_deleted_at, false as deleted, r.dropped_at, b.deleted_at, a.removed_at
 from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
 where r.id = %(revision)s;
+
+-- name: names_defined
+-- Those of some names that tasks of a run's workflow files have.
+select t->>'name' as name
+from run join revision r on r.id = run.revision_id join workflow w on w.id = r.workflow_id cross join lateral jsonb_array_elements(w.tasks) t
+where run.id = %(run)s and t->>'name' = any(%(names)s);
 
 -- name: for_submissions
 -- The tasks of a branch's head (of the main branch's, where none is given) that are for submissions, with the globs of their branches, and the file of the schema of payloads.

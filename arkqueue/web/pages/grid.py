@@ -30,7 +30,7 @@ MOST_NAMED: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A task's name. ``highest``: the task at the highest revision of the rows; ``completed``: at which highest revision it ever completed. ``gone``: the newest run does not have it."""
+    """A task's name. ``highest``: the task at the highest revision of the rows; ``completed``: at which highest revision it ever completed. ``gone``: the newest workflow files do not have it."""
 
     name: str
     highest: TaskView | None
@@ -114,17 +114,21 @@ def grid_of(
         found, chosen = cells_of(session, shown, MOST_CELLS), ()
     shown = [run for run in shown if run.id in found.runs]
     known = _known(session, branch, found)
-    commits = (run for run in shown if run.trigger is Trigger.COMMIT and not run.faults)
+    commits = [run for run in shown if run.trigger is Trigger.COMMIT and not run.faults]
     newest = next((known.cells[run.id] for run in commits if known.cells[run.id]), {})
     names = list(dict.fromkeys([*newest, *found.names]))
-    wanted = [name for name in chosen if name in names] or [name for name in names if all_names or name in newest]
+    # What runs for submissions, by a schedule or by hand alone is there as well, though no commit's run has it.
+    others = [name for name in names if name not in newest]
+    defined = session.rows("names_defined", run=commits[0].id, names=others) if commits and others else []
+    there = {*newest, *(row.name for row in defined)}
+    wanted = [name for name in chosen if name in names] or [name for name in names if all_names or name in there]
     completed = completed_places(session, branch)
     highest: dict[str, TaskView] = {}
     for run in sorted(shown, key=lambda run: (run.rev, run.run)):
         highest |= {name: cell.task for name, cell in known.cells[run.id].items()}
     needs = {(task.run_id, task.name) for task in failures}
     return Grid(
-        [Column(name, highest.get(name), completed.get(name), name not in newest) for name in wanted],
+        [Column(name, highest.get(name), completed.get(name), name not in there) for name in wanted],
         _groups(session, newest, wanted),
         [_row(run, wanted, known, needs) for run in shown],
         [name for name in names if name not in wanted and not chosen],

@@ -191,6 +191,17 @@ def test_a_failure_says_its_last_line(operator: httpx.Client, session: Session, 
     assert hit["line"] == "curl: (7) no route"
 
 
+def test_a_run_at_the_revision_where_watching_begins_shows_its_tasks(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session, "box", tasks=a_workflow({"store": "on: submission"}))
+    archive.submit("{}")
+    page = operator.get("/box?format=json").json()["rows"]
+    assert [(row["run"]["full_name"], row["run"]["baseline"], row["gone"]) for row in page] == [
+        ("box@1.2", False, 0),
+        ("box@1", True, 0),
+    ]
+    assert operator.get("/box").text.count("watching begins here") == 1
+
+
 def test_before_the_first_run_a_page_shows_what_the_next_commit_makes(operator: httpx.Client, session: Session) -> None:
     workflow = a_workflow({"index": "", "pdf": "depends: [index, PREV]", "release": "on: manual\ndepends: [pdf]"})
     an_archive(session, "thesis", tasks=workflow)
