@@ -26,6 +26,7 @@ from arkqueue.queue.guards import Approver
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_archive, purged
 from arkqueue.web.problems import Refused
+from arkqueue.web.rights import A_PERSON
 from arkqueue.web.shared import Shared
 
 bearer = HTTPBearer(auto_error=False, description="A token, made by `arkqueue token create`.")
@@ -116,7 +117,7 @@ class Caller:
     def require_every_archive(self, what: str) -> None:
         if self.token.archives is not None:
             fault = f"is for some archives only; {what} concerns every one"
-            raise Forbidden(f"token {self.token.name}", fault, "Use a token without archives.")
+            raise _forbidden(self.token, fault, "Use a token without archives.")
 
 
 @dataclass(slots=True)
@@ -149,8 +150,7 @@ class Callers:
         token: Token = request.state.token
         if scopes and not any(token.scope.allows(scope) for scope in scopes):
             fault = f"has the scope {token.scope}; this needs {' or '.join(scopes)}"
-            remedy = f"Use another token: arkqueue token create --scope {scopes[0]}"
-            raise Forbidden(f"token {token.name}", fault, remedy)
+            raise _forbidden(token, fault, f"Use another token: arkqueue token create --scope {scopes[0]}")
         return Caller(token, _by(request, token), self._session, self._configuration)
 
     def forget(self) -> None:
@@ -194,6 +194,13 @@ def admit(request: Request, *scopes: Scope) -> Caller:
     """The caller of a request, whose token allows one of the scopes; raises what becomes 403."""
     callers: Callers = request.app.state.callers
     return callers.admit(request, *scopes)
+
+
+def _forbidden(token: Token, fault: str, remedy: str) -> Forbidden:
+    """What is raised where the rights of a token are too few. Those of a person are what the configuration gives to their groups."""
+    if token.id == A_PERSON:
+        return Forbidden(token.name, fault, "Ask the administrator: [[openid.grants]] says what a group may do.")
+    return Forbidden(f"token {token.name}", fault, remedy)
 
 
 def _secret(header: str) -> str:

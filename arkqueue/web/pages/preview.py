@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from arkqueue.db.session import Session
-from arkqueue.model import COMMIT, REPORT, RunId, TaskId, Trigger
+from arkqueue.model import COMMIT, REPORT, Fault, RunId, TaskId, Trigger
 from arkqueue.names import EVERY_TASK, Name, as_backfill, parse_branch, parse_name
 from arkqueue.queue.proposed import proposed
 from arkqueue.states import State
@@ -154,8 +154,8 @@ class Choice:
     is_by_hand: bool
 
 
-def choices(caller: Caller, name: str) -> Shown:
-    """The form of a trigger: the tasks of a revision, to choose from."""
+def choices(caller: Caller, name: str, chosen: Sequence[str] = (), without: Sequence[str] = ()) -> Shown:
+    """The form of a trigger: the tasks of a revision, to choose from. ``chosen``, ``without``: what is chosen already."""
     new = new_run(name)
     archive = caller.archive(new.archive)
     (row,) = caller.session.rows("workflow_at", revision=revision_wanted(caller.session, archive, new))
@@ -167,7 +167,8 @@ def choices(caller: Caller, name: str) -> Shown:
         if task.name not in (COMMIT, REPORT):
             is_by_hand = Trigger.MANUAL in task.on
             found.append(Choice(task.name, ", ".join(task.on), ", ".join(waits), is_by_hand))
-    return Shown("trigger.html", {"name": name, "choices": found})
+    faults = [Fault(**fault) for fault in row.faults]
+    return Shown("trigger.html", {"name": name, "choices": found, "faults": faults, "chosen": list(chosen), "without": list(without)})  # fmt: skip
 
 
 def new_run(name: str, tasks: Sequence[str] = (), without: Sequence[str] = ()) -> NewRun:

@@ -31,7 +31,7 @@ from arkqueue.web.pages import (
     submitting,
     task,
 )
-from arkqueue.web.pages.acting import Form, act
+from arkqueue.web.pages.acting import MOST_FIELDS, Form, act
 from arkqueue.web.pages.administering import administer
 from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, asked, local, page, refused_page, sent_path
 from arkqueue.web.pages.visitor import COOKIE, SignInNeeded, Visitor, check_form, check_host, keep, visitor_of
@@ -94,7 +94,8 @@ def _signed_in_only(build: Callable[[Visitor, Request], Shown]) -> Callable[[Vis
 
 def _trigger_form(visitor: Visitor, request: Request) -> Shown:
     name = asked(request, "of")
-    return preview.choices(visitor.at(name).caller, name)
+    chosen, without = (request.query_params.getlist(one)[:MOST_FIELDS] for one in ("task", "without"))
+    return preview.choices(visitor.at(name).caller, name, chosen, without)
 
 
 def _thing(visitor: Visitor, request: Request) -> Shown | Response:

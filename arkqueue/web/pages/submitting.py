@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Message
 
-from arkqueue.errors import ArkqueueError, Busy, Conflict, Invalid, InvalidPayload
+from arkqueue.errors import ArkqueueError, Busy, Conflict, Invalid, InvalidPayload, NotFound
 from arkqueue.model import LONGEST_PAYLOAD, PayloadKind
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.submissions import for_submissions
@@ -62,7 +62,7 @@ async def submit_form(request: Request) -> Response:
                     return await _submitted(request, name, form)
                 except InvalidPayload as error:
                     faults = error.faults
-                except (Invalid, Conflict) as error:
+                except (Invalid, Conflict, NotFound) as error:
                     faults = [f"{error.thing}: {error.fault}. {error.remedy}"]
                 given = {field: _text(form, field) for field in ("branch", "revision", "id", "hold", "text", "kind")}
         shown = await run_in_threadpool(_shown, visitor, name, given, faults)

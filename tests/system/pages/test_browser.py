@@ -107,6 +107,11 @@ def test_an_open_page_follows_what_happens_and_keeps_the_focus(opened: Opened, a
     archive.run("index@3")
     expect(page.locator('.grid a[href="/papers@3/index"] .completed')).to_be_visible()
     expect(page.locator(":focus")).to_have_attribute("href", "/papers@3/pdf")
+    page.goto("/papers@3")
+    page.get_by_role("button", name="Cancel").focus()
+    archive.run("pdf@3")
+    expect(page.locator("table .completed")).to_have_count(2)
+    expect(page.locator(":focus")).to_have_text("Cancel")
 
 
 @pytest.mark.full
@@ -245,9 +250,14 @@ def test_a_long_log_is_at_its_end_scrolls_anywhere_and_follows(
     logs.flush([writer])
     expect(page.locator(".log")).to_have_attribute("data-total", "30003")
     expect(page.locator(".seen > #L1")).to_be_visible()  # who reads elsewhere stays there
-    log.press("End")
+    page.keyboard.press("End")  # the log has the focus still
     expect(page.locator(".seen > #L30002")).to_have_text("30002and an open line")
+    page.evaluate("location.hash = '#L20000'")
+    expect(page.locator(".seen > .marked")).to_have_text("20000line 20000")
     page.keyboard.press("f")
     page.keyboard.type("LINE 777")
     page.keyboard.press("Enter")
     expect(page.locator(".seen > .found .hit")).to_have_text("line 777")
+    page.get_by_role("link", name="Previous").click()
+    page.get_by_role("link", name="From the end").click()
+    expect(page.locator(".seen > .found")).to_have_text("7779line 7779")

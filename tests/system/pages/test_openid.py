@@ -113,6 +113,8 @@ def test_a_person_signs_in_and_sees_what_their_groups_may(visitor: Visitors, ses
     )
     assert refused.status_code == 403
     assert "has the scope read" in refused.text
+    assert "[[openid.grants]]" in refused.text
+    assert "token create" not in refused.text, "no token gives a person anything"
     assert 'name="verb" value="pause"' not in browser.get("/books").text
     assert "ann (openid) · operate" in browser.get("/-/trigger?of=papers").text
     assert "ann (openid) · read" in browser.get("/-/trigger?of=books").text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import httpx
@@ -9,7 +10,7 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.queue.tokens import Scope
-from tests.builders import AnArchive, an_archive
+from tests.builders import AnArchive, an_archive, faulty
 from tests.system.pages.conftest import Visitors, form_of, press
 from tests.system.pages.test_pages import HOSTILE, said
 
@@ -95,6 +96,11 @@ def test_a_trigger_has_the_tasks_of_its_revision_to_choose_from(operator: httpx.
     assert "release papers@3/index (ready)" in said(page)
     page = operator.post("/-/act", data=sent | {"without": ["index"]})
     assert "papers@3/index" not in said(page)
+    again = operator.get(html.unescape(re.findall(r'href="(/-/trigger[^"]+)">Choose others', page.text)[0]))
+    assert re.findall(r'name="(\w+)" value="(\w+)"[^>]* checked', again.text) == [
+        ("without", "index"),
+        ("task", "release"),
+    ]
     assert confirm(operator, page).headers["location"] == "/papers@3.2"
     assert archive.state("release@3.2") == "ready"
     assert "did you mean index" in said(operator.post("/-/act", data=sent | {"task": ["indx"]}), 422)
@@ -111,5 +117,17 @@ def test_the_form_of_a_trigger_is_for_those_who_may_see_its_archive(
     assert press(browser, "/vault", "papers@2", "cancel", sure="").status_code == 404
     reader = visitor(Scope.READ)
     assert "/-/trigger" not in reader.get("/papers@2").text
+    form = reader.get("/-/trigger?of=papers")
+    assert "takes the scope operate" in form.text
+    assert "<button" not in form.text.partition("<main")[2].partition("</main")[0], "no button that is refused"
     assert press(reader, "/papers@2", "papers@2", "cancel", sure="").status_code == 403
     assert archive.state("index@2") == "ready"
+
+
+def test_a_revision_whose_workflow_files_have_faults_shows_them_in_place_of_tasks(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit(faulty())
+    page = said(operator.get("/-/trigger?of=papers"))
+    assert "_workflows/test.yaml:1:1 a fault" in page
+    assert "No run is made of workflow files with faults" in page

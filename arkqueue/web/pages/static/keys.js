@@ -143,19 +143,22 @@ async function refresh() {
   }
 }
 
+// What a thing that has the focus leads to or does, so that it has it again when it is put anew.
+const meaning = (e) => [e.getAttribute("href"), e.form?.elements.namedItem("verb")?.value, e.form?.elements.namedItem("name")?.value, e.getAttribute("aria-label"), e.matches("summary") && e.textContent].join("\n");
+
 function put(fresh) {
   const main = document.querySelector("main"), next = fresh.querySelector("main");
   if (!next || served === next.innerHTML) return;
   if (isBusy()) return void (isStale = true);
   const scrolled = all("main .scroll, main .log").map((e) => [e.scrollTop, e.scrollLeft, e.scrollTop + e.clientHeight >= e.scrollHeight - 4]);
-  const focused = document.activeElement?.closest("main a"), same = (e) => e.getAttribute("href") === focused.getAttribute("href");
-  const place = focused ? all("main a").filter(same).indexOf(focused) : -1;
+  const focused = document.activeElement?.closest("main :is(a, button, summary, [tabindex])"), same = () => focused ? all("main " + focused.localName).filter((e) => meaning(e) === meaning(focused)) : [];
+  const place = same().indexOf(focused);
   main.innerHTML = served = next.innerHTML;
   document.title = fresh.title;
   all("main .scroll, main .log").forEach((e, i) => { if (scrolled[i]) e.scrollTo(scrolled[i][1], scrolled[i][2] && e.matches(".log") ? e.scrollHeight : scrolled[i][0]); });
   shown = null;
   document.dispatchEvent(new Event("put"));
-  if (focused) all("main a").filter(same).at(place)?.focus({ preventScroll: true });
+  same().at(place)?.focus({ preventScroll: true });
   if (main.dataset.live !== next.dataset.live) {
     main.dataset.live = next.dataset.live ?? "";
     listen();

@@ -37,6 +37,16 @@ class LogView {
     this.draw();
   }
 
+  // To the line that the address names now.
+  toHash() {
+    const hash = /^#L(\d+)$/.exec(location.hash);
+    if (!hash) return;
+    this.marked = +hash[1];
+    this.top = this.marked - 8;
+    this.place();
+    this.draw();
+  }
+
   // The lines of an answer, each with what arkqueue says before it.
   take(from) {
     let before = [], last = 0;
@@ -143,4 +153,5 @@ function openLog() {
   view = box ? new LogView(box, view) : null;
 }
 document.addEventListener("put", openLog);
+addEventListener("hashchange", () => view?.toHash());
 openLog();
