@@ -170,13 +170,13 @@ def _of_many(session: Session, configuration: Configuration, delivery: Delivery)
             parts.append("it is stopped")
             others.append(f"{archive.name} is stopped")
             continue
-        verb = _MANY[Occasion(row.occasion)]
+        verb = (_VERBS if row.count == 1 else _MANY)[Occasion(row.occasion)]
         parts.append(f"{row.count:,} {verb}")
         views = {view.id: view for view in views_of_runs(session, row.runs)}
-        named = [views[run] for run in dict.fromkeys(row.runs) if run in views]
+        named = [views[run] for run in row.runs if run in views]
         others += [_line(f"{run.full_name} {_VERBS[Occasion(row.occasion)]}: {run.message}", 150) for run in named]
-        if row.count > len(row.runs):
-            others.append(f"… and {row.count - len(row.runs):,} more that {verb}")
+        if more := row.count - len(row.runs):
+            others.append(f"… and {more:,} more that {(_VERBS if more == 1 else _MANY)[Occasion(row.occasion)]}")
     author = next((run.author for run in views_of_runs(session, [delivery.run])), "") if delivery.run else ""
     base = f"{configuration.pages_url}/{branch_name(archive.name, None)}"
     return Message(

@@ -128,7 +128,7 @@ returning id;
 
 -- name: carried
 -- What a delivery tells of as well as of itself, by occasions, and the first of the runs that are still there.
-select d.occasion, count(*) as count, (array_agg(d.run_id order by d.id))[1:%(most)s] as runs
+select d.occasion, count(distinct d.run_id) as count, (array_agg(distinct d.run_id order by d.run_id))[1:%(most)s] as runs
 from delivery d left join run r on r.id = d.run_id
 where (d.id = %(delivery)s or d.carried_by = %(delivery)s) and (d.run_id = 0 or r.deleted_at is null and r.id is not null)
 group by d.occasion order by min(d.id);

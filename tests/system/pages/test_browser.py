@@ -15,7 +15,8 @@ from arkqueue.logs import Logs
 from arkqueue.model import RunId, Stream
 from arkqueue.queue import control, sign_ins
 from arkqueue.queue.tokens import Scope
-from arkqueue.web import ApiServer
+from arkqueue.web import ApiServer, live
+from arkqueue.web.pages.visitor import COOKIE
 from tests.builders import AnArchive, a_gateway, a_workflow, an_archive
 from tests.requirements import missing
 from tests.system.pages.conftest import a_token
@@ -112,6 +113,18 @@ def test_an_open_page_follows_what_happens_and_keeps_the_focus(opened: Opened, a
     archive.run("pdf@3")
     expect(page.locator("table .completed")).to_have_count(2)
     expect(page.locator(":focus")).to_have_text("Cancel")
+
+
+def test_an_open_page_asks_to_sign_in_when_that_is_over(
+    opened: Opened, archive: AnArchive, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "HEARTBEAT", 0.05)
+    page = opened("/papers")
+    expect(page.locator("h1")).to_have_text(archive.name)
+    (secret,) = [cookie["value"] for cookie in page.context.cookies() if cookie["name"] == COOKIE]
+    sign_ins.sign_out(session, secret)
+    expect(page.locator("h1")).to_have_text("Sign in")
+    assert page.url.endswith("/-/sign-in?next=%2Fpapers")
 
 
 @pytest.mark.full

@@ -176,6 +176,14 @@ function listen() {
   source = new EventSource(address);
   source.addEventListener("open", refresh);
   source.addEventListener("changed", refresh);
+  source.addEventListener("error", lost);
+}
+
+// A server that refuses the connection is not asked again by the browser: where nobody is signed in any more, the page says so; else it was a moment's fault.
+function lost() {
+  if (this !== source || source.readyState !== EventSource.CLOSED) return;
+  refresh();
+  setTimeout(() => { if (this === source) listen(); }, 10_000);
 }
 
 addEventListener("visibilitychange", listen);
