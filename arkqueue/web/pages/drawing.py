@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import networkx
 
 from arkqueue.model import COMMIT
-from arkqueue.views.graph import GraphView, NodeView
+from arkqueue.views.graph import EdgeView, GraphView, NodeView
 
 WIDTH, HEIGHT = 160, 52
 """Of a box, in units of the picture."""
 BESIDE, BELOW = 48, 18
 """Between the boxes of neighbouring layers, and between those of one layer."""
+LINE: Final = 8
+"""The height that an arrow takes where it passes a layer."""
 MARGIN: Final = 14
 SWEEPS: Final = 4
+MOST_BENDS: Final = 600
+"""Places at which arrows pass layers; of a graph with more, arrows run behind boxes."""
 MOST_DRAWN: Final = 300
 """Tasks of a graph that is drawn; of more nobody could read it."""
 
@@ -65,19 +71,54 @@ def drawn(view: GraphView, archive: str) -> Picture:
         if edge.kind in ("cancels", "stopping") and not networkx.has_path(graph, edge.target, edge.source):
             graph.add_edge(edge.source, edge.target)
     layers = [sorted(layer, key=list(nodes).index) for layer in networkx.topological_generations(graph)]
+    bends = _bent(graph, layers, edges)
     for _ in range(SWEEPS):
         for along, neighbours in ((layers, graph.predecessors), (layers[::-1], graph.successors)):
             _sweep(along, neighbours)
-    tallest = max(len(layer) for layer in layers)
+    heights = [sum(HEIGHT if id in nodes else LINE for id in layer) + BELOW * (len(layer) - 1) for layer in layers]
     places: dict[int, tuple[int, int]] = {}
-    for column, layer in enumerate(layers):
-        top = MARGIN + (tallest - len(layer)) * (HEIGHT + BELOW) // 2
-        for row, id in enumerate(layer):
-            places[id] = MARGIN + column * (WIDTH + BESIDE), top + row * (HEIGHT + BELOW)
-    boxes = [Box(nodes[id], x, y, _words(nodes[id], archive)) for id, (x, y) in places.items()]
-    arrows = [Arrow(_curve(places[e.source], places[e.target]), e.kind, e.met) for e in edges]
+    for column, (layer, height) in enumerate(zip(layers, heights, strict=True)):
+        y = MARGIN + (max(heights) - height) // 2
+        for id in layer:
+            places[id] = MARGIN + column * (WIDTH + BESIDE), y
+            y += (HEIGHT if id in nodes else LINE) + BELOW
+    boxes = [Box(nodes[id], *places[id], _words(nodes[id], archive)) for id in nodes]
+    arrows = [
+        Arrow(_curve(places[e.source], [places[id] for id in bends.get((e.source, e.target), ())], places[e.target]), e.kind, e.met)
+        for e in edges
+    ]  # fmt: skip
     width = 2 * MARGIN + len(layers) * (WIDTH + BESIDE) - BESIDE
-    return Picture(width, 2 * MARGIN + tallest * (HEIGHT + BELOW) - BELOW, WIDTH, HEIGHT, boxes, arrows)
+    return Picture(width, 2 * MARGIN + max(heights), WIDTH, HEIGHT, boxes, arrows)
+
+
+def _bent(
+    graph: networkx.DiGraph[int], layers: list[list[int]], edges: Sequence[EdgeView]
+) -> dict[tuple[int, int], list[int]]:
+    """Give each edge that passes layers a place of its own in each of them, so that its arrow runs between the boxes and not behind them; returns these places.
+
+    Edges of one source share them. They are nodes with negative ids, in the graph and its layers. Of a graph that would have too many, none.
+    """
+    layer_of = {id: at for at, layer in enumerate(layers) for id in layer}
+    furthest: dict[int, int] = {}
+    for edge in edges:
+        furthest[edge.source] = max(furthest.get(edge.source, 0), layer_of[edge.target])
+    passed = {source: range(layer_of[source] + 1, last) for source, last in furthest.items()}
+    if sum(map(len, passed.values())) > MOST_BENDS:
+        return {}
+    numbers = itertools.count(-1, -1)
+    bends = {(source, at): next(numbers) for source, ats in passed.items() for at in ats}
+    for (source, at), id in bends.items():
+        layers[at].append(id)
+        graph.add_edge(bends.get((source, at - 1), source), id)
+    found = {}
+    for edge in edges:
+        between = [bends[edge.source, at] for at in range(layer_of[edge.source] + 1, layer_of[edge.target])]
+        if between:
+            if graph.has_edge(edge.source, edge.target):
+                graph.remove_edge(edge.source, edge.target)
+            graph.add_edge(between[-1], edge.target)
+            found[edge.source, edge.target] = between
+    return found
 
 
 def _sweep(layers: list[list[int]], neighbours: object) -> None:
@@ -93,11 +134,21 @@ def _sweep(layers: list[list[int]], neighbours: object) -> None:
         place |= {id: row - len(layer) / 2 for row, id in enumerate(layer)}
 
 
-def _curve(source: tuple[int, int], target: tuple[int, int]) -> str:
-    (a, b), (c, d) = source, target
-    a, b, d = a + WIDTH, b + HEIGHT // 2, d + HEIGHT // 2
-    middle = (a + c) // 2
-    return f"M{a} {b} C{middle} {b} {middle} {d} {c} {d}"
+def _curve(source: tuple[int, int], bends: Sequence[tuple[int, int]], target: tuple[int, int]) -> str:
+    """From box to box, and level through each place between them."""
+    x, y = source[0] + WIDTH, source[1] + HEIGHT // 2
+    path = f"M{x} {y}"
+    for left, level, is_last in [
+        *((x, y + LINE // 2, False) for x, y in bends),
+        (target[0], target[1] + HEIGHT // 2, True),
+    ]:
+        middle = (x + left) // 2
+        path += f" C{middle} {y} {middle} {level} {left} {level}"
+        x, y = left, level
+        if not is_last:
+            x += WIDTH
+            path += f" H{x}"
+    return path
 
 
 def _words(node: NodeView, archive: str) -> str:

@@ -1,0 +1,77 @@
+"""Graphs as pictures of the pages: where boxes stand, and where arrows run."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from arkqueue.states import State
+from arkqueue.views.graph import EdgeView, GraphView, NodeView
+from arkqueue.web.pages import drawing
+from arkqueue.web.pages.drawing import Picture, drawn
+
+
+def a_graph(*edges: tuple[int, int], kind: str = "depends") -> GraphView:
+    nodes = [
+        NodeView(id=id, run_id=1, full_name=f"papers@2/t{id}", rev=2, run=1, name=f"t{id}", item="", state=State.WAITING, gate=False, outside=False)
+        for id in sorted({id for edge in edges for id in edge})
+    ]  # fmt: skip
+    drawn_edges = [
+        EdgeView(target=target, source=source, target_name=f"t{target}", source_name=f"t{source}", kind=kind, met=False, declared=True, active=False)
+        for source, target in edges
+    ]  # fmt: skip
+    return GraphView(nodes=nodes, edges=drawn_edges, locks=[], more_locks=False)
+
+
+def hidden(picture: Picture) -> list[str]:
+    """The arrows of which a level part, or the middle of a curve, lies in a box."""
+    found = []
+    for arrow in picture.arrows:
+        numbers = [list(map(int, re.findall(r"-?\d+", part))) for part in re.findall(r"[MCH][^MCH]*", arrow.path)]
+        points, (x, y) = [], numbers[0]
+        for part in numbers[1:]:
+            points += [((x + part[-2]) // 2, (y + part[-1]) // 2)] if len(part) == 6 else [((x + part[0]) // 2, y)]
+            x, y = part[-2:] if len(part) == 6 else (part[0], y)
+        for px, py in points:
+            if any(box.x < px < box.x + drawing.WIDTH and box.y < py < box.y + drawing.HEIGHT for box in picture.boxes):
+                found.append(arrow.path)
+    return found
+
+
+CHAIN = [(1, 2), (2, 3), (3, 4), (4, 5)]
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [
+        [*CHAIN, (1, 5)],
+        [*CHAIN, (1, 3), (1, 4), (1, 5), (2, 5)],
+        [(1, 11), (2, 12), (3, 13), (11, 12), (11, 14), (12, 13), (13, 15), (4, 13)],
+    ],
+)
+def test_no_arrow_runs_behind_a_box(edges: list[tuple[int, int]]) -> None:
+    picture = drawn(a_graph(*edges), "papers")
+    assert hidden(picture) == []
+    assert len(picture.arrows) == len(edges)
+    assert [box.node.id for box in picture.boxes] == sorted({id for edge in edges for id in edge})
+    for box in picture.boxes:
+        assert 0 <= box.y <= picture.height - drawing.HEIGHT
+        assert 0 <= box.x <= picture.width - drawing.WIDTH
+
+
+def test_arrows_of_one_source_share_their_places() -> None:
+    alone, many = drawn(a_graph(*CHAIN, (1, 5)), "papers"), drawn(a_graph(*CHAIN, (1, 5), (1, 4)), "papers")
+    assert alone.height == many.height
+
+
+def test_what_cancels_in_a_circle_is_drawn_straight() -> None:
+    graph = a_graph((1, 2), (2, 3))
+    circle = a_graph((3, 1), kind="cancels")
+    picture = drawn(GraphView(nodes=graph.nodes, edges=[*graph.edges, *circle.edges], locks=[], more_locks=False), "papers")  # fmt: skip
+    assert len(picture.arrows) == 3
+
+
+def test_a_graph_with_very_many_long_arrows_is_drawn_without_places_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing, "MOST_BENDS", 2)
+    assert drawn(a_graph(*CHAIN, (1, 5)), "papers").height == drawing.HEIGHT + 2 * drawing.MARGIN
