@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -12,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from arkqueue.archives import registration
 from arkqueue.errors import Invalid, NotFound
-from arkqueue.model import RunId, TaskId
+from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, USUAL_PRIORITY, RunId, TaskId
 from arkqueue.names import EVERY_TASK, as_backfill, parse_branch, parse_name, run_name
 from arkqueue.queue import backfill, control, deletion, holds, many, pauses, triggering
 from arkqueue.queue.done import Done
@@ -96,6 +97,7 @@ def _on_task(caller: Caller, id: TaskId, verb: str, text: str) -> None:
             for one in (Verb.RETRY, Verb.REFRESH, Verb.CANCEL, Verb.RESTART, Verb.SKIP)
         },
         "skip-as-completed": lambda: do_to_task(caller, Verb.SKIP, task, Options(as_completed=True)),
+        "prioritize": lambda: do_to_task(caller, Verb.PRIORITIZE, task, _priority(text)),
         "hold": lambda: holds.hold(session, task, by, text),
         "release": lambda: holds.release(session, task, by, text, _how(caller)),
         "note": lambda: control.note(session, _said(text), by, run=run, task=task),
@@ -109,6 +111,7 @@ def _on_run(caller: Caller, id: RunId, verb: str, text: str) -> None:
     acts: dict[str, Callable[[], object]] = {
         "retry": lambda: do_to_run(caller, Verb.RETRY, run, Options(failed=True)),
         "cancel": lambda: do_to_run(caller, Verb.CANCEL, run, Options()),
+        "prioritize": lambda: do_to_run(caller, Verb.PRIORITIZE, run, _priority(text)),
         "hold": lambda: holds.hold_run(session, run, by, text),
         "release": lambda: holds.release_run(session, run, by, text, _how(caller)),
         "report": lambda: update_report(session, run, by, approver=caller.approver),
@@ -127,6 +130,7 @@ def _on_item(caller: Caller, id: RunId, item: str, verb: str, text: str) -> None
     acts: dict[str, Callable[[], object]] = {
         "retry": lambda: do_to_run(caller, Verb.RETRY, run, Options(failed=True, item=item)),
         "cancel": lambda: do_to_run(caller, Verb.CANCEL, run, Options(item=item)),
+        "prioritize": lambda: do_to_run(caller, Verb.PRIORITIZE, run, _priority(text, item)),
         "hold": lambda: each(lambda task: holds.hold(session, task, by, text)),
         "release": lambda: each(lambda task: holds.release(session, task, by, text, _how(caller))),
         "delete": lambda: deletion.delete_item(session, run, item, by, caller.approver),
@@ -180,6 +184,13 @@ def _trigger(caller: Caller, name: str, form: Form, tasks: list[str]) -> Shown |
     )
     (row,) = caller.session.rows("show_runs", runs=[run])
     return RedirectResponse(local(f"/{run_name(row)}"), 303, HEADERS)
+
+
+def _priority(text: str, item: str | None = None) -> Options:
+    if not re.fullmatch("[0-9]{1,4}", text) or not LEAST_PRIORITY <= int(text) <= GREATEST_PRIORITY:
+        fault = f"is no number from {LEAST_PRIORITY} to {GREATEST_PRIORITY:,}"
+        raise Invalid("the priority", fault, f"Lower numbers go first; {USUAL_PRIORITY} is the usual one.")
+    return Options(priority=int(text)) if item is None else Options(priority=int(text), item=item)
 
 
 def _how(caller: Caller) -> How:

@@ -131,3 +131,24 @@ def test_a_revision_whose_workflow_files_have_faults_shows_them_in_place_of_task
     page = said(operator.get("/-/trigger?of=papers"))
     assert "_workflows/test.yaml:1:1 a fault" in page
     assert "No run is made of workflow files with faults" in page
+
+
+@pytest.mark.parametrize(("address", "set_to"), [("papers@2/pdf", "20"), ("papers@2", "7")])
+def test_what_has_not_started_is_put_first(operator: httpx.Client, archive: AnArchive, address: str, set_to: str) -> None:  # fmt: skip
+    assert 'value="prioritize"' in operator.get(f"/{address}").text
+    assert press(operator, f"/{address}", address, "prioritize", set_to).status_code == 303
+    (row,) = archive.sql("select priority from task where name = 'pdf'")
+    assert row == {"priority": int(set_to)}
+    for wrong in ("", "first", "1001", "-1", "\u0663"):
+        refused = press(operator, f"/{address}", address, "prioritize", wrong)
+        assert "is no number from 0 to 1,000" in said(refused, 422)
+    archive.claim("index@2")
+    assert 'value="prioritize"' not in operator.get("/papers@2/index").text, "it has begun"
+
+
+def test_an_item_is_put_first(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"tile": "foreach: [a, b]"})
+    assert 'value="prioritize"' in operator.get("/papers@3/*/a").text
+    assert press(operator, "/papers@3/*/a", "papers@3/*/a", "prioritize", "7").status_code == 303
+    rows = archive.sql("select item, priority from task where name = 'tile' and item <> '' order by item")
+    assert rows == [{"item": "a", "priority": 7}, {"item": "b", "priority": 50}]
