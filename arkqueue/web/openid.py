@@ -365,6 +365,8 @@ def _why_refused(error: Any, issuer: str, skew: float) -> tuple[str, str]:
         return "has an id_token of another sign-in (nonce)", "Sign in again."
     if claim in ("iss", "aud", "azp"):
         return f"has an id_token of another provider, or for another client ({claim})", "Sign in again; if that does not help, compare issuer and client_id of [openid]."  # fmt: skip
+    if claim is not None:
+        return f"has an id_token that cannot be used: {one_line(str(error), 200)}", "Ask the provider's administrator."
     return f"has an id_token that {issuer} has not signed: {one_line(str(error), 200)}", "Sign in again; if that does not help, ask the provider's administrator."  # fmt: skip
 
 

@@ -30,6 +30,8 @@ HELPS: Final[dict[State, tuple[tuple[str, str], ...]]] = {
     State.CANCELED: (("retry", "Run it again"),),
 }
 """The verbs that help in each state, the first one first."""
+POLLED: Final = (("refresh", "Poll now"),)
+"""What helps before these where a task is deferred until its next poll."""
 OF_REPORT: Final = frozenset(("release", "restart"))
 """Those that REPORT takes; whatever became of it, its run has a button for another report."""
 
@@ -53,7 +55,10 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             "wanted": wanted,
             "helps": [
                 verb
-                for verb in HELPS.get(view.state, ())
+                for verb in (
+                    *(POLLED if view.polls and view.state is State.DEFERRED else ()),
+                    *HELPS.get(view.state, ()),
+                )
                 if not (view.waived and verb[0] == "skip") and (view.kind != TaskKind.REPORT or verb[0] in OF_REPORT)
             ],
             "_facts": facts(view, attempt),

@@ -152,3 +152,12 @@ def test_an_item_is_put_first(operator: httpx.Client, archive: AnArchive) -> Non
     assert press(operator, "/papers@3/*/a", "papers@3/*/a", "prioritize", "7").status_code == 303
     rows = archive.sql("select item, priority from task where name = 'tile' and item <> '' order by item")
     assert rows == [{"item": "a", "priority": 7}, {"item": "b", "priority": 50}]
+
+
+def test_what_is_polled_is_polled_now(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"deposit": "poll: {command: ask, every: 1h}"})
+    archive.end("deposit@3", 75)
+    assert "Poll now" in operator.get("/papers@3/deposit").text
+    assert press(operator, "/papers@3/deposit", "papers@3/deposit", "refresh").status_code == 303
+    assert archive.state("deposit@3") == "ready"
+    assert "Poll now" not in operator.get("/papers@3/deposit").text
