@@ -116,13 +116,6 @@ def installation(
         shutil.rmtree(folder)
 
 
-def test_compose_file_is_valid() -> None:
-    done = subprocess.run(
-        [*_compose(), "--file", str(ROOT / "compose.yml"), "config"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.full
 def test_up_and_add_an_archive_is_all_it_takes(installation: Installation, engine: docker.APIClient) -> None:
     repository = a_subversion_repository(installation.repositories, "papers")

@@ -12,8 +12,9 @@ import pytest
 
 from arkqueue.errors import ArchiveError, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.repository import limits
+from arkqueue.repository.git import objects as git_objects
 from arkqueue.repository.git import repository as module
-from arkqueue.repository.git.objects import MOST_KEPT, Objects
+from arkqueue.repository.git.objects import Objects
 from arkqueue.repository.limits import PathBudget, TooManyPaths
 from tests.repositories import GitRepository, Link, run
 from tests.system.repository.test_git import an_archive, repository, tree
@@ -145,18 +146,19 @@ def test_bytes_are_weighed_once_there_is_much(
 
 
 def test_what_is_remembered_of_a_repository_is_bounded_and_does_not_stand_for_what_it_holds(
-    repository: GitRepository, tmp_path: Path
+    repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A revision that the repository has lost is not told from memory."""
-    first = repository.commit({f"{folder}/{folder:02}{file:098}": "" for folder in range(30) for file in range(100)})
+    monkeypatch.setattr(git_objects, "MOST_KEPT", 20_000)
+    first = repository.commit({f"{folder}/{folder:02}{file:098}": "" for folder in range(10) for file in range(20)})
     bare = pygit2.Repository(str(repository.path))
     objects = Objects(bare)
     commit = objects.commit(pygit2.Oid(hex=first))
     assert commit is not None
     for entry in bare[commit.tree]:
-        assert len(objects.entries(entry.id, PathBudget())) == 100
+        assert len(objects.entries(entry.id, PathBudget())) == 20
     # Private: nobody but this test asks how much is kept.
-    assert sum(map(len, objects._folders.values())) <= MOST_KEPT < 30 * 100 * 128
+    assert 0 < sum(map(len, objects._folders.values())) <= 20_000 < 10 * 20 * 128
     with pytest.raises(TooManyPaths):
         objects.entries(bare[commit.tree]["0"].id, PathBudget(10))
 

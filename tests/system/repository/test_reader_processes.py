@@ -248,9 +248,8 @@ def test_large_files_are_written_and_a_link_as_large_is_refused_unread(
         papers.export(ids[1], tmp_path / "links")
 
 
-@pytest.mark.parametrize(
-    "form", ["csv", *(pytest.param(form, marks=pytest.mark.full) for form in ("json", "yaml", "txt"))]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("form", ["csv", "json", "yaml", "txt"])
 def test_list_of_64_mebibytes_is_read_within_the_memory_of_a_reader(opened: Open, tmp_path: Path, form: str) -> None:
     """Of letters that take four bytes in memory each, as there is one that needs them."""
     text = "\u00e9" * 30_000 + "\U0001f5c4"
