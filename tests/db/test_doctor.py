@@ -46,6 +46,7 @@ GARBLED = {
     "scratch": ("insert into scratch (run_id, store) values (99, 'host-1')", None),
     "scratch-limit": ("with manager as (insert into task_manager (process, host, hostname, slots, store, scratch_limit) values ('m', 'h', 'one', 1, 'h', 100))"
                       " insert into scratch (run_id, store, bytes) select id, 'h', 100 from run where number = 3", "papers@3"),
+    "attachments": ("insert into upload (archive_id, sender_id, store, files, size, digest, by, run_id) select id, 's', 'h', 1, 9, '', 'ann', 99 from archive", None),
     "lone-attempts": ("insert into log_chunk values (4711, 0, 'note', now(), 'x')", None),
     "kept-reports": ("insert into report (run_id, number, state, changes, digest, tasks) select id, 2, 'failed', 0, '', '[]' from run where number = 4", "papers@4"),
     "removals": ("update attempt set outputs = '{}', outputs_removal_id = 1 where number = 1 and log_bytes > 0", "papers@2/a"),

@@ -317,7 +317,7 @@ def test_no_other_folder_is_made_where_they_take_too_much(
     archive.commit({"small": command("exit 0")})
     attempt = ended(archive, "small@3")
     assert attempt["end"] == "withheld"
-    assert "those of this host take 1.9 MiB, and scratch_limit is 1.0 MiB" in attempt["message"]
+    assert "those of this host, and its attachments, take 1.9 MiB, and scratch_limit is 1.0 MiB" in attempt["message"]
     # What has a folder goes on in it.
     archive.retry("big@2")
     ended(archive, "big@2", 2)

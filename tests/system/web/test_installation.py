@@ -109,7 +109,10 @@ def test_every_call_but_healthz_needs_a_token(client: Client, server: ApiServer)
                 continue
             filled = path.replace("{id}", "1").replace("{name}", "x").replace("{verb}", "cancel")
             answer = nobody.request(method, f"{server.url}{filled}")
-            problem(answer, 401)
+            if method == "head":
+                assert answer.status_code == 401
+            else:
+                problem(answer, 401)
             assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
