@@ -868,6 +868,7 @@ class Beside(RuleBasedStateMachine):
         return data.draw(st.sampled_from(list(self.model.states())))
 
     def claim_one(self, labels: Sequence[str] = strategies.LABELS) -> Key | None:
+        self._live(labels)
         key = self.subject.claim(labels)
         ready = self.keys(State.READY) if self.model.may_claim() else []
         self.saw("as many run as may", self.model.max_running and not ready and self.keys(State.READY))
@@ -901,7 +902,16 @@ class Beside(RuleBasedStateMachine):
         left = self.keys(State.READY) if self.model.may_claim() else []
         self.check(not left, f"nothing more was claimed, ready are {left}")
 
+    def _live(self, labels: Sequence[str]) -> None:
+        """Let the task manager that claims be among those that live, where it may make a scratch folder: who has that, too, stands in the lines of its locks only while somebody at its host lives."""
+        hosts = {label for label in labels if label.startswith("@")}
+        found = [self.model.task(key) for key in self.keys(State.READY)]
+        makes = any(task.folder is not None and not task.store for task in found)
+        if makes and self.model.labels and not any(hosts <= {*one} for one in self.model.labels):
+            self.both("man", *self.model.labels, labels)
+
     def _claim_all_with(self, labels: Sequence[str]) -> None:
+        self._live(labels)
         while keys := self.subject.claim_some(100, labels):
             ready = set(self.keys(State.READY))
             self.check(ready >= set(keys), f"{keys} were claimed, ready are {ready}")
