@@ -251,8 +251,13 @@ where ((r.branch_id, r.number) <> (run.branch_id, run.number) or b.archive_id <>
   and (%(archive)s::bigint is null or run.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_deleted
--- Nothing of a deleted run or item is unsettled but the run's COMMIT, REPORT and gates, and polls that still stop, and nothing waits for its failures; a canceled run goes on only where something still stops.
+-- Nothing of a deleted run or item is unsettled but the run's COMMIT, REPORT and gates, and polls that still stop, and nothing waits for its failures; a canceled run goes on only where something still stops,
+-- or where its cancellation has not reached all of it: that is under way, or was broken off, and holds the rest.
 -- An item has a tombstone exactly where its tasks say that it is deleted.
+with canceling as materialized (
+    select t.run_id from task t join deed d on d.id = t.hold_id
+    where t.state = 'held' and d.verb = 'cancel' and d.run_id = t.run_id and d.task_id is null
+)
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when not d.is_deleted then format('it is %%s, and its run was canceled', t.state)
             when t.settled_at is null then format('it is %%s, and its %%s was deleted', t.state, d.what)
@@ -261,7 +266,8 @@ from run join task t on t.run_id = run.id
 cross join lateral (select run.deleted_at is not null or t.deleted as is_deleted, case when t.deleted then 'item' else 'run' end as what) d
 where (d.is_deleted
            and (t.settled_at is null and t.kind = 'ordinary' and not (t.state = 'running' and t.polls and t.stop is not distinct from 'cancel') or t.state in ('failed', 'rejected') and not t.waived and t.kind <> 'report')
-       or run.canceled_at is not null and t.settled_at is null and t.kind = 'ordinary' and not (t.state = 'running' and t.stop is not distinct from 'cancel'))
+       or run.canceled_at is not null and t.settled_at is null and t.kind = 'ordinary' and not (t.state = 'running' and t.stop is not distinct from 'cancel')
+           and run.id not in (select run_id from canceling))
   and (%(archive)s::bigint is null or run.archive_id = %(archive)s)
 union all
 select t.archive_id, t.run_id, t.id, case when t.deleted then 'its item is deleted, and has no tombstone' else 'its item has a tombstone, and it does not say so' end

@@ -17,6 +17,7 @@ from arkqueue.queue import done as steps_of
 from arkqueue.queue.done import MOST_TASKS, Done
 from arkqueue.queue.guards import Approver
 from arkqueue.runtime.admission import Admission
+from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
 from tests.builders import PROCESS, AnArchive, an_archive
 
@@ -213,20 +214,21 @@ def test_what_a_cancellation_that_breaks_has_not_reached_is_held_and_canceled_by
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = an_archive(session)
-    archive.commit({f"t{n}": "" for n in range(5)})
+    archive.commit({f"t{n}": "" for n in range(3)} | {"a": "depends: [t1]", "b": "depends: [a]", "c": "depends: [b]"})
     run = RunId(archive.run_id(2))
     monkeypatch.setattr(control, "MOST_TASKS", 2)
     monkeypatch.setattr(control, "portions", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         control.cancel_run(session, run, "bob")
-    assert Counter(archive.states().values()) == {"canceled": 2, "held": 3}
-    (reason,) = {reason.text for reason in explain(session, archive.task("t4@2")).reasons if reason.kind == "held"}
+    assert Counter(archive.states().values()) == {"canceled": 2, "held": 2, "waiting": 2}
+    assert examine(session).findings == []
+    (reason,) = {reason.text for reason in explain(session, archive.task("t1@2")).reasons if reason.kind == "held"}
     assert "by bob" in reason
     assert "(in steps; tasks that it has not reached are held)" in reason
     monkeypatch.undo()
-    assert len(control.cancel_run(session, run, "ann").tasks) == 3
+    assert len(control.cancel_run(session, run, "ann").tasks) == 4
     many.retry_run(session, run, "bob")
-    assert set(archive.states().values()) == {"ready"}
+    assert Counter(archive.states().values()) == {"ready": 3, "waiting": 3}
 
 
 def test_what_is_claimed_before_a_cancellation_has_held_it_is_stopped_and_nothing_behind_it_starts(
