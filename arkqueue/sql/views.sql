@@ -747,6 +747,10 @@ cross join lateral (
 -- The workflow files that define some tasks.
 select t.id, d.body->>'path' as path from task t join definition d on d.id = t.definition_id where t.id = any(%(tasks)s);
 
+-- name: branch_withheld
+-- Whether nothing of a branch starts, as its archive is paused or stopped.
+select a.withheld from branch b join archive a on a.id = b.archive_id where b.id = %(branch)s;
+
 -- name: usual_durations
 -- How long tasks of a branch usually take, in seconds: the median of those that completed, of the last 30.
 select n.name, percentile_cont(0.5) within group (order by extract(epoch from took.long)::float8) as seconds

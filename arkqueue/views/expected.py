@@ -1,4 +1,4 @@
-"""When tasks are expected to start and to end, from how long those of their names took before. Who waits for a slot, a lock or a person waits longer than is said here."""
+"""When tasks are expected to start and to end, from how long those of their names took before. Who waits for a slot or a lock waits longer than is said here; of what waits for a person, also by a pause of its archive, nothing is said."""
 
 from __future__ import annotations
 
@@ -73,8 +73,13 @@ def expected_of(session: Session, tasks: Collection[int]) -> dict[int, Expected]
     for branch in {row.branch_id for row in is_open}:
         here = [row for row in is_open if row.branch_id == branch]
         usual = usual_durations(session, branch, {row.name for row in here if not row.gate and not row.item})
-        found |= expected(here, waits, usual, datetime.now(UTC))
+        found |= expected(here, waits, usual, datetime.now(UTC), may_start=may_start(session, branch))
     return {id: found[id] for id in tasks if id in found}
+
+
+def may_start(session: Session, branch: BranchId) -> bool:
+    """Whether tasks of a branch may start: its archive is neither paused nor stopped."""
+    return not session.rows("branch_withheld", branch=branch)[0].withheld
 
 
 def usual_durations(session: Session, branch: BranchId, names: Collection[str]) -> dict[str, float]:
@@ -84,10 +89,11 @@ def usual_durations(session: Session, branch: BranchId, names: Collection[str]) 
 
 
 def expected(
-    tasks: Iterable[Task], edges: Iterable[Edge], usual: Mapping[str, float], now: datetime
+    tasks: Iterable[Task], edges: Iterable[Edge], usual: Mapping[str, float], now: datetime, *, may_start: bool
 ) -> dict[int, Expected]:
-    """For each task that is not settled and whose duration is known, when it is expected to start and to end; so are all that it waits for. Pure."""
-    waiting = {task.id: task for task in tasks if task.state in (State.WAITING, State.READY, State.RUNNING)}
+    """For each task that is not settled and whose duration is known, when it is expected to start and to end; so are all that it waits for. ``may_start``: else only what runs has an end. Pure."""
+    states = (State.WAITING, State.READY, State.RUNNING) if may_start else (State.RUNNING,)
+    waiting = {task.id: task for task in tasks if task.state in states}
     sources: dict[int, list[int]] = {id: [] for id in waiting}
     for edge in edges:
         if not edge.met and edge.target in waiting:

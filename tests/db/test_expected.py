@@ -8,6 +8,7 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.model import RunId, TaskId
+from arkqueue.queue import pauses
 from arkqueue.views import expected, tasks
 from arkqueue.views.explain import explain, explain_name
 from arkqueue.views.runs import run
@@ -66,6 +67,17 @@ def test_nothing_is_expected_behind_a_failure_or_a_person(session: Session, arch
     archive.commit({"a": "hold: true", "b": "depends: [a]"})
     assert explain(session, TaskId(archive.task("b@5"))).expected is None
     assert explain(session, TaskId(archive.task("a@2"))).expected is None, "it is done"
+
+
+def test_while_the_archive_is_paused_only_what_runs_has_an_end(session: Session, archive: AnArchive) -> None:
+    archive.claim("a@3")
+    pauses.pause(session, archive.id, "", "ann")
+    assert explain(session, TaskId(archive.task("b@3"))).expected is None
+    view = run(session, RunId(archive.run_id(3)))
+    assert list(view.expected) == ["papers@3/a"]
+    assert view.ends is None
+    pauses.resume(session, archive.id, "papers", "ann")
+    assert explain(session, TaskId(archive.task("b@3"))).expected is not None
 
 
 def test_of_too_many_tasks_nothing_is_said(

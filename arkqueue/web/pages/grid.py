@@ -14,7 +14,7 @@ from arkqueue.db.session import Session
 from arkqueue.model import BranchId, Trigger
 from arkqueue.states import ATTENTION, SETTLED, State
 from arkqueue.views.attention import NoteView, completed_places, last_lines, notes_of
-from arkqueue.views.expected import Expected, Wait, expected, usual_durations
+from arkqueue.views.expected import Expected, Wait, expected, may_start, usual_durations
 from arkqueue.views.graph import edges_into, files_of
 from arkqueue.views.runs import ListedRun
 from arkqueue.views.tasks import Cells, CellView, TaskView, cells_of
@@ -164,7 +164,7 @@ def _known(session: Session, branch: BranchId, found: Cells) -> _Known:
             joined.append(Wait(edge.target, source.task.id, edge.met))
     is_open = [task for task in every if task.state not in SETTLED]
     known.usual = usual_durations(session, branch, {task.name for task in is_open if not task.item})
-    known.expected = expected(every, joined, known.usual, datetime.now(UTC))
+    known.expected = expected(every, joined, known.usual, datetime.now(UTC), may_start=may_start(session, branch))
     return known
 
 
