@@ -334,7 +334,10 @@ with near as materialized (
     left join lateral (
         select number, run from task g
         where g.branch_id = %(branch)s and g.name = n.name || %(gate)s::text and g.item = '' and (g.number, g.run) < (%(number)s, %(run)s)
-        order by g.number desc, g.run desc limit 1) g on true
+        order by g.number desc, g.run desc limit 1) g
+    -- Where the name came again without a list, that is the nearest occurrence, and no gate speaks for the items.
+    on not exists (
+        select from task p where p.branch_id = %(branch)s and p.name = n.name and p.item = '' and (p.number, p.run) > (g.number, g.run) and (p.number, p.run) < (%(number)s, %(run)s))
 )
 select t.name, t.item
 from near

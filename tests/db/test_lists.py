@@ -241,6 +241,18 @@ def test_everything_before_includes_a_deleted_item_that_waited_for_what_is_not_o
     assert archive.state("index@4") == "ready"
 
 
+def test_everything_before_includes_items_of_a_list_whose_task_came_again_without_one(archive: AnArchive) -> None:
+    """The nearest occurrence is the later task, and no gate speaks for the items."""
+    archive.commit({"store": "foreach: [a, b]"})
+    archive.claim("store/a@2")
+    archive.commit({"store": ""})
+    archive.run("store@3", "store/b@2")
+    archive.commit({"COMMIT": "depends: ['PREV:*']", "index": "", "store": "foreach: [a, b]"})
+    assert archive.state("index@4") == "waiting"
+    archive.end("store/a@2")
+    assert archive.state("index@4") == "ready"
+
+
 def test_items_supersede_items_of_the_same_key_only(archive: AnArchive) -> None:
     archive.commit({"build": "foreach: [a, b]\ncancels: [PREV]"})
     archive.commit({"build": "foreach: [b, c]\ncancels: [PREV]"})
