@@ -65,7 +65,9 @@ class _Portion:
 
     def has_room(self, entry: Entry) -> bool:
         return (
-            len(self.entries) < MOST_REVISIONS
+            # Behind a revision that is stored, the gate of its list speaks for ten thousand open items; behind one of the same portion each is read.
+            not (entry.workflow.lists and gates_needed(entry.workflow))
+            and len(self.entries) < MOST_REVISIONS
             and self._rows + entry.rows <= MOST_ROWS
             and self._bytes + self._size(entry) <= MOST_BYTES
         )

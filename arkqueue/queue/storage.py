@@ -228,7 +228,10 @@ def read(
         for workflow in different:
             keys |= items_needed(workflow, some=some)
         if None in wanted:
-            ever = _keys_ever(graph, branch, number, run, through=not any(map(waits_for_any_end, different)))
+            # What comes between is planned in the same transaction: it has the nearest occurrences, which nobody can read yet.
+            between = {task.name for workflow in workflows[:-1] for task in workflow.tasks}
+            is_told = not any(map(waits_for_any_end, different))
+            ever = _keys_ever(graph, branch, number, run, through=lambda name: is_told and name not in between)
             keys |= ever
     nearest = {
         "branch": branch, "number": number, "run": run, "every_name": None in wanted,
@@ -266,10 +269,10 @@ def occurrence(row: Any) -> Occurrence:
     )
 
 
-def _keys_ever(graph: Graph, branch: int, number: int, run: int, *, through: bool) -> set[Key]:
+def _keys_ever(graph: Graph, branch: int, number: int, run: int, *, through: Callable[[str], bool]) -> set[Key]:
     """What ``PREV:*`` takes of lists: the gates of all names that the branch ever had, and the items that have not settled or block others.
 
-    ``through``: of the nearest list of each name its gate is enough, so that ten thousand open items are not read.
+    ``through``: whether the gate of a name's nearest list is enough, so that ten thousand open items are not read.
     """
     names = [str(row.name) for row in graph.rows("names_ever", branch=branch)]
     gates = {gate for name in names for gate in gates_of_list(name)}
@@ -279,7 +282,8 @@ def _keys_ever(graph: Graph, branch: int, number: int, run: int, *, through: boo
         names=names,
         number=number,
         run=run,
-        gate=gates_of_list("")[0].name if through else None,
+        gate=gates_of_list("")[0].name,
+        through=[name for name in names if through(name)],
     )
     return gates | {Key(row.name, row.item) for row in unsettled}
 

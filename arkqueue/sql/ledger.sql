@@ -327,13 +327,13 @@ select name from task_name where branch_id = %(branch)s;
 
 -- name: unsettled_items
 -- The items of some names that have not settled, or never began and block what waits for any end of them, before a place of the branch; of each key the nearest is
--- found by `nearest`. `gate`: how the gates are called, behind the name, that say enough of the nearest list of each name, but for items that were
--- deleted, for which it does not wait; null: none do.
+-- found by `nearest`. `gate`: how the gates are called, behind the name, that say enough of the nearest list of each name in `through`, but for items that
+-- were deleted, for which they do not wait.
 with near as materialized (
     select n.name, g.number, g.run from unnest(%(names)s::text[]) n(name)
     left join lateral (
         select number, run from task g
-        where g.branch_id = %(branch)s and g.name = n.name || %(gate)s::text and g.item = '' and (g.number, g.run) < (%(number)s, %(run)s)
+        where g.branch_id = %(branch)s and n.name = any(%(through)s::text[]) and g.name = n.name || %(gate)s::text and g.item = '' and (g.number, g.run) < (%(number)s, %(run)s)
         order by g.number desc, g.run desc limit 1) g
     -- Where the name came again without a list, that is the nearest occurrence, and no gate speaks for the items.
     on not exists (

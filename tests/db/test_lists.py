@@ -253,6 +253,23 @@ def test_everything_before_includes_items_of_a_list_whose_task_came_again_withou
     assert archive.state("index@4") == "ready"
 
 
+@pytest.mark.parametrize("between", ["", "foreach: [b]"])
+def test_everything_before_includes_items_of_a_list_behind_a_revision_that_is_planned_with_it(
+    archive: AnArchive, between: str
+) -> None:
+    archive.commit({"store": "foreach: [a]"})
+    archive.claim("store/a@2")
+    entries = [
+        an_entry(3, a_workflow({"store": between})),
+        an_entry(4, a_workflow({"COMMIT": "depends: ['PREV:*']", "index": ""})),
+    ]
+    archive.append("", entries)
+    archive.run("store@3" if not between else "store/b@3")
+    assert archive.state("index@4") == "waiting"
+    archive.end("store/a@2")
+    assert archive.state("index@4") == "ready"
+
+
 def test_items_supersede_items_of_the_same_key_only(archive: AnArchive) -> None:
     archive.commit({"build": "foreach: [a, b]\ncancels: [PREV]"})
     archive.commit({"build": "foreach: [b, c]\ncancels: [PREV]"})
