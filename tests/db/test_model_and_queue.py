@@ -635,9 +635,11 @@ class Verbs:
         machine.check(until is not None or len(lacking) <= LIMIT, f"{lacking} were appended, and are no import")
         if until in lacking:
             lacking = lacking[: lacking.index(until) + 1]
-        revisions, dropped = machine.lacking(branch.name, look.heads[branch.name], min(CHUNK, len(lacking)))
-        machine.saw("the last of an import", until in lacking[:CHUNK])
-        if until in lacking[:CHUNK]:
+        count = min(len(entries), len(lacking))  # a revision with a list and PREV:* is appended alone
+        machine.check(count or not lacking, f"none of {lacking} was appended")
+        revisions, dropped = machine.lacking(branch.name, look.heads[branch.name], count)
+        machine.saw("the last of an import", until in lacking[:count])
+        if until in lacking[:count]:
             del machine.imports[branch.name]
             look.imports.pop(branch.name)
         machine.both(
