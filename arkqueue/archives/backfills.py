@@ -6,6 +6,7 @@ Called by the API for a person, who waits meanwhile, and by the queue manager fo
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 from arkqueue.archives.patience import answer_within
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
-from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, ArkqueueError, Conflict
+from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, ArkqueueError, Conflict, DatabaseUnavailable
 from arkqueue.model import MOST_ITEMS, ArchiveId, ArchiveKind, BranchId, Revision
 from arkqueue.queue import backfill
 from arkqueue.queue.backfill import Lists, Wanted
@@ -25,7 +26,9 @@ T = TypeVar("T")
 log = logging.getLogger("arkqueue")
 
 PATIENCE = 30.0
-"""Seconds in which a repository gives the lists of one revision."""
+"""Seconds in which a repository gives the lists of one revision; after as many, no further revision is asked for."""
+REST = 60.0
+"""Seconds until a repository is asked again that did not give its lists: other backfills are planned by the same loop."""
 TRIES = 5
 """Times that the lists of the first revision are read anew because the branch got another head meanwhile."""
 MOST_FAULTS = 3
@@ -54,34 +57,42 @@ class ListReader:
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
-        self._told: dict[ArchiveId, str] = {}
+        self._failed: dict[ArchiveId, tuple[float, str]] = {}
+        """When a repository did not give its lists, and why."""
 
     def __call__(self, session: Session, archive: ArchiveId, wanted: Sequence[Wanted]) -> Sequence[Lists] | None:
+        since, told = self._failed.get(archive, (0.0, ""))
+        if told and time.monotonic() - since < REST:
+            return None
         try:
             found = _read(session, self._configuration, wanted)
+        except DatabaseUnavailable:
+            raise
         except ArkqueueError as error:
-            if self._told.get(archive) != str(error):
+            if told != str(error):
                 log.warning("a backfill waits, as its lists cannot be read: %s", error)
-            self._told[archive] = str(error)
+            self._failed[archive] = time.monotonic(), str(error)
             return None
-        self._told.pop(archive, None)
+        self._failed.pop(archive, None)
         return found
 
 
 def _read(session: Session, configuration: Configuration, wanted: Sequence[Wanted]) -> list[Lists]:
-    """The lists of the first revision of an archive, and of more as long as they have few items in all. One that its repository gives too late is left for the next time."""
+    """The lists of the first revision of an archive, and of more as long as they have few items and take little time in all. Raises ``ArkqueueError`` where those of the first cannot be read."""
     rows = [session.rows("revision_at", revision=one.revision)[0] for one in wanted]
     location = location_of(configuration, rows[0].url, ArchiveKind(rows[0].kind), rows[0].uuid)
     opened = open_location(configuration, location)
     read: list[Lists] = []
-    items = 0
+    items, began = 0, time.monotonic()
     for one, row in zip(wanted, rows, strict=True):
-        if items > MOST_ITEMS:
+        if items > MOST_ITEMS or time.monotonic() - began > PATIENCE:
             break
         try:
             asked = partial(_lists, opened, row, one)
             read.append(answer_within(PATIENCE, asked, "read lists", is_ended=not location.needs_mirror))
         except TimeoutError:
+            if read:
+                break  # these are planned, and what hangs is asked for by itself
             fault = f"has not given the lists of revision {row.name} for {PATIENCE:.0f} s"
             raise ArchiveUnreachable(location.shown, fault, "Check its server and the network.") from None
         except ArchiveMismatch as error:

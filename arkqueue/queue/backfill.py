@@ -3,8 +3,8 @@
 A backfill is stored first, with the first of its runs; the queue manager plans the others, some with each transaction (`plan`), and goes on after a crash. Its runs wait for
 one another, task by task, in the order of their revisions: for the end of the task before, however it ended. Who needs its success writes ``depends: PREV``.
 
-What a backfill completes is no newer work: it raises no highest place of ``completion`` (design 5.19). What is refused is refused before anything is stored, by
-what holds for its first revision: nothing that is later than that one is earlier than another of the backfill.
+What a backfill completes does not count as newer work: it raises no highest place of ``completion`` (design 5.19). A backfill is accepted or refused as a whole, before anything
+is stored, by its first revision: work that is later than any of its revisions is later than the first one.
 
 A list in a file is read at each revision of the backfill (design 5.30), by whoever calls this, outside the transaction: `wanted` says which.
 """

@@ -30,7 +30,7 @@ MOST_TASKS = 5
 MOST_MAILS, WINDOW = 10, 600.0
 """Mails of an archive that one receiver gets within so many seconds. What comes then waits for the next one, which tells of all of it."""
 LEAST_CARRIED, MOST_CARRIED = 5, 10_000
-"""Notifications that one mail tells of beside its own: so many at least, or each has a mail of its own, and so many at most."""
+"""How many further notifications one mail tells of. Where fewer wait, each gets a mail of its own."""
 MOST_OF_HOST = 4
 """Deliveries that are under way to one host at once; mail counts as one. So hosts that hang leave room for others."""
 PATIENCE = 24 * 3600.0

@@ -315,7 +315,7 @@ def items_of_list(source: Graph | Session, digest: str) -> tuple[Item, ...]:
 
 
 def kept_lists(workflow: Workflow) -> set[str]:
-    """The digests of the lists that belong to a workflow; those of a run belong to it."""
+    """The digests of the lists that belong to a workflow; those that a run has for itself belong to that run."""
     return workflow.lists.keys() - {
         one.foreach.items for one in workflow.tasks if one.foreach and one.foreach.is_of_run
     }

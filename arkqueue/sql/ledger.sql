@@ -292,7 +292,8 @@ select id from let where unmet = 0 and state = 'waiting' order by id;
 delete from planning where run_id = %(run)s;
 
 -- name: settled_beside_planning
--- What settled while a run was planned, or before, and has an edge into it that is not met; and the gates of the run that got sources after they were canceled or skipped.
+-- Tasks that have settled and whose edges into a run are not met yet, as the run was being planned meanwhile; and the gates of the run that were canceled or skipped before they got all
+-- of their sources.
 select distinct e.source as id
 from task t cross join lateral (select source from edge where target = t.id and not met and kind <> 'cancels' offset 0) e
 join task s on s.id = e.source and s.settled_at is not null

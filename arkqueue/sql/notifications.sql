@@ -80,7 +80,7 @@ from unnest(%(receivers)s::text[], %(occasions)s::text[]) r(receiver, occasion);
 
 -- name: choose_deliveries
 -- Choose what is sent now: for each receiver that is not being sent to, and that answered the last time or is due again, the one that was not answered, or else that has been due longest, but none before
--- an earlier one of its run. To one host (mail counts as one) so many are under way at once. Whoever chose it has so many seconds for it; then others send it again. A receiver of mail that
+-- an earlier one of its run. To one host (mail counts as one) so many are under way at once. The sender that chose a delivery has so many seconds for it; then another one sends it again. A receiver of mail that
 -- got so many of an archive within some seconds gets the next one when the first of these is older: `carry` has it tell of what came meanwhile.
 with busy as materialized (
     select distinct receiver from delivery

@@ -280,7 +280,7 @@ limit %(limit)s;
 select t.id, t.state, t.stop is not null as stops from task t where t.id = any(%(tasks)s) order by t.number, t.run, t.position, t.id;
 
 -- name: open_before
--- Some tasks, and all that they wait for, directly or not, with the edges on which they wait (`sources`); of more than so many not all.
+-- Some tasks, and the tasks that they wait for, directly or through others, with the unmet edges (`sources`). At most so many tasks are found.
 with recursive before(id) as (
     select unnest(%(tasks)s::bigint[])
     union

@@ -848,9 +848,9 @@ INGREDIENTS = {
 }
 """What the random examples must have, so that nobody takes it from them unseen.
 
-Too rare to be asked for: a submission that is refused, or that waits at no gate (tests/db/test_submissions.py); a lock whose name has a value (tests/db/test_lock_fields.py);
+Other tests show what is too rare to be asked for: a submission that is refused, or that waits at no gate (tests/db/test_submissions.py); a lock whose name has a value (tests/db/test_lock_fields.py);
 a COMMIT that waits for commit runs alone (tests/db/test_rules.py); a victim that runs inside the run of what cancels it; a submission that another one supersedes (tests/db/test_submissions.py); what was purged
-and had started (tests/db/test_purge.py); which verb is refused to who is no approver (tests/db/test_guards.py).
+and had started (tests/db/test_purge.py); which verb is refused to somebody who may not approve (tests/db/test_guards.py).
 """
 
 
