@@ -356,12 +356,8 @@ class _Edges:
 
     def _nearest(self, target: Key, name: str, when: When) -> Occurrence | None:
         """The nearest earlier occurrence of a name: with the same key or without a list, where items are connected; else without a list, or through the gate of one."""
-        keys = [Key(name)]
-        if self._by_item(target, name):
-            keys.append(Key(name, target.item))
-        else:
-            keys.append(gate_of_list(name, when))
-        found = [self._past[key] for key in keys if key in self._past]
+        of_list = Key(name, target.item) if self._by_item(target, name) else gate_of_list(name, when)
+        found = [self._past[key] for key in (Key(name), of_list) if key in self._past]
         return max(found, key=lambda one: one.place) if found else None
 
     def cancel(self, canceler: Key, victim: Cancels) -> None:
@@ -388,8 +384,11 @@ class _Edges:
                 self._skip(target)  # the gate of a list does not fail
             else:
                 self.add(edge_to(target, found.task, when))
-        elif when is When.FAILED and Key(name) in self._purged:
+        elif when is When.FAILED and (Key(name) in self._purged or self._has_purged_item(target, name)):
             self._skip(target)
+
+    def _has_purged_item(self, target: Key, name: str) -> bool:
+        return self._by_item(target, name) and Key(name, target.item) in self._purged
 
     def _depend_outside(self, target: Key, name: str, entry: Depends) -> None:
         """A dependency that is not part of the run stands for the product of its nearest earlier occurrence (design 5.6, 5.18)."""

@@ -370,7 +370,7 @@ def judge_candidates(graph: Graph, roots: Sequence[int], candidates: list[int]) 
 
 
 def reopen(graph: Graph, sources: Sequence[int], reopened: Sequence[int]) -> list[int]:
-    """Take tasks back to waiting and unmeet what leads from ``sources`` inside their runs; returns the tasks that this leads to."""
+    """Take tasks back to waiting and unmeet what leads from ``sources`` inside their runs; returns the tasks that this leads to, and what is to be judged again for the gates that wait again."""
     graph.ids("reopen", tasks=list(reopened))
     if not sources:
         return []
@@ -380,7 +380,8 @@ def reopen(graph: Graph, sources: Sequence[int], reopened: Sequence[int]) -> lis
     targets = graph.ids("unmeet", sources=sources)
     graph.do("untick_report", tasks=sources)
     graph.do("uncancel_run", tasks=sources)
-    return [*targets, *gates]
+    # A gate can have passed without an item that was deleted then, is back, and keeps it from passing now.
+    return [*targets, *gates, *(graph.ids("settled_before", tasks=gates) if gates else [])]
 
 
 def gates_again(graph: Graph, tasks: Sequence[int]) -> list[int]:

@@ -373,6 +373,20 @@ def test_a_poll_that_stops_brings_the_item_back_as_held(session: Session) -> Non
     assert items.states() == {"deposit/x": "held"}
 
 
+def test_a_gate_that_waits_again_does_not_pass_without_an_item_that_came_back_meanwhile(session: Session) -> None:
+    """The model found it: the gate passed while the item was deleted, and was judged by what had moved alone."""
+    archive = an_archive(session)
+    archive.commit({"fetch": FETCH, "index": "depends: [fetch]"})
+    items = Items(archive)
+    archive.skip("fetch/y@2", as_completed=True)
+    archive.skip("fetch/x@2")
+    items.delete()
+    assert items.states()["index"] == "ready"
+    items.undelete()
+    archive.retry("fetch/y@2")
+    assert items.states() == {"fetch/x": "skipped", "fetch/y": "ready", "index": "skipped"}
+
+
 # Beside the deletion of its run
 
 

@@ -9,7 +9,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import End, RunId
-from arkqueue.queue import deletion, schedules
+from arkqueue.queue import deletion, purge, schedules
 from arkqueue.views import runs
 from arkqueue.views.explain import Why, explain
 from arkqueue.views.graph import graph
@@ -220,6 +220,19 @@ def test_a_failure_of_the_revision_before_starts_it_and_another_end_does_not_fai
     assert run_state(archive, 4) == "completed"
     with pytest.raises(Conflict, match="later revisions have started after it: papers@3/repair"):
         archive.retry("deposit@2")
+
+
+@pytest.mark.parametrize("of", ["", "foreach: [x]\n"])
+def test_what_completed_and_was_purged_has_not_failed(session: Session, of: str) -> None:
+    archive = an_archive(session)
+    item = "/x" if of else ""
+    archive.commit({"deposit": of})
+    archive.run(f"deposit{item}@2")
+    archive.commit({"other": ""})
+    archive.run("other@3")
+    purge.purge_runs(session, [RunId(archive.run_id(2))], "ann")
+    archive.commit({"deposit": of, "repair": of + "depends: [{task: 'PREV:deposit', when: failed}]"})
+    assert archive.state(f"repair{item}@4") == "skipped"
 
 
 def test_a_source_that_filters_leave_out_is_its_nearest_earlier_occurrence(session: Session) -> None:
