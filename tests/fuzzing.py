@@ -1,10 +1,21 @@
-"""How many random examples the tests have that say what a hostile committer cannot do: 300, and 10,000 with `make test-long`."""
+"""Random examples: how many the tests have that say what a hostile committer cannot do (300, and 10,000 with `make test-long`), and what each part of a divided test draws."""
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, core, seed, settings
+
+T = TypeVar("T", bound=Callable[..., Any])
 
 fuzzed = settings(
     max_examples=max(300, settings().max_examples),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+
+
+def seeded(test: T, part: int) -> T:
+    """Let a part of a random test draw what no other part does; by itself, each draws the same (`tests.conftest`)."""
+    begin: object = core.global_force_seed
+    return seed(begin + part)(test) if isinstance(begin, int) else test

@@ -21,6 +21,7 @@ from arkqueue.queue import claim, control, holds, locks, pauses
 from arkqueue.states import State
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.db.test_limits import change
+from tests.fuzzing import seeded
 from tests.model import Installation, Key, Model, Refused, is_global
 from tests.postgres import Kept
 
@@ -347,11 +348,10 @@ def test_queue_and_model_agree_on_what_archives_share(
         for _ in range(STEPS):
             both.step()
 
-    examples()
-    assert SEEN["examples"] >= EXAMPLES // SHARDS, f"shard {shard}"
-    for _ in range(MORE):
+    for more in range(MORE + 1):
+        seeded(examples, more * SHARDS + shard)()
+        assert SEEN["examples"] >= EXAMPLES // SHARDS, f"shard {shard}"
         if SEEN.keys() >= INGREDIENTS:
             break
-        examples()
     assert SEEN.keys() >= INGREDIENTS, f"no example has {INGREDIENTS - SEEN.keys()}"
     print("\n".join(f"{SEEN[what]:6} {what}" for what in sorted(SEEN)))
