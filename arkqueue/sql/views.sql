@@ -371,6 +371,29 @@ select body from definition where id = %(definition)s;
 -- What the list of a task has for its item.
 select i.body from task t join item i on i.id = t.item_id where t.id = %(task)s;
 
+-- name: inputs_of_task
+-- What a task gets in INPUTS, of so many of its dependencies: their states, and the beginning of their newest outputs. Items of a list are found through its gate.
+select i.id, i.state, left(a.outputs::text, %(longest)s) as outputs, length(a.outputs::text) as size
+from (
+  select s.id, s.state, s.attempt_id from edge e join task s on s.id = e.source and s.kind <> 'gate'
+  where e.target = %(task)s and e.kind = 'depends' and e.declared
+  union
+  select s.id, s.state, s.attempt_id
+  from edge e join task g on g.id = e.source and g.kind = 'gate' join edge i on i.target = g.id and i.kind = 'depends' join task s on s.id = i.source and s.item <> ''
+  where e.target = %(task)s and e.kind = 'depends' and e.declared and g.name in (s.name || ':completed', s.name || ':settled')
+  order by 1 limit %(most)s) i
+left join attempt a on a.id = i.attempt_id
+order by i.id;
+
+-- name: scratch_of_task
+-- The scratch folder that a task works in, where there is one.
+select m.hostname, s.store, s.removed_at is not null as is_removed, 1 as folders, s.bytes
+from task t join definition d on d.id = t.definition_id
+join scratch s on s.run_id = t.run_id and s.item = case d.scratch when 'item' then t.item else '' end
+left join lateral (select hostname from task_manager m where m.store = s.store order by m.seen_at desc limit 1) m on true
+where t.id = %(task)s and d.scratch is not null
+order by s.id desc limit 1;
+
 -- name: show_attempts
 -- The attempts of a task, the first first.
 select at.id, at.task_id, at.kind, at.number, at.process, at.host, tm.hostname, at.lease_until, at.claimed_at, at.started_at, at.ended_at, at.exit_code,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from starlette.requests import Request
 
-from arkqueue.model import TaskId, TaskKind
+from arkqueue.model import Checkout, TaskId, TaskKind
 from arkqueue.states import State
 from arkqueue.text import visible
 from arkqueue.views import tasks
 from arkqueue.views.explain import explain
+from arkqueue.views.inputs import Inputs, inputs_of, scratch_of
 from arkqueue.views.tasks import AttemptView, TaskDetail
 from arkqueue.web.pages.answer import Shown, asked
+from arkqueue.web.pages.definition import frozen_text
 from arkqueue.web.pages.log import log_of, wanted_of
 from arkqueue.web.pages.visitor import Visitor
 
@@ -32,6 +35,7 @@ HELPS: Final[dict[State, tuple[tuple[str, str], ...]]] = {
 """The verbs that help in each state, the first one first."""
 POLLED: Final = (("refresh", "Poll now"),)
 """What helps before these where a task is deferred until its next poll."""
+NO_INPUTS: Final = Inputs([], is_all=True)
 OF_REPORT: Final = frozenset(("release", "restart"))
 """Those that REPORT takes; whatever became of it, its run has a button for another report."""
 
@@ -50,6 +54,10 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
         {
             "task": view,
             "explanation": explain(caller.session, id),
+            "inputs": inputs_of(caller.session, id)
+            if view.definition and view.definition.get("depends")
+            else NO_INPUTS,
+            "scratch": scratch_of(caller.session, id),
             "attempt": attempt,
             "log": log_of(caller.session, attempt, wanted) if attempt else None,
             "wanted": wanted,
@@ -62,6 +70,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
                 if not (view.waived and verb[0] == "skip") and (view.kind != TaskKind.REPORT or verb[0] in OF_REPORT)
             ],
             "_facts": facts(view, attempt),
+            "_definition": visible(frozen_text(view.definition)) if view.definition else "",
         },
     )
 
@@ -81,11 +90,32 @@ def facts(view: TaskDetail, attempt: AttemptView | None) -> list[tuple[str, str]
             "Workflow",
             f"{definition['path']}:{definition['line']}" if "path" in definition and "line" in definition else "",
         ),
+        ("Checkout", _checkout(definition)),
         ("Base", (attempt and attempt.base) or ""),
     ]
     if attempt:
+        found += [("Ran on", attempt.hostname or attempt.host[:8]), ("Workspace", _workspace(attempt))]
         outputs = attempt.outputs_removed or (
             json.dumps(attempt.outputs, indent=2, ensure_ascii=False) if attempt.outputs else "none"
         )
         found += [("Outputs", outputs)]
     return [(name, visible(value)) for name, value in found if value]
+
+
+def _checkout(definition: Mapping[str, Any]) -> str:
+    """Which files of the archive the workspace has."""
+    kind = Checkout(definition.get("checkout", Checkout.TREE))
+    words = {
+        Checkout.TREE: "all files",
+        Checkout.WORKING_COPY: "a working copy",
+        Checkout.NONE: "no files",
+        Checkout.PATHS: ", ".join(definition.get("checkout_paths", ())),
+    }
+    return words[kind] if "command" in definition or "script" in definition else ""
+
+
+def _workspace(attempt: AttemptView) -> str:
+    """Where the files of an attempt are, as long as they are there."""
+    if attempt.ended_at is not None:
+        return ""
+    return f"work/{attempt.id}/tree in the home folder of its task manager"

@@ -95,6 +95,15 @@ def test_a_failure_is_found_and_retried_by_keyboard_alone(opened: Opened, archiv
     assert archive.state("index@2") == "ready"
 
 
+def test_a_definition_that_is_open_stays_open_while_its_page_follows(opened: Opened, archive: AnArchive) -> None:
+    page = opened("/papers@3/pdf")
+    page.get_by_text("Definition").click()
+    expect(page.get_by_text("name: pdf")).to_be_visible()
+    archive.run("index@3")
+    expect(page.locator("main .says")).to_contain_text("is ready")
+    expect(page.get_by_text("name: pdf")).to_be_visible()
+
+
 @pytest.mark.full
 def test_keys_are_told(opened: Opened, archive: AnArchive) -> None:  # noqa: ARG001  it has something to show
     page = opened("/papers")

@@ -2,7 +2,7 @@
 "use strict";
 const all = (what) => [...document.querySelectorAll(what)];
 const isTyping = () => /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
-const isBusy = () => isTyping() || document.querySelector("details[open], dialog[open]") || String(getSelection()) !== "";
+const isBusy = () => isTyping() || document.querySelector("details.ask[open], dialog[open]") || String(getSelection()) !== "";
 
 function toFailure(step) {
   const failures = all(".alarm");
@@ -151,10 +151,12 @@ function put(fresh) {
   if (!next || served === next.innerHTML) return;
   if (isBusy()) return void (isStale = true);
   const scrolled = all("main .scroll, main .log").map((e) => [e.scrollTop, e.scrollLeft, e.scrollTop + e.clientHeight >= e.scrollHeight - 4]);
+  const opened = all("main details.more[open]").map((e) => e.id);
   const focused = document.activeElement?.closest("main :is(a, button, summary, [tabindex])"), same = () => focused ? all("main " + focused.localName).filter((e) => meaning(e) === meaning(focused)) : [];
   const place = same().indexOf(focused);
   main.innerHTML = served = next.innerHTML;
   document.title = fresh.title;
+  for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
   all("main .scroll, main .log").forEach((e, i) => { if (scrolled[i]) e.scrollTo(scrolled[i][1], scrolled[i][2] && e.matches(".log") ? e.scrollHeight : scrolled[i][0]); });
   shown = null;
   document.dispatchEvent(new Event("put"));

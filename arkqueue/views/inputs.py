@@ -1,0 +1,53 @@
+"""What a task gets: the states and outputs of its dependencies (INPUTS), and its scratch folder. Both bounded, for pages; the task itself gets all of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from arkqueue.db.session import Session
+from arkqueue.model import TaskId
+from arkqueue.states import State
+from arkqueue.views.naming import task_names
+from arkqueue.views.rows import view_of
+from arkqueue.views.runs import ScratchView
+
+MOST_INPUTS: Final = 20
+"""Dependencies whose outputs are shown."""
+LONGEST_OUTPUTS: Final = 2000
+"""Characters of the outputs of one dependency that are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputView:
+    """A dependency of a task. ``outputs``: the beginning of its newest outputs, as JSON; empty: it has none. ``size``: characters of all of them."""
+
+    task: str
+    state: State
+    outputs: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The first dependencies of a task. ``is_all``: there are no others."""
+
+    found: list[InputView]
+    is_all: bool
+
+
+def inputs_of(session: Session, task: TaskId) -> Inputs:
+    """What a task gets of its dependencies, as it is now: an attempt got what was there when it began."""
+    rows = session.rows("inputs_of_task", task=task, most=MOST_INPUTS + 1, longest=LONGEST_OUTPUTS)
+    names = task_names(session, [row.id for row in rows])
+    found = [
+        InputView(task=names[row.id], state=State(row.state), outputs=row.outputs or "", size=row.size or 0)
+        for row in rows[:MOST_INPUTS]
+    ]
+    return Inputs(found, len(rows) <= MOST_INPUTS)
+
+
+def scratch_of(session: Session, task: TaskId) -> ScratchView | None:
+    """The scratch folder that a task works in; None: it has none, or nobody has made it yet."""
+    rows = session.rows("scratch_of_task", task=task)
+    return view_of(rows[0], ScratchView) if rows else None

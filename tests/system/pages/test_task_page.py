@@ -1,0 +1,91 @@
+"""What the page of a task shows beside its log: its inputs, its definition as frozen, its workspace, its scratch folder."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.model import RunId
+from arkqueue.queue import scratch
+from arkqueue.queue.tokens import Scope
+from tests.builders import PROCESS, AnArchive, an_archive
+from tests.system.pages.conftest import Visitors
+from tests.system.pages.test_pages import HOSTILE, said
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    return an_archive(session)
+
+
+@pytest.fixture
+def reader(visitor: Visitors) -> httpx.Client:
+    return visitor(Scope.READ)
+
+
+def test_a_task_shows_the_states_and_outputs_that_it_gets(reader: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"mint": "", "check": "", "store": "depends: [mint, {task: check, when: settled}]"})
+    archive.end("mint@2", outputs={"ark": "ark:/1/x", "said": HOSTILE})
+    archive.fail("check@2")
+    page = reader.get("/papers@2/store")
+    assert "Inputs 2" in said(page)
+    assert 'href="/papers@2/mint"' in page.text
+    assert "ark:/1/x" in said(page)
+    assert "<script>" not in page.text.partition("<main")[2]
+    shown = reader.get("/papers@2/store?format=json").json()["inputs"]
+    assert [(one["task"], one["state"]) for one in shown["found"]] == [
+        ("papers@2/mint", "completed"),
+        ("papers@2/check", "failed"),
+    ]
+    assert shown["found"][1]["outputs"] == ""
+    assert "Inputs" not in said(reader.get("/papers@2/mint"))
+
+
+def test_inputs_of_a_long_list_and_long_outputs_are_cut_off(reader: httpx.Client, archive: AnArchive) -> None:
+    items = ", ".join(f"i{number:02}" for number in range(30))
+    archive.commit({"tile": f"foreach: [{items}]", "atlas": "depends: [tile]"})
+    archive.end("tile/i00@2", outputs={"text": "x" * 9000})
+    page = reader.get("/papers@2/atlas")
+    assert "Inputs 20 and more" in said(page)
+    assert "of 9,012 characters" in said(page)
+    assert len(page.text) < 40_000
+
+
+def test_a_definition_is_shown_as_it_was_frozen(reader: httpx.Client, archive: AnArchive) -> None:
+    archive.commit(
+        {"build": f"depends: [PREV]\ntimeout: 2h\nscript: |\n  echo one\n  echo '{HOSTILE[:24]}'\nenv: {{A: b}}"}
+    )
+    archive.commit({"build": "command: other"})
+    page = reader.get("/papers@2/build")
+    assert "Definition as it was at 2" in said(page)
+    (text,) = [part for part in page.text.split("<pre") if "name: build" in part]
+    assert "timeout: 7200.0" in text
+    assert "script: |\n  echo one\n" in text
+    assert "&lt;script&gt;" in text
+    assert "other" not in text
+    assert "Definition" not in said(reader.get("/papers@2/COMMIT"))
+
+
+def test_the_workspace_of_a_running_attempt_has_its_place(reader: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"a": "checkout: [docs/, '*.tex']", "gate": "# gate"})
+    attempt = archive.attempt("a@2")
+    page = said(reader.get("/papers@2/a"))
+    assert f"Workspace work/{attempt}/tree in the home folder of its task manager" in page
+    assert "Checkout docs/, *.tex" in page
+    assert "Ran on" in page
+    archive.run("a@2")
+    assert "Workspace" not in said(reader.get("/papers@2/a"))
+    assert "Checkout" not in said(reader.get("/papers@2/gate"))
+
+
+def test_a_task_shows_the_scratch_folder_that_it_works_in(
+    reader: httpx.Client, session: Session, archive: AnArchive
+) -> None:
+    archive.commit({"a": "scratch: run", "b": ""})
+    assert "Scratch" not in said(reader.get("/papers@2/a"))
+    archive.claim("a@2")
+    assert scratch.take(session, PROCESS, "store-1", archive.attempt("a@2")) is not None
+    archive.sql("update scratch set bytes = 3145728 where run_id = %s", RunId(archive.run_id(2)))
+    assert "Scratch 1 folder on store-1, 3.0 MiB" in said(reader.get("/papers@2/a"))
+    assert "Scratch" not in said(reader.get("/papers@2/b"))
