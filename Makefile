@@ -1,6 +1,7 @@
 # Everything one does with a checkout. `make demo` needs Python 3.11 or newer with pip, git and make, nothing else.
 #
 #   make demo             set everything up and show arkqueue at work (ARGS=--git for a Git archive)
+#   make example-NAME     an application of workflows-examples/NAME/ on a server of its own (ARGS=--git, ARGS=--help)
 #   make test             the test suite, but for what takes minutes (ARGS=… goes to pytest)
 #   make test-full        what `make test` leaves out: builds images, deploys, streams 200 MB, runs 500 containers
 #   make test-long        `make test` with many more random examples
@@ -22,11 +23,18 @@ unexport PYTHONDONTWRITEBYTECODE
 RUN = $(VENV)/bin/python -m
 PIP = $(RUN) pip --disable-pip-version-check --quiet install
 
-.PHONY: demo test test-full test-long screenshots bench check format clean
+# The applications; each is a folder with a program that runs it.
+EXAMPLES = $(patsubst workflows-examples/%/run.py,%,$(wildcard workflows-examples/*/run.py))
+
+.PHONY: FORCE demo test test-full test-long screenshots bench check format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
 	$(VENV)/bin/arkqueue demo $(ARGS)
+
+example-%: $(VENV)/installed-examples FORCE
+	@test -e workflows-examples/$*/run.py || { echo "there is no example $*; there are: $(EXAMPLES)" >&2; exit 1; }
+	@PYTHONPATH=workflows-examples $(VENV)/bin/python workflows-examples/$*/run.py $(ARGS)
 
 test: $(VENV)/installed-dev
 	tests/requirements.sh
@@ -66,12 +74,17 @@ $(VENV)/installed: pyproject.toml | $(VENV)/bin/pip
 	@$(PIP) --editable .
 	@touch $@
 
+$(VENV)/installed-examples: pyproject.toml | $(VENV)/bin/pip
+	@echo "installing arkqueue and what its examples need into $(VENV)"
+	@$(PIP) --editable '.[examples]'
+	@touch $@ $(VENV)/installed
+
 $(VENV)/installed-dev: pyproject.toml | $(VENV)/bin/pip
 	@echo "installing arkqueue and what its tests need into $(VENV)"
-	@$(PIP) --editable '.[dev]'
+	@$(PIP) --editable '.[dev,examples]'
 	@# The tests are compiled once, or each worker of the first run would compile all of them for itself.
 	@for folder in tests/*/; do $(RUN) pytest --collect-only -qq $$folder >/dev/null 2>&1 & done; wait
-	@touch $@ $(VENV)/installed
+	@touch $@ $(VENV)/installed $(VENV)/installed-examples
 
 # What judges whether everybody can use the pages; without npm, its test says so.
 $(VENV)/axe: | $(VENV)/bin/pip

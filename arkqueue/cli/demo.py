@@ -7,19 +7,19 @@ API that the other commands ask. The home folder is left behind, so that one can
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from arkqueue.cli import trial
 from arkqueue.cli.output import bold, dim, moment, say
 from arkqueue.errors import ArkqueueError
 
@@ -43,8 +43,6 @@ WORKFLOW = """\
   command: |
     for page in $(seq $(wc -l < paper.tex)); do echo "page $page of revision $ARKQUEUE_NUMBER"; sleep 0.7; done
 """
-PATIENCE = 120.0
-"""Seconds until something that should have happened long ago is given up."""
 
 
 class Repository(Protocol):
@@ -64,16 +62,11 @@ def demo(is_git: bool, plain: bool) -> None:
     Revision 2 brings two tasks, a quick index and a slow PDF. Revision 3 comes while the PDF of revision 2 is being built: as soon as its index is up to date, the old PDF is
     superseded, stopped, and built anew.
     """
-    from arkqueue.cli.client import Client
-
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        # A terminal that is closed must not leave the server behind.
-        signal.signal(ending, lambda number, _: sys.exit(128 + number))
+    trial.end_with_the_terminal()
     home = Path(tempfile.mkdtemp(prefix="arkqueue-demo-"))
     # What may be copied has a line of its own, or a narrow terminal breaks it in the middle.
     say(f"A new server starts, with a PostgreSQL of its own, in\n  {home}")
-    with _server(home) as url:
-        client = Client(url, (home / "token").read_text("ascii").strip())
+    with trial.own_server(home) as client:
         repository = _git(home) if is_git else _subversion(home)
         repository.commit({"paper.tex": "first thoughts\n"}, "Begin a paper")
         _set_up(client, repository, is_git)
@@ -89,37 +82,11 @@ def demo(is_git: bool, plain: bool) -> None:
 
         _watch(client, commit_again, plain)
         _look_back(home)
-        if sys.stdin.isatty() and sys.stdout.isatty():
+        if trial.is_at_a_terminal():
             _go_on(home)
-            _serve_on(client)
+            trial.serve_until_interrupted(client)
             return
     _go_on(home)
-
-
-@contextmanager
-def _server(home: Path) -> Iterator[str]:
-    """A server in a process of its own; its messages go to a file."""
-    with (home / "serve.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "arkqueue", "--home", str(home), "serve", "--listen", "127.0.0.1:0", "--slots", "4"],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            # Temporary folders can be small, and what is shown here needs little room.
-            env={**os.environ, "ARKQUEUE_MIN_FREE": "0"},
-            start_new_session=True,
-        )
-    try:
-        address = home / "url"
-        _wait(lambda: (address.exists() and address.read_text().strip()) or process.poll() is not None, "the server")
-        if process.poll() is not None:
-            raise ArkqueueError(
-                "the server", f"ended at once: {_last_line(home / 'serve.log')}", f"See {home}/serve.log"
-            )
-        yield address.read_text("ascii").strip()
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
 
 
 def _set_up(client: Client, repository: Repository, is_git: bool) -> None:
@@ -143,7 +110,7 @@ def _watch(client: Client, commit_again: Callable[[], None], plain: bool) -> Non
     """Show the tasks as they move, and commit once more when the first PDF is being built."""
     states: dict[str, str] = {}
     is_committed = False
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + trial.PATIENCE
     with _display(plain) as show:
         while True:
             runs = client.get("/runs", archive=ARCHIVE, limit=3, tasks="true")["runs"]
@@ -241,19 +208,6 @@ def _go_on(home: Path) -> None:
     say(f"\nEverything is in this folder; remove it when you have seen enough:\n  {home}")
 
 
-def _serve_on(client: Client) -> None:
-    """Let the server run until somebody presses Ctrl-C, and say where its pages are."""
-    link = client.url + client.post("/sign-in-links")["path"]
-    # Whoever starts it may have told the system to ignore Ctrl-C.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with suppress(KeyboardInterrupt):
-        say(
-            f"\n{bold('The pages')}, in a browser: once, within ten minutes\n\n  {link}\n\nThe server runs until you press Ctrl-C."
-        )
-        while True:
-            signal.pause()
-
-
 # -- repositories ------------------------------------------------------------------------------------------------------
 
 
@@ -325,18 +279,3 @@ def _git(home: Path) -> Repository:
     if not which("git"):
         raise ArkqueueError("git", "is not installed", "Install it, or see the demo with Subversion: arkqueue demo")
     return _Git(home / "repository.git")
-
-
-def _wait(happened: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not happened():
-        if time.monotonic() > deadline:
-            raise ArkqueueError(
-                what, f"did not come within {PATIENCE:.0f} seconds", "See serve.log in its home folder."
-            )
-        time.sleep(0.02)
-
-
-def _last_line(path: Path) -> str:
-    lines = path.read_text("utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines else "without a word"

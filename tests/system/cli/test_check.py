@@ -11,7 +11,13 @@ from tests.program import run_cli
 from tests.repositories import a_git_repository
 from tests.system.cli.conftest import cli_of_ordinary_user
 
-EXAMPLES = sorted((Path(__file__).parents[3] / "workflows-examples").iterdir())
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted(
+    path
+    for path in (ROOT / "workflows-examples").rglob("*")
+    if path.name == "_workflows" or (path.parent.name == "workflows-examples" and path.suffix in (".yaml", ".json"))
+)
+"""Single workflow files, and the folders of the applications."""
 FAULTY = "- name: indexing\n  comand: x\n- name: pdf\n  depends: [indexng]\n"
 
 
@@ -24,7 +30,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_examples_have_no_faults(path: Path) -> None:
     done = run_cli("check", str(path))
     assert (done.code, done.err) == (0, "")

@@ -52,7 +52,11 @@ def test_faulty_file_gives_its_faults_and_no_task(path: Path) -> None:
     assert told
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "workflows-examples").iterdir()), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    sorted(p for p in (ROOT / "workflows-examples").iterdir() if p.suffix in (".yaml", ".json")),
+    ids=lambda path: path.name,
+)
 def test_example_has_no_faults(path: Path) -> None:
     workflow = a_workflow(path.read_bytes(), path.name)
     assert workflow.faults == ()

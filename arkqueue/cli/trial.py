@@ -1,0 +1,99 @@
+"""A server of its own to try arkqueue with: `arkqueue demo` and the applications in ``workflows-examples/`` run on one.
+
+It is what a user has: a process of its own on a home folder of its own, with the embedded PostgreSQL unless the configuration in the folder names another database.
+Its home folder is left behind, so that one can look around in it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from arkqueue.cli.output import bold, say
+from arkqueue.errors import ArkqueueError
+
+if TYPE_CHECKING:
+    from arkqueue.cli.client import Client
+
+T = TypeVar("T")
+PATIENCE = 120.0
+"""Seconds until something that should have happened long ago is given up."""
+
+
+def end_with_the_terminal() -> None:
+    """A terminal that is closed ends this process in an orderly way, so that it does not leave its server behind."""
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
+
+
+@contextmanager
+def own_server(home: Path, *, slots: int = 4) -> Iterator[Client]:
+    """Start a server in a process of its own, and stop it at the end; its messages go to ``serve.log`` in its home folder."""
+    from arkqueue.cli.client import Client
+
+    address = home / "url"
+    # A server that was killed has left its address.
+    address.unlink(missing_ok=True)
+    with (home / "serve.log").open("wb") as log:
+        options = ["--listen", "127.0.0.1:0", "--slots", str(slots)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "arkqueue", "--home", str(home), "serve", *options],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            # Temporary folders can be small, and what is shown here needs little room.
+            env={**os.environ, "ARKQUEUE_MIN_FREE": "0"},
+            start_new_session=True,
+        )
+    try:
+        wait(lambda: (address.exists() and address.read_text().strip()) or process.poll() is not None, "the server")
+        if process.poll() is not None:
+            raise ArkqueueError(
+                "the server", f"ended at once: {_last_line(home / 'serve.log')}", f"See {home}/serve.log"
+            )
+        yield Client(address.read_text("ascii").strip(), (home / "token").read_text("ascii").strip())
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+
+def wait(happened: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
+    """Look again and again until ``happened`` answers with something true; the answer."""
+    deadline = time.monotonic() + patience
+    while not (answer := happened()):
+        if time.monotonic() > deadline:
+            raise ArkqueueError(
+                what, f"did not come within {patience:.0f} seconds", "See serve.log in its home folder."
+            )
+        time.sleep(0.02)
+    return answer
+
+
+def is_at_a_terminal() -> bool:
+    """Whether a person watches who can press Ctrl-C."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def serve_until_interrupted(client: Client) -> None:
+    """Let the server run until somebody presses Ctrl-C, and say where its pages are."""
+    link = client.url + client.post("/sign-in-links")["path"]
+    # Whoever starts it may have told the system to ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        say(
+            f"\n{bold('The pages')}, in a browser: once, within ten minutes\n\n  {link}\n\nThe server runs until you press Ctrl-C."
+        )
+        while True:
+            signal.pause()
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else "without a word"
