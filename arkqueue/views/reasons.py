@@ -166,15 +166,17 @@ def asking(session: Session, row: Any, subject: str) -> list[Reason]:
             is_global or len(lock.holders or ()) + len(lock.ahead or ()) >= lock.capacity
         ):
             found.append(_locked(session, row, subject, lock, called))
+    _, labels, store, is_attached = session.rows("pool", task=row.id)[0]
+    managers = task_managers(session)
+    alive = [m for m in managers if m.alive]
+    there = [m for m in alive if store in (None, m.store)]
+    waits = f"{subject} waits for its locks"
+    if alive and not there:
+        found.append(_no_store(session, row, waits, store, managers, is_attached=is_attached))
+    elif labels and alive and not any({*labels} <= {*m.labels} for m in there):
+        found.append(_no_label(waits, name, labels, there))
     if not found:
-        _, labels, store, is_attached = session.rows("pool", task=row.id)[0]
-        managers = task_managers(session)
-        alive = [m for m in managers if m.alive]
-        text = f"{subject} waits for its locks: no task manager that could run it lives, and others have their turn meanwhile."
-        if store and alive and not any(m.store == store for m in alive):
-            return [_no_store(session, row, subject, store, managers, is_attached=is_attached)]
-        if labels and alive and not any({*labels} <= {*m.labels} for m in alive):
-            return [_no_label(subject, name, labels, alive)]
+        text = f"{waits}: no task manager that could run it lives, and others have their turn meanwhile."
         found.append(Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"]))
     return found
 
@@ -217,7 +219,7 @@ def ready(session: Session, row: Any, subject: str) -> Reason:
     alive = [m for m in managers if m.alive]
     pool, labels, store, is_attached = session.rows("pool", task=row.id)[0]
     if store and not any(m.store == store for m in alive):
-        return _no_store(session, row, subject, store, managers, is_attached=is_attached)
+        return _no_store(session, row, f"{subject} is ready", store, managers, is_attached=is_attached)
     if not alive:
         text = f"{subject} is ready, but no task manager is running{_last(managers)}.{_handed_back(row)}"
         command = " ".join(["arkqueue worker", *(f"--label {label}" for label in labels)])
@@ -225,7 +227,7 @@ def ready(session: Session, row: Any, subject: str) -> Reason:
     there = [m for m in alive if store in (None, m.store)]
     labeled = [m for m in there if {*labels} <= {*m.labels}]
     if not labeled:
-        return _no_label(subject, name, labels, there)
+        return _no_label(f"{subject} is ready", name, labels, there)
     fit = [m for m in labeled if not m.fault and not m.low_disk and m.drained_at is None]
     if pool == Pool.CONTAINER:
         fit = [m for m in fit if not m.engine_fault]
@@ -258,8 +260,8 @@ def ready(session: Session, row: Any, subject: str) -> Reason:
     return Reason(kind=Why.NO_SLOT, text=text, tasks=[name])
 
 
-def _no_label(subject: str, name: str, labels: Sequence[str], alive: Sequence[TaskManagerView]) -> Reason:
-    """That no task manager which runs has all labels that a task wants."""
+def _no_label(state: str, name: str, labels: Sequence[str], alive: Sequence[TaskManagerView]) -> Reason:
+    """That no task manager which runs has all labels that a task wants. ``state``: what the sentence begins with, that it is ready or waits for its locks."""
     lacking = [label for label in labels if not any(label in m.labels for m in alive)]
     if lacking:
         what = f"no task manager that runs has the label {' or '.join(lacking)}"
@@ -268,25 +270,25 @@ def _no_label(subject: str, name: str, labels: Sequence[str], alive: Sequence[Ta
     there = "; ".join(f"{called(m, alive)}: {', '.join(m.labels) or 'none'}" for m in alive)
     start = " ".join(f"--label {label}" for label in labels)
     text = (
-        f"{subject} is ready, but {what} (`runs_on`). Their labels are: {there}. Restart one of them with {start} beside its own labels, "
+        f"{state}, but {what} (`runs_on`). Their labels are: {there}. Restart one of them with {start} beside its own labels, "
         "or start another one with its own home folder."
     )
     return Reason(kind=Why.NO_LABEL, text=text, tasks=[name])
 
 
 def _no_store(
-    session: Session, row: Any, subject: str, store: str, managers: Sequence[TaskManagerView], *, is_attached: bool
+    session: Session, row: Any, state: str, store: str, managers: Sequence[TaskManagerView], *, is_attached: bool
 ) -> Reason:
-    """That no task manager runs where a task's scratch folder is, or the attachments of its run are."""
+    """That no task manager runs where a task's scratch folder is, or the attachments of its run are. ``state``: as in `_no_label`."""
     last = next((m for m in sorted(managers, key=lambda m: m.seen_at, reverse=True) if m.store == store), None)
     where = f"{last.hostname} ({last.host[:8]})" if last else f"the host {store[:8]}"
     if last and last.store != last.host:
         where = f"a folder that {last.hostname} and others share"
     since = f"its task manager {_left(last)}" if last else "nothing was heard of its task manager for a day"
     if is_attached:
-        text = f"{subject} is ready, but the attachments of its run are on {where}, and {since}: that host is waited for. Start its task manager again, with the same home folder."
+        text = f"{state}, but the attachments of its run are on {where}, and {since}: that host is waited for. Start its task manager again, with the same home folder."
         return Reason(kind=Why.NO_SCRATCH, text=text, tasks=[task_name(row)], commands=["arkqueue worker"])
-    text = f"{subject} is ready, but its scratch folder is on {where}, and {since}: that host is waited for. Start its task manager again, with the same home folder; or start at the first task of the folder, which is made anew then."
+    text = f"{state}, but its scratch folder is on {where}, and {since}: that host is waited for. Start its task manager again, with the same home folder; or start at the first task of the folder, which is made anew then."
     name, commands = task_name(row), list[str]()
     for first in session.rows("first_with_scratch", task=row.id):
         part = item_name(row, row.item) if first.is_of_item else run_name(row)

@@ -76,10 +76,28 @@ def test_what_waits_for_a_lock_and_for_the_host_of_its_folder_goes_on_when_the_h
     Host(session, "there")
     locks.judge_all(session)
     assert archive.state("store@2") == "waiting"
-    assert "its scratch folder is on the host here" in why(archive, "store@2").text
+    assert why(archive, "store@2").text.startswith(
+        "It waits for its locks, but its scratch folder is on the host here, and nothing was heard"
+    )
     here = Host(session, "here")
     locks.judge_all(session)
     assert here.complete() == ["store"]
+
+
+def test_explain_names_both_a_lock_that_another_task_has_and_the_host_that_is_away(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"index": "lock: tex", "fetch": "scratch: run", "store": "scratch: run\ndepends: [fetch]\nlock: tex"})
+    here = Host(session, "here")
+    claimed = here.claim()
+    here.take(claimed["fetch"])
+    here.end(claimed["fetch"].attempt)
+    assert "index" in claimed
+    archive.sql("update task_manager set stopped_at = clock_timestamp()")
+    Host(session, "there")
+    told = explain(session, archive.task("store@2"))
+    assert [reason.kind for reason in told.reasons] == [Why.LOCKED, Why.NO_SCRATCH]
+    assert "waits for the lock papers/tex, which papers@2/index has" in told.text
+    assert "It waits for its locks, but its scratch folder is on machine-here (here)" in told.text
 
 
 def test_each_run_and_each_item_has_a_folder_of_its_own(session: Session) -> None:
