@@ -6,6 +6,7 @@ A name that is written here is one word of a shell, whatever committers called t
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -97,6 +98,14 @@ def name_of(
 def backfill_name(archive: str, number: int) -> str:
     """The name of a backfill, which stands for all of its runs."""
     return f"{_quoted(archive)}@{FILL}{number}"
+
+
+def backfill_command(fill: Any, first: int, last: int, *, force: bool = False) -> str:
+    """The command that makes a backfill of the same tasks from one revision to another. The row has ``archive``, ``branch``, ``main``, ``tasks`` and ``without``."""
+    branch = "" if fill.main else f" --branch {shlex.quote(fill.branch)}"
+    without = "".join(f" --without {name}" for name in fill.without)
+    forced = " --force" if force else ""
+    return f"arkqueue trigger {fill.archive}{branch} --from {first} --to {last}{without}{forced} {' '.join(fill.tasks)}"
 
 
 def submission_name(archive: str, sender_id: str) -> str:

@@ -227,8 +227,9 @@ class AnArchive:
             return cursor.fetchall() if cursor.description else []
 
 
-def no_lists(*_: object) -> None:
-    """For `queue.backfill.plan`, where no backfill is over a list file."""
+def no_lists(*_: object) -> str:
+    """For `queue.backfill.plan`: no repository gives its lists."""
+    return "file:///srv/papers: cannot be read. Check it"
 
 
 def a_gateway(session: Session, process: str = PROCESS) -> SqlGateway:

@@ -60,10 +60,10 @@ class ListReader:
         self._failed: dict[ArchiveId, tuple[float, str]] = {}
         """When a repository did not give its lists, and why."""
 
-    def __call__(self, session: Session, archive: ArchiveId, wanted: Sequence[Wanted]) -> Sequence[Lists] | None:
+    def __call__(self, session: Session, archive: ArchiveId, wanted: Sequence[Wanted]) -> Sequence[Lists] | str:
         since, told = self._failed.get(archive, (0.0, ""))
         if told and time.monotonic() - since < REST:
-            return None
+            return told
         try:
             found = _read(session, self._configuration, wanted)
         except DatabaseUnavailable:
@@ -72,7 +72,7 @@ class ListReader:
             if told != str(error):
                 log.warning("a backfill waits, as its lists cannot be read: %s", error)
             self._failed[archive] = time.monotonic(), str(error)
-            return None
+            return str(error)
         self._failed.pop(archive, None)
         return found
 

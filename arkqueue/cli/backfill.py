@@ -113,6 +113,7 @@ def show(client: Client, name: str, as_json: bool) -> None:
         ("priority", "behind what is committed" if found["priority"] is None else str(found["priority"])),
         ("held", "until it is released" + ("" if found["is_planned"] else "; what is still to be planned is held, too") if found["is_held"] else ""),
         ("stopped", on_one_line(found["fault"]) if found["fault"] else ""),
+        ("waits", (f"since {at(found['waits_since'])}: " if found["waits_since"] else "") + on_one_line(found["waits"]) if found["waits"] else ""),
         ("done", ", ".join(f"{counts[word]} {word}" for word in ("completed", "failed", "rejected", "canceled", "skipped") if counts[word]) or "nothing yet"),
         ("left", ", ".join(filter(None, (_open(counts), f"{counts['running']} running" if counts["running"] else "", f"{counts['held']} held" if counts["held"] else ""))) or "nothing"),
     ]  # fmt: skip

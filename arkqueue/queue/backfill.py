@@ -12,7 +12,6 @@ A list in a file is read at each revision of the backfill (design 5.30), by whoe
 from __future__ import annotations
 
 import logging
-import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +21,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import ArkqueueError, Conflict, DatabaseUnavailable, Forbidden, Invalid, NotFound
 from arkqueue.model import ArchiveId, BranchId, Foreach, Item, RunId, Trigger
-from arkqueue.names import backfill_name, name_of
+from arkqueue.names import backfill_command, backfill_name, name_of
 from arkqueue.queue import control
 from arkqueue.queue.done import MOST_TASKS, Done, Refused
 from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change, change_in_turn
@@ -62,8 +61,8 @@ class Lists:
     fault: str = ""
 
 
-ReadLists = Callable[[Session, ArchiveId, Sequence[Wanted]], Sequence[Lists] | None]
-"""Reads lists of an archive: those of the first revision, and of as many more as will do. None: that cannot be done now."""
+ReadLists = Callable[[Session, ArchiveId, Sequence[Wanted]], Sequence[Lists] | str]
+"""Reads lists of an archive: those of the first revision, and of as many more as will do. A text: why that cannot be done now."""
 
 
 def wanted_first(session: Session, branch: BranchId, first: int, names: Collection[str]) -> Wanted | None:
@@ -133,7 +132,9 @@ def begin(
         (new,) = graph.rows("add_backfill", last=found.last, **entry, **given)
         fill = graph.rows("backfill", backfill=new.id)[0]
         run, *_ = _step(graph, fill, [lists] if lists else [], _Asked(force, approver))
-        note = f"{backfill_name(fill.archive, fill.number)}: {_command(fill, force=force)}"
+        note = (
+            f"{backfill_name(fill.archive, fill.number)}: {backfill_command(fill, fill.first, fill.last, force=force)}"
+        )
         graph.do("remember", by=by, verb="trigger", archive=archive, run=run, task=None, note=note)
         return int(new.id)
 
@@ -150,7 +151,9 @@ def plan(session: Session, read: ReadLists, patience: float = BRIEF) -> float | 
         try:
             asked = wanted(session, row.id, STEP)
             lists = read(session, row.archive_id, asked) if asked else []
-            if lists is None:
+            if isinstance(lists, str):
+                if lists != row.waits:
+                    session.do("let_backfill_wait", backfill=row.id, waits=lists)
                 pause = PAUSE_AFTER_ERROR if pause is None else pause
                 continue
             work = partial(_go_on, backfill=row.id, lists=lists)
@@ -211,7 +214,7 @@ def _step(graph: Graph, fill: Any, lists: Sequence[Lists], asked: _Asked | None 
 
 def _plan_run(graph: Graph, fill: Any, revision: int, lists: Lists | None, asked: _Asked | None) -> int:
     """Store the next run of a backfill. What a person is not asked about any more is a failed run with the reason."""
-    part = Part(fill.id, fill.revision_id, asked is not None, _command(fill, force=True))
+    part = Part(fill.id, fill.revision_id, asked is not None, backfill_command(fill, fill.first, fill.last, force=True))
     given = {"names": fill.tasks, "without": fill.without, "part": part}
     if lists is not None:
         if lists.fault and asked is None:
@@ -372,14 +375,6 @@ def _found(session: Session, backfill: int) -> Any:
 
 def _name(fill: Any) -> str:
     return backfill_name(fill.archive, fill.number)
-
-
-def _command(fill: Any, *, force: bool) -> str:
-    """The command that makes a backfill like this one."""
-    branch = "" if fill.main else f" --branch {shlex.quote(fill.branch)}"
-    without = "".join(f" --without {name}" for name in fill.without)
-    forced = " --force" if force else ""
-    return f"arkqueue trigger {fill.archive}{branch} --from {fill.first} --to {fill.last}{without}{forced} {' '.join(fill.tasks)}"
 
 
 def _revisions(graph: Graph, branch: int, there: str, head: int, first: int, last: int | None) -> Any:

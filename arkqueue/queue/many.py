@@ -16,7 +16,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, Forbidden, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
-from arkqueue.names import item_name, run_name
+from arkqueue.names import backfill_command, item_name, run_name
 from arkqueue.queue import control
 from arkqueue.queue.done import Done, Refused
 from arkqueue.queue.guards import Approver
@@ -159,8 +159,21 @@ def _on_run(
     control.refuse_while_planned(found[0])
     done = _each(session, run, concerns, act, _until(session), item=item, last_first=last_first)
     if not (done.tasks or done.refused or done.left):
-        raise Conflict(run_name(found[0]), nothing, remedy)
+        raise _nothing(session, found[0], nothing, remedy)
     return done.unless_refused()
+
+
+def _nothing(session: Session, run: Any, nothing: str, remedy: str) -> Conflict:
+    """The refusal of a verb on a run that has no task which is concerned. A run of a backfill that could not start is made anew, with its list as it is then."""
+    if not run.has_faults:
+        return Conflict(run_name(run), nothing, remedy)
+    if run.backfill_id is None:
+        return Conflict(run_name(run), nothing, f"It could not start: arkqueue show {run_name(run)}")
+    (fill,) = session.rows("backfill", backfill=run.backfill_id)
+    again = backfill_command(fill, run.number, run.number)
+    return Conflict(
+        run_name(run), f"{nothing}, as it could not start", f"Make it anew, once its fault is gone: {again}"
+    )
 
 
 def _until(session: Session) -> float:

@@ -24,13 +24,13 @@ order by r.number limit %(most)s;
 
 -- name: backfill
 -- A backfill, with what its archive and branch are called, and the revision whose definitions it has.
-select f.*, a.name as archive, b.name as branch, b.main, d.number as definitions_number, coalesce(a.removed_at, b.deleted_at) is not null as is_gone
+select f.*, a.name as archive, a.stopped, b.name as branch, b.main, d.number as definitions_number, coalesce(a.removed_at, b.deleted_at) is not null as is_gone
 from backfill f join archive a on a.id = f.archive_id join branch b on b.id = f.branch_id join revision d on d.id = f.revision_id
 where f.id = %(backfill)s;
 
 -- name: backfills_to_plan
 -- The backfills that are not planned to their end, the oldest first; those of stopped archives wait, and those of branches whose last run is still being planned.
-select f.id, f.archive_id from backfill f join archive a on a.id = f.archive_id
+select f.id, f.archive_id, f.waits from backfill f join archive a on a.id = f.archive_id
 where f.next is not null and a.stopped is null and not exists (select from planning p where p.branch_id = f.branch_id and p.next < p.items) order by f.id;
 
 -- name: planned_of_backfill
@@ -44,8 +44,12 @@ cross join lateral (
     order by u.number desc, u.run desc limit 1) t;
 
 -- name: go_on_filling
--- Say from which number on runs of a backfill are still to be planned. Null: no more are; `fault` says why, where that is before its end.
-update backfill set next = %(next)s, fault = %(fault)s where id = %(backfill)s;
+-- Say from which number on runs of a backfill are still to be planned. Null: no more are; `fault` says why, where that is before its end. It waits for nothing then.
+update backfill set next = %(next)s, fault = %(fault)s, waits = null, waits_since = null where id = %(backfill)s;
+
+-- name: let_backfill_wait
+-- Say why the runs of a backfill that are still to be planned cannot be planned now.
+update backfill set waits = %(waits)s, waits_since = coalesce(waits_since, clock_timestamp()) where id = %(backfill)s and next is not null;
 
 -- name: hold_backfill
 -- Hold what is planned of a backfill from now on, or (null) no more.

@@ -480,8 +480,8 @@ where t.id = %(task)s;
 
 -- name: place_of_run
 -- Where a run is, and whether it was canceled or deleted. `planned`: up to which item it is planned, where it is not planned to its end.
-select run.id, run.archive_id, run.branch_id, run.number, run.run, run.deleted_at, run.canceled_at, run.deleted_tasks, run.report_id, a.name as archive, b.name as branch, b.main,
-       p.next as planned, p.items as planned_items
+select run.id, run.archive_id, run.branch_id, run.number, run.run, run.deleted_at, run.canceled_at, run.deleted_tasks, run.report_id, run.backfill_id,
+       run.faults <> '[]' as has_faults, a.name as archive, b.name as branch, b.main, p.next as planned, p.items as planned_items
 from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id left join planning p on p.run_id = run.id and p.next < p.items
 where run.id = %(run)s;
 

@@ -229,6 +229,8 @@ create table backfill (
     hold_id     bigint,                             -- of `deed`: what is planned of it is held
     priority    int,                                -- that a person gave all of it
     fault       text,                               -- why it was not planned to its end
+    waits       text,                               -- why its next runs cannot be planned now: its lists cannot be read, and what helps; null: nothing is in the way
+    waits_since timestamptz,
     unique (archive_id, number)
 );
 create index backfill_open on backfill (id) where next is not null;

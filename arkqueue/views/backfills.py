@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId
 from arkqueue.names import backfill_name, name_of
+from arkqueue.views.archives import remedy
 from arkqueue.views.rows import view_of
 from arkqueue.views.runs import Counts, RunView, views_of_runs
 
@@ -23,6 +25,7 @@ class BackfillView:
     """A backfill. ``definitions``: the revision whose workflow files its runs have. ``revisions``: how many it is for, ``planned``: how many have their run.
 
     ``counts``: of the tasks of all of its runs. ``fault``: why it was not planned to its end. ``is_held``: it was held as a whole and not released since.
+    ``waits``: why the revisions that are still to be planned cannot be planned now, and what helps; ``waits_since``: since when, as far as that is known.
     """
 
     id: int
@@ -40,6 +43,8 @@ class BackfillView:
     is_held: bool
     priority: int | None
     fault: str | None
+    waits: str | None
+    waits_since: datetime | None
     by: str
     made_at: datetime
     counts: Counts
@@ -100,5 +105,12 @@ def _view(session: Session, id: int) -> BackfillView:
         planned=counted.planned,
         is_planned=row.next is None,
         is_held=row.hold_id is not None,
+        waits=_why_it_waits(row),
         counts=view_of(counted, Counts),
     )
+
+
+def _why_it_waits(row: Any) -> str | None:
+    if row.next is None or row.stopped is None:
+        return row.waits and f"its lists cannot be read: {row.waits}"
+    return f"its archive is stopped: {row.stopped} To go on: {remedy(row.archive, row.stopped, None)}"

@@ -17,7 +17,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId, TaskKind, Trigger
-from arkqueue.names import EVERY_TASK, PURGED, Name, name_of, parse_name, run_name, task_in_run
+from arkqueue.names import EVERY_TASK, PURGED, Name, backfill_command, name_of, parse_name, run_name, task_in_run
 from arkqueue.plan import matches_branch
 from arkqueue.states import UNSETTLED, State, run_state
 from arkqueue.views.archives import archive as show_archive
@@ -398,9 +398,8 @@ def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
     """Why a run does not go on: its faults, or what its unsettled tasks wait for."""
     (row,) = session.rows("show_runs", runs=[run])
     if row.faults:
-        return _explanation(
-            str(name), None, [faults(row.faults, str(name)), *fires_left_out(session, row, is_open=False)]
-        )
+        reason = faults(row.faults, str(name), _again(session, row))
+        return _explanation(str(name), None, [reason, *fires_left_out(session, row, is_open=False)])
     if row.planned is not None:
         return _explanation(str(name), None, [being_planned(row)])
     unsettled = [r.id for r in session.rows("unsettled_beside", run=run)]
@@ -415,6 +414,15 @@ def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
         failed = _reasons_of(session, [r.id for r in session.rows("failed_of_run", run=run)])
         return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text), *failed])
     return _explanation(str(name), None, _reasons_of(session, unsettled))
+
+
+def _again(session: Session, run: Any) -> str:
+    """The command that makes a run of a backfill anew that could not start; empty for other runs."""
+    if run.backfill_number is None:
+        return ""
+    (found,) = session.rows("backfills_of", archive=run.archive_id, number=run.backfill_number, most=1)
+    (fill,) = session.rows("backfill", backfill=found.id)
+    return backfill_command(fill, run.number, run.number)
 
 
 def _explain_item(session: Session, run: RunId, name: Name) -> Explanation:
@@ -503,7 +511,7 @@ def _left_out(session: Session, place: Place, name: Name) -> Explanation:
     (workflow,) = session.rows("workflow_at", revision=place.id)
     run = str(replace(name, task=None, item=""))
     if row.faults:
-        return _explanation(str(name), None, [faults(row.faults, run)])
+        return _explanation(str(name), None, [faults(row.faults, run, _again(session, row))])
     definition = next((from_json(task) for task in workflow.tasks if task["name"] == name.task), None)
     if definition is None or (definition.foreach and name.task in own_names(session, place, row.run)):
         raise no_task(session, place, name)

@@ -84,7 +84,8 @@ class Reason:
     commands: list[str] = field(default_factory=list)
 
 
-def faults(faults: Sequence[dict[str, Any]], run: str) -> Reason:
+def faults(faults: Sequence[dict[str, Any]], run: str, again: str = "") -> Reason:
+    """Why a run could not start. ``again``: the command that makes it anew, where there is one."""
     first = faults[0]
     where = f"{first['path']}:{first['line']}:{first['column']}" if first["line"] else first["path"]
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
@@ -92,7 +93,7 @@ def faults(faults: Sequence[dict[str, Any]], run: str) -> Reason:
         text = f"The run could not start: {first['message'].rstrip('.')}."
     else:
         text = f"The workflow files of this revision have faults, so that it has no tasks: {where}: {first['message']}{more}."
-    return Reason(kind=Why.FAULTS, text=text, commands=[f"arkqueue show {run}"])
+    return Reason(kind=Why.FAULTS, text=text, commands=[f"arkqueue show {run}", *([again] if again else [])])
 
 
 def fires_left_out(session: Session, row: Any, *, is_open: bool) -> list[Reason]:

@@ -10,14 +10,14 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden, Invalid, NotFound
 from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, End, Item, RunId, SourceFile, Workflow
-from arkqueue.queue import archives, backfill, deletion, purge
+from arkqueue.queue import archives, backfill, deletion, many, purge
 from arkqueue.queue.backfill import Lists, Wanted
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.holds import How
 from arkqueue.views import backfills
 from arkqueue.views.backfills import BackfillDetail
 from arkqueue.views.doctor import examine
-from arkqueue.views.explain import explain
+from arkqueue.views.explain import explain, explain_name
 from arkqueue.views.runs import run as view_of_run
 from arkqueue.workflow import parse
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry, no_lists
@@ -319,6 +319,14 @@ def test_a_list_that_is_faulty_fails_the_run_of_its_revision_and_is_refused_at_t
     assert [one.revision for one in wanted] == [archive.revisions["", 3]]
     assert backfill.plan(session, lambda *_: [read(wanted[0], fault="items.txt: is not there")]) == 0.0
     assert [run.full_name for run in shown(archive, id).failed] == ["papers@3.2"]
+    again = "arkqueue trigger papers --from 3 --to 3 thumbs"
+    with pytest.raises(Conflict, match=f"papers@3.2: has no task to retry, as it could not start.*{again}"):
+        many.retry_run(session, RunId(archive.run_id(3, 2)), "ann")
+    assert explain_name(session, "papers@3.2").commands == ["arkqueue show papers@3.2", again]
+    anew = backfill.wanted_first(session, BranchId(archive.branches[""].id), 3, ["thumbs"])
+    assert anew is not None
+    fill(archive, 3, 3, lists=read(anew, "a"))
+    assert archive.state("thumbs/a@3.3") == "ready"
 
 
 def test_a_backfill_waits_for_a_repository_that_does_not_give_its_lists_and_holds_up_no_other(session: Session) -> None:
@@ -334,6 +342,33 @@ def test_a_backfill_waits_for_a_repository_that_does_not_give_its_lists_and_hold
     assert backfill.plan(session, no_lists) == 0.0
     assert backfill.plan(session, no_lists) == backfill.PAUSE_AFTER_ERROR
     assert (shown(archive, waits).planned, shown(other, goes_on).is_planned) == (1, True)
+    assert shown(other, goes_on).waits is None
+
+
+def test_a_backfill_says_why_it_waits_and_since_when_until_it_goes_on(session: Session) -> None:
+    archive = an_old_archive(session, 4, head=over("new"))
+    first = backfill.wanted_first(session, BranchId(archive.branches[""].id), 2, ["thumbs"])
+    assert first is not None
+    id = fill(archive, 2, lists=read(first, "a"))
+    assert (shown(archive, id).waits, shown(archive, id).waits_since) == (None, None)
+    backfill.plan(session, no_lists)
+    view = shown(archive, id)
+    assert view.waits == f"its lists cannot be read: {no_lists()}"
+    backfill.plan(session, lambda *_: "another fault")
+    assert shown(archive, id).waits == "its lists cannot be read: another fault"
+    assert shown(archive, id).waits_since == view.waits_since
+    archive.sql("update archive set stopped = 'papers: it is another repository.'")
+    assert shown(archive, id).waits == (
+        "its archive is stopped: papers: it is another repository. To go on: arkqueue archive rewind papers REV"
+    )
+    archive.sql("update archive set stopped = null")
+    wanted = backfill.wanted(session, id, 10)
+    assert backfill.plan(session, lambda *_: [read(wanted[0], "a")]) == 0.0
+    assert (shown(archive, id).is_planned, shown(archive, id).waits, shown(archive, id).waits_since) == (
+        True,
+        None,
+        None,
+    )
 
 
 # Many revisions

@@ -86,7 +86,9 @@ def test_what_waits_for_a_lock_and_for_the_host_of_its_folder_goes_on_when_the_h
 
 def test_explain_names_both_a_lock_that_another_task_has_and_the_host_that_is_away(session: Session) -> None:
     archive = an_archive(session)
-    archive.commit({"index": "lock: tex", "fetch": "scratch: run", "store": "scratch: run\ndepends: [fetch]\nlock: tex"})
+    archive.commit(
+        {"index": "lock: tex", "fetch": "scratch: run", "store": "scratch: run\ndepends: [fetch]\nlock: tex"}
+    )
     here = Host(session, "here")
     claimed = here.claim()
     here.take(claimed["fetch"])

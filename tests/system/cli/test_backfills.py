@@ -43,6 +43,15 @@ def test_counts_come_first_then_what_failed_and_what_can_run(arkqueue: Cli, arch
     assert arkqueue("show", "papers@fill:1", "--json").json["counts"]["failed"] == 1
 
 
+def test_a_backfill_that_waits_for_its_repository_says_so(arkqueue: Cli, archive: AnArchive) -> None:
+    arkqueue("trigger", "papers", "thumbs", "--from", "2")
+    assert not [line for line in arkqueue("show", "papers@fill:1").lines if line.startswith("  waits")]
+    archive.sql("update backfill set next = 4, waits = 'it hangs', waits_since = clock_timestamp()")
+    (waits,) = [line for line in arkqueue("show", "papers@fill:1").lines if line.startswith("  waits")]
+    assert waits.endswith(": its lists cannot be read: it hangs")
+    assert arkqueue("show", "papers@fill:1", "--json").json["waits"] == "its lists cannot be read: it hangs"
+
+
 def test_all_of_a_backfill_is_held_released_prioritized_and_canceled(
     arkqueue: Cli, archive: AnArchive, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -493,6 +493,8 @@ def test_a_backfill_has_a_page_and_its_runs_hide_no_commit(
     needs = operator.get("/", params={"format": "json"}).json()["needs"]
     assert [(need["name"], need["text"]) for need in needs] == [("papers@fill:1", "1 of its tasks failed")]
     assert "papers@fill:1 , with the workflow files of 3" in said(operator.get("/papers@2.2"))
+    archive.sql("update backfill set next = 2, waits = 'cannot be read', waits_since = clock_timestamp()")
+    assert ": its lists cannot be read: cannot be read" in said(operator.get("/papers@fill:1"))
     press(operator, "/papers@fill:1", "papers@fill:1", "hold", "why")
     assert archive.state("thumbs@2.2") == "held"
     press(operator, "/papers@fill:1", "papers@fill:1", "release")

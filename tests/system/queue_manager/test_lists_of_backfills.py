@@ -37,17 +37,19 @@ def test_a_repository_that_does_not_give_its_lists_is_left_alone_for_a_while(
     wanted = [Wanted(archive.revisions["", number], archive.revisions["", 3], (FILE,)) for number in (2, 3)]
     read = ListReader(Configuration.load({}, home=tmp_path / "home"))
     found = read(session, ArchiveId(archive.id), wanted)
-    assert found is not None
+    assert not isinstance(found, str)
     assert [keys(one) for one in found] == [["a", "b"], ["c"]]
 
     away = repository.path.rename(tmp_path / "away")
     with caplog.at_level(logging.WARNING):
-        assert read(session, ArchiveId(archive.id), wanted) is None
+        told = read(session, ArchiveId(archive.id), wanted)
         away.rename(repository.path)
-        assert read(session, ArchiveId(archive.id), wanted) is None, "it is not asked again yet"
+        assert read(session, ArchiveId(archive.id), wanted) == told, "it is not asked again yet"
+    assert isinstance(told, str)
+    assert str(repository.path) in told
     assert len(caplog.records) == 1
     monkeypatch.setattr(backfills, "REST", 0.0)
-    assert read(session, ArchiveId(archive.id), wanted) is not None
+    assert not isinstance(read(session, ArchiveId(archive.id), wanted), str)
 
 
 def test_lists_that_were_read_in_time_are_planned_while_the_next_ones_hang(
@@ -70,6 +72,8 @@ def test_lists_that_were_read_in_time_are_planned_while_the_next_ones_hang(
     monkeypatch.setattr(backfills, "_lists", hanging)
     read = ListReader(Configuration.load({}, home=tmp_path / "home"))
     found = read(session, ArchiveId(archive.id), wanted)
-    assert found is not None
+    assert not isinstance(found, str)
     assert [keys(one) for one in found] == [["a"]]
-    assert read(session, ArchiveId(archive.id), wanted[1:]) is None
+    told = read(session, ArchiveId(archive.id), wanted[1:])
+    assert isinstance(told, str)
+    assert "has not given the lists of revision" in told
