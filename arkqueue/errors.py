@@ -3,6 +3,7 @@
 ArkqueueError                what a person is told: the thing, the fault and the remedy
 ├── ConfigurationError       the configuration, with all its faults at once
 ├── NotFound                 no such archive, run, task, revision or attempt
+│   └── WasPurged            a run that was there, and was purged
 ├── Conflict                 the state of the thing forbids the action (HTTP 409)
 │   └── HomeTaken            a home folder has a task manager already
 ├── Invalid                  a malformed request, name or value (HTTP 422)
@@ -47,6 +48,14 @@ class ConfigurationError(ArkqueueError):
 
 class NotFound(ArkqueueError):
     """There is no such thing."""
+
+
+class WasPurged(NotFound):
+    """A run was purged. ``by``: who did it."""
+
+    def __init__(self, thing: str, fault: str, by: str) -> None:
+        self.by = by
+        super().__init__(thing, fault)
 
 
 class Conflict(ArkqueueError):

@@ -149,22 +149,36 @@ def _remove(session: Session, name: str, reason: str, log: bool, outputs: bool, 
 def _purge(
     session: Session, names: Sequence[str], reason: str, export: Path | None, dry_run: bool, as_json: bool
 ) -> None:
-    """Purge runs. All names are read before anything is removed."""
+    """Purge runs. All names are read before anything is removed. Runs that are purged already are reported and keep no other, unless all of them are."""
     from dataclasses import asdict
 
-    from arkqueue.queue.purge import purge_runs, sweep
+    from arkqueue.errors import WasPurged
+    from arkqueue.model import RunId
+    from arkqueue.queue.purge import Gone, purge_runs, sweep
     from arkqueue.views.find import find_run
 
     if not dry_run:
         sweep(session)  # what a purge that was killed has left, also of a run that is purged already
-    runs = [find_run(session, name) for name in names]
+    runs, before = list[RunId](), list[WasPurged]()
+    for name in names:
+        try:
+            runs.append(find_run(session, name))
+        except WasPurged as error:
+            before.append(error)
+    if not runs:
+        raise before[0]
     with _writing(export) as writes:
         done = purge_runs(session, runs, _by(), reason, writes, dry_run=dry_run)
     if as_json:
+        done.gone += [Gone(run=one.thing, by=one.by) for one in before]
         print_json(asdict(done))
     else:
         if dry_run:
             say("Nothing is changed. It would be:")
+        for one in before[:MOST_LINES]:
+            say(f"arkqueue: {visible(one.thing)}: {visible(one.fault)}", err=True)
+        if len(before) > MOST_LINES:
+            say(f"arkqueue: and {len(before) - MOST_LINES} more were purged before", err=True)
         for run in done.runs:
             say(f"{bold(visible(run))}: purged")
         for kept in done.kept:
@@ -172,7 +186,7 @@ def _purge(
         _say_gone(done.gone, export)
         if done.left:
             say(f"arkqueue: {done.left} more runs were not judged: a trial lasts two seconds", err=True)
-    if done.kept or done.left or (export and done.gone):
+    if done.kept or done.left or (export and (done.gone or before)):
         sys.exit(1)
 
 

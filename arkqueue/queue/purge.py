@@ -46,7 +46,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gone:
-    """A run that another purge has removed since this one began, and who gave that one."""
+    """A run that another purge has removed, and who gave that one."""
 
     run: str
     by: str
@@ -54,7 +54,7 @@ class Gone:
 
 @dataclass(slots=True)
 class Purged:
-    """The names of the runs that were purged, and of those that were passed over. ``gone``: those that another purge removed meanwhile."""
+    """The names of the runs that were purged, and of those that were passed over. ``gone``: those that another purge removed meanwhile, or before."""
 
     runs: list[str] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)

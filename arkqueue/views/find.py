@@ -19,7 +19,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.errors import Invalid, NotFound
+from arkqueue.errors import Invalid, NotFound, WasPurged
 from arkqueue.model import ArchiveId, BranchId, RunId, TaskId
 from arkqueue.names import COMMIT_RUN, EVERY_TASK, FILL, Name, parse_name, run_name
 
@@ -80,7 +80,9 @@ def resolved(session: Session, name: Name) -> Name:
     archive = find_archive(session, name.archive)
     for row in session.rows("submission_named", archive=archive, sender=name.sender_id):
         if row.at is not None:
-            raise NotFound(str(whole), f"was handled: it was submitted on {at(row.made_at)}, and {purged(row)}")
+            raise WasPurged(
+                str(whole), f"was handled: it was submitted on {at(row.made_at)}, and {purged(row)}", row.by
+            )
         (run,) = session.rows("place_of_run", run=row.run_id)
         return replace(name, revision=str(run.number), run=run.run, branch=None if run.main else run.branch)
     raise NotFound(str(whole), f"nothing was submitted to {name.archive} with this id")
@@ -126,10 +128,10 @@ def find_run(session: Session, text: str | Name) -> RunId:
 
 
 def _refuse_purged(session: Session, place: Place, name: Name) -> None:
-    """Raise ``NotFound`` with who did it where the run of a name was purged."""
+    """Raise ``WasPurged`` where the run of a name was purged."""
     for row in session.rows("purges_of_revision", branch=place.branch, number=place.number):
         if row.run == (name.run or COMMIT_RUN):
-            raise NotFound(str(name), purged(row))
+            raise WasPurged(str(name), purged(row), row.by)
 
 
 def purged(row: Any) -> str:

@@ -83,6 +83,14 @@ def test_runs_are_purged_without_a_server_and_what_others_wait_for_is_named(sess
     kinds = [json.loads(line)["kind"] for line in export.read_text().splitlines()]
     assert (kinds.count("run"), kinds.count("attempt")) == (2, 2)
     assert archive.states() == {"a@4": "failed", "a@5": "waiting"}
+    archive.commit({})
+    more = purge("papers@2", "papers@6")
+    assert (more.code, more.lines) == (0, ["papers@6: purged"]), "what is gone already keeps nothing else"
+    assert more.err.startswith("arkqueue: papers@2: was purged on ")
+    archive.commit({})
+    more = purge("papers@3", "papers@7", "--json", "--export", str(tmp_path / "more.jsonl"))
+    assert (more.code, more.json["runs"]) == (1, ["papers@7"]), "the export does not hold what was gone"
+    assert [gone["run"] for gone in more.json["gone"]] == ["papers@3"]
     again = purge("papers@2")
     assert again.code == 1
     assert "papers@2: was purged on " in again.err
