@@ -68,6 +68,8 @@ def begin(
                 raise Conflict(here, "was begun at another server, where its files are", "Continue it there.")
             graph.do("continue_upload", id=row.id)
             return Begun(row.id, row.folder, is_new=False)
+        if room:
+            graph.do("take_turn_of_store", store=store)
         taken = graph.rows("room_of_store", store=store)[0].bytes
         if room and taken + size > room:
             fault = f"need {size:,} bytes, and those that are there and the scratch folders take {taken:,} of the {room:,} of scratch_limit"

@@ -25,6 +25,10 @@ select t.name, t.size, t.digest, t.verified_at is not null as is_there from atta
 select coalesce((select sum(size) from upload where store = %(store)s and removed_at is null), 0)::bigint
        + coalesce((select sum(bytes) from scratch where store = %(store)s and removed_at is null), 0)::bigint as bytes;
 
+-- name: take_turn_of_store
+-- Lock the row of a store, after that of the archive, so that the uploads which begin there are judged one after the other.
+insert into upload_turn (store) values (%(store)s) on conflict (store) do update set store = excluded.store;
+
 -- name: managers_of_store
 -- Whether a task manager is known that has a store.
 select exists (select from task_manager where store = %(store)s) as are_there;

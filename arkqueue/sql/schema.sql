@@ -285,6 +285,10 @@ create table upload (
 );
 create unique index upload_open on upload (archive_id, sender_id) where run_id is null;
 create index upload_store on upload (store) where removed_at is null;
+-- Whoever begins an upload locks the row of its store until the upload is stored, so that two archives do not both take the room that is left there.
+create table upload_turn (
+    store       text primary key
+);
 create table attachment (
     upload_id   bigint not null references upload on delete cascade,
     position    int not null,                       -- from 0

@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.model import RunId
-from arkqueue.queue import planning, purge, submissions
+from arkqueue.errors import Conflict
+from arkqueue.model import ArchiveId, Attachment, RunId
+from arkqueue.queue import attachments, planning, purge, submissions
+from arkqueue.queue.attachments import Begun
 from arkqueue.queue.export import Export
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
 from arkqueue.views.reasons import Why
 from tests.builders import AnArchive, an_archive
 from tests.db.portions import make_portions_small
+from tests.db.test_races import Connect, InThread, wait_until_blocked
 from tests.db.test_scratch import Host
 
 
@@ -91,6 +94,29 @@ def test_a_purge_forgets_them_and_an_export_lists_them(archive: AnArchive, sessi
     assert told["attachments"] == [{"name": "a.tif", "size": 3, "digest": "0" * 64}]
     assert archive.sql("select * from upload") == []
     assert archive.sql("select attachments is not null as kept from submission") == [{"kept": True}]
+
+
+def test_two_archives_that_begin_uploads_at_once_do_not_both_take_the_room_that_is_left(
+    archive: AnArchive, session: Session, second_connection: Connect
+) -> None:
+    """The first has stored its upload and has not committed it when the second asks how much room there is."""
+    other = an_archive(session, "other")
+    file = Attachment("a.tif", 60, "0" * 64)
+
+    def begin(one: AnArchive) -> Begun:
+        return attachments.begin(session, ArchiveId(one.id), one.name, "x", [file], "here", "ann", most=100, room=100)
+
+    holder, watcher = second_connection(), second_connection()
+    with holder.transaction():
+        holder.execute("lock attachment in share mode")
+        first = InThread(lambda: begin(archive))
+        wait_until_blocked(watcher)
+        second = InThread(lambda: begin(other))
+        wait_until_blocked(watcher, 2)
+    assert first.result().is_new
+    with pytest.raises(Conflict, match=r"other@id:x: need 60 bytes, and those that are there .* take 60 of the 100"):
+        second.result()
+    assert archive.sql("select sum(size)::int as n from upload") == [{"n": 60}]
 
 
 def test_doctor_names_what_was_left_and_what_takes_room(archive: AnArchive, session: Session) -> None:

@@ -1,0 +1,3 @@
+create table upload_turn (
+    store       text primary key
+);
