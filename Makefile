@@ -36,6 +36,8 @@ example-%: $(VENV)/installed-examples FORCE
 	@test -e workflows-examples/$*/run.py || { echo "there is no example $*; there are: $(EXAMPLES)" >&2; exit 1; }
 	@PYTHONPATH=workflows-examples $(VENV)/bin/python workflows-examples/$*/run.py $(ARGS)
 
+# The order of sets is part of what random examples come to (tests/conftest.py).
+test test-full: export PYTHONHASHSEED = 0
 test: $(VENV)/installed-dev
 	tests/requirements.sh
 	$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not full" $(ARGS)
