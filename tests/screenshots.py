@@ -64,7 +64,23 @@ LIST = """\
   depends: [tile]
   command: echo bound
 """
+FORTY = "".join(
+    f"- name: volume-{number:02}\n  depends: [{'prepare' if number < 8 else f'volume-{number - 7:02}'}]\n  command: 'test {number} != 23; sleep {10 if number == 18 else 0}'\n"
+    for number in range(1, 40)
+)
+"""Forty tasks in a row: one that prepares, and chains of volumes behind it."""
+LONG = "rebuild-the-complete-index-of-all-drawings-and-photographs-of-the-harbour-district-1880-to-1911"
+NAMES = f"""\
+- name: {LONG}
+  command: echo "an-output-without-any-space-$(printf 'x%.0s' $(seq 300))"; exit 1
+- name: notify-everybody-who-subscribed-to-changes-of-the-collection
+  depends: [{LONG}]
+  command: echo told
+- name: x
+  command: echo short
+"""
 SLOW = '- name: mirror\n  command: for i in $(seq 200); do echo "object $i of 9,412"; sleep 0.5; done\n- name: publish\n  depends: [mirror]\n  command: echo published\n'
+COLLECTION = "harbour-district-collection-of-drawings-photographs-and-correspondence-1880-to-1911"
 COMMITS: dict[str, list[tuple[str, str, Mapping[str, str]]]] = {
     "papers": [
         ("Dee", "Begin", {"paper.tex": "first thoughts\n", "pages": "1"}),
@@ -81,6 +97,15 @@ COMMITS: dict[str, list[tuple[str, str, Mapping[str, str]]]] = {
     "maps": [("Ben", "Begin", {"a": ""}), ("Ben", "Import the 1911 survey", {"_workflows/atlas.yaml": LIST})],
     "collections": [("sync", "Begin", {"a": ""}), ("sync", "Nightly sync", {"_workflows/sync.yaml": SLOW})],
     "drawings": [("Ben", "Begin, with workflow files", {"_workflows/build.yaml": BUILD})],
+    "encyclopaedia": [
+        ("Ann", "Begin", {"a": ""}),
+        ("Ann", "All volumes", {"_workflows/volumes.yaml": "- name: prepare\n  command: echo prepared\n" + FORTY}),
+        ("Ben", "Volume 17: new plates", {"b": ""}),
+    ],
+    COLLECTION: [
+        ("A Person With A Very Long Name Of The Department Of Rare Books", "Begin", {"a": ""}),
+        ("A Person With A Very Long Name Of The Department Of Rare Books", "Describe the photographs of the new quay, which nobody has described since they were taken, and number them anew", {"_workflows/a-workflow-file-with-quite-a-long-name-too.yaml": NAMES}),
+    ],
     "glossary": [("Dee", "Begin", {"glossary.txt": "ark\n"})],
 }  # fmt: skip
 LATER: dict[str, list[tuple[str, str, Mapping[str, str]]]] = {
@@ -88,11 +113,15 @@ LATER: dict[str, list[tuple[str, str, Mapping[str, str]]]] = {
     "papers@7/pdf=running": [("Ann", "Fix the second chapter", {"two.tex": "Harbour\n"})],
     "papers@8/pdf=running": [],
     "maps@2/atlas=skipped": [],
+    "encyclopaedia@3/volume-18=running": [],
+    f"{COLLECTION}@2/{LONG}=failed": [],
 }  # fmt: skip
 """What is committed as soon as a task is in a state."""
 PAGES = {
     "overview": "/", "archive": "/papers", "run": "/papers@6", "list": "/maps@2", "task": "/papers@6/upload", "search": "/-/search?q=chapter",
     "settings": "/-/settings/papers", "trigger": "/-/trigger?of=papers", "cancel": "/papers@8", "log": "/collections@2/mirror", "first-run": "/drawings",
+    "forty": "/encyclopaedia", "forty-run": "/encyclopaedia@3", "long": f"/{COLLECTION}", "long-run": f"/{COLLECTION}@2", "long-task": f"/{COLLECTION}@2/{LONG}",
+    "more": "/papers@6", "fill": "/-/trigger?of=papers&first=3", "facts": "/papers@6/upload",
 }  # fmt: skip
 
 
@@ -215,6 +244,12 @@ def arrange(page: Page, name: str) -> None:
     if name == "cancel":
         page.get_by_role("button", name="Cancel").first.click()
         page.get_by_text("What would become of it").wait_for()
+    if name == "more":
+        page.get_by_label("More").click()
+    if name == "facts":
+        page.get_by_text("Inputs", exact=False).first.click()
+        page.get_by_text("Definition", exact=False).first.click()
+        page.locator("#definition").scroll_into_view_if_needed()
     if name == "log":
         page.locator(".seen > div").nth(20).wait_for()
 

@@ -385,6 +385,14 @@ from (
 left join attempt a on a.id = i.attempt_id
 order by i.id;
 
+-- name: size_of_run
+-- How many tasks a run has, and how many attempts.
+select count(*)::int as tasks, coalesce(sum((select count(*) from attempt a where a.task_id = t.id)), 0)::int as attempts from task t where t.run_id = %(run)s and t.kind <> 'gate';
+
+-- name: polls_there
+-- Whether a deferred task of an archive, or of a run of it, is polled.
+select exists (select from task t where t.state = 'deferred' and t.polls and (t.archive_id = %(archive)s or t.run_id = %(run)s)) as is_there;
+
 -- name: scratch_of_task
 -- The scratch folder that a task works in, where there is one.
 select m.hostname, s.store, s.removed_at is not null as is_removed, 1 as folders, s.bytes

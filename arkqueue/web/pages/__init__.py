@@ -9,7 +9,10 @@
     search     what is looked for by a few words
     administration, administering    locks, schedules, task managers, tokens, audit log, settings; what their forms do
     feeds      badge and feed of an archive
-    acting     what the buttons do
+    definition the frozen definition of a task as text
+    forms      the fields of a form, and how a button is meant
+    acting, filling    what the buttons do; what the form of a backfill does
+    preview, refusals  what an action would do; what a refusal offers
     routes     the addresses
 
 A page shows what the API shows, by the same views, and acts by the same verbs. It needs no JavaScript to read and to act.

@@ -1,23 +1,24 @@
-"""What the buttons of the pages do: the verbs of the API, then back to the page. A refusal is a page with its reason."""
+"""What the buttons of the pages do: the verbs of the API, then back to the page. A refusal is a page with its reason, and with the button that overrules it where it names one."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Final
-from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from arkqueue.archives import registration
-from arkqueue.errors import Invalid, NotFound
+from arkqueue.archives.retention import purge_by_age
+from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, USUAL_PRIORITY, RunId, TaskId
 from arkqueue.names import EVERY_TASK, as_backfill, parse_branch, parse_name, run_name
 from arkqueue.queue import backfill, control, deletion, holds, many, pauses, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.holds import How
+from arkqueue.queue.purge import purge_runs
+from arkqueue.queue.removal import remove
 from arkqueue.queue.reports import update_report
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.backfills import find_backfill
@@ -25,148 +26,167 @@ from arkqueue.views.find import find_item, find_run, find_task
 from arkqueue.views.tasks import task as show_task
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.api.runs import LONGEST_NOTE, Options, Verb, do_to_run, do_to_task, revision_scanned
-from arkqueue.web.pages.answer import HEADERS, Shown, local
-from arkqueue.web.pages.preview import is_shown_first, new_run, preview, preview_of_run
+from arkqueue.web.pages import filling
+from arkqueue.web.pages.answer import HEADERS, Shown, answer, local
+from arkqueue.web.pages.forms import Form, Meant, meant
+from arkqueue.web.pages.preview import is_shown_first, new_run, preview, preview_of_purge, preview_of_run
+from arkqueue.web.pages.refusals import offers, partly, refusal
 from arkqueue.web.pages.visitor import Visitor, archive_of, check_form
 
-MOST_FIELDS: Final = 2000
-"""Of a form: that of a trigger has one for each task."""
-
-
-class Form:
-    """A form that a page sent: each field once, as text, but for those that may come several times."""
-
-    def __init__(self, body: bytes) -> None:
-        try:
-            self._all = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
-        except ValueError as error:
-            fault = f"has more than {MOST_FIELDS:,} fields"
-            raise Invalid("the form", fault, "Use the command line for that many.") from error
-        self._fields = dict(self._all)
-
-    def __getitem__(self, name: str) -> str:
-        return self._fields.get(name, "").strip()
-
-    def all(self, name: str) -> list[str]:
-        """The values of a field that may come several times."""
-        return [value.strip() for field, value in self._all if field == name and value.strip()]
+Act = Callable[[], object]
+GONE = ("delete", "purge")
+"""The verbs after which a run has no page: that of its archive is shown."""
 
 
 def act(visitor: Visitor, request: Request, body: bytes) -> Shown | Response:
     """Do what a form asks for, and show the page that it came from again; of what destroys, or concerns many, first what it would do."""
     form = Form(body)
     check_form(request, visitor, form["form"])
-    request.state.token = visitor.at(archive_of(form["name"])).caller.token
-    caller = admit(request, Scope.OPERATE)
+    visitor = visitor.at(archive_of(form["name"]))
+    request.state.token = visitor.caller.token
+    scope = Scope.ADMIN if form["verb"].startswith("purge") else Scope.OPERATE
+    caller = admit(request, scope)
     if len(text := form["text"]) > LONGEST_NOTE:
         raise Invalid("the text", f"has {len(text):,} characters, more than {LONGEST_NOTE:,}", "Write less.")
-    name, verb = form["name"], form["verb"]
+    try:
+        return _acted(caller, request, form)
+    except Conflict as error:
+        if options := offers(error, form["name"], form["verb"]):
+            return answer(request, visitor, refusal(error, form, options), 409)
+        raise
+
+
+def _acted(caller: Caller, request: Request, form: Form) -> Shown | Response:
+    name, verb, how, back = form["name"], form["verb"], meant(form), local(form["back"])
+    if verb == "trigger" and (form["first"] or form["last"]):
+        return filling.fill(caller, request, form)
     if verb == "trigger":
-        return _trigger(caller, name, form, [*form.all("task"), *text.replace(",", " ").split()])
-    if form["sure"] != "yes" and is_shown_first(name, verb):
-        return preview(caller, name, verb, local(form["back"]), lambda rehearsed: _act(rehearsed, name, verb, text))
-    _act(caller, name, verb, text)
-    return RedirectResponse(local(form["back"]), 303, HEADERS)
+        return _trigger(caller, name, form, [*form.all("task"), *how.text.replace(",", " ").split()])
+    if form["sure"] != "yes":
+        if verb == "purge":
+            return preview_of_purge(caller, name, back)
+        if is_shown_first(name, verb) or how.is_forced:
+            return preview(caller, name, verb, how, back, lambda rehearsed: _act(rehearsed, name, verb, how))
+    done = _act(caller, name, verb, how)
+    if isinstance(done, Done) and done.refused:
+        return partly(caller, done, form, back)
+    if verb in GONE and "/" not in name:
+        back = local(f"/{name.partition('@')[0]}")
+    return RedirectResponse(back, 303, HEADERS)
 
 
-def _act(caller: Caller, name: str, verb: str, text: str) -> None:
-    """Do it, to whatever the name names."""
+def _act(caller: Caller, name: str, verb: str, how: Meant) -> object:
+    """Do it, to whatever the name names. Raises the first refusal where a verb on many did nothing."""
     if "@" not in name:
-        _on_archive(caller, parse_branch(name)[0], verb, text)
-        return
-    if fill := as_backfill(name):
-        _on_backfill(caller, *fill, verb, text)
-        return
-    parsed = parse_name(name)
-    caller.archive(parsed.archive)
-    if parsed.task == EVERY_TASK and parsed.item:
-        _on_item(caller, find_item(caller.session, parsed), parsed.item, verb, text)
-    elif parsed.task is None:
-        _on_run(caller, find_run(caller.session, parsed), verb, text)
+        done = _chosen(_of_archive(caller, parse_branch(name)[0], how), verb)()
+    elif fill := as_backfill(name):
+        done = _chosen(_of_backfill(caller, *fill, how), verb)()
     else:
-        _on_task(caller, find_task(caller.session, parsed), verb, text)
+        parsed = parse_name(name)
+        caller.archive(parsed.archive)
+        if parsed.task == EVERY_TASK and parsed.item:
+            done = _chosen(_of_item(caller, find_item(caller.session, parsed), parsed.item, verb, how), verb)()
+        elif parsed.task is None:
+            done = _chosen(_of_run(caller, find_run(caller.session, parsed), verb, how), verb)()
+        else:
+            done = _chosen(_of_task(caller, find_task(caller.session, parsed), how), verb)()
+    return done.unless_refused() if isinstance(done, Done) else done
 
 
-def _on_task(caller: Caller, id: TaskId, verb: str, text: str) -> None:
+def _of_task(caller: Caller, id: TaskId, how: Meant) -> dict[str, Act]:
     task = caller.task(id)
-    session, by = caller.session, caller.by
+    session, by, text = caller.session, caller.by, how.text
     run = RunId(show_task(session, task).run_id)
-    acts: dict[str, Callable[[], object]] = {
+    return {
         **{
             one: partial(do_to_task, caller, one, task, Options())
-            for one in (Verb.RETRY, Verb.REFRESH, Verb.CANCEL, Verb.RESTART, Verb.SKIP)
+            for one in (Verb.REFRESH, Verb.CANCEL, Verb.RESTART, Verb.SKIP)
         },
-        "skip-as-completed": lambda: do_to_task(caller, Verb.SKIP, task, Options(as_completed=True)),
+        "retry": lambda: do_to_task(caller, Verb.RETRY, task, Options(force=how.force, from_start=how.from_start)),
+        "skip-as-completed": lambda: do_to_task(caller, Verb.SKIP, task, Options(as_completed=True, force=how.force)),
+        "assume-gone": lambda: do_to_task(caller, Verb.CANCEL, task, Options(assume_gone=True)),
         "prioritize": lambda: do_to_task(caller, Verb.PRIORITIZE, task, _priority(text)),
         "hold": lambda: holds.hold(session, task, by, text),
-        "release": lambda: holds.release(session, task, by, text, _how(caller)),
+        "release": lambda: holds.release(session, task, by, text, _how(caller, how)),
         "note": lambda: control.note(session, _said(text), by, run=run, task=task),
+        "purge-log": lambda: remove(session, task, by, text, log=True),
+        "purge-outputs": lambda: remove(session, task, by, text, outputs=True),
     }
-    _chosen(acts, verb)()
 
 
-def _on_run(caller: Caller, id: RunId, verb: str, text: str) -> None:
-    run = caller.run(id)
-    session, by = caller.session, caller.by
-    acts: dict[str, Callable[[], object]] = {
-        "retry": lambda: do_to_run(caller, Verb.RETRY, run, Options(failed=True)),
+def _of_run(caller: Caller, id: RunId, verb: str, how: Meant) -> dict[str, Act]:
+    run = caller.run(id, also_deleted=verb == "undelete")
+    session, by, text = caller.session, caller.by, how.text
+    return {
+        "retry": lambda: do_to_run(caller, Verb.RETRY, run, _what_failed(how)),
+        "retry-from": lambda: do_to_run(caller, Verb.RETRY, run, _again(how)),
         "cancel": lambda: do_to_run(caller, Verb.CANCEL, run, Options()),
+        "restart": lambda: do_to_run(caller, Verb.RESTART, run, Options()),
+        "refresh": lambda: do_to_run(caller, Verb.REFRESH, run, Options()),
+        "skip": lambda: do_to_run(caller, Verb.SKIP, run, Options()),
         "prioritize": lambda: do_to_run(caller, Verb.PRIORITIZE, run, _priority(text)),
         "hold": lambda: holds.hold_run(session, run, by, text),
-        "release": lambda: holds.release_run(session, run, by, text, _how(caller)),
+        "release": lambda: holds.release_run(session, run, by, text, _how(caller, how)),
         "report": lambda: update_report(session, run, by, approver=caller.approver),
         "note": lambda: control.note(session, _said(text), by, run=run),
+        "delete": lambda: deletion.delete_run(session, run, by, caller.approver),
+        "undelete": lambda: deletion.undelete_run(session, run, by, caller.approver),
+        "purge": lambda: purge_runs(session, [run], by, text).unless_kept(),
     }
-    _done(_chosen(acts, verb)())
 
 
-def _on_item(caller: Caller, id: RunId, item: str, verb: str, text: str) -> None:
+def _of_item(caller: Caller, id: RunId, item: str, verb: str, how: Meant) -> dict[str, Act]:
     run = caller.run(id)
-    session, by = caller.session, caller.by
+    session, by, text = caller.session, caller.by, how.text
 
     def each(act: Callable[[TaskId], object]) -> object:
         return many.act_on_item(session, run, item, verb, act)
 
-    acts: dict[str, Callable[[], object]] = {
-        "retry": lambda: do_to_run(caller, Verb.RETRY, run, Options(failed=True, item=item)),
+    return {
+        "retry": lambda: do_to_run(caller, Verb.RETRY, run, _what_failed(how, item)),
+        "retry-from": lambda: do_to_run(caller, Verb.RETRY, run, _again(how, item)),
         "cancel": lambda: do_to_run(caller, Verb.CANCEL, run, Options(item=item)),
+        "restart": lambda: do_to_run(caller, Verb.RESTART, run, Options(item=item)),
+        "refresh": lambda: do_to_run(caller, Verb.REFRESH, run, Options(item=item)),
+        "skip": lambda: do_to_run(caller, Verb.SKIP, run, Options(item=item)),
         "prioritize": lambda: do_to_run(caller, Verb.PRIORITIZE, run, _priority(text, item)),
         "hold": lambda: each(lambda task: holds.hold(session, task, by, text)),
-        "release": lambda: each(lambda task: holds.release(session, task, by, text, _how(caller))),
+        "release": lambda: each(lambda task: holds.release(session, task, by, text, _how(caller, how))),
         "delete": lambda: deletion.delete_item(session, run, item, by, caller.approver),
         "undelete": lambda: deletion.undelete_item(session, run, item, by, caller.approver),
     }
-    _done(_chosen(acts, verb)())
 
 
-def _on_backfill(caller: Caller, name: str, number: int, verb: str, text: str) -> None:
-    session, by = caller.session, caller.by
+def _of_backfill(caller: Caller, name: str, number: int, how: Meant) -> dict[str, Act]:
+    session, by, text = caller.session, caller.by, how.text
     id = find_backfill(session, caller.archive(name), name, number)
-    acts: dict[str, Callable[[], object]] = {
+    return {
         "hold": lambda: backfill.hold(session, id, by, text),
-        "release": lambda: backfill.release(session, id, by, text, _how(caller)),
+        "release": lambda: backfill.release(session, id, by, text, _how(caller, how)),
         "cancel": lambda: backfill.cancel(session, id, by, caller.approver),
+        "prioritize": lambda: backfill.prioritize(session, id, _priority(text).the_priority(), by),
     }
-    _done(_chosen(acts, verb)())
 
 
-def _on_archive(caller: Caller, name: str, verb: str, text: str) -> None:
+def _of_archive(caller: Caller, name: str, how: Meant) -> dict[str, Act]:
     archive = caller.archive(name)
-    session, by = caller.session, caller.by
-    acts: dict[str, Callable[[], object]] = {
+    session, by, text = caller.session, caller.by, how.text
+    return {
         "pause": lambda: pauses.pause(session, archive, text, by),
         "resume": lambda: pauses.resume(session, archive, name, by),
         "hold": lambda: holds.hold_archive(session, archive, by, text),
         "unhold": lambda: holds.unhold(session, archive, by, text),
-        "release": lambda: holds.release_archive(session, archive, by, text, _how(caller)),
+        "release": lambda: holds.release_archive(session, archive, by, text, _how(caller, how)),
+        "retry": lambda: many.retry_failed_of_archive(session, archive, by, caller.approver),
+        "refresh": lambda: control.refresh_archive(session, archive, by),
+        "purge": lambda: purge_by_age(session, archive, by, text),
         "sync": lambda: registration.sync(session, caller.configuration, archive),
     }
-    _done(_chosen(acts, verb)())
 
 
 def _trigger(caller: Caller, name: str, form: Form, tasks: list[str]) -> Shown | Response:
     """Make a run by hand; before that, show what it would be."""
-    new = new_run(name, tasks, form.all("without"))
+    new = new_run(name, tasks, form.all("without"), force=form["force"] == "yes")
     if form["sure"] != "yes":
         return preview_of_run(caller, new, name, local(form["back"]))
     # The revision that was shown, also where the head has moved since.
@@ -179,11 +199,25 @@ def _trigger(caller: Caller, name: str, form: Form, tasks: list[str]) -> Shown |
         names=new.tasks,
         without=new.without,
         by=caller.by,
-        force=False,
+        force=new.force,
         approver=caller.approver,
     )
     (row,) = caller.session.rows("show_runs", runs=[run])
     return RedirectResponse(local(f"/{run_name(row)}"), 303, HEADERS)
+
+
+def _what_failed(how: Meant, item: str | None = None) -> Options:
+    """How a run or item is retried: what failed of it; forced, all that can be retried, as nothing that is out of date is among the former."""
+    if how.force or how.from_start:
+        return Options(force=how.force, from_start=how.from_start, item=item)
+    return Options(failed=True, item=item)
+
+
+def _again(how: Meant, item: str | None = None) -> Options:
+    """A task, and everything behind it."""
+    if not 0 < len(how.task) <= 100:
+        raise Invalid("the form", "names no task to start again from", "Choose one.")
+    return Options(from_task=how.task, force=how.force, from_start=how.from_start, item=item)
 
 
 def _priority(text: str, item: str | None = None) -> Options:
@@ -193,20 +227,14 @@ def _priority(text: str, item: str | None = None) -> Options:
     return Options(priority=int(text)) if item is None else Options(priority=int(text), item=item)
 
 
-def _how(caller: Caller) -> How:
-    return How(False, False, caller.approver)
+def _how(caller: Caller, how: Meant) -> How:
+    return How(how.force, how.skip_outdated, caller.approver)
 
 
-def _chosen(acts: dict[str, Callable[[], object]], verb: str) -> Callable[[], object]:
+def _chosen(acts: dict[str, Act], verb: str) -> Act:
     if verb not in acts:
         raise NotFound(f"the button {verb!r}", "does nothing here", "Open the page again.")
     return acts[verb]
-
-
-def _done(done: object) -> None:
-    """Raise the first refusal where a verb on many did nothing."""
-    if isinstance(done, Done):
-        done.unless_refused()
 
 
 def _said(text: str) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -18,12 +17,10 @@ from arkqueue.web.api.administration import NewToken
 from arkqueue.web.api.archives import Correction, NewArchive, NewPause, Rewind, Settings, Waiver
 from arkqueue.web.api.deliveries import resend_delivery
 from arkqueue.web.api.locks import Capacity
-from arkqueue.web.pages.acting import Form
 from arkqueue.web.pages.administration import LONG, shown_settings, tokens_page
 from arkqueue.web.pages.answer import HEADERS, Shown, local
+from arkqueue.web.pages.forms import Form, number, valid
 from arkqueue.web.pages.visitor import Visitor, check_form
-
-M = TypeVar("M", bound=BaseModel)
 
 
 def administer(visitor: Visitor, request: Request, body: bytes) -> Shown | Response:
@@ -41,12 +38,12 @@ def administer(visitor: Visitor, request: Request, body: bytes) -> Shown | Respo
 
 
 def _set_lock(visitor: Visitor, request: Request, form: Form) -> None:  # noqa: ARG001  all acts are called alike
-    capacity = None if form["capacity"] in ("", "unlimited") else _number("the capacity", form["capacity"])
-    locks.set_lock(request, form["name"], _valid(Capacity, capacity=capacity))
+    capacity = None if form["capacity"] in ("", "unlimited") else number("the capacity", form["capacity"])
+    locks.set_lock(request, form["name"], valid(Capacity, capacity=capacity))
 
 
 def _make_token(visitor: Visitor, request: Request, form: Form) -> Shown:
-    wanted = _valid(NewToken, name=form["name"], scope=form["scope"], archives=form["archives"].split() or None, authors=_lines(form["authors"]))  # fmt: skip
+    wanted = valid(NewToken, name=form["name"], scope=form["scope"], archives=form["archives"].split() or None, authors=_lines(form["authors"]))  # fmt: skip
     return tokens_page(visitor, request, administration.create_token(request, wanted))
 
 
@@ -57,7 +54,7 @@ def _change_settings(visitor: Visitor, request: Request, form: Form) -> Shown | 
         changed = {name for name in Settings.model_fields if form[name].split() != str(was[name]).split()}
     except (ValueError, KeyError, TypeError) as error:
         raise Invalid("the form", "is not as the page had it", "Open the page again, and send it there.") from error
-    wanted = _valid(Settings, **{name: _value(name, form[name]) for name in changed})
+    wanted = valid(Settings, **{name: _value(name, form[name]) for name in changed})
     is_trial = form["try"] == "yes"
     shown = archives.change_archive(request, form["name"], wanted, dry_run=is_trial)
     return shown_settings(shown, shown.goes) if is_trial else ""
@@ -65,7 +62,7 @@ def _change_settings(visitor: Visitor, request: Request, form: Form) -> Shown | 
 
 def _add_archive(visitor: Visitor, request: Request, form: Form) -> str:  # noqa: ARG001
     given: dict[str, Any] = {name: form[name] for name in ("name", "url", "kind", "start", "image") if form[name]}
-    archives.add_archive(request, Response(), _valid(NewArchive, **given, process=form["process"] == "yes"))
+    archives.add_archive(request, Response(), valid(NewArchive, **given, process=form["process"] == "yes"))
     return f"/{branch_name(form['name'], None)}"
 
 
@@ -79,18 +76,18 @@ def _remove_archive(visitor: Visitor, request: Request, form: Form) -> str:  # n
 
 
 def _rewind(visitor: Visitor, request: Request, form: Form) -> None:  # noqa: ARG001
-    wanted = _valid(Rewind, revision=form["revision"], branch=form["branch"] or None)
+    wanted = valid(Rewind, revision=form["revision"], branch=form["branch"] or None)
     archives.rewind_archive(request, form["name"], wanted)
 
 
 def _accept(visitor: Visitor, request: Request, form: Form) -> None:  # noqa: ARG001
-    revision = _number("the revision", form["revision"])
-    archives.accept_correction(request, form["name"], _valid(Correction, revision=revision))
+    revision = number("the revision", form["revision"])
+    archives.accept_correction(request, form["name"], valid(Correction, revision=revision))
 
 
 def _waive(visitor: Visitor, request: Request, form: Form) -> None:  # noqa: ARG001
-    until = _number("the revision", form["revision"])
-    wanted = _valid(Waiver, task=form["task"], until=until, branch=form["branch"] or None)
+    until = number("the revision", form["revision"])
+    wanted = valid(Waiver, task=form["task"], until=until, branch=form["branch"] or None)
     archives.waive_until(request, form["name"], wanted)
 
 
@@ -102,9 +99,9 @@ ACTS: Final[dict[str, Callable[[Visitor, Request, Form], Shown | str | None]]] =
     "undrain": lambda _, request, form: _done(administration.undrain(request, form["name"])),
     "pause-all": lambda _, request, form: _done(administration.pause_all(request, _why(form))),
     "resume-all": lambda _, request, _form: _done(administration.resume_all(request)),
-    "resend": lambda _, request, form: _done(resend_delivery(request, _number("the notification", form["name"]))),
+    "resend": lambda _, request, form: _done(resend_delivery(request, number("the notification", form["name"]))),
     "make-token": _make_token,
-    "revoke-token": lambda _, request, form: _done(administration.revoke_token(request, _number("the token", form["name"]))),
+    "revoke-token": lambda _, request, form: _done(administration.revoke_token(request, number("the token", form["name"]))),
     "change-settings": _change_settings,
     "add-archive": _add_archive,
     "remove-archive": _remove_archive,
@@ -123,13 +120,7 @@ def _done(_: object) -> None:
 
 
 def _why(form: Form) -> NewPause:
-    return _valid(NewPause, reason=form["text"])
-
-
-def _number(thing: str, text: str) -> int:
-    if not text.isdecimal() or len(text) > 18:
-        raise Invalid(thing, f"is no number: {text!r}", "Write digits.")
-    return int(text)
+    return valid(NewPause, reason=form["text"])
 
 
 def _lines(text: str) -> list[str]:
@@ -149,13 +140,5 @@ def _value(name: str, text: str) -> Any:
     if name in ("process", "approval_not_author"):
         return text == "yes"
     if name in ("tier", "max_running"):
-        return _number(name, text) if text else None
+        return number(name, text) if text else None
     return text or None
-
-
-def _valid(model: type[M], **given: Any) -> M:
-    try:
-        return model(**given)
-    except ValidationError as error:
-        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5]]
-        raise Invalid("the form", "; ".join(faults).removeprefix(": "), "Correct it, and send it again.") from error

@@ -122,11 +122,25 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             "failed": len(failures),
             "takes_submissions": bool(for_submissions(caller.session, id, named).tasks),
             "backfills": backfills(caller.session, id, MOST_BACKFILLS),
+            "rare": _rare(visitor, view, len(failures)),
             **_coming(
                 visitor, name, branch if [run.baseline for run in shown] == [True] and not wanted.address else None
             ),
         },
     )
+
+
+def _rare(visitor: Visitor, view: views.ArchiveView, failures: int) -> list[tuple[str, str]]:
+    """What is seldom wanted of an archive, and is possible now: the verbs, with the words of their buttons."""
+    (polls,) = visitor.caller.session.rows("polls_there", archive=view.id, run=None)
+    can = {
+        ("retry", "Retry all that failed"): failures,
+        ("refresh", "Poll all that is deferred"): polls.is_there,
+        ("sync", "Read it now"): True,
+        ("purge", "Purge what is kept no longer"): visitor.may_administer
+        and (view.settings.keep or view.settings.keep_logs),
+    }
+    return [one for one, is_possible in can.items() if is_possible]
 
 
 def _coming(visitor: Visitor, name: str, branch: BranchId | None) -> dict[str, object]:
@@ -157,6 +171,7 @@ def _nothing_yet(view: views.ArchiveView) -> dict[str, object]:
         "next": None,
         "takes_submissions": False,
         "backfills": [],
+        "rare": [],
         "coming": None,
         "_coming": None,
     }

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from arkqueue.archives.retention import purge_by_age
 from arkqueue.db.session import Session
+from arkqueue.errors import NotFound
 from arkqueue.model import COMMIT, REPORT, Fault, RunId, TaskId, Trigger
 from arkqueue.names import EVERY_TASK, Name, as_backfill, parse_branch, parse_name
+from arkqueue.queue.done import Done
 from arkqueue.queue.proposed import proposed
+from arkqueue.queue.purge import purge_runs
 from arkqueue.states import State
 from arkqueue.views.find import find_item, find_run, find_task
 from arkqueue.views.naming import task_names
@@ -17,6 +21,8 @@ from arkqueue.views.tasks import task as show_task
 from arkqueue.web.access import Caller
 from arkqueue.web.api.runs import NewRun, revision_scanned, revision_wanted
 from arkqueue.web.pages.answer import Shown
+from arkqueue.web.pages.forms import Meant
+from arkqueue.web.pages.refusals import offers_of, refused_tasks
 from arkqueue.workflow import from_json
 
 MOST_LOOKED_AT: Final = 20_000
@@ -30,7 +36,10 @@ QUESTIONS: Final = {
     "restart": "What runs of it is stopped, and begins anew.",
     "skip": "Later runs go on without it. What waits for it in its own run stays skipped.",
     "skip-as-completed": "What waits for it goes on as if it had completed, in its own run, too.",
-    "delete": "It is in no list, count or report any more, and the rest of the run goes on without it. It can be undeleted.",
+    "retry": "What failed and what it kept from running is tried again.",
+    "retry-from": "The task and everything behind it run again, also what had completed.",
+    "delete": "It is in no list, count or report any more, and what waited for it goes on without it. It can be undeleted.",
+    "undelete": "It is listed again. What its deletion canceled comes back as held, and waits for a release.",
     "release": "What is held of it goes on, approval steps too.",
 }
 """The verbs whose consequences are shown first, and what they mean."""
@@ -43,49 +52,109 @@ _WORDS: Final = {
     State.COMPLETED: "passed",
     State.RUNNING: "running",
 }
-_BEFORE: Final = {"cancel": "Cancel", "restart": "Restart", "skip": "Waive", "skip-as-completed": "Count as completed", "delete": "Delete", "release": "Release"}  # fmt: skip
+_BEFORE: Final = {
+    "cancel": ("Cancel", "cancel it"), "restart": ("Restart", "restart it"), "skip": ("Waive", "waive it"), "skip-as-completed": ("Count as completed", "count it as completed"),
+    "delete": ("Delete", "delete it"), "undelete": ("Undelete", "undelete it"), "release": ("Release", "release it"), "retry": ("Retry", "retry it"),
+    "retry-from": ("Run again", "run it again"), "purge": ("Purge", "purge it for good"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """What would become of some tasks. ``state``: the one that they would have; ``words``: that in words; ``names``: the first of them."""
+    """What would become of some tasks, or of some ``thing`` else, in ``words``. ``state``: the one that tasks would have; ``names``: the first of them."""
 
-    state: State
     words: str
     count: int
     names: list[str]
+    state: str = "deleted"
+    thing: str = "task"
 
 
 def is_shown_first(name: str, verb: str) -> bool:
     """Whether an action is done only after its consequences were shown: it destroys, or it concerns many."""
-    return verb in QUESTIONS and (verb != "release" or "/" not in name.partition("@")[2])
+    if verb == "release":
+        return "/" not in name.partition("@")[2]
+    return verb in QUESTIONS and (verb != "retry" or "@" not in name)
 
 
-def preview(caller: Caller, name: str, verb: str, back: str, do: Callable[[Caller], object]) -> Shown:
+def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Callable[[Caller], object]) -> Shown:
     """What ``do`` would change, and the button that does it. Raises what it would be refused with."""
-    run, of = _concerned(caller, name)
+    if verb not in QUESTIONS:
+        raise NotFound(f"the button {verb!r}", "does nothing here", "Open the page again.")
+    run, of = _concerned(caller, name, verb)
     with caller.acting(True, **of) as rehearsed:
         archive = of.get("archive") or _archive(caller, of)
         before = {row.id: row for row in caller.session.rows("states_around", archive=archive, run=run, limit=MOST_LOOKED_AT)}  # fmt: skip
-        do(rehearsed)
-        after = rehearsed.session.rows("states_of", tasks=list(before))
+        done = do(rehearsed)
+        done = done if isinstance(done, Done) else Done()
+        after = rehearsed.session.rows("states_of", tasks=list({*before, *done.tasks}))
         found = _consequences(rehearsed.session, before, after)
     return Shown(
         "preview.html",
         {
             "name": name,
+            "from": how.task if verb == "retry-from" else "",
             "verb": verb,
-            "words": _BEFORE[verb],
+            "words": _BEFORE[verb][0],
+            "yes": _BEFORE[verb][1],
             "question": QUESTIONS[verb],
             "consequences": found,
+            "refused": refused_tasks(caller, done),
+            "count": len(done.refused),
+            "offers": [one for one in offers_of(done, name, verb) if not getattr(how, one.option)],
             "is_all": len(before) < MOST_LOOKED_AT,
             "back": back,
             "is_asked_why": verb == "release",
+            "_fields": _fields(how),
         },
     )
 
 
-def _concerned(caller: Caller, name: str) -> tuple[int | None, dict[str, int]]:
+def _fields(how: Meant) -> list[tuple[str, str]]:
+    """How the button was meant, as the form below says it again."""
+    given = {name: "yes" if value is True else value for name, value in asdict(how).items()}
+    return [(name, str(value)) for name, value in given.items() if value]
+
+
+def preview_of_purge(caller: Caller, name: str, back: str) -> Shown:
+    """What a purge of a run, or by age of an archive, would remove. Raises what it would be refused with."""
+    if "@" in name:
+        run = RunId(find_run(caller.session, parse_name(name)))
+        done = purge_runs(caller.session, [caller.run(run)], caller.by, dry_run=True).unless_kept()
+        size = caller.session.rows("size_of_run", run=run)[0]
+        found = [
+            Consequence("purged", size.tasks, [], thing="task"),
+            Consequence("purged", size.attempts, [], thing="attempt"),
+        ]
+        question = f"{done.runs[0]} goes for good, with its attempts, logs and outputs. Nobody can take that back."
+    else:
+        archive, _ = parse_branch(name)
+        aged = purge_by_age(caller.session, caller.archive(archive), caller.by, dry_run=True)
+        found = [Consequence("purged", len(aged.runs), aged.runs[:MOST_NAMED], thing="run")] if aged.runs else []
+        found += [Consequence("removed", aged.logs, [], thing="log")] if aged.logs else []
+        question = "What its settings keep and keep-logs keep no longer goes for good, as it does by itself each hour. Nobody can take that back."
+    return Shown(
+        "preview.html",
+        {
+            "name": name,
+            "from": "",
+            "verb": "purge",
+            "words": _BEFORE["purge"][0],
+            "yes": _BEFORE["purge"][1],
+            "question": question,
+            "consequences": [one for one in found if one.count],
+            "refused": [],
+            "count": 0,
+            "offers": [],
+            "is_all": True,
+            "back": back,
+            "is_asked_why": True,
+            "_fields": [],
+        },
+    )
+
+
+def _concerned(caller: Caller, name: str, verb: str) -> tuple[int | None, dict[str, int]]:
     """The run that an action is about, if any, and the thing itself, as ``Caller.acting`` wants it."""
     if "@" not in name or as_backfill(name):
         archive = parse_branch(name)[0] if "@" not in name else name.partition("@")[0]
@@ -99,7 +168,7 @@ def _concerned(caller: Caller, name: str) -> tuple[int | None, dict[str, int]]:
     else:
         task = caller.task(find_task(caller.session, parsed))
         return show_task(caller.session, TaskId(task)).run_id, {"task": task}
-    return run, {"run": caller.run(RunId(run))}
+    return run, {"run": caller.run(RunId(run), also_deleted=verb == "undelete")}
 
 
 def _archive(caller: Caller, of: dict[str, int]) -> int:
@@ -110,15 +179,15 @@ def _archive(caller: Caller, of: dict[str, int]) -> int:
 def _consequences(session: Session, before: dict[int, Any], after: Sequence[Any]) -> list[Consequence]:
     groups: dict[tuple[State, str], list[int]] = {}
     for row in after:
-        old = before[row.id]
-        if row.stops and not old.stops:
+        old = before.get(row.id)
+        if old is not None and row.stops and not old.stops:
             groups.setdefault((State.RUNNING, "stopped"), []).append(row.id)
-        elif row.state != old.state:
+        elif old is None or row.state != old.state:
             state = State(row.state)
             groups.setdefault((state, _WORDS.get(state, str(state))), []).append(row.id)
     named = task_names(session, [id for ids in groups.values() for id in ids[:MOST_NAMED]])
     return [
-        Consequence(state, words, len(ids), [named[id] for id in ids[:MOST_NAMED]])
+        Consequence(words, len(ids), [named[id] for id in ids[:MOST_NAMED]], state)
         for (state, words), ids in groups.items()
     ]
 
@@ -139,6 +208,7 @@ def preview_of_run(caller: Caller, new: NewRun, name: str, back: str) -> Shown:
             "note": note,
             "chosen": new.tasks or [],
             "without": new.without,
+            "force": new.force,
             "back": back,
         },
     )
@@ -154,8 +224,14 @@ class Choice:
     is_by_hand: bool
 
 
-def choices(caller: Caller, name: str, chosen: Sequence[str] = (), without: Sequence[str] = ()) -> Shown:
-    """The form of a trigger: the tasks of a revision, to choose from. ``chosen``, ``without``: what is chosen already."""
+def choices(
+    caller: Caller,
+    name: str,
+    chosen: Sequence[str] = (),
+    without: Sequence[str] = (),
+    between: tuple[str, str] = ("", ""),
+) -> Shown:
+    """The form of a trigger: the tasks of a revision, to choose from. ``chosen``, ``without``: what is chosen already; ``between``: the revisions of a backfill."""
     new = new_run(name)
     archive = caller.archive(new.archive)
     (row,) = caller.session.rows("workflow_at", revision=revision_wanted(caller.session, archive, new))
@@ -168,16 +244,22 @@ def choices(caller: Caller, name: str, chosen: Sequence[str] = (), without: Sequ
             is_by_hand = Trigger.MANUAL in task.on
             found.append(Choice(task.name, ", ".join(task.on), ", ".join(waits), is_by_hand))
     faults = [Fault(**fault) for fault in row.faults]
-    return Shown("trigger.html", {"name": name, "choices": found, "faults": faults, "chosen": list(chosen), "without": list(without)})  # fmt: skip
+    first, last = between
+    return Shown("trigger.html", {"name": name, "choices": found, "faults": faults, "chosen": list(chosen), "without": list(without), "first": first, "last": last})  # fmt: skip
 
 
-def new_run(name: str, tasks: Sequence[str] = (), without: Sequence[str] = ()) -> NewRun:
+def new_run(name: str, tasks: Sequence[str] = (), without: Sequence[str] = (), *, force: bool = False) -> NewRun:
     """The run by hand that a form asks for, of an archive's or branch's head or of a revision's name."""
     chosen = list(tasks) or None
     if "@" not in name:
         archive, branch = parse_branch(name)
-        return NewRun(archive=archive, branch=branch, tasks=chosen, without=list(without))
+        return NewRun(archive=archive, branch=branch, tasks=chosen, without=list(without), force=force)
     parsed = parse_name(name)
     return NewRun(
-        archive=parsed.archive, branch=parsed.branch, revision=parsed.revision, tasks=chosen, without=list(without)
+        archive=parsed.archive,
+        branch=parsed.branch,
+        revision=parsed.revision,
+        tasks=chosen,
+        without=list(without),
+        force=force,
     )

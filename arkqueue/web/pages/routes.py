@@ -31,9 +31,10 @@ from arkqueue.web.pages import (
     submitting,
     task,
 )
-from arkqueue.web.pages.acting import MOST_FIELDS, Form, act
+from arkqueue.web.pages.acting import act
 from arkqueue.web.pages.administering import administer
 from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, asked, local, page, refused_page, sent_path
+from arkqueue.web.pages.forms import MOST_FIELDS, Form
 from arkqueue.web.pages.visitor import COOKIE, SignInNeeded, Visitor, check_form, check_host, keep, visitor_of
 from arkqueue.web.problems import Refused
 
@@ -95,7 +96,8 @@ def _signed_in_only(build: Callable[[Visitor, Request], Shown]) -> Callable[[Vis
 def _trigger_form(visitor: Visitor, request: Request) -> Shown:
     name = asked(request, "of")
     chosen, without = (request.query_params.getlist(one)[:MOST_FIELDS] for one in ("task", "without"))
-    return preview.choices(visitor.at(name).caller, name, chosen, without)
+    between = asked(request, "first"), asked(request, "last")
+    return preview.choices(visitor.at(name).caller, name, chosen, without, between)
 
 
 def _thing(visitor: Visitor, request: Request) -> Shown | Response:
@@ -114,7 +116,11 @@ def _thing(visitor: Visitor, request: Request) -> Shown | Response:
     name = parse_name(address)
     visitor.caller.archive(name.archive)
     if name.task is None:
-        return run.run(visitor, request, RunId(find_run(visitor.caller.session, name)))
+        id = find_run(visitor.caller.session, name)
+        is_deleted = visitor.caller.session.rows("place_of_run", run=id)[0].deleted_at is not None
+        if is_deleted and visitor.may_act and not visitor.caller.token.scope.allows(Scope.ADMIN):
+            return run.deleted(name)
+        return run.run(visitor, request, RunId(id))
     if name.task == EVERY_TASK and name.item:
         return run.item(visitor, request, RunId(find_item(visitor.caller.session, name)), name.item)
     return task.task(visitor, request, TaskId(find_task(visitor.caller.session, name)))

@@ -8,12 +8,13 @@ from starlette.requests import Request
 
 from arkqueue.archives.changed import ChangedFiles, changed_files
 from arkqueue.model import RunId, TaskKind
-from arkqueue.names import EVERY_TASK, task_in_run
-from arkqueue.states import State
+from arkqueue.names import EVERY_TASK, Name, task_in_run
+from arkqueue.states import SETTLED, RunState, State
 from arkqueue.views.graph import graph
 from arkqueue.views.items import ListView, lists_of, page_of_items
 from arkqueue.views.runs import RunDetail
 from arkqueue.views.runs import run as show_run
+from arkqueue.views.tasks import TaskView
 from arkqueue.web.pages.answer import Shown, asked
 from arkqueue.web.pages.drawing import MOST_DRAWN, drawn
 from arkqueue.web.pages.grid import words_of
@@ -41,6 +42,8 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
             "sentence": sentence(view, lists if is_long else ()),
             "lists": lists if is_long else [],
             **_items(visitor, request, id, lists if is_long else ()),
+            "rare": rare(visitor, view),
+            "again": again(view.tasks, lists if is_long else ()),
             "_picture": drawn(picture, view.archive) if picture and 1 < len(picture.nodes) <= MOST_DRAWN else None,
         },
     )
@@ -76,8 +79,39 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
             "name": view.full_name + task_in_run(EVERY_TASK, key),
             "tasks": [(task, words_of(task)) for task in view.tasks],
             "states": {task.state for task in view.tasks},
+            "again": again(view.tasks),
         },
     )
+
+
+def deleted(name: Name) -> Shown:
+    """What is left of a deleted run for who may not read its history: its name, and the button that brings it back."""
+    return Shown("deleted.html", {"name": str(name), "archive": {"name": name.archive}})
+
+
+def rare(visitor: Visitor, view: RunDetail) -> list[tuple[str, str]]:
+    """What is seldom wanted of a run, and is possible now: the verbs, with the words of their buttons."""
+    if view.baseline:
+        return []
+    may_purge = visitor.may_administer and view.settled_at is not None
+    purge = [("purge", "Purge")] if may_purge else []
+    if view.state is RunState.DELETED:
+        return purge
+    is_running, counts = bool(view.counts.running), view.counts
+    (polls,) = visitor.caller.session.rows("polls_there", archive=None, run=view.id)
+    can = {
+        ("restart", "Restart what runs"): is_running,
+        ("refresh", "Poll now"): polls.is_there,
+        ("skip", "Waive what failed or has not started"): counts.failed or counts.rejected or view.settled_at is None,
+        ("delete", "Delete"): not is_running and view.planned is None,
+    }
+    return [*(one for one, is_possible in can.items() if is_possible), *purge]
+
+
+def again(tasks: Sequence[TaskView], lists: Sequence[ListView] = ()) -> list[str]:
+    """The names of the tasks that a run or item can run again, with everything behind them: those that have ended."""
+    ended = [task.name for task in tasks if task.kind is TaskKind.ORDINARY and not task.gate and task.state in SETTLED]
+    return list(dict.fromkeys([*ended, *(of.name for of in lists if any(of.counts.get(state) for state in SETTLED))]))
 
 
 def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from arkqueue.model import Checkout, TaskId, TaskKind
+from arkqueue.names import EVERY_TASK, task_in_run
 from arkqueue.states import State
 from arkqueue.text import visible
 from arkqueue.views import tasks
@@ -35,6 +36,8 @@ HELPS: Final[dict[State, tuple[tuple[str, str], ...]]] = {
 """The verbs that help in each state, the first one first."""
 POLLED: Final = (("refresh", "Poll now"),)
 """What helps before these where a task is deferred until its next poll."""
+ASSUMED_GONE: Final = (("assume-gone", "Count it as gone"),)
+"""What helps where it was asked to stop, and its task manager is silent."""
 NO_INPUTS: Final = Inputs([], is_all=True)
 OF_REPORT: Final = frozenset(("release", "restart"))
 """Those that REPORT takes; whatever became of it, its run has a button for another report."""
@@ -49,11 +52,14 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
         (one for one in view.history if str(one.number) == number), view.history[-1] if view.history else None
     )
     wanted = wanted_of(request)
+    explanation = explain(caller.session, id)
+    is_gone = f"arkqueue cancel {view.full_name} --assume-gone" in explanation.commands
+    of_run = view.full_name.partition("/")[0]
     return Shown(
         "task.html",
         {
             "task": view,
-            "explanation": explain(caller.session, id),
+            "explanation": explanation,
             "inputs": inputs_of(caller.session, id)
             if view.definition and view.definition.get("depends")
             else NO_INPUTS,
@@ -65,9 +71,20 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
                 verb
                 for verb in (
                     *(POLLED if view.polls and view.state is State.DEFERRED else ()),
+                    *(ASSUMED_GONE if is_gone else ()),
                     *HELPS.get(view.state, ()),
                 )
                 if not (view.waived and verb[0] == "skip") and (view.kind != TaskKind.REPORT or verb[0] in OF_REPORT)
+            ],
+            "is_again": view.kind is TaskKind.ORDINARY and not view.gate and view.state is State.COMPLETED,
+            "again_of": of_run + task_in_run(EVERY_TASK, view.item) if view.item else of_run,
+            "removable": [
+                what
+                for what, is_there in (
+                    ("log", any(one.log_bytes and not one.log_removed for one in view.history if one.ended_at)),
+                    ("outputs", any(one.outputs and not one.outputs_removed for one in view.history if one.ended_at)),
+                )
+                if is_there
             ],
             "_facts": facts(view, attempt),
             "_definition": visible(frozen_text(view.definition)) if view.definition else "",

@@ -95,6 +95,27 @@ def test_a_failure_is_found_and_retried_by_keyboard_alone(opened: Opened, archiv
     assert archive.state("index@2") == "ready"
 
 
+def test_what_a_refusal_names_is_forced_and_what_is_rare_is_done_by_keyboard_alone(
+    opened: Opened, archive: AnArchive
+) -> None:
+    archive.run("index@3")
+    page = opened("/papers@2/index", expects_errors=True)  # that of a refusal is one for the console
+    page.get_by_role("button", name="Retry", exact=True).press("Enter")
+    expect(page.locator("main .says")).to_contain_text("would replace the work of later revisions")
+    page.get_by_role("button", name="Do it all the same").press("Enter")
+    expect(page.locator("main")).to_contain_text("1 task would be free to start")
+    page.get_by_role("button", name="Yes, retry it").press("Enter")
+    expect(page.locator("main .head .s")).to_have_attribute("title", "ready")
+    assert archive.state("index@2") == "ready"
+    page.goto("/papers@3")
+    page.get_by_label("More").press("Enter")
+    page.get_by_label("Run again from").press("ArrowDown")
+    page.get_by_role("button", name="Show what runs").press("Enter")
+    page.get_by_role("button", name="Yes, run it again").press("Enter")
+    expect(page.locator("main .says")).to_contain_text("3 tasks wait")
+    assert archive.state("index@3") == "ready"
+
+
 def test_a_definition_that_is_open_stays_open_while_its_page_follows(opened: Opened, archive: AnArchive) -> None:
     page = opened("/papers@3/pdf")
     page.get_by_text("Definition").click()

@@ -36,8 +36,8 @@ def first(browser: httpx.Client, name: str, verb: str) -> httpx.Response:
 
 def confirm(browser: httpx.Client, page: httpx.Response) -> httpx.Response:
     """Press the button below the consequences."""
-    fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page.text.partition("<main")[2])
-    assert ("sure", "yes") in fields, page.text
+    (form,) = [form for form in re.findall(r"<form.*?</form>", page.text, re.S) if 'name="sure" value="yes"' in form]
+    fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form)
     body: dict[str, list[str]] = {}
     for name, value in fields:
         body.setdefault(name, []).append(value)

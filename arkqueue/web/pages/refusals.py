@@ -1,0 +1,105 @@
+"""What a refusal offers: the option of the command line that its remedy names, as a button; and what became of a verb on many that was refused for some."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from typing import Final
+
+from arkqueue.errors import ArkqueueError, Conflict
+from arkqueue.queue.done import Done
+from arkqueue.views.naming import task_names
+from arkqueue.web.access import Caller
+from arkqueue.web.pages.answer import Shown
+from arkqueue.web.pages.forms import Form
+
+MOST_NAMED: Final = 20
+"""Refused tasks that are named."""
+_COMMANDS: Final = {"retry": "retry", "retry-from": "retry", "skip-as-completed": "skip", "release": "release", "trigger": "trigger"}  # fmt: skip
+"""The verbs that can be forced, and what they are called on the command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A button that overrules a refusal. ``option``: the field that it sends as yes."""
+
+    option: str
+    words: str
+    means: str
+
+
+FORCE: Final = Offer("force", "Do it all the same", "As --force does: although it is out of date, or later revisions have gone on from it.")  # fmt: skip
+FROM_START: Final = Offer("from_start", "Run its command again, too", "As --from-start does: the command may do a second time what it has done.")  # fmt: skip
+SKIP_OUTDATED: Final = Offer("skip_outdated", "Waive what is out of date, and release the rest", "As --skip-outdated does.")  # fmt: skip
+
+
+def offers(error: ArkqueueError, name: str, verb: str) -> list[Offer]:
+    """The buttons that overrule a refusal of a verb on a thing: those alone that its remedy names for this verb and this thing."""
+    remedy = error.remedy
+    command = _COMMANDS.get(verb)
+    if command is None or not isinstance(error, Conflict):
+        return []
+    found = [FORCE] if "force it" in remedy and ("@" in name or verb != "retry") else []
+    for words in map(_words, remedy.split("arkqueue ")[1:]):
+        if len(words) > 2 and words[0] == command and _is_of(words[1], name):
+            found += [one for one, option in ((FORCE, "--force"), (FROM_START, "--from-start")) if option in words]
+    if verb == "release" and "--skip-outdated" in remedy:
+        found.append(SKIP_OUTDATED)
+    return list(dict.fromkeys(found))
+
+
+def _words(command: str) -> list[str]:
+    """The words of a command that stands in a sentence."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return []
+    return [word.rstrip(".,;") for word in words]
+
+
+def _is_of(named: str, name: str) -> bool:
+    """Whether a command names a thing: itself, or the archive that a run of it is made for."""
+    return named in (name, re.split("[@:]", name, maxsplit=1)[0])
+
+
+def refusal(error: Conflict, form: Form, options: list[Offer]) -> Shown:
+    """A refusal, and the form that was refused once more with a button for each offer."""
+    fields = form.fields("form", "sure", *(one.option for one in options))
+    return Shown("refused.html", {"error": error, "status": 409, "offers": options, "_fields": fields, "back": form["back"] or "/"})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedTask:
+    """A task to which something is not done, and why."""
+
+    task: str
+    reason: str
+    remedy: str
+
+
+def refused_tasks(caller: Caller, done: Done) -> list[RefusedTask]:
+    """The first tasks that were refused."""
+    some = done.refused[:MOST_NAMED]
+    names = task_names(caller.session, [one.task for one in some])
+    return [RefusedTask(names.get(one.task, one.why.thing), one.why.fault, one.why.remedy) for one in some]
+
+
+def offers_of(done: Done, name: str, verb: str) -> list[Offer]:
+    """The buttons that overrule the refusals of a verb on many, each once."""
+    found = [offer for one in done.refused for of in (name, one.why.thing) for offer in offers(one.why, of, verb)]
+    return list(dict.fromkeys(found))
+
+
+def partly(caller: Caller, done: Done, form: Form, back: str) -> Shown:
+    """What a verb on many did, and what it refused."""
+    return Shown(
+        "partly.html",
+        {
+            "name": form["name"],
+            "done": len(done.tasks) + len(done.skipped),
+            "refused": refused_tasks(caller, done),
+            "count": len(done.refused),
+            "back": back,
+        },
+    )

@@ -1,0 +1,391 @@
+"""The verbs that are seldom wanted, with plain HTTP as a browser without JavaScript sends it: each with its preview, its refusal, and the button that a refusal offers."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+
+from arkqueue.archives.retention import AGED
+from arkqueue.db.session import Session
+from arkqueue.model import RunId
+from arkqueue.queue import holds
+from arkqueue.queue.tokens import Scope
+from tests.builders import AnArchive, a_list, an_archive
+from tests.db.test_retention import let_age, set_to_keep
+from tests.system.pages.conftest import Visitors, form_of, press
+from tests.system.pages.test_pages import said
+from tests.system.pages.test_preview import confirm, first
+
+TASKS = {"index": "", "pdf": "depends: [index]", "upload": "depends: [pdf]"}
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    archive = an_archive(session)
+    archive.commit(TASKS)
+    return archive
+
+
+@pytest.fixture
+def operator(visitor: Visitors) -> httpx.Client:
+    return visitor(Scope.OPERATE)
+
+
+@pytest.fixture
+def admin(visitor: Visitors) -> httpx.Client:
+    return visitor(Scope.ADMIN)
+
+
+def offered(browser: httpx.Client, refused: httpx.Response, option: str = "force") -> httpx.Response:
+    """Press the button of a refusal that sends an option."""
+    assert refused.status_code in (200, 409), refused.text
+    (form,) = [
+        form for form in re.findall(r"<form.*?</form>", refused.text, re.S) if f'name="{option}" value="yes"' in form
+    ]
+    assert 'name="sure"' not in form
+    return browser.post("/-/act", data=dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form)))
+
+
+def verbs(page: httpx.Response) -> set[str]:
+    """The verbs of the buttons of a page."""
+    return set(re.findall(r'name="verb" value="([\w-]+)"', page.text))
+
+
+# Deleting and purging
+
+
+def test_a_run_is_deleted_after_its_consequences_were_shown_and_undeleted(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"index": "depends: [PREV]"})
+    archive.fail("index@2")
+    page = first(operator, "papers@2", "delete")
+    assert "1 task would be free to start papers@3/index" in said(page)
+    assert archive.state("index@3") == "waiting"
+    assert confirm(operator, page).headers["location"] == "/papers"
+    assert archive.state("index@3") == "ready"
+    assert "papers@2" not in [row["run"]["full_name"] for row in operator.get("/papers?format=json").json()["rows"]]
+    gone = operator.get("/papers@2")
+    assert "This run was deleted" in said(gone)
+    assert verbs(gone) == {"undelete"}
+    assert confirm(operator, first(operator, "papers@2", "undelete")).headers["location"] == "/papers@2"
+    assert "index failed" in said(operator.get("/papers@2"))
+
+
+def test_a_run_of_which_something_runs_is_not_deleted(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.claim("index@2")
+    assert "delete" not in verbs(operator.get("/papers@2"))
+    assert "papers@2" in said(first(operator, "papers@2", "delete"), 409)
+    assert archive.state("index@2") == "running"
+
+
+def test_a_deleted_run_is_told_to_nobody_else(visitor: Visitors, operator: httpx.Client, archive: AnArchive) -> None:
+    archive.cancel("index@2")
+    press(operator, "/papers@2", "papers@2", "delete")
+    assert visitor(Scope.READ).get("/papers@2").status_code == 403
+    admin = visitor(Scope.ADMIN).get("/papers@2")
+    assert "index" in said(admin)
+    assert {"undelete", "purge"} <= verbs(admin)
+
+
+def test_a_settled_run_is_purged_for_good_by_an_administrator(
+    operator: httpx.Client, admin: httpx.Client, archive: AnArchive
+) -> None:
+    archive.run("index@2", "pdf@2", "upload@2")
+    assert "purge" not in verbs(operator.get("/papers@2"))
+    assert press(operator, "/papers@2", "papers@2", "purge").status_code == 403
+    page = first(admin, "papers@2", "purge")
+    assert "papers@2 goes for good" in said(page)
+    assert "3 attempts would be purged" in said(page)
+    assert archive.states()["index@2"] == "completed"
+    assert confirm(admin, page).headers["location"] == "/papers"
+    assert "index@2" not in archive.states()
+    assert "purged" in said(admin.get("/papers@2"), 404)
+
+
+def test_a_run_that_something_waits_for_is_not_purged(admin: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"index": "depends: [PREV]"})
+    archive.fail("index@2")
+    assert "papers@2" in said(first(admin, "papers@2", "purge"), 409)
+    assert archive.state("index@2") == "failed"
+
+
+def test_an_archive_is_purged_of_what_it_keeps_no_longer(admin: httpx.Client, archive: AnArchive) -> None:
+    archive.run("index@2", "pdf@2", "upload@2")
+    archive.commit(TASKS)
+    assert "purge" not in verbs(admin.get("/papers"))
+    set_to_keep(archive, dict.fromkeys(AGED, "1d"))
+    let_age(archive, 2, 3)
+    page = first(admin, "papers", "purge")
+    assert "1 run would be purged papers@2" in said(page)
+    assert confirm(admin, page).headers["location"] == "/papers"
+    assert not [name for name in archive.states() if name.endswith("@2")]
+
+
+def test_the_log_of_a_task_is_purged_with_a_reason(
+    operator: httpx.Client, admin: httpx.Client, archive: AnArchive
+) -> None:
+    archive.end("index@2", 1, message="token=hunter2", outputs={"password": "hunter2"})
+    assert "purge-outputs" not in verbs(operator.get("/papers@2/index"))
+    assert "purge-outputs" in verbs(admin.get("/papers@2/index"))
+    assert press(admin, "/papers@2/index", "papers@2/index", "purge-outputs").status_code == 422
+    assert press(operator, "/papers@2/index", "papers@2/index", "purge-outputs", "why").status_code == 403
+    assert press(admin, "/papers@2/index", "papers@2/index", "purge-outputs", "a password").status_code == 303
+    page = admin.get("/papers@2/index")
+    assert "hunter2" not in page.text
+    assert "because a password" in said(page)
+
+
+# Running again
+
+
+def test_a_run_is_run_again_from_a_task_also_what_had_completed(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.run("index@2", "pdf@2")
+    archive.fail("upload@2")
+    page = operator.get("/papers@2")
+    assert re.findall(r"<option>(\w+)</option>", page.text) == ["index", "pdf", "upload"]
+    fields = {"form": form_of(page), "name": "papers@2", "verb": "retry-from", "task": "pdf", "back": "/papers@2"}
+    shown = operator.post("/-/act", data=fields)
+    assert "Run again papers@2 from pdf?" in said(shown)
+    assert "1 task would be free to start papers@2/pdf" in said(shown)
+    assert "1 task would be waiting papers@2/upload" in said(shown)
+    assert archive.state("pdf@2") == "completed"
+    assert confirm(operator, shown).headers["location"] == "/papers@2"
+    assert [archive.state(f"{name}@2") for name in TASKS] == ["completed", "ready", "waiting"]
+
+
+def test_a_completed_task_has_a_button_that_runs_it_again(operator: httpx.Client, session: Session) -> None:
+    archive = a_list(session)
+    archive.run("fetch/a@2", "check/a@2", "store/a@2", "fetch/b/c@2")
+    page = operator.get("/papers@2/check/a")
+    assert 'value="papers@2/*/a"' in page.text
+    fields = {"form": form_of(page), "name": "papers@2/*/a", "verb": "retry-from", "task": "check", "back": "/"}
+    shown = operator.post("/-/act", data=fields)
+    assert "1 task would be free to start papers@2/check/a" in said(shown)
+    confirm(operator, shown)
+    assert archive.state("check/a@2") == "ready"
+    assert archive.state("store/a@2") == "waiting"
+    assert archive.state("fetch/a@2") == "completed"
+    assert "retry-from" not in verbs(operator.get("/papers@2/check/a"))
+    assert operator.post("/-/act", data=fields | {"task": ""}).status_code == 422
+
+
+def test_what_a_refusal_names_is_offered_and_shown_before_it_is_done(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.run("index@2", "pdf@2")
+    archive.fail("upload@2")
+    archive.commit(TASKS)
+    archive.run("index@3", "pdf@3", "upload@3")
+    page = operator.get("/papers@2/upload")
+    assert "force" not in page.text.partition("<main")[2].partition("On the command line")[0]
+    refused = press(operator, "/papers@2/upload", "papers@2/upload", "retry")
+    assert "would replace the work of later revisions: papers@3/upload completed" in said(refused, 409)
+    shown = offered(operator, refused)
+    assert "1 task would be free to start papers@2/upload" in said(shown)
+    assert archive.state("upload@2") == "failed"
+    assert confirm(operator, shown).headers["location"] == "/papers@2/upload"
+    assert archive.state("upload@2") == "ready"
+
+
+def test_a_refusal_that_nothing_overrules_offers_nothing(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.run("index@2")
+    refused = press(operator, "/papers@2/index", "papers@2/index", "cancel")
+    assert refused.status_code == 409
+    assert not verbs(refused)
+    # The remedy of a task that was skipped is a command for another one.
+    archive.fail("pdf@2")
+    archive.commit(TASKS)
+    archive.run("index@3", "pdf@3")
+    refused = press(operator, "/papers@2/upload", "papers@2/upload", "retry")
+    assert "papers@2/pdf" in said(refused, 409)
+    assert not verbs(refused)
+
+
+def test_a_superseded_task_is_retried_by_force_alone(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"draw": ""})
+    archive.commit({"draw": "cancels: [PREV]"})
+    archive.run("draw@4")
+    assert archive.state("draw@3") == "canceled"
+    refused = press(operator, "/papers@3/draw", "papers@3/draw", "retry")
+    confirm(operator, offered(operator, refused))
+    assert archive.state("draw@3") == "ready"
+
+
+def test_a_trigger_of_an_old_revision_is_forced_after_its_refusal(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.run("index@2")
+    archive.commit(TASKS)
+    archive.run("index@3")
+    refused = press(operator, "/papers@2", "papers@2", "trigger", "index", sure="")
+    assert "papers@3/index completed" in said(refused, 409)
+    shown = offered(operator, refused)
+    assert "Run papers@2.2?" in said(shown)
+    assert confirm(operator, shown).headers["location"] == "/papers@2.2"
+    assert archive.states()["index@2.2"] == "ready"
+
+
+def test_a_command_that_would_run_a_second_time_is_offered_as_that(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"mint": "", "deposit": "depends: [mint]\non_lost: fail"})
+    archive.run("mint@3", "deposit@3")
+    fields = {"name": "papers@3", "verb": "retry-from", "task": "mint", "back": "/papers@3"}
+    refused = operator.post("/-/act", data=fields | {"form": form_of(operator.get("/papers@3"))})
+    assert "papers@3" in said(refused, 409)
+    shown = offered(operator, refused, "from_start")
+    assert archive.state("deposit@3") == "completed"
+    confirm(operator, shown)
+    assert archive.state("mint@3") == "ready"
+    assert archive.state("deposit@3") == "waiting"
+
+
+def test_a_release_shows_what_is_out_of_date_and_waives_it_where_it_is_told_to(
+    operator: httpx.Client, session: Session, archive: AnArchive
+) -> None:
+    archive.commit({"draw": "", "print": ""})
+    holds.hold_run(session, RunId(archive.run_id(3)), "ann")
+    archive.commit({"draw": ""})
+    archive.run("draw@4")
+    page = first(operator, "papers@3", "release")
+    assert "1 task would be free to start papers@3/print" in said(page)
+    assert "1 task would stay as it is papers@3/draw" in said(page)
+    shown = offered(operator, page, "skip_outdated")
+    assert "would be skipped papers@3/draw" in said(shown)
+    confirm(operator, shown)
+    assert (archive.state("draw@3"), archive.state("print@3")) == ("skipped", "ready")
+
+
+def test_what_a_verb_on_many_refused_is_told(operator: httpx.Client, session: Session, archive: AnArchive) -> None:
+    archive.commit({"draw": "", "print": ""})
+    holds.hold_run(session, RunId(archive.run_id(3)), "ann")
+    archive.commit({"draw": ""})
+    archive.run("draw@4")
+    page = confirm(operator, first(operator, "papers@3", "release"))
+    assert "It was done to 1 task. 1 was left as it was: papers@3/draw" in said(page)
+    assert archive.state("draw@3") == "held"
+
+
+# Restarting, polling, waiving, of many
+
+
+def test_what_runs_of_a_run_is_restarted(operator: httpx.Client, archive: AnArchive) -> None:
+    assert "restart" not in verbs(operator.get("/papers@2"))
+    assert press(operator, "/papers@2", "papers@2", "restart").status_code == 409
+    archive.claim("index@2")
+    assert "restart" in verbs(operator.get("/papers@2"))
+    page = first(operator, "papers@2", "restart")
+    assert "1 task would be stopped papers@2/index" in said(page)
+    confirm(operator, page)
+    assert archive.sql("select stop from task where id = %s", archive.task("index@2"))[0]["stop"] == "restart"
+
+
+def test_what_is_deferred_is_polled_now_by_its_run_and_its_archive(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"deposit": "poll: {command: ask, every: 1h}"})
+    for page, name in (("/papers", "papers"), ("/papers@3", "papers@3")):
+        assert "refresh" not in verbs(operator.get(page))
+        assert press(operator, page, name, "refresh").status_code == 409
+    archive.end("deposit@3", 75)
+    for page, name in (("/papers", "papers"), ("/papers@3", "papers@3")):
+        assert "refresh" in verbs(operator.get(page))
+        assert press(operator, page, name, "refresh").status_code == 303
+        assert archive.state("deposit@3") == "ready"
+        archive.end("deposit@3", 75)
+
+
+def test_all_that_failed_of_an_archive_is_retried(operator: httpx.Client, archive: AnArchive) -> None:
+    assert "retry" not in verbs(operator.get("/papers"))
+    archive.fail("index@2")
+    archive.commit({"other": ""})
+    archive.fail("other@3")
+    page = first(operator, "papers", "retry")
+    assert "2 tasks would be free to start papers@2/index, papers@3/other" in said(page)
+    confirm(operator, page)
+    assert (archive.state("index@2"), archive.state("other@3")) == ("ready", "ready")
+    assert press(operator, "/papers", "papers", "retry", sure="").status_code == 409
+
+
+def test_what_is_left_of_a_run_is_waived(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.fail("index@2")
+    confirm(operator, first(operator, "papers@2", "skip"))
+    assert archive.sql("select waived from task where id = %s", archive.task("index@2"))[0]["waived"]
+    assert press(operator, "/papers@2", "papers@2", "skip", sure="").status_code == 409
+
+
+# Backfills
+
+
+def test_a_backfill_is_shown_and_made_by_the_form_of_a_trigger(operator: httpx.Client, archive: AnArchive) -> None:
+    for _ in range(4):
+        archive.commit({"index": "", "scan": "on: [manual]"})
+    form = operator.get("/-/trigger?of=papers")
+    assert "Over old revisions" in said(form)
+    fields = {"name": "papers", "verb": "trigger", "task": "scan", "first": "3", "last": "5", "back": "/papers"}
+    fields |= {"form": form_of(form)}
+    page = operator.post("/-/act", data=fields)
+    assert "It would run scan at 3 revisions , from 3 to 5" in said(page)
+    assert "papers@6" in said(page)
+    assert not [name for name in archive.states() if name.startswith("scan") and ".2" in name]
+    (again,) = re.findall(r'href="(/-/trigger[^"]*)">Choose others', page.text)
+    form = operator.get(again.replace("&amp;", "&"))
+    assert 'name="first" value="3"' in form.text
+    assert re.search(r'name="task" value="scan"[^>]* checked', form.text)
+    assert confirm(operator, page).headers["location"] == "/papers@fill:1"
+    assert "scan at revisions 3 to 5" in said(operator.get("/papers@fill:1"))
+    assert archive.states()["scan@3.2"] == "ready"
+    assert press(operator, "/papers@fill:1", "papers@fill:1", "prioritize", "90").status_code == 303
+    assert "Priority 90" in said(operator.get("/papers@fill:1"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"first": "", "last": "3"}, "has a last revision and no first one"),
+        ({"first": "2", "task": ""}, "names no task"),
+        ({"first": "two", "task": "index"}, "two"),
+        ({"first": "2", "task": "nothing"}, "nothing"),
+        ({"first": "9", "task": "index"}, "papers"),
+    ],
+)
+def test_a_backfill_that_cannot_be_is_refused_with_its_reason(
+    operator: httpx.Client, archive: AnArchive, fields: dict[str, str], fault: str
+) -> None:
+    archive.commit(TASKS)
+    form = form_of(operator.get("/-/trigger?of=papers"))
+    page = operator.post("/-/act", data={"form": form, "name": "papers", "verb": "trigger", "back": "/"} | fields)
+    assert page.status_code in (404, 409, 422)
+    assert fault in said(page, page.status_code)
+
+
+def test_a_backfill_over_the_work_of_later_revisions_is_forced(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.run("index@2")
+    archive.commit(TASKS)
+    archive.run("index@3")
+    archive.commit(TASKS)
+    archive.run("index@4")
+    form = form_of(operator.get("/-/trigger?of=papers"))
+    fields = {"form": form, "name": "papers", "verb": "trigger", "task": "index", "first": "2", "back": "/papers"}
+    refused = operator.post("/-/act", data=fields)
+    shown = offered(operator, refused)
+    assert "at 2 revisions , from 2 to 3" in said(shown)
+    assert confirm(operator, shown).headers["location"] == "/papers@fill:1"
+
+
+# Who may
+
+
+@pytest.mark.parametrize("verb", ["delete", "restart", "retry-from", "refresh", "skip", "purge", "undelete"])
+def test_no_reader_and_no_other_site_does_any_of_it(
+    visitor: Visitors, operator: httpx.Client, archive: AnArchive, verb: str
+) -> None:
+    archive.run("index@2")
+    before = archive.states()
+    reader = visitor(Scope.READ)
+    assert not verbs(reader.get("/papers@2"))
+    fields = {"name": "papers@2", "verb": verb, "task": "index", "back": "/", "sure": "yes"}
+    form = form_of(reader.get("/"))
+    assert reader.post("/-/act", data=fields | {"form": form}).status_code == 403
+    assert operator.post("/-/act", data=fields | {"form": form}).status_code == 403  # of another browser
+    assert operator.post("/-/act", data=fields).status_code == 403
+    good = fields | {"form": form_of(operator.get("/papers@2"))}
+    assert operator.post("/-/act", data=good, headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    assert archive.states() == before
