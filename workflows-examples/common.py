@@ -53,7 +53,7 @@ COMMITTER = {
 def main(run: Callable[[argparse.Namespace], None], about: str | None, *options: Sequence[Any]) -> None:
     """Run an example from the command line; ``options``: the arguments of further ``add_argument`` calls, keyword arguments as a dict at the end."""
     parser = argparse.ArgumentParser(description=(about or "").partition("\n\n")[0])
-    parser.add_argument("--home", type=Path, help="a new or empty folder for everything that the example makes")
+    parser.add_argument("--folder", type=Path, help="a new or empty folder for everything that the example makes")
     parser.add_argument("--git", action="store_true", help="with a Git archive instead of a Subversion one")
     for option in options:
         names = [word for word in option if isinstance(word, str)]
@@ -83,27 +83,38 @@ def example(
 ) -> Iterator[Example]:
     """An installation in a folder that stays behind, while its server runs.
 
-    ``configuration`` is the text of its ``arkqueue.toml``, or a function that makes it for the home folder.
+    ``configuration`` is the text of its ``arkqueue.toml``, or a function that makes it for the folder.
     """
-    home = arguments.home or Path(tempfile.mkdtemp(prefix=f"arkqueue-{name}-"))
-    home.mkdir(parents=True, exist_ok=True)
-    if any(home.iterdir()):
-        raise ArkqueueError(f"--home {home}", "is not empty", "Name a new folder.")
-    home = home.resolve()
+    folder = arguments.folder or Path(tempfile.mkdtemp(prefix=f"arkqueue-{name}-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise ArkqueueError(f"--folder {folder}", "is not empty", "Name a new folder.")
+    folder = folder.resolve()
+    home = folder / "home"
+    home.mkdir()
     # The embedded PostgreSQL of root runs as another account, which must be able to pass.
-    home.chmod(0o711)
-    (home / "arkqueue.toml").write_text(configuration(home) if callable(configuration) else configuration, "utf-8")
-    say(f"A new server starts, with a PostgreSQL of its own, in\n  {home}")
+    for one in (folder, home):
+        one.chmod(0o711)
+    (home / "arkqueue.toml").write_text(configuration(folder) if callable(configuration) else configuration, "utf-8")
+    say(f"A new server starts, with a PostgreSQL of its own, in\n  {folder}")
     with trial.own_server(home, slots=slots) as client:
-        yield Example(home, client)
+        yield Example(folder, client)
 
 
 @dataclass
 class Example:
-    """A server that runs. Called, it is the command line: ``arkqueue("show", "papers@2")``."""
+    """A server that runs. Called, it is the command line: ``arkqueue("show", "papers@2")``.
 
-    home: Path
+    ``folder`` holds everything: the server's home folder, the repositories, and what else the example puts there.
+    """
+
+    folder: Path
     client: Client
+
+    @property
+    def home(self) -> Path:
+        """The server's home folder. No mount can be granted in it."""
+        return self.folder / "home"
 
     def __call__(self, *words: str | Path, shown: bool = True, code: int | None = 0, stdin: str | None = None) -> str:
         """Run a command of arkqueue and print it with what it says; what it says. ``code`` is how it must end, None for anyhow."""
@@ -127,10 +138,10 @@ class Example:
         return done.stdout
 
     def repository(self, name: str, *, is_git: bool = False) -> Repository:
-        """A new repository in the home folder, and beside it the folder ``NAME-work`` to commit from."""
+        """A new repository in the folder, and beside it the folder ``NAME-work`` to commit from."""
         kind = GitRepository if is_git else SubversionRepository
         need(*kind.programs)
-        return kind(self.home / f"{name}.{'git' if is_git else 'svn'}", self.home / f"{name}-work")
+        return kind(self.folder / f"{name}.{'git' if is_git else 'svn'}", self.folder / f"{name}-work")
 
     def add(self, name: str, repository: Repository, **settings: Any) -> None:
         """Register a repository as an archive, and install its hook. Its tasks may run as processes, unless ``settings`` of the API say otherwise."""
@@ -162,7 +173,7 @@ class Example:
         say(f"\n{bold('To go on')}\n\n  export ARKQUEUE_HOME={self.home}")
         for words, meaning in (("serve", "start this server again, once it has ended"), *commands):
             say(f"\n  {dim('# ' + meaning)}\n  {program} {words}")
-        say(f"\nEverything is in this folder; remove it when you have seen enough:\n  {self.home}")
+        say(f"\nEverything is in this folder; remove it when you have seen enough:\n  {self.folder}")
         if trial.is_at_a_terminal():
             trial.serve_until_interrupted(self.client)
 
