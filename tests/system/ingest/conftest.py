@@ -1,0 +1,188 @@
+"""The example ``workflows-examples/ingest`` with its real parts: arkqueue, its services, and an archive of a collection for each test."""
+
+from __future__ import annotations
+
+import email
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from email.message import EmailMessage
+from email.policy import default
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ingest import host
+
+from arkqueue.db.embedded.server import Embedded
+from tests.postgres import a_database
+from tests.repositories import a_subversion_repository
+from tests.soundness import assert_sound
+from tests.system.end_to_end.installation import IDLE, Installation
+from tests.waiting import eventually
+
+ENDED = ("completed", "failed", "canceled", "superseded", "deleted")
+SUBMITTER = "ann@example.org"
+
+
+@dataclass
+class Ingest:
+    """A collection's archive at an ingest host. Called, it is the command line."""
+
+    arkqueue: Installation
+    services: host.Services
+    folder: Path
+    name: str
+    settings: Path
+    said: str = ""
+    """What the last submission was answered."""
+
+    def __call__(self, *words: str, code: int | None = 0) -> Any:
+        return self.arkqueue(*words, code=code)
+
+    def job(self, batch: str, job: str = "jid0001") -> str:
+        """The name of a job."""
+        return f"{self.name}@id:{batch}-jobs/*/{job}"
+
+    def task(self, batch: str, task: str, job: str = "jid0001") -> str:
+        """The name of a job's task."""
+        return f"{self.name}@id:{batch}-jobs/{task}/{job}"
+
+    def submit(self, *attach: Path, code: int = 0, hold: bool = False, batch: str = "", **document: Any) -> str:
+        """Hand a batch in; its id."""
+        batch = batch or f"bid-{uuid.uuid4().hex[:8]}"
+        file = self.folder / f"{batch}.json"
+        file.write_text(json.dumps({"profile_name": "demo_content", "submitter": SUBMITTER, "items": []} | document))
+        words = ["--hold"] * hold + [word for path in attach for word in ("--attach", str(path))]
+        done = self("submit", self.name, str(file), "--id", batch, *words, code=code)
+        self.said = done.out + done.err
+        return batch
+
+    def content(self, text: str = "", name: str = "") -> dict[str, Any]:
+        """A file of its own on the depositor's server, as a line of a manifest."""
+        name = name or f"{uuid.uuid4().hex[:12]}.txt"
+        data = (text or f"what stands in {name}").encode()
+        return {
+            "url": self.services.content(f"{self.name}/{name}", data),
+            "digest_type": "sha-256",
+            "digest_value": hashlib.sha256(data).hexdigest(),
+            "size": len(data),
+            "name": name,
+        }
+
+    def manifest(self, *lines: Mapping[str, Any], profile: str = "mrt-ingest-manifest") -> dict[str, Any]:
+        """A manifest on the depositor's server, as a line of another one."""
+        return self.content(host.checkm(profile, list(lines)), f"{uuid.uuid4().hex[:12]}.checkm")
+
+    # -- what became of it -------------------------------------------------------------------------------------------
+
+    def run(self, id: str) -> Any:
+        """A run by the id of its submission; None: there is none."""
+        runs = self.arkqueue.api.get("/runs", archive=self.name, limit=500)["runs"]
+        return next((run for run in runs if run["submission"] == f"{self.name}@id:{id}"), None)
+
+    def states(self, batch: str, job: str = "jid0001") -> dict[str, str]:
+        """The states of a job's tasks."""
+        return {task["name"]: task["state"] for task in self.tasks(f"{batch}-jobs", job)}
+
+    def tasks(self, id: str, item: str = "") -> list[dict[str, Any]]:
+        """The tasks of a run, or of one of its jobs, with their attempts."""
+        return self.arkqueue.sql(
+            "select t.name, t.state::text, t.priority, t.fault,"
+            " (select coalesce(json_agg(json_build_object('kind', x.kind, 'end', x.end, 'code', x.exit_code, 'outputs', x.outputs) order by x.id), '[]')"
+            " from attempt x where x.task_id = t.id) as attempts"
+            " from task t join submission s on s.run_id = t.run_id join archive a on a.id = t.archive_id"
+            " where a.name = %s and s.sender_id = %s and t.item = %s order by t.position",
+            self.name,
+            id,
+            item,
+        )
+
+    def outputs(self, batch: str, job: str = "jid0001") -> dict[str, Any]:
+        """All outputs of a job."""
+        tasks = self.tasks(f"{batch}-jobs", job)
+        return {k: v for task in tasks for attempt in task["attempts"] for k, v in (attempt["outputs"] or {}).items()}
+
+    def why(self, batch: str, task: str, job: str = "jid0001") -> str:
+        """How the newest attempt of a job's task ended, in its own words."""
+        attempts = next(t for t in self.tasks(f"{batch}-jobs", job) if t["name"] == task)["attempts"]
+        return str(attempts[-1]["outputs"]["message"])
+
+    def attempts(self, batch: str, task: str, job: str = "jid0001") -> list[dict[str, Any]]:
+        return next((list(t["attempts"]) for t in self.tasks(f"{batch}-jobs", job) if t["name"] == task), [])
+
+    def ended(self, id: str, state: str = "completed") -> Any:
+        """Wait until a run has ended, its report too."""
+
+        def has() -> Any:
+            run = self.run(id)
+            assert not run or run["state"] == state or run["state"] not in ENDED, self.told(id)
+            return run and run["state"] == state and run["report"] == "completed" and run
+
+        return eventually(has, lambda: self.told(id))
+
+    def jobs_ended(self, batch: str, state: str = "completed") -> Any:
+        """Wait until the jobs of a batch have ended, and their report."""
+        self.ended(batch)
+        return self.ended(f"{batch}-jobs", state)
+
+    def reaches(self, batch: str, task: str, state: str, job: str = "jid0001") -> None:
+        """Wait until a job's task has a state."""
+        eventually(lambda: self.states(batch, job).get(task) == state, lambda: self.told(f"{batch}-jobs"))
+
+    def told(self, id: str) -> str:
+        return str(self("show", f"{self.name}@id:{id}", code=None).out)
+
+    def mails(self, batch: str) -> list[EmailMessage]:
+        """What the depositor was told of a batch."""
+        mails = [email.message_from_bytes(path.read_bytes(), policy=default) for path in self.services.mails]
+        return [mail for mail in mails if isinstance(mail, EmailMessage) and f"Batch {batch} " in str(mail["Subject"])]
+
+    def subjects(self, batch: str) -> list[str]:
+        return [str(mail["Subject"]).removeprefix(f"Batch {batch} ") for mail in self.mails(batch)]
+
+
+Servers = tuple[Installation, host.Services]
+
+
+@pytest.fixture(scope="session")
+def servers(postgres: Embedded, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """arkqueue and the services, for all tests of a worker."""
+    folder = tmp_path_factory.mktemp("ingest")
+    with a_database(postgres, template) as uri, a_database(postgres, "template0") as own:
+        arkqueue = Installation(folder / "arkqueue", uri, slots=8, **IDLE)
+        arkqueue.start()
+        with host.services(folder / "services", own) as services:
+            arkqueue("lock", "set", "global/ingest", "unlimited")
+            yield arkqueue, services
+        arkqueue.close()
+
+
+Collections = Callable[..., Ingest]
+
+
+@pytest.fixture
+def ingest(servers: Servers, tmp_path: Path) -> Iterator[Ingest]:
+    """A collection of the test's own; faults that the test has switched on are off behind it."""
+    arkqueue, services = servers
+    made = a_collection(arkqueue, services, tmp_path)
+    yield made
+    for name in ("content", "minting", "storage", "inventory", "callback", "mail"):
+        services.switch(name)
+    arkqueue("archive", "remove", made.name, code=None)
+    assert_sound(arkqueue.connection)
+
+
+def a_collection(arkqueue: Installation, services: host.Services, folder: Path, **working_storage: Any) -> Ingest:
+    """Register the archive of a collection, and set up the ingest host for it."""
+    name = f"demo-{uuid.uuid4().hex[:8]}"
+    repository = a_subversion_repository(folder, name)
+    settings = folder / f"{name}.json"
+    repository.commit(host.archive_files("archive", settings), message="The workflow and the profiles of a collection")
+    arkqueue("archive", "add", name, str(repository.path), "--executor", "process")
+    token = arkqueue("token", "create", "--scope", "operate", "--archive", name).out.strip()
+    storage = {"threshold": 100, "threshold_unestimated": 100, "retry_after": 1} | working_storage
+    host.write_settings(settings, services.urls, arkqueue.home(), token, **storage)
+    return Ingest(arkqueue, services, folder, name, settings)

@@ -1,0 +1,118 @@
+"""The state *downloading* of a job: GET requests side by side, each tried a few times, and digests compared. What is complete is not fetched again."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import time
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from estimating import priority
+from job import Failed, Job, NotNow, Rejected, digest, end, opened, output, pieces
+from provisioning import release
+
+AT_ONCE = 8
+TRIES = 3
+DELAY = 0.5
+"""Seconds before the second try, and twice that before the third."""
+
+
+def main() -> None:
+    job = Job()
+    files = job.read("files.json")
+    target = job.folder / "container" if job.payload_type == "container" else job.producer
+    try:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            fetched = [pool.submit(_fetch, file, target / file["name"]) for file in files]
+        for future in fetched:
+            future.result()
+        if job.payload_type == "container":
+            _unpack(target / files[0]["name"], job.producer)
+        content = [_described(path, job.producer) for path in sorted(job.producer.rglob("*")) if path.is_file()]
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise Failed(str(error)) from None
+        raise NotNow(f"the working storage is full: {error}", 30) from None
+    if not content:
+        raise Rejected(f"{job.payload_url}: holds no file")
+    job.write("content.json", content)
+    needed = sum(file["size"] for file in content)
+    if needed != job.read("estimate.json")["space_needed"]:
+        output(space_needed=needed, **{"arkqueue.priority": priority(job, needed)})
+    release(job)
+    print(f"{job.key}: {len(content)} files, {needed:,} bytes")
+
+
+def _fetch(file: dict[str, Any], path: Path) -> None:
+    """A file that is there was complete, with its digest, when it got its name."""
+    if path.is_file():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    for number in range(1, TRIES + 1):
+        try:
+            _get(file, part)
+            part.replace(path)
+            return
+        except Failed as error:
+            if number == TRIES:
+                raise Failed(f"{error}, {TRIES} times") from None
+            time.sleep(DELAY * number)
+
+
+def _get(file: dict[str, Any], part: Path) -> None:
+    hashed = digest(file.get("digest_type", "sha-256"))
+    size = 0
+    with opened(file["url"]) as answer, part.open("wb") as out:
+        for piece in pieces(answer):
+            hashed.update(piece)
+            out.write(piece)
+            size += len(piece)
+        announced = answer.headers.get("Content-Length")
+    if announced is not None and size != int(announced):
+        raise Failed(f"{file['url']}: broke off after {size:,} of {int(announced):,} bytes")
+    if "size" in file and size != file["size"]:
+        raise Failed(f"{file['url']}: has {size:,} bytes, and the manifest says {file['size']:,}")
+    if "digest_type" in file and hashed.hexdigest() != file["digest_value"].lower():
+        raise Failed(
+            f"{file['url']}: its {file['digest_type']} is {hashed.hexdigest()}, and the manifest says {file['digest_value']}"
+        )
+
+
+def _unpack(container: Path, target: Path) -> None:
+    """Take the files out of a zip container; names that lead out of it are rejected."""
+    draft = target.with_name("producer.part")
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        with zipfile.ZipFile(container) as zipped:
+            for entry in zipped.infolist():
+                if entry.is_dir():
+                    continue
+                parts = entry.filename.split("/")
+                if {"", ".", ".."} & {*parts} or "\\" in entry.filename or not entry.filename.isprintable():
+                    raise Rejected(f"{container.name}: {entry.filename[:200]!r} is no name for a file of an object")
+                path = draft.joinpath(*parts)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with zipped.open(entry) as file, path.open("wb") as out:
+                    shutil.copyfileobj(file, out, 1 << 20)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+        raise Rejected(f"{container.name}: is no zip file that can be read: {error}") from None
+    shutil.rmtree(target, ignore_errors=True)
+    if draft.exists():
+        draft.rename(target)
+
+
+def _described(path: Path, root: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        hashed = digest("sha-256")
+        for piece in pieces(file):
+            hashed.update(piece)
+    name = path.relative_to(root).as_posix()
+    return {"name": name, "size": path.stat().st_size, "digest_type": "sha-256", "digest_value": hashed.hexdigest()}
+
+
+if __name__ == "__main__":
+    end(main)

@@ -1,0 +1,131 @@
+"""Checkm manifests: what a depositor's manifest names, and the one that storage gets.
+
+https://github.com/CDLUC3/mrt-doc: a line for each file, with the fields that ``#%fields`` names; what does not end with ``#%eof`` was cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from job import Rejected, digest
+
+PROFILES = {
+    "mrt-ingest-manifest": "ObjectManifest",
+    "mrt-single-file-batch-manifest": "ManifestOfFiles",
+    "mrt-container-batch-manifest": "ManifestOfContainers",
+    "mrt-batch-manifest": "ManifestOfManifests",
+}
+FIELDS = {
+    "nfo:fileurl": "url",
+    "nfo:hashalgorithm": "digest_type",
+    "nfo:hashvalue": "digest_value",
+    "nfo:filesize": "size",
+    "nfo:filename": "name",
+    "mrt:primaryidentifier": "ark",
+    "mrt:localidentifier": "local_id",
+    "mrt:creator": "erc_who",
+    "mrt:title": "erc_what",
+    "mrt:date": "erc_when",
+}
+FIRST = b"#%checkm"
+MOST = 1_000_000
+"""Lines of a manifest."""
+
+
+@dataclass
+class Manifest:
+    kind: str
+    lines: list[dict[str, Any]]
+
+
+def parse(data: bytes, name: str) -> Manifest:
+    """A manifest, or `Rejected` with the first line that is wrong."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Rejected(f"{name}: the manifest is not UTF-8: byte {error.start}") from None
+    kind, columns, lines, is_complete = "", [], [], False
+    for number, line in enumerate(text.splitlines(), 1):
+        where = f"{name}, line {number}"
+        if number == 1 and not line.startswith("#%checkm"):
+            raise Rejected(f"{where}: the manifest does not begin with #%checkm")
+        if line.startswith("#%"):
+            word, _, rest = line[2:].partition("|")
+            word = word.strip().lower()
+            if word == "profile":
+                kind = PROFILES.get(rest.strip().rpartition("/")[2], "")
+                if not kind:
+                    raise Rejected(f"{where}: the profile {rest.strip()[:200]} is not known")
+            elif word == "fields":
+                columns = [FIELDS.get(column.strip().lower(), "") for column in rest.split("|")]
+            elif word == "eof":
+                is_complete = True
+                break
+        elif line.strip() and not line.startswith("#"):
+            if len(lines) == MOST:
+                raise Rejected(f"{where}: the manifest has more than {MOST:,} lines")
+            lines.append(_line(line, columns, where))
+    if not is_complete:
+        raise Rejected(f"{name}: the manifest is cut off: its last line is not #%eof")
+    if not kind:
+        raise Rejected(f"{name}: the manifest names no #%profile")
+    if not lines:
+        raise Rejected(f"{name}: the manifest names no file")
+    if kind == "ObjectManifest":
+        check_files(lines, name)
+    return Manifest(kind, lines)
+
+
+def _line(line: str, columns: list[str], where: str) -> dict[str, Any]:
+    values = [value.strip() for value in line.split("|")]
+    if not columns:
+        raise Rejected(f"{where}: no #%fields stands before it")
+    if len(values) > len(columns):
+        raise Rejected(f"{where}: has {len(values)} values, and #%fields names {len(columns)}")
+    entry: dict[str, Any] = {field: value for field, value in zip(columns, values, strict=False) if field and value}
+    check_entry(entry, where)
+    return entry
+
+
+def check_entry(entry: dict[str, Any], where: str) -> None:
+    """See that an entry has what is needed to fetch it."""
+    if "url" not in entry:
+        raise Rejected(f"{where}: names no file URL")
+    if ("digest_type" in entry) != ("digest_value" in entry):
+        raise Rejected(f"{where}: a hash needs its algorithm and its value")
+    if "digest_type" in entry:
+        wanted = digest(entry["digest_type"]).digest_size * 2
+        if len(entry["digest_value"]) != wanted or set(entry["digest_value"].lower()) - set("0123456789abcdef"):
+            raise Rejected(f"{where}: {entry['digest_value'][:200]} is no {entry['digest_type']}")
+    if "size" in entry:
+        if not str(entry["size"]).isdecimal():
+            raise Rejected(f"{where}: the size {entry['size'][:200]} is no number")
+        entry["size"] = int(entry["size"])
+
+
+def check_files(files: Iterable[dict[str, Any]], where: str) -> None:
+    """See that each file of an object has a name of its own inside the object."""
+    seen: set[str] = set()
+    for entry in files:
+        name = entry.setdefault("name", entry["url"].partition("?")[0].rpartition("/")[2])
+        parts = name.split("/")
+        if not name or name.startswith("/") or {"", ".", ".."} & {*parts} or not name.isprintable():
+            raise Rejected(f"{where}: {name[:200]!r} is no name for a file of an object")
+        if name in seen:
+            raise Rejected(f"{where}: two files have the name {name[:200]}")
+        seen.add(name)
+
+
+def of_storage(files: Iterable[Mapping[str, Any]]) -> str:
+    """The manifest that storage reads."""
+    head = (
+        "#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/store/manifest/mrt-add-manifest\n"
+        "#%fields | nfo:fileUrl | nfo:hashAlgorithm | nfo:hashValue | nfo:fileSize | nfo:fileName\n"
+    )
+    lines = (
+        f"{file['url']} | {file['digest_type']} | {file['digest_value']} | {file['size']} | {file['name']}\n"
+        for file in files
+    )
+    return head + "".join(lines) + "#%eof\n"
