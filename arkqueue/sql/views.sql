@@ -738,6 +738,39 @@ cross join lateral (
     select run.id from run where run.archive_id = of.archive_id and run.deleted_at is null and run.backfill_id is null order by run.id desc limit %(most)s
 ) page;
 
+-- name: hanging_tasks
+-- Running tasks that a person may have to look at, those that began first first: the task manager is silent, or it takes so many times as long as usual, and so many
+-- seconds longer. Of those that run long enough for that, the oldest ones are looked at.
+select r.id, r.seen_at, r.is_silent, u.seconds
+from (
+    select t.id, t.branch_id, t.name, t.item, at.started_at, m.seen_at, at.kind,
+           at.lease_until < clock_timestamp() or coalesce(m.seen_at < clock_timestamp() - make_interval(secs => %(silence)s), false) as is_silent
+    from attempt at join task t on t.id = at.task_id join run on run.id = t.run_id join archive a on a.id = t.archive_id
+    left join task_manager m on m.process = at.process
+    where at.ended_at is null and run.deleted_at is null and a.removed_at is null and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
+      and (at.started_at < clock_timestamp() - make_interval(secs => %(longer)s)
+           or at.lease_until < clock_timestamp() or m.seen_at < clock_timestamp() - make_interval(secs => %(silence)s))
+    order by at.id limit %(looked_at)s) r
+left join lateral (
+    select percentile_cont(0.5) within group (order by extract(epoch from p.ended_at - p.started_at)::float8) as seconds
+    from (select t.attempt_id from task t
+          where t.branch_id = r.branch_id and t.name = r.name and t.item = '' and t.state = 'completed' order by t.number desc, t.run desc limit 30) t
+    join attempt p on p.id = t.attempt_id where p.ended_at > p.started_at) u on r.item = '' and r.kind = 'run' and not r.is_silent
+where r.is_silent or extract(epoch from clock_timestamp() - r.started_at) > greatest(u.seconds * %(times)s, u.seconds + %(longer)s)
+order by r.id limit %(most)s;
+
+-- name: waits_of_archives
+-- For each of some archives one task that waits for a task which does not wait itself, with that task: what needs a person first.
+select w.target, w.source
+from unnest(%(archives)s::bigint[]) of(archive_id)
+cross join lateral (
+    select t.id as target, s.id as source
+    from (select t.id from branch b join task t on t.branch_id = b.id
+          where b.archive_id = of.archive_id and b.deleted_at is null and t.settled_at is null and t.state = 'waiting' and t.kind = 'ordinary' limit %(looked_at)s) t
+    join edge e on e.target = t.id and not e.met and e.kind <> 'cancels'
+    join task s on s.id = e.source and s.state <> 'waiting' and s.kind = 'ordinary'
+    order by case when s.state in ('failed', 'rejected', 'skipped') then 0 when s.state in ('held', 'deferred') then 1 else 2 end, t.id, s.id limit 1) w;
+
 -- name: unhandled_failures
 -- Failed and rejected tasks that nobody has waived, or noted since they failed, and no later revision has made good, the newest first; of watched archives and present branches alone, and of no backfill.
 -- Most failures of a long history have been made good: an index has what tells them, without a look at their tasks.

@@ -9,13 +9,19 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId, BranchId
+from arkqueue.model import SILENCE, ArchiveId, BranchId
 from arkqueue.names import backfill_name
 from arkqueue.views.runs import RunView, views_of_runs
 from arkqueue.views.tasks import TaskView, tasks_by_id
 
 LONGEST_LINE = 400
 """Bytes of a log that are looked at for its last line."""
+TIMES, LONGER = 3.0, 600.0
+"""A running task hangs, perhaps, when it takes so many times as long as usual, and so many seconds longer."""
+MOST_RUNNING = 200
+"""Running tasks that are looked at for that."""
+MOST_OPEN = 300
+"""Open tasks of an archive that are looked at for what they wait for."""
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 
 
@@ -77,6 +83,42 @@ def failures_of_backfills(
 def held_tasks(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> list[TaskView]:
     """Tasks that wait for a person's release alone, the newest first. ``archives`` None: of all."""
     return _tasks(session, "held_tasks", archives, most)
+
+
+@dataclass(frozen=True, slots=True)
+class Hanging:
+    """A running task that a person may have to look at. ``seen_at``: when its task manager was heard last, where that is silent; ``usual``: how many seconds such tasks take, where this one takes far longer."""
+
+    task: TaskView
+    is_silent: bool
+    seen_at: datetime | None
+    usual: float | None
+
+
+def hanging_tasks(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> list[Hanging]:
+    """Running tasks whose task manager is silent, or that take `TIMES` as long as usual and `LONGER` seconds more, those that began first first. ``archives`` None: of all."""
+    asked = None if archives is None else list(archives)
+    rows = session.rows(
+        "hanging_tasks", archives=asked, silence=SILENCE, times=TIMES, longer=LONGER, looked_at=MOST_RUNNING, most=most
+    )
+    tasks = {task.id: task for task in tasks_by_id(session, [row.id for row in rows])}
+    return [Hanging(tasks[row.id], row.is_silent, row.seen_at, row.seconds) for row in rows if row.id in tasks]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A task that waits for another one, which does not wait itself."""
+
+    task: TaskView
+    source: TaskView
+
+
+def waits_of(session: Session, archives: Sequence[ArchiveId]) -> dict[str, Waiting]:
+    """For each of some archives, by its name, a task that waits, and for what: first for what failed, then for what waits for a release or another try. Of very many open tasks some are looked at."""
+    rows = session.rows("waits_of_archives", archives=list(archives), looked_at=MOST_OPEN) if archives else []
+    tasks = {task.id: task for task in tasks_by_id(session, [id for row in rows for id in (row.target, row.source)])}
+    pairs = [(tasks[row.target], tasks[row.source]) for row in rows if row.target in tasks and row.source in tasks]
+    return {task.archive: Waiting(task, source) for task, source in pairs}
 
 
 def completed_places(session: Session, branch: BranchId) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 from arkqueue.db.connections import CALL_TIMEOUT
@@ -148,44 +149,71 @@ def measure(session: Session, patience: float = CALL_TIMEOUT) -> Any:
         return rows(connection, "measure", silence=SILENCE)[0]
 
 
+class About(StrEnum):
+    """The part of the installation that a fault is of."""
+
+    QUEUE_MANAGERS = "queue managers"
+    TASK_MANAGERS = "task managers"
+    ARCHIVES = "archives"
+    PAUSE = "pause"
+    DRAINED = "drained"
+    SCHEDULES = "schedules"
+    DELIVERIES = "deliveries"
+    UNFIT = "unfit"
+    DISK = "disk"
+
+
 def faults_of(numbers: Any, lease: float) -> tuple[list[str], bool]:
     """What is wrong with the installation, by what `measure` answered, one sentence each; and whether a queue manager runs."""
-    faults: list[str] = []
-    managed = is_managed(numbers, lease)
-    if not managed:
+    return [text for _, text in told_faults(numbers, lease)], is_managed(numbers, lease)
+
+
+def told_faults(numbers: Any, lease: float) -> list[tuple[About, str]]:
+    """What is wrong with the installation, one sentence each, with what it is about."""
+    faults: list[tuple[About, str]] = []
+    if not is_managed(numbers, lease):
         faults.append(
-            "no queue manager is running: commits are not read, deferred tasks not taken up (arkqueue manager)"
+            (
+                About.QUEUE_MANAGERS,
+                "no queue manager is running: commits are not read, deferred tasks not taken up (arkqueue manager)",
+            )
         )
     if not numbers.task_managers:
-        faults.append("no task manager is running: nothing is started (arkqueue worker)")
+        faults.append((About.TASK_MANAGERS, "no task manager is running: nothing is started (arkqueue worker)"))
     for count, what in [(numbers.archives_stopped, "stopped"), (numbers.archives_in_trouble, "in trouble")]:
         if count:
-            faults.append(f"{'1 archive is' if count == 1 else f'{count} archives are'} {what} (arkqueue archive list)")
+            text = f"{'1 archive is' if count == 1 else f'{count} archives are'} {what} (arkqueue archive list)"
+            faults.append((About.ARCHIVES, text))
     if numbers.all_paused:
-        faults.append("the whole installation is paused: nothing starts (arkqueue resume --all)")
+        faults.append((About.PAUSE, "the whole installation is paused: nothing starts (arkqueue resume --all)"))
     elif count := numbers.archives_paused:
         what = "1 archive is" if count == 1 else f"{count} archives are"
-        faults.append(f"{what} paused: nothing of {'it' if count == 1 else 'them'} starts (arkqueue archive list)")
+        them = "it" if count == 1 else "them"
+        faults.append((About.ARCHIVES, f"{what} paused: nothing of {them} starts (arkqueue archive list)"))
     if count := numbers.task_managers_drained:
         what = "1 task manager is" if count == 1 else f"{count} task managers are"
-        faults.append(f"{what} drained: nothing is started there (arkqueue undrain)")
+        faults.append((About.DRAINED, f"{what} drained: nothing is started there (arkqueue undrain)"))
     # Where the last run is held, a person is awaited, and nothing is wrong.
     _, count, since = numbers.fires_left_out
     if count:
         what = "1 fire of a schedule was" if count == 1 else f"{count} fires of schedules were"
-        faults.append(
-            f"{what} left out since {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC: the last run waits or failed (arkqueue archive show)"
-        )
+        at = f"{datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC"
+        text = f"{what} left out since {at}: the last run waits or failed (arkqueue archive show)"
+        faults.append((About.SCHEDULES, text))
     if count := numbers.deliveries_failing:
         what = "1 notification waits" if count == 1 else f"{count} notifications wait"
-        faults.append(f"{what} for receivers that do not take them (arkqueue delivery list --waiting)")
+        text = f"{what} for receivers that do not take them (arkqueue delivery list --waiting)"
+        faults.append((About.DELIVERIES, text))
     if count := numbers.deliveries_failed:
         what = "1 notification was" if count == 1 else f"{count} notifications were"
-        faults.append(f"{what} not sent within a day, in the last week (arkqueue delivery list --failed)")
+        text = f"{what} not sent within a day, in the last week (arkqueue delivery list --failed)"
+        faults.append((About.DELIVERIES, text))
     if count := numbers.task_managers_unfit:
         what = "1 task manager" if count == 1 else f"{count} task managers"
-        faults.append(f"{what} cannot start tasks for now, or none in containers (the log there says why)")
+        text = f"{what} cannot start tasks for now, or none in containers (the log there says why)"
+        faults.append((About.UNFIT, text))
     if count := numbers.task_managers_low_on_disk:
         what = "1 task manager claims" if count == 1 else f"{count} task managers claim"
-        faults.append(f"{what} nothing, as a disk there has less room than min_free (the log there says which)")
-    return faults, managed
+        text = f"{what} nothing, as a disk there has less room than min_free (the log there says which)"
+        faults.append((About.DISK, text))
+    return faults

@@ -57,8 +57,8 @@ class Shown:
     names: Mapping[str, Any]
 
 
-def page(build: Callable[[Visitor, Request], Shown | Response]) -> Callable[[Request], Response]:
-    """An endpoint that shows what ``build`` finds; runs in a thread."""
+def page(build: Callable[[Visitor, Request], Shown | Response], back: str = "") -> Callable[[Request], Response]:
+    """An endpoint that shows what ``build`` finds; runs in a thread. ``back``: where a sign-in leads that is needed first; empty: to this page."""
 
     def endpoint(request: Request) -> Response:
         visitor = None
@@ -67,10 +67,10 @@ def page(build: Callable[[Visitor, Request], Shown | Response]) -> Callable[[Req
             request.state.token = visitor.caller.token
             shown = build(visitor, request)
         except SignInNeeded:
-            return _sign_in_first(request)
+            return sign_in_first(request, back)
         except ArkqueueError as error:
             if visitor is not None and visitor.is_anybody and isinstance(error, NotFound | Forbidden):
-                return _sign_in_first(request)  # whether it is there is for others to know
+                return sign_in_first(request, back)  # whether it is there is for others to know
             return refused_page(request, visitor, error)
         return shown if isinstance(shown, Response) else answer(request, visitor, shown)
 
@@ -84,12 +84,18 @@ def _shown_archive(request: Request) -> str:
     return archive_of(str(request.path_params.get("name", "")) or asked(request, "of"))
 
 
-def _sign_in_first(request: Request) -> Response:
+def to_sign_in(target: str) -> str:
+    """The address of the sign-in that leads to a page."""
+    return f"{SIGN_IN}?{urlencode({'next': local(target)})}"
+
+
+def sign_in_first(request: Request, back: str = "") -> Response:
+    """Lead a browser to the sign-in, and from there to ``back``, or where that is empty to the page that it asked for."""
     if _wants_json(request):
         refused = problems.Refused(401, "the request", "carries no token", "Send it as: Authorization: Bearer TOKEN")
         return problems.of_error(refused)
     target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return RedirectResponse(f"{SIGN_IN}?{urlencode({'next': target})}", 303, HEADERS)
+    return RedirectResponse(to_sign_in(back or target), 303, HEADERS)
 
 
 def answer(request: Request, visitor: Visitor | None, shown: Shown, status: int = 200) -> Response:
@@ -254,6 +260,11 @@ def took(began: datetime | None, ended: datetime | None = None) -> str:
     exact = max(((ended or datetime.now(UTC)) - began).total_seconds(), 0)
     if ended is not None and exact < 10:
         return f"{exact:.1f} s"
-    seconds = int(exact)
+    return in_clock(exact)
+
+
+def in_clock(length: float) -> str:
+    """So many seconds like 2:10 or 1:02:10."""
+    seconds = int(length)
     hours, minutes = seconds // 3600, seconds // 60 % 60
     return f"{hours}:{minutes:02}:{seconds % 60:02}" if hours else f"{minutes}:{seconds % 60:02}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 
@@ -14,16 +14,29 @@ from arkqueue.states import OPEN, RunState, State
 from arkqueue.views.archives import ArchiveView, archives, in_short
 from arkqueue.views.attention import (
     FailuresOfBackfill,
+    Hanging,
+    Waiting,
     failures_of_backfills,
+    hanging_tasks,
     held_tasks,
     last_lines,
     recent_runs,
     unhandled_failures,
+    waits_of,
 )
-from arkqueue.views.installation import Depth, faults_of, measure, queue_depth
+from arkqueue.views.installation import (
+    About,
+    Depth,
+    TaskManagerView,
+    called,
+    measure,
+    queue_depth,
+    task_managers,
+    told_faults,
+)
 from arkqueue.views.runs import RunView
 from arkqueue.views.tasks import TaskView
-from arkqueue.web.pages.answer import Shown
+from arkqueue.web.pages.answer import Shown, age_of, in_clock, took
 from arkqueue.web.pages.visitor import Visitor
 
 STRIP: Final = 30
@@ -48,8 +61,19 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something wrong with the installation. ``act``: the form that helps, for ``name``, with its ``button``; where that is empty, ``address`` is a page that says more, if there is one."""
+
+    text: str
+    address: str = ""
+    act: str = ""
+    name: str = ""
+    button: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
-    """One archive. ``runs``: its newest ones, the oldest first. ``now``: in words what goes on."""
+    """One archive. ``runs``: its newest ones, the oldest first. ``now``: in words what goes on; ``wait``: what waits there, and why."""
 
     archive: ArchiveView
     rev: int | None
@@ -59,6 +83,7 @@ class Line:
     runs: list[RunView]
     state: str
     now: str
+    wait: str
 
 
 def overview(visitor: Visitor, request: Request) -> Shown:
@@ -78,7 +103,10 @@ def overview(visitor: Visitor, request: Request) -> Shown:
     lines = last_lines(caller.session, failures)
     needs += [_failure(task, lines.get(task.id, "")) for task in failures]
     needs += [_failed_in(one) for one in failures_of_backfills(caller.session, covered, MOST_NEEDS)]
+    needs += [_hanging(one) for one in hanging_tasks(caller.session, covered, MOST_NEEDS)]
     needs += [_held(task) for task in held_tasks(caller.session, covered, MOST_NEEDS)]
+    is_open = [ArchiveId(a.id) for a in on_page if any(run.state in OPEN for run in recent.get(a.name, []))]
+    waits = waits_of(caller.session, is_open)
     depths = queue_depth(caller.session) if covered is None else []
     running = numbers.tasks.get(State.RUNNING, 0) if numbers else None
     waiting = sum(numbers.tasks.get(state, 0) for state in (State.WAITING, State.READY)) if numbers else None
@@ -86,12 +114,12 @@ def overview(visitor: Visitor, request: Request) -> Shown:
         "overview.html",
         {
             "needs": needs,
-            "lines": [_line(archive, recent.get(archive.name, [])) for archive in on_page],
+            "lines": [_line(archive, recent.get(archive.name, []), waits.get(archive.name)) for archive in on_page],
             "count": len(known),
             "more": max(len(bad) - MOST_ARCHIVES, 0),
             "running": running,
             "waiting": waiting,
-            "faults": faults_of(numbers, caller.configuration.lease)[0] if numbers else [],
+            "faults": _troubles(visitor, numbers) if numbers else [],
             "depth": depths,
             "_plot": plot(depths, datetime.now(UTC)),
             "page": number,
@@ -122,6 +150,45 @@ def plot(depths: Sequence[Depth], now: datetime) -> Plot | None:
     line = "M" + "L".join(points)
     first, last = points[0].split()[0], points[-1].split()[0]
     return Plot(line, f"{line}L{last} 60L{first} 60Z", most.ready, most.at)
+
+
+PAGES: Final = {
+    About.TASK_MANAGERS: "/-/task-managers",
+    About.SCHEDULES: "/-/schedules",
+    About.DELIVERIES: "/-/notifications",
+}
+"""Where more is said of what is wrong."""
+
+
+def _troubles(visitor: Visitor, numbers: Any) -> list[Trouble]:
+    """What is wrong with the installation, and what helps. Task managers are named, and archives are left out: each of both stands there by itself."""
+    session, told = visitor.caller.session, told_faults(numbers, visitor.caller.configuration.lease)
+    found = [
+        Trouble(text, "/-/task-managers", "resume-all", "", "Resume everything") if about is About.PAUSE
+        else Trouble(text, PAGES.get(about, ""))
+        for about, text in told if about not in (About.ARCHIVES, About.DRAINED, About.UNFIT, About.DISK)
+    ]  # fmt: skip
+    if not any(about in (About.DRAINED, About.UNFIT, About.DISK) for about, _ in told):
+        return found
+    known = task_managers(session)
+    return found + [trouble for one in known if one.alive for trouble in _of_manager(one, called(one, known))]
+
+
+def _of_manager(manager: TaskManagerView, name: str) -> list[Trouble]:
+    """Why a task manager starts nothing, or no container."""
+    found, page = [], PAGES[About.TASK_MANAGERS]
+    if manager.low_disk:
+        text = f"task manager {name} claims nothing: {manager.low_disk} has less room than min_free. Remove what is not needed there."
+        found.append(Trouble(text, page))
+    if manager.fault:
+        found.append(Trouble(f"task manager {name} can start nothing: {manager.fault}", page))
+    elif manager.engine_fault:
+        found.append(Trouble(f"task manager {name} can start no container: {manager.engine_fault}", page))
+    if manager.drained_at is not None:
+        why = f": {manager.drain_reason}" if manager.drain_reason else ""
+        text = f"task manager {name} is drained by {manager.drained_by}{why}: nothing is started there"
+        found.append(Trouble(text, page, "undrain", name, "Undrain"))
+    return found
 
 
 def _of_archives(found: list[ArchiveView]) -> list[Need]:
@@ -168,12 +235,38 @@ def _held(task: TaskView) -> Need:
     return Need("held", task.full_name, f"is held {task.why}".strip(), "release", "Release")
 
 
-def _line(archive: ArchiveView, runs: list[RunView]) -> Line:
+def _hanging(one: Hanging) -> Need:
+    """A task that is perhaps never done by itself. To restart it shows first what is stopped."""
+    task = one.task
+    where = f" on {task.host}" if task.host else ""
+    if one.is_silent:
+        heard = f"was heard last {age_of(one.seen_at, 'ago')}" if one.seen_at else "is not known"
+        return Need("running", task.full_name, f"runs{where}, whose task manager {heard}")
+    text = f"runs{where} for {took(task.started_at)}, and takes about {in_clock(one.usual or 0)} usually"
+    return Need("running", task.full_name, text, "restart", "Restart")
+
+
+def _waits(wait: Waiting | None) -> str:
+    """What waits in an archive, and why, in a few words."""
+    if wait is None:
+        return ""
+    source = wait.source
+    run = f".{source.run}" if source.run > 1 else ""
+    where = "" if source.run_id == wait.task.run_id else f"{source.rev}{run}/"
+    state = "" if source.state in (State.READY, State.RUNNING) else f" ({source.state})"
+    return f"{wait.task.label} waits for {where}{source.label}{state}"
+
+
+def _line(archive: ArchiveView, runs: list[RunView], wait: Waiting | None) -> Line:
     head = next((branch for branch in archive.branches if branch.main), None)
     newest = runs[0] if runs else None
     state, now = _now(runs)
+    if archive.paused is not None:
+        now += ", paused"
+    elif archive.hold is not None:
+        now += ", on hold"
     message, author = (head.message or "", head.author or "") if head else ("", "")
-    return Line(archive, head.rev if head else None, message, author, newest, runs[::-1], state, now)
+    return Line(archive, head.rev if head else None, message, author, newest, runs[::-1], state, now, _waits(wait))
 
 
 def _now(runs: list[RunView]) -> tuple[str, str]:
