@@ -42,7 +42,9 @@ class Settings(BaseModel):
         default=None, max_length=100, description="globs of Git branches; none: the main one"
     )
     process: bool | None = Field(default=None, description="whether its tasks may run as processes on a host")
-    process_user: str | None = Field(default=None, max_length=100)
+    process_user: str | None = Field(
+        default=None, max_length=100, description="the operating system's user that these run as; none: arkqueue's own"
+    )
     author: str | None = Field(
         default=None, max_length=1000, description="who commits for its tasks; Git: Name <email>"
     )

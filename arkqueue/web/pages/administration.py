@@ -33,6 +33,17 @@ LONG: Final = frozenset({"branches", "follow", "images", "users", "networks", "r
 """Settings that have a line for each of their parts."""
 
 
+SECTIONS: Final = {
+    "The repository": ("branches", "follow", "author", "task_url"),
+    "Where its tasks run": ("process", "process_user", "image", "images", "users", "networks"),
+    "When they start": ("tier", "max_running"),
+    "Who decides": ("require_approval", "approval_not_author", "workflow_authors"),
+    "What is kept": ("keep", "keep_logs"),
+    "Who is told": ("notify",),
+}
+"""The settings, in the order of the form."""
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """A setting as a form shows it. ``about``: what it means; ``is_host``: only a token for every archive changes it."""
@@ -163,7 +174,8 @@ def settings_page(visitor: Visitor, request: Request) -> Shown:
 def shown_settings(view: ArchiveView, goes: Any = None) -> Shown:
     """The page of an archive's settings. ``goes``: what the tried rules for keeping would remove."""
     fields = fields_of(view.settings)
-    names = {"archive": view, "fields": fields, "goes": goes}
+    begins = {names[0]: title for title, names in SECTIONS.items()}
+    names = {"archive": view, "fields": fields, "goes": goes, "_sections": begins}
     return Shown("settings.html", names | {"_was": json.dumps({field.name: field.value for field in fields})})
 
 
@@ -174,10 +186,17 @@ def adding_page(visitor: Visitor, request: Request) -> Shown:  # noqa: ARG001
 
 
 def fields_of(settings: ArchiveSettings) -> list[Field]:
-    """The settings of an archive as a form shows them."""
+    """The settings of an archive as a form shows them, section by section; one that no section names comes last."""
+    known = dict.fromkeys(name for names in SECTIONS.values() for name in names)
     return [
-        Field(name, _text(getattr(settings, name)), model.description or "", _kind(name), name in HOST)
-        for name, model in Settings.model_fields.items()
+        Field(
+            name,
+            _text(getattr(settings, name)),
+            Settings.model_fields[name].description or "",
+            _kind(name),
+            name in HOST,
+        )
+        for name in [*known, *(name for name in Settings.model_fields if name not in known)]
     ]
 
 

@@ -11,6 +11,10 @@ PLACE: Final = ("path", "line")
 """Where it stood: shown elsewhere."""
 
 
+_FIELDS: Final = {"excepted": "except", "only_unstarted": "only"}
+"""What workflow files call these fields of an edge."""
+
+
 class _Dumper(yaml.SafeDumper):
     """Writes texts of several lines line by line."""
 
@@ -23,7 +27,20 @@ _Dumper.add_representer(str, _text)
 
 
 def frozen_text(definition: Mapping[str, Any]) -> str:
-    """The fields that differ from their defaults, in the order of a workflow file's reader: its name first. Times are seconds."""
+    """The fields that differ from their defaults, its name first, and edges as workflow files write them. Times are seconds."""
     shown = {name: value for name, value in definition.items() if name not in PLACE}
+    for name in ("depends", "cancels"):
+        if name in shown:
+            shown[name] = [_edge(entry) for entry in shown[name]]
     ordered = {name: shown.pop(name) for name in ("name", "depends", "cancels") if name in shown} | shown
     return yaml.dump(ordered, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _edge(entry: Mapping[str, Any]) -> Any:
+    """An entry of ``depends`` or ``cancels``: a name where it says no more than that."""
+    more = {_FIELDS.get(name, name): value for name, value in entry.items() if name not in ("task", "previous")}
+    name = entry.get("task")
+    named = (f"PREV:{name}" if name else "PREV") if entry.get("previous") else name
+    if more.get("only") is True:
+        more["only"] = "unstarted"
+    return {"task": named, **more} if more else named

@@ -206,7 +206,7 @@ def says_of(task: TaskView, known: _Known) -> str:
         case State.RUNNING if not task.stop:
             where = f" on {task.host}" if task.host else ""
             words = f"runs{where} for {took(task.started_at)}" if task.started_at else f"is being prepared{where}"
-            words += f" of about {_long(usual)}" if usual and task.started_at else ""
+            words += _usually(task.started_at, usual) if usual and task.started_at else ""
         case State.WAITING:
             words = _wait(task, known)
         case State.COMPLETED:
@@ -223,6 +223,12 @@ def says_of(task: TaskView, known: _Known) -> str:
     if note := known.notes.get(task.id):
         sentence += f" Noted by {note.by} {age_of(note.at, 'ago')}: {note.text}"
     return sentence
+
+
+def _usually(began: datetime, usual: float) -> str:
+    """How long a task that runs takes usually."""
+    seconds = (datetime.now(UTC) - began).total_seconds()
+    return f" of about {_long(usual)}" if seconds <= usual else f", longer than usual: about {_long(max(usual, 1))}"
 
 
 def _wait(task: TaskView, known: _Known) -> str:

@@ -28,7 +28,7 @@ from arkqueue.errors import ArkqueueError, NotFound
 from arkqueue.queue import sign_ins
 from arkqueue.text import one_line
 from arkqueue.web.openid import NotSignedIn, Provider
-from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, local, refused_page
+from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, local, refused_page, to_sign_in
 from arkqueue.web.pages.visitor import COOKIE, check_host, keep, rights
 
 log = logging.getLogger("arkqueue")
@@ -59,7 +59,7 @@ def told(build: Callable[[Request], Awaitable[Response]]) -> Callable[[Request],
             return await build(request)
         except ArkqueueError as error:
             log.warning("a sign-in was refused: %s", one_line(str(error), 1000))
-            return await run_in_threadpool(refused_page, request, None, error, SIGN_IN)
+            return await run_in_threadpool(refused_page, request, None, error, to_sign_in(_wanted(request)))
 
     return endpoint
 
@@ -169,6 +169,16 @@ def _begun(request: Request) -> tuple[str, str, str]:
 def _secret(request: Request) -> str | None:
     secret = request.cookies.get(ASKED, "")
     return secret if re.fullmatch(r"[A-Za-z0-9_-]{43}", secret) else None
+
+
+def _wanted(request: Request) -> str:
+    """The page that a browser wants to see, of a sign-in that was refused: what its address says, which nobody has proved."""
+    said, _, _ = request.query_params.get("state", "")[:4096].partition(".")
+    try:
+        _, _, target = json.loads(base64.urlsafe_b64decode(said))
+    except (ValueError, TypeError):
+        target = request.query_params.get("next", "/")
+    return target if isinstance(target, str) and len(target) <= LONGEST_ADDRESS else "/"
 
 
 def _digest(secret: str, what: str, said: str) -> str:

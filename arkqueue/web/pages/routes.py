@@ -33,7 +33,7 @@ from arkqueue.web.pages import (
 )
 from arkqueue.web.pages.acting import act
 from arkqueue.web.pages.administering import administer
-from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, asked, local, page, refused_page, sent_path
+from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, asked, local, page, refused_page, sent_path, to_sign_in
 from arkqueue.web.pages.forms import MOST_FIELDS, Form
 from arkqueue.web.pages.visitor import COOKIE, SignInNeeded, Visitor, check_form, check_host, keep, visitor_of
 from arkqueue.web.problems import Refused
@@ -137,7 +137,7 @@ def _sign_in_page(request: Request) -> Response:
                 raise Refused(403, "the link", fault, "Ask for another one: arkqueue sign-in")
             return _signed_in(request, token, request.query_params.get("next", "/"))
     except ArkqueueError as error:
-        return refused_page(request, None, error)
+        return refused_page(request, None, error, to_sign_in(request.query_params.get("next", "/")))
     return persons.sign_in_page(request, request.query_params.get("next", "/"))
 
 
@@ -147,9 +147,11 @@ async def _sign_in(request: Request) -> Response:
 
 
 def _sign_in_with(request: Request, body: bytes) -> Response:
+    target = "/"
     try:
         check_host(request)
         form = Form(body)
+        target = form["next"]
         # Nobody is signed in yet, so that no other site gains from sending this: but for its own token's rights in this browser.
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise Refused(403, "the form", "was not sent from a page of this server", "Open the page again.")
@@ -163,7 +165,7 @@ def _sign_in_with(request: Request, body: bytes) -> Response:
             return persons.sign_in_page(request, form["next"], fault, 403)
         return _signed_in(request, token, form["next"])
     except ArkqueueError as error:
-        return refused_page(request, None, error)
+        return refused_page(request, None, error, to_sign_in(target))
 
 
 def _signed_in(request: Request, token: Token, target: str) -> Response:
@@ -220,13 +222,21 @@ async def _live(request: Request) -> Response:
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
+def _back(body: bytes) -> str:
+    """The page that a form came from: where a sign-in leads that has to come first. What was asked for is not done then."""
+    try:
+        return local(Form(body)["back"])
+    except ArkqueueError:
+        return "/"
+
+
 async def _act(request: Request) -> Response:
     body = await request.body()
-    endpoint = page(lambda visitor, request: act(visitor, request, body))
+    endpoint = page(lambda visitor, request: act(visitor, request, body), _back(body))
     return await run_in_threadpool(endpoint, request)
 
 
 async def _administer(request: Request) -> Response:
     body = await request.body()
-    endpoint = page(lambda visitor, request: administer(visitor, request, body))
+    endpoint = page(lambda visitor, request: administer(visitor, request, body), _back(body))
     return await run_in_threadpool(endpoint, request)

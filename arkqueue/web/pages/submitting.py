@@ -25,7 +25,7 @@ from arkqueue.queue.tokens import Scope
 from arkqueue.views.submissions import for_submissions
 from arkqueue.web.access import admit
 from arkqueue.web.api.submissions import KINDS, MOST_AT_ONCE, submit, too_long
-from arkqueue.web.pages.answer import HEADERS, Shown, answer, asked, refused_page
+from arkqueue.web.pages.answer import HEADERS, Shown, answer, asked, refused_page, sign_in_first
 from arkqueue.web.pages.visitor import SignInNeeded, Visitor, check_form, check_site, visitor_of
 from arkqueue.web.problems import Refused
 
@@ -68,7 +68,7 @@ async def submit_form(request: Request) -> Response:
         shown = await run_in_threadpool(_shown, visitor, name, given, faults)
         return await run_in_threadpool(answer, request, visitor, shown, 422)
     except SignInNeeded:
-        return RedirectResponse("/-/sign-in", 303, HEADERS)
+        return sign_in_first(request)
     except ArkqueueError as error:
         return await run_in_threadpool(refused_page, request, visitor, error)
     except (HTTPException, MultiPartException) as error:

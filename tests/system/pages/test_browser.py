@@ -116,6 +116,21 @@ def test_what_a_refusal_names_is_forced_and_what_is_rare_is_done_by_keyboard_alo
     assert archive.state("index@3") == "ready"
 
 
+def test_forty_columns_and_long_names_leave_each_commit_its_place(opened: Opened, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit(
+        {f"a-rather-long-name-of-a-task-{number}": "" for number in range(40)},
+        author="A Person With A Very Long Name Of The Department Of Rare Books <person@example.org>",
+    )
+    page = opened("/papers", viewport={"width": 1280, "height": 800})
+    widths = page.locator(".grid tbody .commit").evaluate_all("all => all.map(e => [e.clientWidth, e.scrollWidth])")
+    assert all(seen >= 400 and whole <= seen for seen, whole in widths), widths
+    overlaps = page.locator(".grid tbody .commit .in > *").evaluate_all(
+        "all => all.filter(e => e.getBoundingClientRect().right > e.closest('th').getBoundingClientRect().right).length"
+    )
+    assert overlaps == 0
+
+
 def test_a_definition_that_is_open_stays_open_while_its_page_follows(opened: Opened, archive: AnArchive) -> None:
     page = opened("/papers@3/pdf")
     page.get_by_text("Definition").click()

@@ -215,3 +215,16 @@ def test_before_the_first_run_a_page_shows_what_the_next_commit_makes(operator: 
     assert "The next commit makes a failed run" in operator.get("/broken").text
     an_archive(session, "empty")
     assert "_workflows/first.yaml" in operator.get("/empty").text
+
+
+def test_a_task_that_runs_for_longer_than_usual_is_said_to(visitor: Visitors, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"pdf": ""})
+    archive.run("pdf@2")
+    archive.sql("update attempt set started_at = ended_at - interval '1 minute'")
+    archive.commit({"pdf": ""})
+    attempt = archive.attempt("pdf@3")
+    browser = visitor(Scope.READ)
+    for began, words in (("0 seconds", "of about 1:00"), ("2 minutes", "longer than usual: about 1:00")):
+        archive.sql("update attempt set started_at = clock_timestamp() - %s::interval where id = %s", began, attempt)
+        assert words in browser.get("/papers").text

@@ -145,6 +145,8 @@ def test_who_says_no_to_the_provider_is_told_so(visitor: Visitors) -> None:
     refused = sign_in(visitor(), "nobody")
     assert refused.status_code == 403
     assert "was refused by the provider: access_denied" in refused.text
+    refused = sign_in(visitor(), "nobody", "/papers?state=failed")
+    assert 'href="/-/sign-in?next=%2Fpapers%3Fstate%3Dfailed"' in refused.text
 
 
 def test_groups_may_be_in_the_user_info_alone(visitor: Visitors, provider: OpenIdProvider) -> None:  # fmt: skip
@@ -296,6 +298,7 @@ def test_a_state_that_somebody_wrote_is_worth_nothing(visitor: Visitors) -> None
         refused = browser.get("/-/openid/return", params={"code": "x", "state": forged})
         assert refused.status_code == 403, forged
         assert "the state of another one" in refused.text
+        assert 'href="/-/sign-in?next=%2F"' in refused.text
 
 
 def test_an_answer_of_another_provider_is_refused(visitor: Visitors, provider: OpenIdProvider) -> None:

@@ -27,6 +27,40 @@ def test_a_link_signs_one_browser_in_once(visitor: Visitors, session: Session) -
     assert second.get("/").status_code == 303
 
 
+def test_a_refused_sign_in_keeps_the_page_that_was_asked_for(visitor: Visitors, session: Session) -> None:
+    token, _ = a_token(session, Scope.READ)
+    wanted = "/papers?state=failed"
+    sign_in = 'href="/-/sign-in?next=%2Fpapers%3Fstate%3Dfailed"'
+    browser = visitor()
+    used = browser.get("/-/sign-in", params={"code": "used", "next": wanted})
+    assert used.status_code == 403
+    assert sign_in in used.text
+    unknown = browser.post("/-/sign-in", data={"token": "ark_unknown", "next": wanted})
+    assert f'name="next" value="{wanted}"' in unknown.text
+    elsewhere = {"sec-fetch-site": "cross-site"}
+    assert sign_in in browser.post("/-/sign-in", data={"token": "x", "next": wanted}, headers=elsewhere).text
+    for target in ("https://evil.example", "//evil.example"):
+        refused = browser.get("/-/sign-in", params={"code": "used", "next": target})
+        assert 'href="/-/sign-in?next=%2F"' in refused.text
+    code = sign_ins.code(session, token)
+    assert browser.get("/-/sign-in", params={"code": code, "next": wanted}).headers["location"] == wanted
+
+
+def test_who_is_signed_out_while_a_form_is_open_is_led_back_to_its_page(visitor: Visitors, session: Session) -> None:
+    an_archive(session).commit({"a": ""})
+    browser = visitor(Scope.OPERATE)
+    form = form_of(browser.get("/papers"))
+    browser.cookies.clear()
+    for address in ("/-/act", "/-/act/set-lock"):
+        fields = {"form": form, "name": "papers", "verb": "pause", "back": "/papers?state=failed"}
+        answer = browser.post(address, data=fields)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/-/sign-in?next=%2Fpapers%3Fstate%3Dfailed")
+        answer = browser.post(address, data=fields | {"back": "//evil.example"})
+        assert answer.headers["location"] == "/-/sign-in?next=%2F"
+    answer = browser.post("/-/submit/papers", files={"file": ("a.json", b"[]")})
+    assert answer.headers["location"] == "/-/sign-in?next=%2F-%2Fsubmit%2Fpapers"
+
+
 def test_a_link_that_nobody_used_expires(visitor: Visitors, session: Session) -> None:
     token, _ = a_token(session, Scope.READ)
     code = sign_ins.code(session, token)

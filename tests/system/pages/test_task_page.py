@@ -67,6 +67,14 @@ def test_a_definition_is_shown_as_it_was_frozen(reader: httpx.Client, archive: A
     assert "Definition" not in said(reader.get("/papers@2/COMMIT"))
 
 
+def test_edges_are_shown_as_workflow_files_write_them(reader: httpx.Client, archive: AnArchive) -> None:
+    edges = "depends: [a, PREV, 'PREV:a', {task: b, when: settled}, {task: 'PREV:*', except: [b]}]\ncancels: [PREV, {task: 'PREV:a', only: unstarted}]"
+    archive.commit({"a": "", "b": "", "c": edges})
+    text = reader.get("/papers@2/c").text
+    assert "depends:\n- a\n- PREV\n- PREV:a\n- task: b\n  when: settled\n- task: PREV:*\n  except:\n  - b\n" in text
+    assert "cancels:\n- PREV\n- task: PREV:a\n  only: unstarted\n" in text
+
+
 def test_the_workspace_of_a_running_attempt_has_its_place(reader: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"a": "checkout: [docs/, '*.tex']", "gate": "# gate"})
     attempt = archive.attempt("a@2")
