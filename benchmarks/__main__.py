@@ -36,7 +36,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "13": ("draining:old_snapshot", "an old snapshot held open"),
     "14": ("growth:growth", "memory after 1,000 commits"),
     "15": ("attacks:attacks", "a commit beside an attack"),
-    "16": ("canceling:canceling", "canceling a large run"),
+    "16": ("canceling:canceling", "canceling a large run or backfill"),
     "17": ("purging:purging", "a history of ten million tasks, and its purge"),
     "18": ("locks:locks", "passing a lock on"),
     "19": ("priorities:priorities", "claims among mixed priorities"),

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from arkqueue.db.session import Session
-from arkqueue.model import End, Outcome, RunId
-from arkqueue.queue import claim, control, finish
-from benchmarks.bench import Bench, Figure, never_above
+from arkqueue.model import ArchiveId, BranchId, End, Outcome, RunId, Workflow
+from arkqueue.queue import backfill, claim, control, finish
+from benchmarks.bench import Bench, Figure, at_least, never_above
 from benchmarks.lines import CHAIN, Line, a_queue, a_workflow
 
 LONGEST = 200
@@ -19,6 +19,10 @@ LINKS = 10
 """Tasks of the run that wait for any end of each other, one after the other."""
 BEFORE = 100
 """Steps of the other archive before anything is canceled."""
+WIDTH = 5
+"""Tasks of each run of the backfill."""
+LEAST = 3000
+"""Tasks of a backfill that are canceled in a second."""
 
 
 def canceling(bench: Bench) -> Iterator[Figure]:
@@ -51,11 +55,37 @@ def canceling(bench: Bench) -> Iterator[Figure]:
         note="claim and finish of one task",
     )  # fmt: skip
     yield Figure("16", f"canceling a run of {tasks} tasks", "ms", took)
+    yield from _of_backfill(bench)
 
 
-def _task(number: int) -> str:
-    waits = f", depends: [{{task: t{number - 1}, when: settled}}]" if number % LINKS else ""
-    return f"- {{name: t{number}, command: 'true'{waits}}}\n"
+def _of_backfill(bench: Bench) -> Iterator[Figure]:
+    """A backfill is canceled whose tasks wait for the ones before them, in their runs and from run to run."""
+    revisions = bench.size("canceling.revisions", 2_000, 200)
+    names = [f"t{n}" for n in range(WIDTH)]
+    tasks = a_workflow("".join(_task(n, "PREV") for n in range(WIDTH)))
+    rates = list[float]()
+    for _ in range(bench.rounds):
+        with bench.database() as uri, a_queue(uri) as session:
+            line = Line.register(session, "large")
+            line.append(session, Workflow(), revisions)
+            line.append(session, tasks)
+            place = ArchiveId(line.branch.archive), BranchId(line.branch.id)
+            fill = backfill.begin(session, *place, 2, None, names=names)
+            assert fill is not None
+            while backfill.plan(session, lambda *_: "its lists are in no file") == 0.0:
+                pass
+            began = time.perf_counter()
+            canceled = len(backfill.cancel(session, fill, PROCESS).tasks)
+            rates.append(canceled / (time.perf_counter() - began))
+            assert canceled == revisions * WIDTH
+    what = f"canceling a backfill of {revisions * WIDTH} tasks in {revisions} runs"
+    yield Figure("16", what, "tasks/s", rates, [at_least(LEAST, "tasks/s")])
+
+
+def _task(number: int, *also: str) -> str:
+    waits = [*([f"{{task: t{number - 1}, when: settled}}"] if number % LINKS else []), *also]
+    depends = f", depends: [{', '.join(waits)}]" if waits else ""
+    return f"- {{name: t{number}, command: 'true'{depends}}}\n"
 
 
 def _cancel(session: Session, run: RunId, tasks: int) -> float:

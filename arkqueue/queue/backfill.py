@@ -12,6 +12,7 @@ A list in a file is read at each revision of the backfill (design 5.30), by whoe
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,10 +24,11 @@ from arkqueue.errors import ArkqueueError, Conflict, DatabaseUnavailable, Forbid
 from arkqueue.model import ArchiveId, BranchId, Foreach, Item, RunId, Trigger
 from arkqueue.names import backfill_command, backfill_name, name_of
 from arkqueue.queue import control
-from arkqueue.queue.done import MOST_TASKS, Done, Refused
+from arkqueue.queue.done import LONGEST, MOST_TASKS, Done, Refused
 from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change, change_in_turn
 from arkqueue.queue.guards import Approver, unapproved
-from arkqueue.queue.holds import How, in_portions, lock_held, refuse_on_hold, release_locked
+from arkqueue.queue.holds import MOST_RUNS, How, in_portions, lock_held, refuse_on_hold, release_locked
+from arkqueue.queue.steps import NOTE, set_aside
 from arkqueue.queue.triggering import Part, propose, store, store_failed
 from arkqueue.states import State
 from arkqueue.workflow import from_json
@@ -287,13 +289,22 @@ def release(session: Session, backfill: int, by: str, reason: str = "", how: How
 
 
 def cancel(session: Session, backfill: int, by: str, approver: Approver | None = None) -> Done:
-    """Plan no more of a backfill, and cancel what is not settled of it, the newest runs first, so that nothing of them starts meanwhile."""
-    fill = _found(session, backfill)
+    """Plan no more of a backfill, and cancel what is not settled of it.
 
-    def begin(graph: Graph) -> None:
+    A large one takes several transactions (`steps`). What runs is asked to stop, and what could start is held, before anything is canceled; after a crash the rest stays held.
+    """
+    fill = _found(session, backfill)
+    until = min(session.until, time.monotonic() + LONGEST)
+    open_runs: list[Any] = []
+
+    def begin(graph: Graph) -> int:
+        # What was planned since the command was given is canceled, too.
+        open_runs[:] = graph.rows("open_runs_of_backfill", backfill=backfill)
         if _planned_on(graph, backfill):
             graph.do("go_on_filling", backfill=backfill, next=None, fault=f"canceled by {by}")
-        _remember(graph, fill, by, "cancel", "")
+        elif not open_runs:
+            raise Conflict(_name(fill), "has nothing left to cancel")
+        return _remember(graph, fill, by, "cancel", NOTE if _is_large(open_runs) else "")[0]
 
     def work(graph: Graph, tasks: Sequence[int]) -> Done:
         guarded = [Refused(task, why) for task, why in unapproved(graph, tasks, approver)]
@@ -308,22 +319,35 @@ def cancel(session: Session, backfill: int, by: str, approver: Approver | None =
             by=by,
         )
         graph.follow(canceled)
+        graph.do("forget_set_aside", tasks=canceled)
         return Done([*canceled, *running], refused=guarded)
 
-    open_runs = session.rows("open_runs_of_backfill", backfill=backfill)
-    if not open_runs and fill.next is None:
-        raise Conflict(_name(fill), "has nothing left to cancel")
-    change(session, [fill.archive_id], begin)
-    # What was planned since is canceled, too.
-    open_runs = session.rows("open_runs_of_backfill", backfill=backfill)
+    entry = change(session, [fill.archive_id], begin)
+    if _is_large(open_runs) and not session.is_rehearsal:
+        if not set_aside(
+            session,
+            fill.archive_id,
+            [run.id for run in open_runs],
+            entry,
+            lambda graph, running: control.ask_to_stop(graph, running, "cancel", by),
+            lambda graph, tasks: [task for task, _ in unapproved(graph, tasks, approver)],
+            until,
+        ):
+            return Done(left=sum(run.tasks for run in open_runs))
+        open_runs.reverse()
     done = Done()
-    for is_large, runs in groupby(open_runs, key=lambda run: run.tasks > MOST_TASKS):
-        if is_large:
+    for is_of_many, runs in groupby(open_runs, key=lambda run: run.tasks > MOST_TASKS):
+        if is_of_many:
             for run in runs:
                 done.add(_cancel_large(session, RunId(run.id), by, approver))
         else:
-            done.add(in_portions(session, fill.archive_id, list(runs), "cancelable", work))
+            done.add(in_portions(session, fill.archive_id, list(runs), "cancelable", work, until))
     return done.unless_refused()
+
+
+def _is_large(runs: Sequence[Any]) -> bool:
+    """Whether open runs of a backfill, each with how many tasks these are, are too many for one transaction."""
+    return len(runs) > MOST_RUNS or sum(run.tasks for run in runs) > MOST_TASKS
 
 
 def _cancel_large(session: Session, run: RunId, by: str, approver: Approver | None) -> Done:

@@ -24,7 +24,7 @@ from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved, unapproved
 from arkqueue.queue.refusals import GO_BACK, MOST_NAMED, refuse_overwriting, refuse_stopped, refuse_superseded
 from arkqueue.queue.reports import keep
-from arkqueue.queue.steps import last_first, set_aside
+from arkqueue.queue.steps import NOTE, last_first, set_aside
 from arkqueue.states import MOVES, SETTLED, Event, State
 
 NEWEST = "or trigger the task at the newest revision"
@@ -75,7 +75,7 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
         ask_to_stop(graph, running, "cancel", by)
         canceled = graph.ids("cancel", tasks=list(tasks), by=by)
         graph.follow(canceled)
-        graph.do("forget_set_aside", tasks=canceled, run=run)
+        graph.do("forget_set_aside", tasks=canceled)
         return [*canceled, *running]
 
     def begin(graph: Graph) -> int:
@@ -88,7 +88,7 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
         if not is_large:
             refuse_unapproved(graph, tasks, approver)
         graph.do("cancel_run", run=run, by=by)
-        note = "in steps; tasks that it has not reached are held" if is_large else ""
+        note = NOTE if is_large else ""
         (entry,) = graph.ids("remember", by=by, verb="cancel", archive=row.archive_id, run=run, task=None, note=note)
         done.tasks = [] if is_large else act(graph, tasks)
         return entry
@@ -99,7 +99,7 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
 
     entry = change(session, [archive], begin)
     if is_large:
-        set_aside(session, archive, run, entry, lambda graph, running: ask_to_stop(graph, running, "cancel", by))
+        set_aside(session, archive, [run], entry, lambda graph, running: ask_to_stop(graph, running, "cancel", by))
         tasks = last_first(session, run, found)
         done.add(change(session, [archive], partial(go_on, tasks=tasks[:MOST_TASKS])))
         in_portions(session, archive, done, tasks[MOST_TASKS:], go_on)

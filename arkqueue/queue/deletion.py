@@ -107,7 +107,7 @@ def _delete_in_steps(session: Session, run: RunId, by: str) -> None:
         stop(graph, [task.id for task in graph.rows("lock_tasks", tasks=list(tasks)) if task.state == State.RUNNING])
         canceled = graph.ids("cancel", tasks=list(tasks), by=by)
         waived = graph.ids("waive_item", tasks=list(tasks))
-        graph.do("forget_set_aside", tasks=canceled, run=run)
+        graph.do("forget_set_aside", tasks=canceled)
         graph.do("delete_further", run=run, tasks=[*canceled, *waived])
         graph.follow(canceled, again=[*waived, *graph.ids("skipped_because_of", roots=waived)])
         refuse_to_let_go_on(graph, row.archive_id)
@@ -126,7 +126,7 @@ def _delete_in_steps(session: Session, run: RunId, by: str) -> None:
 
     archive = archive_of_run(session, run)
     entry = change(session, [archive], begin)
-    set_aside(session, archive, run, entry, stop)
+    set_aside(session, archive, [run], entry, stop)
     tasks = [row.id for block in ("cancelable", "bad_of_run") for row in session.rows(block, run=run, runs=[run])]
     done = Done()
     in_portions(session, archive, done, last_first(session, run, tasks), act)

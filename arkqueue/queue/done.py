@@ -11,6 +11,10 @@ MOST_TASKS = 1000
 """Tasks that one transaction acts on, unless they are of one run and belong together."""
 
 
+LONGEST = 60.0
+"""Seconds for which one command acts: an answer comes before its caller gives up."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A task to which it was not done, and why."""

@@ -12,6 +12,7 @@ being released ends the release. Whoever gives the command again after a crash c
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,13 +31,13 @@ from arkqueue.queue.control import (
     task_name_of,
 )
 from arkqueue.queue.control import in_portions as tasks_in_portions
-from arkqueue.queue.done import MOST_TASKS, Done, Refused, portions
+from arkqueue.queue.done import LONGEST, MOST_TASKS, Done, Refused, portions
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, unapproved
 from arkqueue.queue.refusals import refuse_stopped
 from arkqueue.states import MOVES, SETTLED, Event, State
 
-MOST_RUNS = 100
+MOST_RUNS = 500
 """Runs of one such transaction."""
 
 
@@ -274,19 +275,25 @@ def said(hold: Any) -> str:
 
 
 def in_portions(
-    session: Session, archive: int, runs: Sequence[Any], chosen: str, work: Callable[[Graph, Sequence[int]], Done]
+    session: Session,
+    archive: int,
+    runs: Sequence[Any],
+    chosen: str,
+    work: Callable[[Graph, Sequence[int]], Done],
+    until: float | None = None,
 ) -> Done:
-    """Act on tasks of runs, so many with each transaction, and say what was done. ``runs``: each with its id and how many of its tasks are concerned.
+    """Act on tasks of runs, so many with each transaction, and say what was done. ``runs``: each with its id and how many of its tasks are concerned. ``until``: when the command has acted so long.
 
     ``chosen``: the named block that says which tasks of some runs are concerned. It is asked under the lock, but for a run with more tasks than one transaction takes: so ``work`` locks and judges them.
     """
     done = Done()
+    until = min(session.until, time.monotonic() + LONGEST if until is None else until)
     for portion in _portions(runs):
         parts: Iterable[Sequence[int] | None] = [None]
         if len(portion) == 1 and (large := [row.id for row in session.rows(chosen, runs=portion)])[MOST_TASKS:]:
             parts = portions(large)
         for part in parts:
-            if session.is_over:
+            if time.monotonic() > until:
                 done.left = sum(run.tasks for run in runs) - len(done.tasks) - len(done.skipped) - len(done.refused)
                 return done
             done.add(change(session, [archive], partial(_on_tasks, runs=portion, chosen=chosen, part=part, work=work)))

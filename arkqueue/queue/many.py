@@ -18,14 +18,12 @@ from arkqueue.errors import Busy, Conflict, Forbidden, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
 from arkqueue.names import backfill_command, item_name, run_name
 from arkqueue.queue import control
-from arkqueue.queue.done import Done, Refused
+from arkqueue.queue.done import LONGEST, Done, Refused
 from arkqueue.queue.guards import Approver
 from arkqueue.states import MOVES, SETTLED, Event, State
 
 MOST_NAMED = 10
 """Tasks of an item whose states are told where a verb finds nothing to do."""
-LONGEST = 60.0
-"""Seconds for which one command acts: an answer comes before its caller gives up."""
 
 Act = Callable[[TaskId], object]
 """Does to one task what is done to all; raises ``Conflict`` or ``Forbidden`` where it may not be."""

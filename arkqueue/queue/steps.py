@@ -1,15 +1,18 @@
-"""Verbs that end a large run in several transactions: cancel and delete (design 5.33).
+"""Verbs that end much in several transactions: cancel and delete of a large run, and cancel of a large backfill (design 5.33).
 
-Before the first task ends, what could start is held (`set_aside`), so many tasks with each transaction, until nothing of the run could start any more. Then each task is ended before
-what it depends on (`last_first`): a task that waits for any end of another one would start otherwise, and what needs one would be skipped in place of being canceled.
+Before the first task ends, what could start is held (`set_aside`), so many tasks with each transaction, until nothing could start any more. Then each task of a large run is ended before
+what it depends on (`last_first`): a task that waits for any end of another one would start otherwise, and what needs one would be skipped in place of being canceled. Of a large backfill whole
+runs are ended, the oldest first: what a canceled task blocks is judged anew each time that a task before it ends, and so never.
 
 After a crash the rest stays held, and says why. Whoever gives the command again continues it.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from arkqueue.db.session import Session
@@ -18,28 +21,45 @@ from arkqueue.queue.done import portions
 from arkqueue.queue.graph import Graph, change
 from arkqueue.states import State
 
-LONGEST = 60.0
+NOT_DUE = 60.0
 """Seconds for which a deferred task is not due while its run is canceled or deleted."""
+NOTE = "in steps; tasks that it has not reached are held"
+"""What the audit log says of such a verb, and so the reason why a task is held that it has not reached."""
 
 
 def set_aside(
-    session: Session, archive: int, run: RunId, hold: int, stop: Callable[[Graph, Sequence[int]], None]
-) -> None:
-    """Hold what could start of a run, and ``stop`` what runs of it. A rehearsal need not: nothing happens beside it.
+    session: Session,
+    archive: int,
+    runs: Sequence[int],
+    hold: int,
+    stop: Callable[[Graph, Sequence[int]], None],
+    spared: Callable[[Graph, Sequence[int]], Collection[int]] = lambda *_: (),
+    until: float = math.inf,
+) -> bool:
+    """Hold what could start of some runs, and ``stop`` what runs of them. A rehearsal need not: nothing happens beside it. False where that is not done by ``until``.
 
-    ``hold``: the entry of the audit log. What waits inside the run for the success of a task that is held, or that waits so itself, cannot start, and is left alone.
+    ``hold``: the entry of the audit log. What waits inside its run for the success of a task that is held, or that waits so itself, cannot start, and is left alone.
+    ``spared``: which of some tasks are left alone, too.
     """
+    left_alone = set[int]()
 
     def act(graph: Graph, tasks: Sequence[int]) -> None:
         locked = graph.rows("lock_tasks", tasks=list(tasks))
-        stop(graph, [task.id for task in locked if task.state == State.RUNNING])
-        graph.do("set_aside", tasks=list(tasks), hold=hold, delay=LONGEST)
+        left_alone.update(spared(graph, tasks))
+        acting = [task for task in locked if task.id not in left_alone]
+        stop(graph, [task.id for task in acting if task.state == State.RUNNING])
+        graph.do("set_aside", tasks=[task.id for task in acting], hold=hold, delay=NOT_DUE)
 
     if session.is_rehearsal:
-        return
-    while tasks := [row.id for row in session.rows("could_start", run=run, within=LONGEST / 2)]:
+        return True
+    while tasks := [
+        row.id for row in session.rows("could_start", runs=list(runs), within=NOT_DUE / 2) if row.id not in left_alone
+    ]:
         for portion in portions(tasks):
+            if time.monotonic() > until:
+                return False
             change(session, [archive], partial(act, tasks=portion))
+    return True
 
 
 def last_first(session: Session, run: RunId, tasks: Sequence[int]) -> list[int]:

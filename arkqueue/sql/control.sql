@@ -13,10 +13,10 @@ where t.id = any(%(tasks)s) and {from cancel}
 returning t.id;
 
 -- name: could_start
--- The tasks of a run that run and were not asked to stop, and those that could start while it is canceled or deleted in steps: those that have not started, are not held, and do not wait for the success
--- of a task of the run that has not started either. A deferred one is due within so many seconds. What is ready comes first.
+-- The tasks of runs that run and were not asked to stop, and those that could start while the runs are canceled or deleted in steps: those that have not started, are not held, and do not wait for the success
+-- of a task of their run that has not started either. A deferred one is due within so many seconds. What is ready comes first.
 select t.id from task t
-where t.run_id = %(run)s and t.kind = 'ordinary'
+where t.run_id = any(%(runs)s::bigint[]) and t.kind = 'ordinary'
   and (t.state in ('waiting', 'ready') or t.state = 'running' and t.stop is distinct from 'cancel'
        or t.state = 'deferred' and t.due_at < clock_timestamp() + make_interval(secs => %(within)s))
   and not (t.unmet > 0 and exists (
@@ -36,9 +36,9 @@ update task t set
 where t.id = any(%(tasks)s) and ({from hold t} or t.state = 'deferred');
 
 -- name: forget_set_aside
--- Forget what held tasks of a run that are canceled now, where that was a cancellation or deletion of the run: it is no reason to hold them again.
+-- Forget what held tasks that are canceled now, where that was a cancellation or deletion of their run or backfill: it is no reason to hold them again.
 update task t set hold_id = null
-where t.id = any(%(tasks)s) and t.hold_id in (select d.id from deed d where d.run_id = %(run)s and d.task_id is null and d.verb in ('cancel', 'delete'));
+where t.id = any(%(tasks)s) and exists (select from deed d where d.id = t.hold_id and d.task_id is null and d.verb in ('cancel', 'delete'));
 
 -- name: ask_to_stop
 -- Ask running tasks to stop; a cancel overrules a restart.

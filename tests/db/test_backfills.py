@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden, Invalid, NotFound
 from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, End, Item, RunId, SourceFile, Workflow
-from arkqueue.queue import archives, backfill, deletion, many, purge
+from arkqueue.queue import archives, backfill, control, deletion, holds, many, purge
 from arkqueue.queue.backfill import Lists, Wanted
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.holds import How
@@ -486,6 +486,96 @@ def test_a_cancellation_ends_the_planning_and_what_runs(session: Session) -> Non
     archive.end("thumbs@2.2", None, End.STOPPED)
     with pytest.raises(Conflict, match="papers@fill:1: has nothing left to cancel"):
         backfill.cancel(session, id, "ann")
+
+
+def between_portions(archive: AnArchive, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[list[int]]:
+    """Let verbs on a backfill take two runs with each transaction, and act before each, when nobody has locked the archive; returns the runs of each as they come."""
+    seen: list[list[int]] = []
+    portions = holds._portions  # private: what decides when the archive is free
+    for module in (holds, backfill):
+        monkeypatch.setattr(module, "MOST_RUNS", 2)
+
+    def few(runs: Sequence[Any]) -> Iterator[list[int]]:
+        for portion in portions(runs):
+            archive.sql("select id from archive for update nowait")
+            act()
+            seen.append(portion)
+            yield portion
+
+    monkeypatch.setattr(holds, "_portions", few)
+    return seen
+
+
+def test_nothing_of_a_large_backfill_starts_while_it_is_canceled_the_oldest_runs_first(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = {"thumbs": "", "gate": "depends: [thumbs] # gate", "next": "depends: [gate, PREV]"}
+    archive = an_old_archive(session, 9, head=head)
+    control.cancel_run(session, RunId(archive.run_id(9)), "ann")
+    id = fill(archive, 2, None, "thumbs", "gate", "next")
+    archive.claim("thumbs@2.2")
+    seen = between_portions(archive, monkeypatch, lambda: archive.claim_some(9) == [] or pytest.fail("it started"))
+    done = backfill.cancel(session, id, "ann")
+    assert len(done.tasks) == 7 * 3
+    assert seen == [sorted(portion) for portion in seen]
+    assert len(seen) == 4
+    archive.end("thumbs@2.2", None, End.STOPPED)
+    view = shown(archive, id)
+    assert (view.counts.canceled, view.counts.tasks) == (21, 21)
+    assert examine(session).findings == []
+    many.retry_run(session, RunId(archive.run_id(3, 2)), "ann")
+    assert archive.state("thumbs@3.2") == "ready", "what a cancellation held is not held again"
+
+
+def test_what_a_cancellation_of_a_backfill_has_not_reached_is_held_and_canceled_by_the_next(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_old_archive(session, 7)
+    id = fill(archive, 2)
+    control.cancel_run(session, RunId(archive.run_id(7)), "ann")
+    seen = between_portions(archive, monkeypatch, lambda: 1 / 0 if len(seen) == 1 else None)
+    with pytest.raises(ZeroDivisionError):
+        backfill.cancel(session, id, "ann")
+    assert shown(archive, id).counts.canceled == 2
+    assert shown(archive, id).counts.held == 3
+    assert "(papers@fill:1: in steps; tasks that it has not reached are held)" in explain(session, archive.task("thumbs@6.2")).text  # fmt: skip
+    assert archive.claim_some(9) == []
+    assert examine(session).findings == []
+    monkeypatch.undo()
+    assert len(backfill.cancel(session, id, "bob").tasks) == 3
+
+
+def test_a_cancellation_of_a_backfill_that_takes_long_says_what_is_left(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_old_archive(session, 7)
+    id = fill(archive, 2)
+    between_portions(archive, monkeypatch, lambda: None)
+    monkeypatch.setattr(backfill, "LONGEST", -1.0)
+    assert backfill.cancel(session, id, "ann").left == 5
+    assert shown(archive, id).is_planned
+    monkeypatch.undo()
+    with session.rehearsal(archive.id) as rehearsal:
+        assert len(backfill.cancel(rehearsal, id, "ann").tasks) == 5
+    assert len(backfill.cancel(session, id, "ann").tasks) == 5
+
+
+def test_a_cancellation_of_a_large_backfill_leaves_guarded_tasks_as_they_are(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_archive(session)
+    archives.change_settings(session, archive.id, ArchiveSettings(process=True, require_approval=("review",)), "ann")
+    for _ in range(5):
+        archive.commit()
+    archive.commit({"review": "", "thumbs": ""})
+    id = fill(archive, 2, None, "review", "thumbs")
+    approver = Approver(("bob",))
+    backfill.release(session, id, "bob", how=How(approver=approver))
+    between_portions(archive, monkeypatch, lambda: None)
+    done = backfill.cancel(session, id, "mallory")
+    assert (len(done.tasks), len(done.refused)) == (5, 5)
+    assert [archive.state(f"review@{number}.2") for number in (2, 3)] == ["ready", "waiting"]
+    assert len(backfill.cancel(session, id, "bob", approver).tasks) == 5
 
 
 def test_a_priority_counts_for_what_is_planned_later_and_for_good(session: Session) -> None:
