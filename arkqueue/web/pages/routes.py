@@ -68,6 +68,7 @@ def routes() -> list[BaseRoute]:
         Route("/-/schedules", page(administration.schedules_page)),
         Route("/-/task-managers", page(_signed_in_only(administration.task_managers_page))),
         Route("/-/tokens", page(_signed_in_only(administration.tokens_page))),
+        Route("/-/mine", page(_signed_in_only(search.mine))),
         Route("/-/notifications", page(_signed_in_only(administration.notifications_page))),
         Route("/-/audit-log", page(_signed_in_only(administration.audit_page))),
         Route("/-/trigger", page(_signed_in_only(_trigger_form))),

@@ -1,6 +1,6 @@
 """The search: an address of the command line, or an id that one revision has, leads straight there; everything else is looked for by its words.
 
-With ``?author=`` it is the page for who has just committed: the last revisions of an author, and what failed of them.
+With ``?author=``, and at ``/-/mine``, it is the page for who has just committed: the last revisions of an author, and what failed of them.
 """
 
 from __future__ import annotations
@@ -58,11 +58,27 @@ def look_for(visitor: Visitor, request: Request) -> Shown | Response:
     return _shown(caller, text, "", found, [*found.exact, *(run for run in found.runs if run.id not in known)])
 
 
-def _shown(caller: Caller, text: str, author: str, found: Found, runs: Sequence[RunView]) -> Shown:
-    failed = cells_of(caller.session, [run for run in runs if run.state is RunState.FAILED])
+def mine(visitor: Visitor, request: Request) -> Shown:
+    """The page for who has just committed: the last revisions of the authors that the visitor is, or of ``?author=``, with the line at which each failed."""
+    caller, author = visitor.caller, asked(request, "author")
+    authors = [author] if author else caller.token.authors
+    covered = caller.archives()
+    runs = {run.id: run for one in authors for run in runs_with_words(caller.session, "", covered, MOST, one)}
+    newest = [runs[id] for id in sorted(runs, reverse=True)[:MOST]]
+    names = {"author": author, "authors": authors, "hits": _hits(caller, newest)}
+    return Shown("mine.html", names)
+
+
+def _hits(caller: Caller, runs: Sequence[RunView]) -> list[Hit]:
+    """Runs with what failed of them."""
+    failed = cells_of(caller.session, [run for run in runs if run.state in (RunState.FAILED, RunState.PROCESSING)])
     bad = {id: [cell.task for cell in cells if cell.bad] for id, cells in failed.runs.items()}
     lines = last_lines(caller.session, [tasks[0] for tasks in bad.values() if tasks])
-    hits = [_hit(run, bad.get(run.id, []), lines) for run in runs]
+    return [_hit(run, bad.get(run.id, []), lines) for run in runs]
+
+
+def _shown(caller: Caller, text: str, author: str, found: Found, runs: Sequence[RunView]) -> Shown:
+    hits = _hits(caller, runs)
     is_empty = not hits and found.is_empty
     names = {"text": text, "author": author, "found": found, "hits": hits, "is_empty": is_empty}
     return Shown("search.html", names | {"own": caller.token.authors})

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 
 from arkqueue.db.session import Session
+from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope
+from arkqueue.web import ApiServer
 from tests.builders import AnArchive, an_archive
 from tests.system.pages.conftest import Visitors
 
@@ -80,6 +84,35 @@ def test_the_last_revisions_of_an_author_say_what_failed(reader: httpx.Client, a
     (hit,) = reader.get("/-/search", params={"author": "ann lee", "format": "json"}).json()["hits"]
     assert [hit["run"]["full_name"], [task["name"] for task in hit["failed"]]] == ["papers@2", ["index"]]
     assert 'href="/papers@2/index"' in reader.get("/-/search", params={"author": "ann lee"}).text
+
+
+def test_who_has_just_committed_sees_their_revisions_and_what_failed(
+    visitor: Visitors, session: Session, server: ApiServer, archive: AnArchive
+) -> None:
+    archive.commit({"index": "", "pdf": ""}, author="Ann Lee <ann@example.org>")
+    archive.commit({"index": ""}, author="Ben <ben@example.org>")
+    archive.end("index@4", 1, message="line 7: a brace is missing")
+    other = an_archive(session, "secret")
+    other.commit({"hidden": ""}, author="Ann Lee <ann@example.org>")
+    token, _ = tokens.create(
+        session, name="ann", scope=Scope.APPROVE, archives=["papers"], authors=["Ann Lee <ann@example.org>"], by="test"
+    )
+    with httpx.Client(base_url=server.url) as ann:
+        ann.get("/-/sign-in", params={"code": sign_ins.code(session, token)})
+        page = ann.get("/-/mine")
+        assert 'href="/-/mine"' in ann.get("/").text
+    runs = re.findall(r'href="/([^"]*)"><b>', page.text)
+    assert runs == ["papers@4", "papers@2"]
+    assert 'href="/papers@4/index"' in page.text
+    assert "a brace is missing" in page.text
+    asked = visitor(Scope.READ)
+    assert "which author you are" in asked.get("/-/mine").text
+    assert re.findall(r'href="/([^"]*)"><b>', asked.get("/-/mine", params={"author": "ben"}).text) == [
+        "papers@5",
+        "papers@3",
+    ]
+    assert "There is none" in asked.get("/-/mine", params={"author": "nobody at all"}).text
+    assert visitor().get("/-/mine").status_code == 303
 
 
 def test_nothing_is_found_that_a_token_is_not_for(visitor: Visitors, session: Session, archive: AnArchive) -> None:  # noqa: ARG001
