@@ -7,7 +7,10 @@ A browser gets a secret of its own, so that the token itself is in no cookie. On
 from __future__ import annotations
 
 import secrets
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from arkqueue.db.session import Session
 from arkqueue.queue.tokens import Token, digest_of, token_of
@@ -16,6 +19,10 @@ BROWSER = 30 * 86_400.0
 """Seconds that a browser stays signed in."""
 LINK = 600.0
 """Seconds that a link can be used."""
+MOST_SIGN_INS = 500
+"""Browsers that a list names."""
+LONGEST_BROWSER = 300
+"""Characters of what a browser calls itself that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +36,9 @@ class Person:
     authors: tuple[str, ...]
 
 
-def sign_in(session: Session, token: Token) -> str:
-    """Sign a browser in; returns the secret that it shows from now on."""
-    return _add(session, token, once=False, seconds=BROWSER)
+def sign_in(session: Session, token: Token, browser: str = "") -> str:
+    """Sign a browser in; returns the secret that it shows from now on. ``browser``: what it calls itself."""
+    return _add(session, token, once=False, seconds=BROWSER, browser=browser)
 
 
 def code(session: Session, token: Token) -> str:
@@ -52,13 +59,14 @@ def check(session: Session, secret: str) -> Token | None:
 
 
 def sign_person_in(
-    session: Session, person: Person, *, answer: bytes, answer_seconds: float, seconds: float
+    session: Session, person: Person, *, answer: bytes, answer_seconds: float, seconds: float, browser: str = ""
 ) -> str | None:
     """Sign a browser in for ``seconds``; returns the secret that it shows from now on. None: this ``answer`` (a digest) of the provider has signed somebody in already."""
     secret = secrets.token_urlsafe(32)
     added = session.rows(
         "sign_person_in", hash=digest_of(secret), answer=answer, answer_seconds=answer_seconds, seconds=seconds,
         issuer=person.issuer, subject=person.subject, person=person.person, groups=list(person.groups), authors=list(person.authors),
+        browser=browser[:LONGEST_BROWSER],
     )  # fmt: skip
     if not added:
         return None
@@ -86,7 +94,50 @@ def sign_out(session: Session, secret: str) -> None:
     session.do("sign_out", hash=digest_of(secret))
 
 
-def _add(session: Session, token: Token, *, once: bool, seconds: float) -> str:
-    secret = secrets.token_urlsafe(32)
-    session.do("add_sign_in", hash=digest_of(secret), token=token.id, once=once, seconds=seconds)
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """A browser that is signed in. ``id``: which one, and good for nothing else; ``whose``: the name of its token or person. ``owner``: what all browsers of that token, or person, have in common.
+
+    ``scope``: of its token; None: it is a person's. ``begun_at`` None, ``browser`` empty: that is not known. ``is_own``: it is the one that asks.
+    """
+
+    id: str
+    whose: str
+    owner: str
+    scope: str | None
+    begun_at: datetime | None
+    expires_at: datetime
+    browser: str
+    is_own: bool
+
+
+def sign_ins(session: Session, secret: str, token: int | None, *, every: bool = False) -> list[SignIn]:
+    """Where somebody is signed in, the last one first: with the token or as the person that a browser's ``secret`` has, or with a ``token``. ``every``: where anybody is."""
+    rows = session.rows("sign_ins_seen", own=digest_of(secret), token=token, every=every, most=MOST_SIGN_INS)
+    return [
+        SignIn(
+            id=row.hash.hex(),
+            whose=row.token if row.token_id is not None else row.person,
+            owner=f"token {row.token_id}" if row.token_id is not None else f"{row.subject} of {row.issuer}",
+            scope=row.scope,
+            begun_at=row.begun_at,
+            expires_at=row.expires_at,
+            browser=row.browser,
+            is_own=row.is_own,
+        )
+        for row in rows
+    ]
+
+
+def end(session: Session, some: Sequence[SignIn], by: str) -> None:
+    """Sign browsers out; of others than the one that asks, the audit log keeps by whom."""
+    ended = {row.hash.hex() for row in session.rows("end_sign_ins", hashes=[bytes.fromhex(one.id) for one in some])}
+    for whose, count in Counter(one.whose for one in some if one.id in ended and not one.is_own).items():
+        note = f"{count} browser{'' if count == 1 else 's'} of {whose}"
+        session.do("remember", by=by, verb="sign out", archive=None, run=None, task=None, note=note)
+
+
+def _add(session: Session, token: Token, *, once: bool, seconds: float, browser: str = "") -> str:
+    secret, told = secrets.token_urlsafe(32), browser[:LONGEST_BROWSER]
+    session.do("add_sign_in", hash=digest_of(secret), token=token.id, once=once, seconds=seconds, browser=told)
     return secret

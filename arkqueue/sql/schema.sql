@@ -686,6 +686,8 @@ create table sign_in (
     person      text,                               -- the person, as people know them
     groups      text[],                             -- of theirs, those that the configuration named when they signed in
     authors     text[],                             -- the authors of revisions that the provider says the person is
+    begun_at    timestamptz default clock_timestamp(), -- null: it is from before this was kept
+    browser     text not null default '',           -- what it calls itself (User-Agent); empty: nothing, or it is from before this was kept
     constraint sign_in_whose check (num_nulls(issuer, subject, person, groups, authors) = case when token_id is null then 0 else 5 end)
 );
 -- Answers of a provider that have signed somebody in: none does so twice. Only hashes are stored.

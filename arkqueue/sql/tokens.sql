@@ -24,8 +24,8 @@ update token set revoked_at = clock_timestamp() where id = %(token)s and revoked
 -- name: add_sign_in
 -- Store the hash of a browser's secret or of a link's code, and forget what has expired.
 with expired as (delete from sign_in where expires_at < clock_timestamp())
-insert into sign_in (hash, token_id, once, expires_at)
-values (%(hash)s, %(token)s, %(once)s, clock_timestamp() + make_interval(secs => %(seconds)s));
+insert into sign_in (hash, token_id, once, expires_at, browser)
+values (%(hash)s, %(token)s, %(once)s, clock_timestamp() + make_interval(secs => %(seconds)s), %(browser)s);
 
 -- name: token_of_sign_in
 -- The token that a browser is signed in with, unless that was revoked.
@@ -50,8 +50,8 @@ used as (
     insert into used_answer (hash, expires_at) values (%(answer)s, clock_timestamp() + make_interval(secs => %(answer_seconds)s))
     on conflict do nothing returning hash
 )
-insert into sign_in (hash, once, expires_at, issuer, subject, person, groups, authors)
-select %(hash)s, false, clock_timestamp() + make_interval(secs => %(seconds)s), %(issuer)s, %(subject)s, %(person)s, %(groups)s, %(authors)s
+insert into sign_in (hash, once, expires_at, issuer, subject, person, groups, authors, browser)
+select %(hash)s, false, clock_timestamp() + make_interval(secs => %(seconds)s), %(issuer)s, %(subject)s, %(person)s, %(groups)s, %(authors)s, %(browser)s
 from used returning hash;
 
 -- name: use_code
@@ -63,3 +63,16 @@ returning t.id, t.name, t.scope, t.archives, t.created_at, t.revoked_at, t.autho
 -- name: sign_out
 -- Forget that a browser is signed in.
 delete from sign_in where hash = %(hash)s and not once;
+
+-- name: sign_ins_seen
+-- Where browsers are signed in: those with a token or of a person, as the one with this hash is, or with this token; with `every` all. The last one first.
+with me as (select token_id, issuer, subject from sign_in where hash = %(own)s and not once)
+select s.hash, s.token_id, t.name as token, t.scope, s.person, s.issuer, s.subject, s.begun_at, s.expires_at, s.browser, s.hash = %(own)s as is_own
+from sign_in s left join token t on t.id = s.token_id
+where not s.once and s.expires_at > clock_timestamp() and t.revoked_at is null
+  and (%(every)s or s.token_id = %(token)s or s.token_id = (select token_id from me) or (s.issuer, s.subject) = (select issuer, subject from me))
+order by s.begun_at desc nulls last, s.hash limit %(most)s;
+
+-- name: end_sign_ins
+-- Sign some browsers out; returns those that were signed in.
+delete from sign_in where hash = any(%(hashes)s) and not once returning hash;

@@ -426,7 +426,7 @@ where (%(before)s::bigint is null or d.id < %(before)s)
   and (%(archives)s::bigint[] is null or d.archive_id = any(%(archives)s))
   and (%(by)s::text = '' or strpos(lower(d.by), lower(%(by)s)) > 0)
   and (%(verb)s::text = '' or d.verb = %(verb)s)
-  and (%(hidden)s or d.verb not in ('create token', 'revoke token', 'sign in')
+  and (%(hidden)s or d.verb not in ('create token', 'revoke token', 'sign in', 'sign out')
                      and (run.deleted_at is null or d.verb in ('delete', 'undelete')))
 order by d.id desc limit %(limit)s;
 

@@ -20,6 +20,7 @@ from arkqueue.web.api.locks import Capacity
 from arkqueue.web.pages.administration import LONG, shown_settings, tokens_page
 from arkqueue.web.pages.answer import HEADERS, Shown, local
 from arkqueue.web.pages.forms import Form, number, valid
+from arkqueue.web.pages.sessions import end_sessions
 from arkqueue.web.pages.visitor import Visitor, check_form
 
 
@@ -100,6 +101,7 @@ ACTS: Final[dict[str, Callable[[Visitor, Request, Form], Shown | str | None]]] =
     "pause-all": lambda _, request, form: _done(administration.pause_all(request, _why(form))),
     "resume-all": lambda _, request, _form: _done(administration.resume_all(request)),
     "resend": lambda _, request, form: _done(resend_delivery(request, number("the notification", form["name"]))),
+    "end-sessions": end_sessions,
     "make-token": _make_token,
     "revoke-token": lambda _, request, form: _done(administration.revoke_token(request, number("the token", form["name"]))),
     "change-settings": _change_settings,

@@ -29,7 +29,7 @@ from arkqueue.queue import sign_ins
 from arkqueue.text import one_line
 from arkqueue.web.openid import NotSignedIn, Provider
 from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, local, refused_page, to_sign_in
-from arkqueue.web.pages.visitor import COOKIE, check_host, keep, rights
+from arkqueue.web.pages.visitor import COOKIE, browser_of, check_host, keep, rights
 
 log = logging.getLogger("arkqueue")
 
@@ -109,7 +109,9 @@ async def come_back(request: Request) -> Response:
         seconds = configuration.openid.session
         if rights(session, configuration, person) is None:
             raise NotSignedIn("gives no rights here")
-        made = sign_ins.sign_person_in(session, person, answer=used, answer_seconds=PATIENCE, seconds=seconds)
+        made = sign_ins.sign_person_in(
+            session, person, answer=used, answer_seconds=PATIENCE, seconds=seconds, browser=browser_of(request)
+        )
         if made is None:
             raise NotSignedIn("has been used already: it signs in once")
         if before := request.cookies.get(COOKIE):

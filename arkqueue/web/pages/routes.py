@@ -28,6 +28,7 @@ from arkqueue.web.pages import (
     preview,
     run,
     search,
+    sessions,
     submitting,
     task,
 )
@@ -35,7 +36,16 @@ from arkqueue.web.pages.acting import act
 from arkqueue.web.pages.administering import administer
 from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, asked, local, page, refused_page, sent_path, to_sign_in
 from arkqueue.web.pages.forms import MOST_FIELDS, Form
-from arkqueue.web.pages.visitor import COOKIE, SignInNeeded, Visitor, check_form, check_host, keep, visitor_of
+from arkqueue.web.pages.visitor import (
+    COOKIE,
+    SignInNeeded,
+    Visitor,
+    browser_of,
+    check_form,
+    check_host,
+    keep,
+    visitor_of,
+)
 from arkqueue.web.problems import Refused
 
 NAMES: Final = "Pages are named as on the command line: /papers, /papers@12, /papers@12/pdf."
@@ -69,6 +79,7 @@ def routes() -> list[BaseRoute]:
         Route("/-/task-managers", page(_signed_in_only(administration.task_managers_page))),
         Route("/-/tokens", page(_signed_in_only(administration.tokens_page))),
         Route("/-/mine", page(_signed_in_only(search.mine))),
+        Route("/-/sessions", page(_signed_in_only(sessions.sessions_page))),
         Route("/-/notifications", page(_signed_in_only(administration.notifications_page))),
         Route("/-/audit-log", page(_signed_in_only(administration.audit_page))),
         Route("/-/trigger", page(_signed_in_only(_trigger_form))),
@@ -171,7 +182,7 @@ def _sign_in_with(request: Request, body: bytes) -> Response:
 
 def _signed_in(request: Request, token: Token, target: str) -> Response:
     response = RedirectResponse(local(target), 303, HEADERS)
-    keep(request, response, sign_ins.sign_in(request.app.state.session, token))
+    keep(request, response, sign_ins.sign_in(request.app.state.session, token, browser_of(request)))
     return response
 
 

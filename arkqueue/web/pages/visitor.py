@@ -166,6 +166,11 @@ def keep(request: Request, response: Response, secret: str, seconds: float = BRO
     )
 
 
+def browser_of(request: Request) -> str:
+    """What a browser calls itself."""
+    return request.headers.get("user-agent", "").replace("\0", "")
+
+
 def _is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host)
