@@ -1,4 +1,4 @@
-"""What the applications of this folder have in common: a server on a home of its own, repositories to commit to, and the command line.
+"""The parts that all applications of this folder use: a server of their own, repositories to commit to, and the command line.
 
     def run(arguments: argparse.Namespace) -> None:
         need("svn", "svnadmin")
@@ -42,6 +42,8 @@ from arkqueue.errors import ArkqueueError
 
 SETTLED = ("completed", "failed", "canceled", "superseded", "deleted")
 """The states of a run that goes on no more by itself."""
+TRIES = 10
+"""How often a push is tried that others may have been quicker than."""
 COMMITTER = {
     "GIT_AUTHOR_NAME": "Ann",
     "GIT_AUTHOR_EMAIL": "ann@example.org",
@@ -117,7 +119,7 @@ class Example:
         return self.folder / "home"
 
     def __call__(self, *words: str | Path, shown: bool = True, code: int | None = 0, stdin: str | None = None) -> str:
-        """Run a command of arkqueue and print it with what it says; what it says. ``code`` is how it must end, None for anyhow."""
+        """Run a command of arkqueue, and print it with what it says; what it says on stdout. ``code`` is how it must end, None for anyhow."""
         typed = ["arkqueue", *map(str, words)]
         if shown:
             say(f"\n{dim('$')} {bold(shlex.join(typed))}")
@@ -125,16 +127,17 @@ class Example:
             [sys.executable, "-m", "arkqueue", "--home", str(self.home), *typed[1:]],
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            capture_output=True,
             text=True,
             env={key: value for key, value in os.environ.items() if not key.startswith("ARKQUEUE_")},
             check=False,
         )
         if shown:
-            say(done.stdout.rstrip("\n"))
+            say((done.stderr + done.stdout).rstrip("\n"))
         if code not in (None, done.returncode):
-            raise ArkqueueError(shlex.join(typed), f"ended with {done.returncode}: {done.stdout.strip()}")
+            raise ArkqueueError(
+                shlex.join(typed), f"ended with {done.returncode}: {(done.stderr or done.stdout).strip()}"
+            )
         return done.stdout
 
     def repository(self, name: str, *, is_git: bool = False) -> Repository:
@@ -244,9 +247,16 @@ class GitRepository(Repository):
     def commit(self, message: str) -> str:
         self._run("git", "add", "--all", "--force")
         self._run("git", "commit", "--quiet", "--allow-empty", "-m", message)
-        if self._run("git", "ls-remote", "--heads", "origin", "main"):
-            self.update()
-        self._run("git", "push", "--quiet", "origin", "main")
+        for left in reversed(range(TRIES)):
+            if self._run("git", "ls-remote", "--heads", "origin", "main"):
+                self.update()
+            try:
+                self._run("git", "push", "--quiet", "origin", "main")
+                break
+            except ArkqueueError:
+                # A task may have pushed at the same moment.
+                if not left:
+                    raise
         return self._run("git", "rev-parse", "HEAD").strip()
 
     def update(self) -> None:

@@ -1,6 +1,6 @@
-"""The index of the documentation, brought forward by ARKQUEUE_CHANGES alone: at each revision it equals one that is built anew.
+"""The indexes of the examples, brought forward by ARKQUEUE_CHANGES alone: at each revision they equal one that is built anew.
 
-Its task is `workflows-examples/word-index.yaml`. Behind its script stands another one, which compares. The histories have moves, deletions, folders that become
+The tasks are `workflows-examples/word-index.yaml`, and `indexing` of the application `workflows-examples/publish`. Behind each script stands another one, which compares. The histories have moves, deletions, folders that become
 files, odd names, branches and merges, keywords; meanwhile attempts are killed and superseded, and the archive goes back by force.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from tests.system.repository import git_histories, subversion_histories
 from tests.system.task_manager.conftest import Managers, log_of, settled
 from tests.waiting import eventually
 
-EXAMPLE = Path(__file__).parents[3] / "workflows-examples" / "word-index.yaml"
+EXAMPLES = Path(__file__).parents[3] / "workflows-examples"
 
 HAPPENS = '''
 import os, signal
@@ -52,11 +53,45 @@ print(f"{len(kept)} words")
 """
 
 
-def the_task(index: Path, plan: Path) -> str:
-    """The fields of the example's task, in a place of the test, with what is planned and the comparison."""
-    (fields,) = yaml.safe_load(EXAMPLE.read_text("utf-8"))
+PUBLISH = """
+import runpy, sqlite3, sys
+
+class Connection(sqlite3.Connection):
+    def execute(self, text, *values):
+        if text != "commit":
+            return super().execute(text, *values)
+        happens("die before")
+        happens("wait before")
+        super().execute(text)
+        happens("die after")
+
+connect = sqlite3.connect
+sqlite3.connect = lambda path, **options: connect(path, factory=Connection, **options)
+tools = os.environ["TOOLS"]
+sys.dont_write_bytecode = True
+sys.path.insert(0, tools)
+runpy.run_path(f"{tools}/index.py", run_name="__main__")
+
+import check, index
+kept = index.connect(f"{os.environ['PAPERS']}/index.sqlite")
+assert index.revision(kept) == os.environ["ARKQUEUE_REVISION"]
+assert not check.differences(kept), check.differences(kept)
+"""
+
+
+def of_publish(folder: Path, plan: Path) -> str:
+    """The task `indexing` of the application `publish`, for all files of the archive, with what is planned and the comparison."""
+    tools = EXAMPLES / "publish" / "archive" / "tools"
+    env = {"PAPERS": str(folder), "TOOLS": str(tools), "DOCUMENTS": ".", "PLAN": str(plan)}
+    fields = {"cancels": ["PREV"], "changes": True, "env": env, "shell": "python3", "script": HAPPENS + PUBLISH}
+    return "".join(f"{key}: {json.dumps(value)}\n" for key, value in fields.items())
+
+
+def of_words(folder: Path, plan: Path) -> str:
+    """The fields of `word-index.yaml`, in a place of the test, with what is planned and the comparison."""
+    (fields,) = yaml.safe_load((EXAMPLES / "word-index.yaml").read_text("utf-8"))
     assert fields.pop("name") == "word-index"
-    fields["env"] = {"INDEX": str(index), "PLAN": str(plan)}
+    fields["env"] = {"INDEX": str(folder / "words.sqlite"), "PLAN": str(plan)}
     script = fields["script"]
     assert script.endswith(COMMIT)
     planned = f'happens("die before")\nhappens("wait before")\n{COMMIT}happens("die after")\n'
@@ -90,15 +125,20 @@ def a_history(archive: AnArchive, folder: Path, kind: str, count: int) -> list[R
     return [replace(revision, number=number) for number, revision in enumerate(found.revisions, 2)]
 
 
+Task = Callable[[Path, Path], str]
+"""Makes the fields of a task that keeps an index in a folder, where what is planned stands in a file."""
+
+
 class Story:
     """What happens to the task from revision to revision, told by a seed."""
 
-    def __init__(self, archive: AnArchive, revisions: list[Revision], folder: Path) -> None:
+    def __init__(self, archive: AnArchive, revisions: list[Revision], folder: Path, task: Task) -> None:
         self.archive, self.revisions = archive, revisions
-        self.plan, self.index = folder / "plan", folder / "index.sqlite"
-        self.tasks = a_workflow({"index": the_task(self.index, self.plan)})
+        self.plan = folder / "plan"
+        self.tasks = a_workflow({"index": task(folder, self.plan)})
         self.told: Counter[str] = Counter()
-        self.is_anew = True
+        # Nothing is there yet, and all files are new: these changes fit an empty index.
+        self.is_anew = task is of_words
         """Whether the next attempt finds an index that is not its base's."""
 
     def append(self, count: int = 1) -> str:
@@ -154,12 +194,13 @@ class Story:
         return key
 
 
+@pytest.mark.parametrize("task", [of_words, of_publish])
 @pytest.mark.parametrize("kind", ["subversion", "git"])
 @pytest.mark.parametrize("count", [30, pytest.param(500, marks=[pytest.mark.full, pytest.mark.timeout(3600)])])
 def test_an_index_that_is_brought_forward_equals_one_that_is_built_anew(
-    archive: AnArchive, managers: Managers, tmp_path: Path, kind: str, count: int
+    archive: AnArchive, managers: Managers, tmp_path: Path, kind: str, count: int, task: Task
 ) -> None:
-    story = Story(archive, a_history(archive, tmp_path, kind, count), tmp_path)
+    story = Story(archive, a_history(archive, tmp_path, kind, count), tmp_path, task)
     managers()
     chance = random.Random(count)
     each = [
