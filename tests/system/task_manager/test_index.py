@@ -20,8 +20,9 @@ from arkqueue.model import Revision, Stream
 from arkqueue.plan import Entry
 from arkqueue.repository import locate, open_archive
 from tests.builders import AnArchive, a_workflow
-from tests.repositories import a_git_repository, a_subversion_repository
+from tests.repositories import Link, a_git_repository, a_subversion_repository, run
 from tests.system.repository import git_histories, subversion_histories
+from tests.system.repository.subversion_histories import load_project
 from tests.system.task_manager.conftest import Managers, log_of, settled
 from tests.waiting import eventually
 
@@ -79,10 +80,10 @@ assert not check.differences(kept), check.differences(kept)
 """
 
 
-def of_publish(folder: Path, plan: Path) -> str:
-    """The task `indexing` of the application `publish`, for all files of the archive, with what is planned and the comparison."""
+def of_publish(folder: Path, plan: Path, documents: str = ".") -> str:
+    """The task `indexing` of the application `publish`, for all files of the archive or those of a folder, with what is planned and the comparison."""
     tools = EXAMPLES / "publish" / "archive" / "tools"
-    env = {"PAPERS": str(folder), "TOOLS": str(tools), "DOCUMENTS": ".", "PLAN": str(plan)}
+    env = {"PAPERS": str(folder), "TOOLS": str(tools), "DOCUMENTS": documents, "PLAN": str(plan)}
     fields = {"cancels": ["PREV"], "changes": True, "env": env, "shell": "python3", "script": HAPPENS + PUBLISH}
     return "".join(f"{key}: {json.dumps(value)}\n" for key, value in fields.items())
 
@@ -112,16 +113,18 @@ def a_history(archive: AnArchive, folder: Path, kind: str, count: int) -> list[R
     for _ in range(count + 1):
         made.commit()
     made.load(repository)
+    return revisions(archive, url, kind, branch)[:count]
+
+
+def revisions(archive: AnArchive, url: str, kind: str, branch: str) -> list[Revision]:
+    """All revisions of a repository but the first, which the archive's ledger has already. The archive is the repository's from now on."""
     archive.sql("update archive set url = %s, kind = %s", url, kind)
     archive.sql("update branch set name = %s", branch)
     opened = open_archive(locate(url))
-    first = opened.baseline(
-        branch,
-        "1"
-        if kind == "subversion"
-        else repository.git("--git-dir", str(repository.path), "rev-list", "--max-parents=0", "main").strip(),
-    )
-    found = opened.advance(branch, first, opened.heads()[branch], limit=count)
+    first = "1"
+    if kind == "git":
+        first = run("git", "--git-dir", url.removeprefix("file://"), "rev-list", "--max-parents=0", "main").split()[-1]
+    found = opened.advance(branch, opened.baseline(branch, first), opened.heads()[branch], limit=10_000)
     return [replace(revision, number=number) for number, revision in enumerate(found.revisions, 2)]
 
 
@@ -223,3 +226,41 @@ def test_an_index_that_is_brought_forward_equals_one_that_is_built_anew(
     assert archive.numbers[""] == count + 1
     assert story.told["brought forward"] > count // 3
     assert story.told["made anew"] < story.told["brought forward"]
+
+
+@pytest.mark.parametrize("task", [of_words, of_publish])
+def test_a_link_in_the_place_of_a_folder_brings_no_file_into_the_index(
+    archive: AnArchive, managers: Managers, tmp_path: Path, task: Task
+) -> None:
+    """The folder's paths are deleted, and through the link they lead to other files."""
+    repository = a_git_repository(tmp_path)
+    repository.commit({"README": "papers"})
+    repository.commit({"old/paper": "first thoughts", "new/paper": "second thoughts"})
+    repository.git("rm", "-rq", "old")
+    repository.commit({"old": Link("new")})
+    story = Story(archive, revisions(archive, repository.url, "git", "main"), tmp_path, task)
+    managers()
+    story.goes_on()
+    story.goes_on()
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+def test_the_index_follows_the_history_of_the_project(archive: AnArchive, managers: Managers, tmp_path: Path) -> None:
+    """The documents are its pages in `docs/`."""
+    project = Path(__file__).parents[3]
+    if not (project / ".git").exists():
+        pytest.skip("the project lies here without its history")
+    repository = a_subversion_repository(tmp_path)
+    load_project(project, repository, 500)
+    story = Story(
+        archive,
+        revisions(archive, f"{repository.url}/trunk", "subversion", ""),
+        tmp_path,
+        lambda folder, plan: of_publish(folder, plan, "docs"),
+    )
+    managers()
+    story.is_anew = False
+    while story.revisions:
+        story.goes_on()
+    assert story.told["brought forward"] == archive.numbers[""] - 1 > 50
