@@ -171,6 +171,8 @@ class Graph:
             straight = straight + 1 if settled and not (changed or entering or held) else 0
             if straight >= STRAIGHT:
                 settled = [*settled, *self.ids("pass_gates", passed=settled, most=MOST_GATES)]
+                if self.uses_lists:
+                    self.to_wake.add("planning")  # one of them may be the COMMIT of a large run
                 straight = 0
 
     def _advance(
@@ -181,6 +183,8 @@ class Graph:
         rows = self.rows("advance", fired=fired, **{name: list(tasks) or None for name, tasks in told.items()})
         self.ready.update(row.id for row in rows if row.is_ready)
         self.asking += [row.id for row in rows if row.asks]
+        if any(row.lets_in for row in rows):
+            self.to_wake.add("planning")
         return rows
 
     def hold(self, tasks: Sequence[int], hold: int, *, unbegun: bool = False) -> list[int]:

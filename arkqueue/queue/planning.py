@@ -3,10 +3,10 @@
     begin    with the revision, or for a trigger: what the run has beside its items, and a row of ``planning``     (`ledger`, `triggering`)
     portion  the tasks of some hundred items, with their edges                                                     as often as it takes
     stored   what settled meanwhile is followed up; later runs of the branch are planned from here on
-    let in   what needs no other task of the run enters, 2,000 at a time; then the row goes
+    let in   once COMMIT has settled: what needs no other task of the run enters, 2,000 at a time, and all others behind COMMIT follow; then the row goes
 
 Each step is a transaction of its own under the archive's lock, and takes up what the last one has left: whoever plans does not matter, nor how many do it at once, nor when one of them
-is killed. Until the end nothing of the run starts, as COMMIT waits; no later run of the branch is planned, so that the nearest earlier occurrence of a key stays what it is. What happens
+is killed. Until the end nothing of the run starts; no later run of the branch is planned, so that the nearest earlier occurrence of a key stays what it is. What happens
 meanwhile to tasks that edges of the run lead from is seen by the portion that stores the edge, or meets the stored edge, as always.
 
 Called by the queue manager: by the reader of the archive, which waits for the end before it appends what comes next, and by a loop for everything else.
@@ -15,6 +15,7 @@ Called by the queue manager: by the reader of the archive, which waits for the e
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -31,6 +32,7 @@ from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change, change_in_turn
 from arkqueue.queue.ledger import cancel_unstarted
 from arkqueue.queue.storage import Content, bound, items_of_list, occurrence, read, workflow_of, write
 from arkqueue.queue.triggering import Part, planned_before
+from arkqueue.states import State
 
 log = logging.getLogger("arkqueue")
 
@@ -43,12 +45,14 @@ PAUSE_AFTER_ERROR: Final = 10.0
 
 
 def finish(session: Session, branch: int, is_wanted: Callable[[], bool]) -> bool:
-    """Plan the large run of a branch to its end, if there is one; False where it is wanted no more, or the archive is stopped. ``is_wanted`` is asked after each portion."""
+    """Plan the large run of a branch to its end, or until it waits for its COMMIT, if there is one; False where it is wanted no more, or the archive is stopped. ``is_wanted`` is asked after each portion."""
     for row in session.rows("planning_of_branch", branch=branch):
         run, workflow = row.run, None
         while found := session.rows("planning", run=run):
             if found[0].stopped or not is_wanted():
                 return False
+            if found[0].to_let_in is not None and not found[0].has_commit_settled:
+                break  # the loop goes on when it has
             if workflow is None:
                 workflow = Workflow() if row.is_stored else _workflow(session, found[0])
             change(session, [found[0].archive_id], partial(step, run=run, workflow=workflow))
@@ -90,7 +94,7 @@ class Planner:
         if row.run not in self._workflows:
             if not (found := self._session.rows("planning", run=row.run)):
                 return
-            self._workflows[row.run] = _workflow(self._session, found[0])
+            self._workflows[row.run] = Workflow() if row.is_stored else _workflow(self._session, found[0])
         work = partial(step, run=row.run, workflow=self._workflows[row.run])
         change_in_turn(self._session, work, archives=[row.archive], patience=patience)
 
@@ -169,7 +173,25 @@ def _follow(graph: Graph, row: Any) -> None:
 
 
 def _let_in(graph: Graph, row: Any) -> None:
-    if tasks := row.to_let_in[:AT_ONCE]:
-        graph.follow(entering=graph.ids("let_in", tasks=tasks, most=AT_ONCE, run=row.run_id))
-    else:
+    """Let the next tasks of a run in, once its COMMIT has settled: what they wait for beside their edges is over, and their edges from COMMIT are met.
+
+    First come those that may start, then all others behind COMMIT.
+    """
+    if not row.has_commit_settled:
+        return
+    has_passed = row.commit_state == State.COMPLETED
+    first = row.to_let_in[:AT_ONCE]
+    tasks = first
+    if not first and has_passed:
+        tasks = graph.ids("behind_commit", commit=row.commit_id, most=AT_ONCE)
+    if not tasks:
         graph.do("end_planning", run=row.run_id)
+        return
+    counts = Counter(first)
+    if has_passed:
+        counts.update(graph.ids("meet_commit", commit=row.commit_id, tasks=tasks))
+    graph.do("let_in_next", run=row.run_id, count=len(first))
+    rows = graph.rows("let_in", tasks=list(counts), counts=list(counts.values()))
+    graph.follow(
+        entering=[row.id for row in rows if not row.is_judged], again=[row.id for row in rows if row.is_judged]
+    )

@@ -5,11 +5,12 @@
 -- count on everything that a transaction does at once.
 
 -- name: doctor_unmet
--- A task counts as many unmet edges as it has (REPORT has none, and counts tasks). While its run is planned, it counts those that are still to come, too.
+-- A task counts as many unmet edges as it has (REPORT has none, and counts tasks), and one more until it is let in. While its run is being stored, it counts those that are still to come, too.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('it counts %%s unmet edges, and has %%s', t.unmet, coalesce(e.n, 0)) as what
 from task t left join (select target, count(*) as n from edge where not met and kind <> 'cancels' group by target) e on e.target = t.id
-where t.kind <> 'report' and t.unmet <> coalesce(e.n, 0) and not exists (select from planning p where p.run_id = t.run_id) and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+left join (select unnest(to_let_in) as id from planning) l on l.id = t.id
+where t.kind <> 'report' and t.unmet <> coalesce(e.n, 0) + (l.id is not null)::int and not exists (select from planning p where p.run_id = t.run_id and p.to_let_in is null) and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_reports
 -- A REPORT that waits counts the unsettled tasks of its run.
@@ -17,7 +18,7 @@ select t.archive_id as archive, t.run_id as run, t.id as task,
        format('it counts %%s unsettled tasks of its run, which has %%s', t.unmet, coalesce(o.n, 0)) as what
 from task t
 left join (select run_id, count(*) as n from task where settled_at is null and kind not in ('gate', 'report') group by run_id) o on o.run_id = t.run_id
-where t.kind = 'report' and t.settled_at is null and t.state = 'waiting' and t.unmet <> coalesce(o.n, 0) and not exists (select from planning p where p.run_id = t.run_id)
+where t.kind = 'report' and t.settled_at is null and t.state = 'waiting' and t.unmet <> coalesce(o.n, 0) and not exists (select from planning p where p.run_id = t.run_id and p.to_let_in is null)
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_waiting
@@ -30,7 +31,7 @@ where t.settled_at is null and (t.state = 'waiting') = (t.unmet = 0) and t.state
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_met
--- An edge whose source meets it is met, but for what a canceled or skipped task of another run is to a settled one.
+-- An edge whose source meets it is met, but for what a canceled or skipped task of another run is to a settled one, and for those from the COMMIT of a run that is let in.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('its edge from %%s at %%s.%%s, which is %%s, is not met', s.name, s.number, s.run, s.state) as what
 from edge e join task s on s.id = e.source join task t on t.id = e.target
@@ -38,6 +39,7 @@ where not e.met and e.kind <> 'cancels'
   and case when e.failed then s.state in ('failed', 'rejected')
            else meets(e.settled, e.crossing and e.kind <> 'exclusive' and not e.product, s.state, s.as_completed, s.waived, s.blocks) end
   and not (e.crossing and e.kind = 'depends' and s.state in ('canceled', 'skipped') and t.settled_at is not null)
+  and not (s.kind = 'commit' and not e.crossing and exists (select from planning p where p.run_id = s.run_id))
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_skips

@@ -129,6 +129,10 @@ from (
 where t.ctid = b.place
 returning t.id;
 
+-- part: lets_in
+-- Whether the task `t` is the COMMIT of a large run, whose tasks are let in some at a time once it has settled (queue/planning.py): their edges from it are met then.
+t.kind = 'commit' and exists (select from planning p where p.run_id = t.run_id)
+
 -- name: advance
 -- Meet the edges that settled tasks satisfy, also those of `again`, which settled before (but not what a canceled or skipped one of another run is to
 -- a settled one: it may be retried, and the edge is judged should the target be retried); count them off their targets, and what has just settled off its
@@ -138,15 +142,15 @@ returning t.id;
 -- what it finds, as long as the archive is locked. Nothing follows from a REPORT. `is_unneeded`: what waited for a failure of one of them has to be skipped, or
 -- blocks less from now on.
 with source as materialized (
-    select id, state, as_completed, waived, blocks, run_id, kind <> 'gate' as counts from task where id = any(%(settled)s::bigint[])
+    select id, state, as_completed, waived, blocks, run_id, kind <> 'gate' as counts, {part lets_in} as lets_in from task t where id = any(%(settled)s::bigint[])
     union all
-    select id, state, as_completed, waived, blocks, run_id, false from task where id = any(%(again)s::bigint[])
+    select id, state, as_completed, waived, blocks, run_id, false, {part lets_in} from task t where id = any(%(again)s::bigint[])
 ), met as (
     -- By their place: a join with the sources, whose plan expects a few, would go through all of these again for each of them.
     update edge set met = true
     where ctid = any(array(
         select e.place
-        from source s cross join lateral (select ctid as place, target, kind, settled, failed, crossing, product from edge where source = s.id and not met offset 0) e
+        from source s cross join lateral (select ctid as place, target, kind, settled, failed, crossing, product from edge where source = s.id and not met and (crossing or not s.lets_in) offset 0) e
         where case when e.failed then s.state in ('failed', 'rejected')
                    else meets(e.settled, e.crossing and e.kind <> 'exclusive' and not e.product, s.state, s.as_completed, s.waived, s.blocks) end
           and not (e.crossing and e.kind = 'depends' and s.state in ('canceled', 'skipped') and (select u.settled_at is not null from task u where u.id = e.target))))
@@ -208,7 +212,7 @@ update task t set
 from decided j
 where t.id = j.id and (j.n > 0 or j.enters or j.is_unneeded)
 returning t.id, j.is_unneeded, t.cancels, j.enters and not j.is_parked and not j.goes as held_back, j.goes and j.program and not j.locks as is_ready, j.goes and j.locks as asks,
-          j.goes and not j.program and t.kind <> 'report' as settles,
+          j.goes and not j.program and t.kind <> 'report' as settles, j.goes and {part lets_in} as lets_in,
           -- It is what a canceled or skipped task blocks that may have changed: this one's, or that of one which waited for this one to begin, or to be held by
           -- nothing but its hold.
           t.blocks > 0

@@ -242,20 +242,23 @@ insert into planning (run_id, archive_id, branch_id, names, without, hold_id, be
 values (%(run)s, %(archive)s, %(branch)s, %(names)s, %(without)s, %(hold)s, %(behind)s, %(items)s, %(lists)s::jsonb);
 
 -- name: plannings
--- The runs that are not planned to their end, the oldest first; those of stopped archives wait. `idle`: seconds since a portion was stored.
-select p.run_id as run, p.archive_id as archive, extract(epoch from clock_timestamp() - p.stored_at)::float8 as idle,
-       exists (select from run where run.id = p.run_id and run.trigger = 'commit') as is_of_commit
-from planning p join archive a on a.id = p.archive_id
-where a.stopped is null order by p.run_id;
+-- The runs that are not planned to their end, the oldest first; those of stopped archives wait, and so do those that are stored and whose COMMIT waits. `idle`: seconds since a portion was stored.
+-- `is_of_commit`: a reader plans it; not where the reader had ended before its COMMIT passed.
+select p.run_id as run, p.archive_id as archive, p.next >= p.items as is_stored, extract(epoch from clock_timestamp() - p.stored_at)::float8 as idle,
+       run.trigger = 'commit' and (p.to_let_in is null or c.settled_at < p.stored_at) as is_of_commit
+from planning p join archive a on a.id = p.archive_id join run on run.id = p.run_id
+join task c on c.branch_id = p.branch_id and c.name = 'COMMIT' and c.item = '' and c.number = run.number and c.run = run.run
+where a.stopped is null and (p.to_let_in is null or c.settled_at is not null) order by p.run_id;
 
 -- name: planning
--- What is left to plan of a run, and where the run is. `gone`: why nothing of it may start any more.
-select p.*, run.number, run.run, run.trigger, run.report_id, run.revision_id, run.backfill_id, coalesce(p.hold_id, a.hold_id) as hold, a.settings->'require_approval' as guards, b.name as branch, b.main, a.name as archive,
+-- What is left to plan of a run, and where the run is. `gone`: why nothing of it may start any more. `commit_id`, `commit_state`: of its COMMIT.
+select p.*, c.id as commit_id, c.state as commit_state, c.settled_at is not null as has_commit_settled, run.number, run.run, run.trigger, run.report_id, run.revision_id, run.backfill_id, coalesce(p.hold_id, a.hold_id) as hold, a.settings->'require_approval' as guards, b.name as branch, b.main, a.name as archive,
        a.stopped is not null as stopped, w.tasks, b.deleted_at is not null or a.removed_at is not null or r.dropped_at is not null as gone,
        (select u.store from upload u where u.run_id = p.run_id) as store
 from planning p join run on run.id = p.run_id join branch b on b.id = p.branch_id join archive a on a.id = p.archive_id
 join revision r on r.id = run.revision_id left join backfill f on f.id = run.backfill_id
 join revision d on d.id = coalesce(f.revision_id, run.revision_id) join workflow w on w.id = d.workflow_id
+join task c on c.branch_id = p.branch_id and c.name = 'COMMIT' and c.item = '' and c.number = run.number and c.run = run.run
 where p.run_id = %(run)s;
 
 -- name: planning_of_branch
@@ -278,14 +281,25 @@ update planning set stored_at = clock_timestamp(), to_let_in = array(
     order by t.id)
 where run_id = %(run)s;
 
+-- name: behind_commit
+-- The next tasks of a large run whose edges from its COMMIT, which has completed, are not met.
+select target from edge where source = %(commit)s and not met and kind = 'depends' and not crossing and not failed limit %(most)s;
+
+-- name: meet_commit
+-- Meet the edges of some tasks of a large run from its COMMIT, which has completed; returns the task of each.
+update edge set met = true
+where target = any(%(tasks)s::bigint[]) and source = %(commit)s and kind = 'depends' and not crossing and not failed and not met returning target;
+
 -- name: let_in
--- The next tasks of a run wait no more until all of it is stored. Returns those that have no unmet edge now.
-with next as (
-    update planning set to_let_in = to_let_in[%(most)s + 1:], stored_at = clock_timestamp() where run_id = %(run)s
-), let as (
-    update task set unmet = unmet - 1 where id = any(%(tasks)s) returning id, unmet, state
+-- Tasks of a large run wait for so many fewer edges: `counts`. Returns those that may enter now, and (`is_judged`) those that may block less in later runs, or let others that are canceled or skipped do so.
+with let as (
+    update task t set unmet = t.unmet - c.n from unnest(%(tasks)s::bigint[], %(counts)s::int[]) c(id, n) where t.id = c.id returning t.id, t.unmet, t.state, t.blocks
 )
-select id from let where unmet = 0 and state = 'waiting' order by id;
+select id, state <> 'waiting' as is_judged from let where unmet = 0 and state in ('waiting', 'held') or blocks > 0 order by id;
+
+-- name: let_in_next
+-- So many more tasks of a run wait no more until all of it is stored.
+update planning set to_let_in = to_let_in[%(count)s + 1:] where run_id = %(run)s;
 
 -- name: end_planning
 -- A run is planned to its end.

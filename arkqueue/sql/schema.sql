@@ -193,7 +193,7 @@ create table list_use (
 create index list_use_list on list_use (digest);
 
 -- What is left to plan of a large run (design 5.30). It is stored in portions, by whoever gets to it; before all of it is stored nothing of it starts, and no later run
--- of its branch is planned. Then what may start is let in, in portions again.
+-- of its branch is planned. When its COMMIT has settled, what may start is let in, in portions again.
 create table planning (
     run_id      bigint primary key,
     archive_id  bigint not null references archive,

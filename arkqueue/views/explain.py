@@ -362,6 +362,9 @@ class _Task:
                 return deferred(other, subject)
             case State.HELD:
                 return held(other, subject)
+            case State.COMPLETED if other.kind == TaskKind.COMMIT:
+                text = f"{subject} has completed: the tasks of its run are let in, some thousands at a time."
+                return Reason(kind=Why.ABOUT_TO_START, text=text, tasks=[name])
             case State.COMPLETED:
                 text = f"{subject} is to run again: a retry with --from was broken off before it. Give that command again; arkqueue show {run_name(other)} has it."
                 return Reason(kind=Why.BLOCKED, text=text, tasks=[name])

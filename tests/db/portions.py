@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from arkqueue.model import Receipt
 from arkqueue.plan import Entry, portions
 from arkqueue.queue import planning
 from tests.builders import AnArchive
@@ -34,5 +35,16 @@ def plan_in_portions(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
         assert planning.finish(archive.session, archive.branches[branch].id, lambda: True)
         return run
 
+    record = AnArchive.record
+
+    def record_all(archive: AnArchive, *given: Any, **options: Any) -> Receipt:
+        receipt = record(archive, *given, **options)
+        for branch in archive.branches.values():
+            assert planning.finish(
+                archive.session, branch.id, lambda: True
+            )  # the COMMIT of a large run may have passed
+        return receipt
+
     monkeypatch.setattr(AnArchive, "append", append_all)
+    monkeypatch.setattr(AnArchive, "record", record_all)
     monkeypatch.setattr(AnArchive, "trigger", trigger_all)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from arkqueue.queue.backfill import Lists
 from arkqueue.queue.graph import Graph, change
 from arkqueue.states import RunState
 from arkqueue.views import runs
-from arkqueue.views.explain import explain_name
+from arkqueue.views.doctor import examine
+from arkqueue.views.explain import explain, explain_name
 from arkqueue.workflow import parse
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry, no_lists
 from tests.db.portions import make_portions_small
@@ -34,9 +36,9 @@ def archive(session: Session, monkeypatch: pytest.MonkeyPatch) -> AnArchive:
 
 
 def steps(archive: AnArchive, most: int = 100) -> int:
-    """Store portions of the run that is being planned, each by a planner of its own; returns how many it took to the end."""
+    """Store portions of the run that is being planned, each by a planner of its own; returns how many it took to the end, or until it waits for its COMMIT."""
     for n in range(most):
-        if not archive.sql("select run_id from planning"):
+        if not archive.session.rows("plannings"):
             return n
         # One portion: a whole turn of a planner stores all that its time allows.
         planning.Planner(archive.session)._step(_row(archive), patience=10.0)
@@ -195,7 +197,94 @@ def test_an_order_between_revisions_waits_for_all_items(archive: AnArchive) -> N
     steps(archive)
     assert archive.state("COMMIT@3") == "waiting"
     archive.run(*(f"{name}/{key}@2" for name in ("fetch", "store") for key in KEYS), "index@2")
+    steps(archive)
     assert archive.state("next/i8@3") == "ready"
+
+
+STRICT = {"COMMIT": "depends: [{task: 'PREV:*', when: settled}]"}
+
+
+def behind_a_revision(archive: AnArchive, most: int = 100) -> None:
+    """A large run that is stored, as far as ``most`` portions go, and whose COMMIT waits for a task of the revision before."""
+    archive.commit({"before": ""})
+    archive.commit(STEPS | STRICT)
+    steps(archive, most)
+    assert archive.state("COMMIT@3") == "waiting"
+
+
+def test_a_large_run_whose_commit_waits_is_let_in_in_portions_when_that_passes(
+    archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No transaction meets all edges from its COMMIT, and none of its tasks starts before all of these are as if it had."""
+    monkeypatch.setattr(planning, "AT_ONCE", 2)
+    behind_a_revision(archive)
+    assert archive.session.rows("plannings") == [], "nobody asks for it again and again"
+    assert planning.finish(archive.session, archive.branches[""].id, lambda: True)
+    archive.commit({"after": ""})
+    archive.trigger(4, "after")
+    assert "papers@2/before" in explain(archive.session, archive.task("store/i3@3")).text
+    assert examine(archive.session).findings == []
+    archive.run("before@2")
+    assert archive.state("COMMIT@3") == "completed"
+    assert archive.state("fetch/i0@3") == "waiting"
+    assert "let in" in explain(archive.session, archive.task("fetch/i0@3")).text
+    unmet = "select count(*) as n from edge e join task s on s.id = e.source where s.name = 'COMMIT' and s.number = 3 and not e.met and not e.crossing"
+    ready, left = list[int](), [archive.sql(unmet)[0]["n"]]
+    while archive.session.rows("plannings"):
+        assert examine(archive.session).findings == []
+        assert steps(archive, most=1) == 1
+        ready += [archive.sql("select count(*) as n from task where number = 3 and state = 'ready'")[0]["n"]]
+        left += [archive.sql(unmet)[0]["n"]]
+    assert (left[0], left[-1]) == (2 * len(KEYS) + 1, 0)
+    assert max(before - now for before, now in pairwise(left)) == 2
+    assert ready[:5] == [2, 4, 6, 8, 9]
+    assert examine(archive.session).findings == []
+    assert archive.sql("select run_id from planning") == []
+    archive.run(*(f"{name}/{key}@3" for name in ("fetch", "store") for key in KEYS), "index@3")
+    assert runs.run(archive.session, RunId(archive.run_id(3))).state is RunState.COMPLETED
+
+
+def test_the_planner_is_woken_when_the_commit_of_a_large_run_passes(
+    archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind_a_revision(archive)
+    woken: list[str] = []
+    monkeypatch.setattr(Session, "wake", lambda _, *topics: woken.extend(topics))
+    archive.run("before@2")
+    assert "planning" in woken
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_a_commit_that_passes_while_its_large_run_is_stored_meets_no_edge_of_it_before_that_is_let_in(
+    archive: AnArchive, most: int
+) -> None:
+    behind_a_revision(archive, most)
+    archive.run("before@2")
+    assert archive.state("COMMIT@3") == "completed"
+    steps(archive)
+    assert sorted(claim.item for claim in archive.claim_some(20)) == KEYS
+    assert examine(archive.session).findings == []
+
+
+def test_a_large_run_whose_commit_waits_is_canceled_retried_and_deleted_as_any_other(archive: AnArchive) -> None:
+    behind_a_revision(archive)
+    run = RunId(archive.run_id(3))
+    control.cancel_run(archive.session, run, "ann")
+    archive.retry("fetch/i8@3")
+    assert archive.state("fetch/i8@3") == "waiting"
+    assert examine(archive.session).findings == []
+    archive.run("before@2")
+    steps(archive)
+    assert archive.claim().item == "i8"
+    assert len(archive.running) == 1
+    assert examine(archive.session).findings == []
+    archive.commit(STEPS | STRICT)
+    steps(archive)
+    deletion.delete_run(archive.session, RunId(archive.run_id(4)), "ann")
+    archive.run("fetch/i8@3")
+    steps(archive)
+    assert archive.sql("select run_id from planning") == []
+    assert examine(archive.session).findings == []
 
 
 def test_later_revisions_and_runs_wait_in_order(archive: AnArchive) -> None:
