@@ -121,7 +121,7 @@ PAGES = {
     "overview": "/", "archive": "/papers", "run": "/papers@6", "list": "/maps@2", "task": "/papers@6/upload", "search": "/-/search?q=chapter",
     "settings": "/-/settings/papers", "trigger": "/-/trigger?of=papers", "cancel": "/papers@8", "log": "/collections@2/mirror", "first-run": "/drawings",
     "forty": "/encyclopaedia", "forty-run": "/encyclopaedia@3", "long": f"/{COLLECTION}", "long-run": f"/{COLLECTION}@2", "long-task": f"/{COLLECTION}@2/{LONG}",
-    "more": "/papers@6", "fill": "/-/trigger?of=papers&first=3", "facts": "/papers@6/upload",
+    "mine": "/-/mine?author=Ann", "sessions": "/-/sessions", "more": "/papers@6", "fill": "/-/trigger?of=papers&first=3", "facts": "/papers@6/upload", "removal": "/papers@6/upload",
 }  # fmt: skip
 
 
@@ -246,6 +246,9 @@ def arrange(page: Page, name: str) -> None:
         page.get_by_text("What would become of it").wait_for()
     if name == "more":
         page.get_by_label("More").click()
+    if name == "removal":
+        page.get_by_label("More").click()
+        page.locator("summary", has_text="Purge its log").click()
     if name == "facts":
         page.get_by_text("Inputs", exact=False).first.click()
         page.get_by_text("Definition", exact=False).first.click()

@@ -33,6 +33,7 @@ MOST_TASKS: Final = 100
 """Tasks of a proposed run that are listed."""
 QUESTIONS: Final = {
     "cancel": "Everything of it that is not settled is canceled; what runs is stopped.",
+    "assume-gone": "Its task manager is silent. Be sure that its machine is off: nobody stops what still runs there.",
     "restart": "What runs of it is stopped, and begins anew.",
     "skip": "Later runs go on without it. What waits for it in its own run stays skipped.",
     "skip-as-completed": "What waits for it goes on as if it had completed, in its own run, too.",
@@ -55,7 +56,7 @@ _WORDS: Final = {
 _BEFORE: Final = {
     "cancel": ("Cancel", "cancel it"), "restart": ("Restart", "restart it"), "skip": ("Waive", "waive it"), "skip-as-completed": ("Count as completed", "count it as completed"),
     "delete": ("Delete", "delete it"), "undelete": ("Undelete", "undelete it"), "release": ("Release", "release it"), "retry": ("Retry", "retry it"),
-    "retry-from": ("Run again", "run it again"), "purge": ("Purge", "purge it for good"),
+    "retry-from": ("Run again", "run it again"), "purge": ("Purge", "purge it for good"), "assume-gone": ("Count as gone", "count it as gone"),
 }  # fmt: skip
 
 

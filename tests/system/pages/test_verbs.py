@@ -9,10 +9,12 @@ import pytest
 
 from arkqueue.archives.retention import AGED
 from arkqueue.db.session import Session
+from arkqueue.errors import Conflict
 from arkqueue.model import RunId
-from arkqueue.queue import holds
+from arkqueue.queue import claim, holds
 from arkqueue.queue.tokens import Scope
-from tests.builders import AnArchive, a_list, an_archive
+from arkqueue.web.pages.refusals import offers
+from tests.builders import HOST, PROCESS, AnArchive, a_list, an_archive
 from tests.db.test_retention import let_age, set_to_keep
 from tests.system.pages.conftest import Visitors, form_of, press
 from tests.system.pages.test_pages import said
@@ -265,6 +267,28 @@ def test_what_a_verb_on_many_refused_is_told(operator: httpx.Client, session: Se
     assert archive.state("draw@3") == "held"
 
 
+@pytest.mark.parametrize(
+    ("verb", "name", "remedy", "options"),
+    [
+        ("retry", "papers@2/a", "force it, or start it at the newest revision", ["force"]),
+        ("retry", "papers@2/a", "to go back on purpose: arkqueue retry papers@2/a --force", ["force"]),
+        ("retry", "papers@2/a", "to go back on purpose: arkqueue retry papers@2/b --force", []),
+        ("retry", "papers@2/a", "submit it again: arkqueue submit papers@2/a --force", []),
+        ("retry", "papers@2/a b", "arkqueue retry 'papers@2/a b' --force, or wait", ["force"]),
+        ("retry", "papers", "force it", []),
+        ("cancel", "papers@2/a", "force it", []),
+        ("retry-from", "papers@2", "arkqueue retry papers@2 --from a --from-start", ["from_start"]),
+        ("release", "papers@2", "arkqueue release papers@2 --force, or waive it: --skip-outdated", ["force", "skip_outdated"]),
+        ("trigger", "papers@2", "arkqueue trigger papers --revision 2 --force a", ["force"]),
+        ("retry", "papers@2/a", "an odd quote: arkqueue retry 'papers@2/a --force", []),
+    ],
+)  # fmt: skip
+def test_a_refusal_offers_what_its_remedy_names_for_this_verb_and_thing(
+    verb: str, name: str, remedy: str, options: list[str]
+) -> None:
+    assert [offer.option for offer in offers(Conflict(name, "is refused", remedy), name, verb)] == options
+
+
 # Restarting, polling, waiving, of many
 
 
@@ -309,6 +333,23 @@ def test_what_is_left_of_a_run_is_waived(operator: httpx.Client, archive: AnArch
     confirm(operator, first(operator, "papers@2", "skip"))
     assert archive.sql("select waived from task where id = %s", archive.task("index@2"))[0]["waived"]
     assert press(operator, "/papers@2", "papers@2", "skip", sure="").status_code == 409
+
+
+def test_a_task_of_a_silent_host_is_counted_as_gone(
+    operator: httpx.Client, session: Session, archive: AnArchive
+) -> None:
+    claim.register(session, PROCESS, HOST, "node2", 4)
+    archive.claim("index@2")
+    assert "assume-gone" not in verbs(operator.get("/papers@2/index"))
+    assert press(operator, "/papers@2/index", "papers@2/index", "assume-gone").status_code == 409
+    archive.sql("update task_manager set seen_at = now() - interval '5 minutes'")
+    assert "assume-gone" in verbs(operator.get("/papers@2/index"))
+    page = first(operator, "papers@2/index", "assume-gone")
+    assert "Be sure that its machine is off" in said(page)
+    assert "1 task would be canceled papers@2/index" in said(page)
+    assert archive.state("index@2") == "running"
+    confirm(operator, page)
+    assert archive.state("index@2") == "canceled"
 
 
 # Backfills
