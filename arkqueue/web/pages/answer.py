@@ -185,7 +185,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ago": ago, "until": until, "took": took,
-        "person": person, "path": path, "relative": relative, "number": lambda n: f"{n:,}", "shape": lambda state: SHAPES.get(str(state), "left"), "drawn": drawn_state, "marked": marked,
+        "person": person, "sentence": as_sentence, "path": path, "relative": relative, "number": lambda n: f"{n:,}", "shape": lambda state: SHAPES.get(str(state), "left"), "drawn": drawn_state, "marked": marked,
     }  # fmt: skip
     return made
 
@@ -213,6 +213,14 @@ def _drawn(state: str, is_alone: bool) -> tuple[Markup, Markup]:
     drawn = macros.state(state, "" if is_alone else "\0", quiet=is_alone)
     before, _, after = str(drawn).partition("\0")
     return Markup(before), Markup(after)
+
+
+def as_sentence(text: str) -> str:
+    """A remedy as it stands behind a fault: with a capital letter and a full stop, but for a command."""
+    if not text or text.startswith("arkqueue "):
+        return text
+    end = "" if text[-1] in ".!?:`'\"" or re.search(r"arkqueue \S+ [^.,]*$", text) else "."
+    return f"{text[0].upper()}{text[1:]}{end}"
 
 
 def person(author: str) -> str:

@@ -13,6 +13,7 @@ from arkqueue.errors import Conflict
 from arkqueue.model import RunId
 from arkqueue.queue import claim, holds
 from arkqueue.queue.tokens import Scope
+from arkqueue.web.pages.answer import as_sentence
 from arkqueue.web.pages.refusals import offers
 from tests.builders import HOST, PROCESS, AnArchive, a_list, an_archive
 from tests.db.test_retention import let_age, set_to_keep
@@ -88,7 +89,7 @@ def test_a_deleted_run_is_told_to_nobody_else(visitor: Visitors, operator: httpx
     press(operator, "/papers@2", "papers@2", "delete")
     assert visitor(Scope.READ).get("/papers@2").status_code == 403
     admin = visitor(Scope.ADMIN).get("/papers@2")
-    assert "index" in said(admin)
+    assert "It was deleted , and is in no list" in said(admin)
     assert {"undelete", "purge"} <= verbs(admin)
 
 
@@ -430,3 +431,17 @@ def test_no_reader_and_no_other_site_does_any_of_it(
     good = fields | {"form": form_of(operator.get("/papers@2"))}
     assert operator.post("/-/act", data=good, headers={"sec-fetch-site": "cross-site"}).status_code == 403
     assert archive.states() == before
+
+
+@pytest.mark.parametrize(
+    ("remedy", "words"),
+    [
+        ("force it, or start it at the newest revision", "Force it, or start it at the newest revision."),
+        ("arkqueue undelete papers@2", "arkqueue undelete papers@2"),
+        ("to go back on purpose: arkqueue retry papers@2 --force", "To go back on purpose: arkqueue retry papers@2 --force"),
+        ("Use another one.", "Use another one."),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_remedy_is_a_sentence_and_a_command_stays_as_it_is_typed(remedy: str, words: str) -> None:
+    assert as_sentence(remedy) == words
