@@ -103,7 +103,7 @@ def test_a_trigger_has_the_tasks_of_its_revision_to_choose_from(operator: httpx.
     ]
     assert confirm(operator, page).headers["location"] == "/papers@3.2"
     assert archive.state("release@3.2") == "ready"
-    assert "did you mean index" in said(operator.post("/-/act", data=sent | {"task": ["indx"]}), 422)
+    assert "Did you mean index" in said(operator.post("/-/act", data=sent | {"task": ["indx"]}), 422)
 
 
 def test_the_form_of_a_trigger_is_for_those_who_may_see_its_archive(

@@ -152,7 +152,8 @@ def test_no_other_site_and_no_reader_submits_anything(visitor: Visitors, archive
     ):
         assert answer.status_code == 403
         assert "was not sent from a page of this server" in answer.text
-    assert send(visitor(), form=form, text="[]", kind="json").headers["location"] == "/-/sign-in"
+    signed_out = send(visitor(), form=form, text="[]", kind="json")
+    assert signed_out.headers["location"] == "/-/sign-in?next=%2F-%2Fsubmit%2Fpapers"
     reader = visitor(Scope.READ)
     assert send(reader, form=form_of(reader.get("/papers")), text="[]", kind="json").status_code == 403
     assert 'enctype="multipart/form-data"' not in reader.get("/-/submit/papers").text
