@@ -15,6 +15,10 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import yaml
+
+from arkqueue.errors import ArkqueueError
+
 HERE = Path(__file__).resolve().parent
 PATIENCE = 60.0
 """Seconds until the services must be there."""
@@ -25,18 +29,34 @@ exec {python} -B "tools/$1.py" "$2"
 """
 
 
-def archive_files(name: str, settings: Path, python: str = sys.executable) -> dict[str, str]:
-    """What the archive of a collection, or of the access queue, holds: the files below ``name``, and how they are run on this host."""
+def collection_files(settings: Path, profiles: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, str]:
+    """What the archive of a collection holds: its workflow, profiles and programs, and how they are run on this host. ``profiles``: fields that differ from those of the files."""
+    files = _files("collection")
+    for name, fields in (profiles or {}).items():
+        path = f"profiles/{name}.yaml"
+        files[path] = yaml.safe_dump(yaml.safe_load(files[path]) | dict(fields))
+    return files | {"ingest": _launcher(settings)}
+
+
+def access_files(settings: Path) -> dict[str, str]:
+    """What the archive of the access queue holds."""
+    job = "tools/job.py"
+    return _files("access") | {job: _files("collection")[job], "access": _launcher(settings)}
+
+
+def _files(name: str) -> dict[str, str]:
     folder = HERE / name
-    endings = (".py", ".yaml", ".json")
-    paths = [path for path in sorted(folder.rglob("*")) if path.suffix in endings]
-    launcher = LAUNCHER.format(settings=shlex.quote(str(settings)), python=shlex.quote(python))
-    return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in paths} | {"ingest": launcher}
+    paths = [path for path in sorted(folder.rglob("*")) if path.suffix in (".py", ".yaml", ".json")]
+    return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in paths}
 
 
-def write_archive(work: Path, name: str, settings: Path) -> None:
+def _launcher(settings: Path) -> str:
+    return LAUNCHER.format(settings=shlex.quote(str(settings)), python=shlex.quote(sys.executable))
+
+
+def write(work: Path, files: Mapping[str, str]) -> None:
     """Put what an archive holds into a working copy."""
-    for path, text in archive_files(name, settings).items():
+    for path, text in files.items():
         (work / path).parent.mkdir(parents=True, exist_ok=True)
         (work / path).write_text(text, "utf-8")
 
@@ -62,7 +82,8 @@ class Services:
         deadline = time.monotonic() + PATIENCE
         while not self.are_there():
             if self.process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the services did not start: see {self.folder}/services.log")
+                remedy = f"See {self.folder}/services.log"
+                raise ArkqueueError("the services", "did not start", remedy)
             time.sleep(0.05)
 
     def are_there(self) -> bool:
@@ -123,19 +144,22 @@ def services(folder: Path, database: str) -> Iterator[Services]:
         made.stop()
 
 
-def write_settings(path: Path, services: Mapping[str, str], home: Path, token: str, **working_storage: Any) -> None:
+def write_settings(
+    path: Path, services: Services, home: Path, token: str, *, large: str = "1GiB", **working_storage: Any
+) -> None:
     """The settings of the ingest host, which programs read each time: where the services and the server are, and how full the working storage may be."""
-    token_file = path.with_name("ingest.token")
+    token_file = path.with_suffix(".token")
     _write_private(token_file, token)
     _write_private(
         path,
         json.dumps(
             {
-                "services": dict(services),
+                "services": services.urls,
                 "sender": "ingest@example.org",
                 "arkqueue": [sys.executable, "-m", "arkqueue"],
                 "url_file": str(home / "url"),
                 "token_file": str(token_file),
+                "access": {"large": large, "folder": str(services.folder / "delivery")},
                 "working_storage": {
                     "threshold": 80,
                     "threshold_unestimated": 70,

@@ -6,7 +6,7 @@ import email
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.message import EmailMessage
 from email.policy import default
@@ -18,6 +18,7 @@ from ingest import host
 
 from arkqueue.db.embedded.server import Embedded
 from tests.postgres import a_database
+from tests.program import run_cli
 from tests.repositories import a_subversion_repository
 from tests.soundness import assert_sound
 from tests.system.end_to_end.installation import IDLE, Installation
@@ -106,9 +107,9 @@ class Ingest:
         return {k: v for task in tasks for attempt in task["attempts"] for k, v in (attempt["outputs"] or {}).items()}
 
     def why(self, batch: str, task: str, job: str = "jid0001") -> str:
-        """How the newest attempt of a job's task ended, in its own words."""
-        attempts = next(t for t in self.tasks(f"{batch}-jobs", job) if t["name"] == task)["attempts"]
-        return str(attempts[-1]["outputs"]["message"])
+        """How the newest attempt of a job's task that is over ended, in its own words."""
+        ended = [attempt["outputs"] for attempt in self.attempts(batch, task, job) if attempt["end"]]
+        return str((ended[-1] or {}).get("message", ""))
 
     def attempts(self, batch: str, task: str, job: str = "jid0001") -> list[dict[str, Any]]:
         return next((list(t["attempts"]) for t in self.tasks(f"{batch}-jobs", job) if t["name"] == task), [])
@@ -132,13 +133,23 @@ class Ingest:
         """Wait until a job's task has a state."""
         eventually(lambda: self.states(batch, job).get(task) == state, lambda: self.told(f"{batch}-jobs"))
 
+    def log(self, task: str) -> str:
+        """What a task has said, a traceback too."""
+        return run_cli("--home", str(self.arkqueue.home()), "logs", task).out
+
     def told(self, id: str) -> str:
-        return str(self("show", f"{self.name}@id:{id}", code=None).out)
+        said = str(self("show", f"{self.name}@id:{id}", code=None).out)
+        failed = [line.split()[0] for line in said.splitlines() if line.startswith(self.name) and " failed " in line]
+        return said + "".join(self.log(name) for name in failed[:3] if "/" in name)
 
     def mails(self, batch: str) -> list[EmailMessage]:
         """What the depositor was told of a batch."""
         mails = [email.message_from_bytes(path.read_bytes(), policy=default) for path in self.services.mails]
         return [mail for mail in mails if isinstance(mail, EmailMessage) and f"Batch {batch} " in str(mail["Subject"])]
+
+    def text(self, batch: str) -> str:
+        """The newest mail of a batch."""
+        return str(self.mails(batch)[-1].get_content()).replace("\r\n", "\n")
 
     def subjects(self, batch: str) -> list[str]:
         return [str(mail["Subject"]).removeprefix(f"Batch {batch} ") for mail in self.mails(batch)]
@@ -160,9 +171,6 @@ def servers(postgres: Embedded, template: str, tmp_path_factory: pytest.TempPath
         arkqueue.close()
 
 
-Collections = Callable[..., Ingest]
-
-
 @pytest.fixture
 def ingest(servers: Servers, tmp_path: Path) -> Iterator[Ingest]:
     """A collection of the test's own; faults that the test has switched on are off behind it."""
@@ -175,14 +183,35 @@ def ingest(servers: Servers, tmp_path: Path) -> Iterator[Ingest]:
     assert_sound(arkqueue.connection)
 
 
-def a_collection(arkqueue: Installation, services: host.Services, folder: Path, **working_storage: Any) -> Ingest:
-    """Register the archive of a collection, and set up the ingest host for it."""
+def a_collection(
+    arkqueue: Installation,
+    services: host.Services,
+    folder: Path,
+    profiles: Mapping[str, Mapping[str, Any]] | None = None,
+    **working_storage: Any,
+) -> Ingest:
+    """Register the archive of a collection, and set up the ingest host for it. ``profiles``: fields that differ from the example's."""
     name = f"demo-{uuid.uuid4().hex[:8]}"
-    repository = a_subversion_repository(folder, name)
     settings = folder / f"{name}.json"
-    repository.commit(host.archive_files("archive", settings), message="The workflow and the profiles of a collection")
-    arkqueue("archive", "add", name, str(repository.path), "--executor", "process")
+    _register(arkqueue, folder, name, host.collection_files(settings, profiles))
     token = arkqueue("token", "create", "--scope", "operate", "--archive", name).out.strip()
     storage = {"threshold": 100, "threshold_unestimated": 100, "retry_after": 1} | working_storage
-    host.write_settings(settings, services.urls, arkqueue.home(), token, **storage)
+    host.write_settings(settings, services, arkqueue.home(), token, **storage)
     return Ingest(arkqueue, services, folder, name, settings)
+
+
+def an_access_queue(arkqueue: Installation, services: host.Services, folder: Path, large: str) -> Ingest:
+    """Register the archive of an access queue. ``large``: from which size on a request is for the large pool."""
+    name = f"access-{uuid.uuid4().hex[:8]}"
+    settings = folder / f"{name}.json"
+    _register(arkqueue, folder, name, host.access_files(settings))
+    token = arkqueue("token", "create", "--scope", "read", "--archive", name).out.strip()
+    host.write_settings(settings, services, arkqueue.home(), token, large=large)
+    arkqueue("lock", "set", f"{name}/accessSmall", "4")
+    return Ingest(arkqueue, services, folder, name, settings)
+
+
+def _register(arkqueue: Installation, folder: Path, name: str, files: Mapping[str, str]) -> None:
+    repository = a_subversion_repository(folder, name)
+    repository.commit(files, message="The workflow and its programs")
+    arkqueue("archive", "add", name, str(repository.path), "--executor", "process")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 import time
 import zipfile
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from estimating import priority
-from job import Failed, Job, NotNow, Rejected, digest, end, opened, output, pieces
+from job import FULL, Failed, Job, Rejected, digest, end, opened, output, pieces
 from provisioning import release
 
 AT_ONCE = 8
@@ -33,9 +32,9 @@ def main() -> None:
             _unpack(target / files[0]["name"], job.producer)
         content = [_described(path, job.producer) for path in sorted(job.producer.rglob("*")) if path.is_file()]
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise Failed(str(error)) from None
-        raise NotNow(f"the working storage is full: {error}", 30) from None
+        if error.errno in FULL:
+            raise
+        raise Failed(str(error)) from None
     if not content:
         raise Rejected(f"{job.payload_url}: holds no file")
     job.write("content.json", content)

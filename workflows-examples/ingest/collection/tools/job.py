@@ -24,6 +24,9 @@ from typing import IO, Any, NoReturn
 import yaml
 
 REJECTED, NOT_NOW = 65, 75
+FULL = (errno.ENOSPC, errno.EDQUOT)
+WAIT = 10
+"""Seconds until a program looks again whether a full disk has room."""
 PIECE = 1 << 20
 PATIENCE = 30.0
 """Seconds that a service may say nothing."""
@@ -71,6 +74,11 @@ def end(program: Any) -> NoReturn:
         _end(NOT_NOW, f"not now: {error}")
     except Failed as error:
         _end(1, f"failed: {error}")
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        output(**{"arkqueue.retry_after": WAIT})
+        _end(NOT_NOW, f"not now: the working storage is full: {error}")
     sys.exit(0)
 
 
@@ -181,7 +189,7 @@ def opened(url: str, method: str = "GET") -> Iterator[Any]:
     except urllib.error.HTTPError as error:
         raise Failed(f"{url}: {error.code} {error.reason}") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(error, OSError) and error.errno in FULL:
             raise  # of this host's disk, not of the network
         raise Failed(f"{url}: {getattr(error, 'reason', error)}") from None
 

@@ -75,7 +75,7 @@ def _examine(batch: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
     """What the payload is, and a job for each object in it."""
     url = batch.get("payload_url") or "attachment:" + urllib.parse.quote(batch["payload_filename"])
     start = _check(url, batch)
-    kind = batch.get("manifest_type") or _kind(batch, start)
+    kind = batch.get("manifest_type") or _kind(batch, start, url)
     own = {name: batch[name] for name in (*OF_OBJECT, *OF_PAYLOAD) if name in batch}
     if kind in ("SingleFile", "Container"):
         return kind, [own | {"payload_url": url, "payload_type": "file" if kind == "SingleFile" else "container"}]
@@ -111,11 +111,11 @@ def _check(url: str, batch: dict[str, Any]) -> bytes:
     return start
 
 
-def _kind(batch: dict[str, Any], start: bytes) -> str:
+def _kind(batch: dict[str, Any], start: bytes, url: str) -> str:
     if batch.get("type") == "container":
         return "Container"
     if start.startswith((FIRST, b"\xef\xbb\xbf" + FIRST)):
-        return parse(start, "payload").kind
+        return parse(start, url).kind
     return "SingleFile"
 
 
