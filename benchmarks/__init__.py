@@ -6,6 +6,7 @@
     lines         archives without repositories: a queue alone, planned, claimed and finished
     history       a database with a long past, made by a few statements
     servers       a real server with real repositories
+    ingesting     an hour of the example ``ingest``
     programs      rows that are programs of their own: ``containers``, ``workspaces``
 
 The rows are ``commits`` (1, 2, 4), ``draining`` (3, 6, 7, 13), ``aging`` (5), ``hooks`` (8), ``memory`` (9), ``output`` (10), ``reading`` (11), ``starting`` (12) and ``pages`` (21), ``open_pages`` (22) and ``in_browser`` (23), which stand on ``browsing``. ``processes`` looks

@@ -44,6 +44,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "21": ("pages:answers", "pages with a long history"),
     "22": ("open_pages:open_pages", "pages that stay open"),
     "23": ("in_browser:in_browser", "in a real browser"),
+    "ingest": ("ingesting:ingest", "ingest in fast motion"),
     "containers": ("containers:containers", "containers beside the bare SDK"),
     "workspaces-svn": ("workspaces:subversion", "workspaces beside svn"),
     "workspaces-git": ("workspaces:git", "workspaces beside git"),
@@ -97,7 +98,7 @@ def main(
     8 hooks   9 memory   10 output   11 list and show   12 start   13 an old snapshot   14 growth   15 an attack   16 canceling
     17 purging   18 passing a lock on   20 lists of ten thousand items   21 pages with a long history
     22 pages that stay open   23 in a real browser
-    containers   workspaces-svn   workspaces-git   (only when they are named)
+    ingest   containers   workspaces-svn   workspaces-git   (only when they are named)
     """
     figures: list[Figure] = []
     broken: list[str] = []
