@@ -128,26 +128,31 @@ def _jobs(data: bytes, url: str) -> list[dict[str, Any]]:
     """A manifest of jobs: JSON, a mapping for each object, with its files or the URL of its payload."""
     try:
         jobs = json.loads(data)["jobs"]
-        if not jobs or not all(isinstance(job, dict) for job in jobs):
+        if not isinstance(jobs, list) or not jobs or not all(isinstance(job, dict) for job in jobs):
             raise ValueError("it names no job")
     except (ValueError, KeyError, TypeError) as error:
         raise Rejected(f'{url}: is no manifest of jobs, {{"jobs": [{{…}}]}}: {error!r}') from None
-    made = []
-    for number, job in enumerate(jobs, 1):
-        where = f"{url}, job {number}"
-        one = {name: str(job[name]) for name in (*OF_OBJECT, *OF_PAYLOAD) if name in job}
-        if "files" in job:
-            files = [dict(file) for file in job["files"]]
-            for file in files:
-                check_entry(file, where)
-            if not files:
-                raise Rejected(f"{where}: has no file")
-            check_files(files, where)
-            made.append(one | {"payload_type": "files", "files": files})
-        else:
-            check_entry(one | {"url": job.get("payload_url")} if job.get("payload_url") else one, where)
-            made.append(one | {"payload_url": job["payload_url"], "payload_type": job.get("payload_type", "manifest")})
-    return made
+    return [_job(job, f"{url}, job {number}") for number, job in enumerate(jobs, 1)]
+
+
+def _job(job: dict[str, Any], where: str) -> dict[str, Any]:
+    if unknown := sorted(job.keys() - {*OF_OBJECT, *OF_PAYLOAD, "files", "payload_url", "payload_type"}):
+        raise Rejected(f"{where}: has the unknown field {unknown[0]}")
+    one = {name: job[name] for name in (*OF_OBJECT, *OF_PAYLOAD) if name in job}
+    if "files" not in job:
+        kind = job.get("payload_type", "manifest")
+        if kind not in KINDS.values():
+            raise Rejected(f"{where}: payload_type is none of {', '.join(KINDS.values())}")
+        check_entry(one | ({"url": job["payload_url"]} if "payload_url" in job else {}), where)
+        return one | {"payload_url": job["payload_url"], "payload_type": kind}
+    files = job["files"]
+    if not isinstance(files, list) or not files or not all(isinstance(file, dict) for file in files):
+        raise Rejected(f"{where}: files is no list of mappings")
+    for file in files:
+        check_entry(file, where)
+    check_entry(one | {"url": files[0]["url"]}, where)
+    check_files(files, where)
+    return one | {"payload_type": "files", "files": files}
 
 
 # -- the jobs --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from estimating import priority
-from job import FULL, Failed, Job, Rejected, digest, end, opened, output, pieces
+from job import FULL, Failed, Job, Rejected, digest, end, opened, output, pieces, size
+from manifest import check_name
 from provisioning import release
 
 AT_ONCE = 8
@@ -29,7 +30,7 @@ def main() -> None:
         for future in fetched:
             future.result()
         if job.payload_type == "container":
-            _unpack(target / files[0]["name"], job.producer)
+            _unpack(target / files[0]["name"], job.producer, size(job.profile.get("largest", "1TiB")))
         content = [_described(path, job.producer) for path in sorted(job.producer.rglob("*")) if path.is_file()]
     except OSError as error:
         if error.errno in FULL:
@@ -64,36 +65,36 @@ def _fetch(file: dict[str, Any], path: Path) -> None:
 
 def _get(file: dict[str, Any], part: Path) -> None:
     hashed = digest(file.get("digest_type", "sha-256"))
-    size = 0
+    got = 0
     with opened(file["url"]) as answer, part.open("wb") as out:
         for piece in pieces(answer):
             hashed.update(piece)
             out.write(piece)
-            size += len(piece)
+            got += len(piece)
         announced = answer.headers.get("Content-Length")
-    if announced is not None and size != int(announced):
-        raise Failed(f"{file['url']}: broke off after {size:,} of {int(announced):,} bytes")
-    if "size" in file and size != file["size"]:
-        raise Failed(f"{file['url']}: has {size:,} bytes, and the manifest says {file['size']:,}")
+    if announced is not None and got != int(announced):
+        raise Failed(f"{file['url']}: broke off after {got:,} of {int(announced):,} bytes")
+    if "size" in file and got != file["size"]:
+        raise Failed(f"{file['url']}: has {got:,} bytes, and the manifest says {file['size']:,}")
     if "digest_type" in file and hashed.hexdigest() != file["digest_value"].lower():
         raise Failed(
             f"{file['url']}: its {file['digest_type']} is {hashed.hexdigest()}, and the manifest says {file['digest_value']}"
         )
 
 
-def _unpack(container: Path, target: Path) -> None:
-    """Take the files out of a zip container; names that lead out of it are rejected."""
+def _unpack(container: Path, target: Path, most: int) -> None:
+    """Take the files out of a zip container. Names that lead out of it are rejected, and so is one whose files are larger than ``most`` together."""
     draft = target.with_name("producer.part")
     shutil.rmtree(draft, ignore_errors=True)
     try:
         with zipfile.ZipFile(container) as zipped:
+            if sum(entry.file_size for entry in zipped.infolist()) > most:
+                raise Rejected(f"{container.name}: its files have more than {most:,} bytes together")
             for entry in zipped.infolist():
                 if entry.is_dir():
                     continue
-                parts = entry.filename.split("/")
-                if {"", ".", ".."} & {*parts} or "\\" in entry.filename or not entry.filename.isprintable():
-                    raise Rejected(f"{container.name}: {entry.filename[:200]!r} is no name for a file of an object")
-                path = draft.joinpath(*parts)
+                check_name(entry.filename, container.name)
+                path = draft.joinpath(entry.filename)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with zipped.open(entry) as file, path.open("wb") as out:
                     shutil.copyfileobj(file, out, 1 << 20)

@@ -5,6 +5,7 @@ https://github.com/CDLUC3/mrt-doc: a line for each file, with the fields that ``
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,8 @@ FIELDS = {
 FIRST = b"#%checkm"
 MOST = 1_000_000
 """Lines of a manifest."""
+LONGEST_FIELD = 4000
+ARK = re.compile(r"ark:/[0-9]{5}/[A-Za-z0-9]+")
 
 
 @dataclass
@@ -90,9 +93,14 @@ def _line(line: str, columns: list[str], where: str) -> dict[str, Any]:
 
 
 def check_entry(entry: dict[str, Any], where: str) -> None:
-    """See that an entry has what is needed to fetch it."""
-    if "url" not in entry:
+    """See that an entry has what is needed to fetch it, and that its fields are what they are called."""
+    for field, value in entry.items():
+        if not isinstance(value, str | int) or len(str(value)) > LONGEST_FIELD or not str(value).isprintable():
+            raise Rejected(f"{where}: {field} is no text of one line with at most {LONGEST_FIELD} characters")
+    if not isinstance(entry.get("url"), str):
         raise Rejected(f"{where}: names no file URL")
+    if "ark" in entry and not ARK.fullmatch(str(entry["ark"])):
+        raise Rejected(f"{where}: {entry['ark']} is no ARK like ark:/99999/fk4abc")
     if ("digest_type" in entry) != ("digest_value" in entry):
         raise Rejected(f"{where}: a hash needs its algorithm and its value")
     if "digest_type" in entry:
@@ -110,12 +118,16 @@ def check_files(files: Iterable[dict[str, Any]], where: str) -> None:
     seen: set[str] = set()
     for entry in files:
         name = entry.setdefault("name", entry["url"].partition("?")[0].rpartition("/")[2])
-        parts = name.split("/")
-        if not name or name.startswith("/") or {"", ".", ".."} & {*parts} or not name.isprintable():
-            raise Rejected(f"{where}: {name[:200]!r} is no name for a file of an object")
+        check_name(name, where)
         if name in seen:
             raise Rejected(f"{where}: two files have the name {name[:200]}")
         seen.add(name)
+
+
+def check_name(name: str, where: str) -> None:
+    """See that a name is one of a file inside an object, which can stand in a manifest."""
+    if {"", ".", ".."} & {*name.split("/")} or not name.isprintable() or {"|", "\\"} & {*name}:
+        raise Rejected(f"{where}: {name[:200]!r} is no name for a file of an object")
 
 
 def of_storage(files: Iterable[Mapping[str, Any]]) -> str:
