@@ -31,19 +31,25 @@ def test_a_batch_of_a_collection_on_hold_is_held_until_an_administrator_releases
     completed(ingest, batch)
 
 
-def test_jobs_of_a_collection_that_was_put_on_hold_meanwhile_are_held(ingest: Ingest) -> None:
-    """The batch was made before; its jobs are held one by one, and released together or alone."""
+def held_jobs(ingest: Ingest) -> str:
+    """A batch of two jobs, whose collection is put on hold while the batch is made."""
     lines = [ingest.manifest(ingest.content()) for _ in range(2)]
     payload = ingest.manifest(*lines, profile="mrt-batch-manifest")["url"]
     ingest.services.switch("content", slow=1)
     batch = ingest.submit(payload_url=payload)
-    eventually(lambda: (tasks := ingest.tasks(batch)) and any(t["name"] == "batch" and t["attempts"] for t in tasks))
+    eventually(lambda: any(task["name"] == "batch" and task["attempts"] for task in ingest.tasks(batch)))
     ingest("hold", ingest.name)
     ingest.services.switch("content")
     ingest.ended(batch)
     held(ingest, f"{batch}-jobs")
     assert {ingest.states(batch, job)["pending"] for job in ("jid0001", "jid0002")} == {"held"}
     ingest("unhold", ingest.name)
+    return batch
+
+
+def test_jobs_of_a_collection_that_was_put_on_hold_meanwhile_are_held(ingest: Ingest) -> None:
+    """Pending -> Held -> Pending: the batch was made before; its jobs are held one by one, and released together or alone."""
+    batch = held_jobs(ingest)
     ingest("release", ingest.job(batch, "jid0002"))
     ingest.reaches(batch, "notify", "completed", "jid0002")
     assert ingest.states(batch)["pending"] == "held"
@@ -51,24 +57,24 @@ def test_jobs_of_a_collection_that_was_put_on_hold_meanwhile_are_held(ingest: In
     ingest.jobs_ended(batch)
 
 
-def test_held_batches_and_held_jobs_are_deleted(ingest: Ingest) -> None:
-    """Held -> DELETED: nobody is told of a batch; of a job, the summary says nothing."""
+def test_held_jobs_are_deleted_one_by_one_and_the_summary_says_nothing_of_them(ingest: Ingest) -> None:
+    """Held -> DELETED."""
+    batch = held_jobs(ingest)
+    ingest("delete", ingest.job(batch, "jid0002"))
+    ingest("release", f"{ingest.name}@id:{batch}-jobs")
+    ingest.jobs_ended(batch)
+    assert ingest.subjects(batch)[-1] == "completed: 1 of 1 objects"
+    assert "jid0002" not in ingest.text(batch)
+
+
+def test_a_held_batch_is_deleted_and_nobody_is_told(ingest: Ingest) -> None:
+    """Held -> DELETED."""
     ingest("hold", ingest.name)
     batch = ingest.submit(payload_url=ingest.content()["url"], type="file")
     held(ingest, batch)
     ingest("delete", f"{ingest.name}@id:{batch}")
     assert f"@id:{batch}" not in ingest("runs", ingest.name).out
-    ingest("unhold", ingest.name)
-    lines = [ingest.manifest(ingest.content()) for _ in range(2)]
-    other = ingest.submit(payload_url=ingest.manifest(*lines, profile="mrt-batch-manifest")["url"], hold=True)
-    ingest("release", f"{ingest.name}@id:{other}")
-    eventually(lambda: ingest.run(f"{other}-jobs"))
-    ingest("hold", ingest.job(other, "jid0002"), code=None)
-    if ingest.states(other, "jid0002")["notify"] == "held":
-        eventually(lambda: not {"running", "ready"} & {*ingest.states(other, "jid0002").values()})
-        ingest("delete", ingest.job(other, "jid0002"))
-        ingest.jobs_ended(other)
-        assert ingest.subjects(other)[-1] == "completed: 1 of 1 objects"
+    assert ingest.run(f"{batch}-jobs") is None
     assert ingest.subjects(batch) == []
 
 

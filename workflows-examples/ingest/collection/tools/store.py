@@ -41,9 +41,8 @@ def main() -> None:
     stored: dict[str, Any] = ask("POST", f"{worker['url']}/add/{job.profile['node']}/{ark}", body)
     if stored.get("status") != "stored":
         raise Failed(f"storage: answered {stored}")
-    output(
-        version=stored["version"], manifest_url=stored["manifest_url"], cloud_content_byte=stored["cloud-content-byte"]
-    )
+    kept = ("version", "manifest_url", "cloud-content-byte")
+    output(**{name: stored[name] for name in kept})
     print(f"{job.key}: version {stored['version']} of {ark}, {len(files)} files")
 
 
