@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import email
 import hashlib
+import importlib
 import json
+import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.message import EmailMessage
 from email.policy import default
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -153,6 +156,18 @@ class Ingest:
 
     def subjects(self, batch: str) -> list[str]:
         return [str(mail["Subject"]).removeprefix(f"Batch {batch} ") for mail in self.mails(batch)]
+
+
+TOOLS = "job", "manifest", "estimating", "provisioning", "downloading", "batch"
+
+
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The programs of the collection's archive, as modules."""
+    monkeypatch.syspath_prepend(host.HERE / "collection" / "tools")
+    yield SimpleNamespace(**{name: importlib.import_module(name) for name in TOOLS})
+    for name in TOOLS:
+        sys.modules.pop(name, None)
 
 
 Servers = tuple[Installation, host.Services]

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ingest import host
 
-TOOLS = "job", "manifest", "estimating", "provisioning", "downloading", "batch"
 HEAD = "#%checkm_0.7\n#%profile | http://x/mrt-ingest-manifest\n#%fields | nfo:fileUrl | nfo:hashAlgorithm | nfo:hashValue | nfo:fileSize | nfo:fileName\n"
-
-
-@pytest.fixture
-def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The programs of the collection's archive, as modules."""
-    monkeypatch.syspath_prepend(host.HERE / "collection" / "tools")
-    yield SimpleNamespace(**{name: importlib.import_module(name) for name in TOOLS})
-    for name in TOOLS:
-        sys.modules.pop(name, None)
 
 
 Rejects = Callable[..., str]

@@ -25,7 +25,7 @@ def main() -> None:
     threshold = storage["threshold" if estimate["is_known"] else "threshold_unestimated"]
     with _reservations(storage) as folder:
         disk = shutil.disk_usage(job.folder)
-        taken = disk.used + sum(_reserved(folder)) + estimate["space_needed"]
+        taken = disk.used + sum(_reserved(folder, but=_file(folder, job))) + estimate["space_needed"]
         percent = 100 * taken / (disk.used + disk.free)
         if percent > threshold:
             raise NotNow(
@@ -34,7 +34,7 @@ def main() -> None:
             )
         write(_file(folder, job), json.dumps({"bytes": estimate["space_needed"], "folder": str(job.folder)}).encode())
     output(working_directory=job.folder)
-    print(f"{job.key}: the working storage is {percent:.1f} % full; the limit is {threshold} %")
+    print(f"{job.key}: the working storage will be {percent:.1f} % full; the limit is {threshold} %")
 
 
 @contextmanager
@@ -46,8 +46,9 @@ def _reservations(storage: dict[str, Any]) -> Iterator[Path]:
         yield folder
 
 
-def _reserved(folder: Path) -> Iterator[int]:
-    for path in folder.glob("*.json"):
+def _reserved(folder: Path, but: Path) -> Iterator[int]:
+    """What other jobs have reserved. ``but``: the job's own, from an attempt that was killed."""
+    for path in set(folder.glob("*.json")) - {but}:
         reserved = json.loads(path.read_text("utf-8"))
         if Path(reserved["folder"]).is_dir():
             yield reserved["bytes"]
