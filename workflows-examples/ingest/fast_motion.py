@@ -213,7 +213,9 @@ class Motion:
                 break
             for run in failed:
                 with suppress(Refused, Unreachable):
-                    self._server.client().post(f"/runs/{run['id']}/retry", {"failed": True})
+                    # Of two batches, the later one may have been made already: that does not make the earlier one out of date.
+                    how = {"failed": True} if self._id(run).endswith("-jobs") else {"force": True}
+                    self._server.client().post(f"/runs/{run['id']}/retry", how)
             time.sleep(2)
         for run in self._runs():
             if run["changed_since_report"]:
@@ -239,7 +241,7 @@ class Motion:
 
     def _objects(self) -> Iterator[str]:
         """Each job has one ARK, one version and one record."""
-        jobs = {f"{self.archive}/{b.id}/jid{n:04}" for b in self.batches for n in range(1, b.jobs + 1)}
+        jobs = {f"{self.archive}/{b.id}.{n:04}" for b in self.batches for n in range(1, b.jobs + 1)}
         with psycopg.connect(self.services.database) as connection:
             like = [f"{self.archive}/%"]
             minted = dict(

@@ -93,7 +93,7 @@ def _object(arkqueue: Example, services: host.Services) -> None:
     about = {"local_id": "loc002", "erc_what": "Three maps", "response_type": "turtle"}
     _submit(arkqueue, "bid-object", {"payload_url": manifest, **about})
     _ended(arkqueue, "bid-object")
-    arkqueue("show", f"{ARCHIVE}@id:bid-object-jobs/*/jid0001")
+    arkqueue("show", f"{ARCHIVE}@id:bid-object-jobs/*/bid-object.0001")
     say(f"\n{bold('The callback, as the depositor wants it')}\n")
     say(services.callbacks[-1].read_text("utf-8"))
 
@@ -111,7 +111,7 @@ def _many_objects(arkqueue: Example, services: host.Services) -> None:
     payload = services.content("books.checkm", host.checkm("mrt-batch-manifest", objects))
     _submit(arkqueue, "bid-books", {"payload_url": payload})
     _ended(arkqueue, "bid-books")
-    arkqueue("explain", f"{ARCHIVE}@id:bid-books-jobs/downloading/jid0002")
+    arkqueue("explain", f"{ARCHIVE}@id:bid-books-jobs/downloading/bid-books.0002")
     say(
         "\nThe depositor puts the file back. The job is resumed where it failed, and the depositor gets a further report:"
     )

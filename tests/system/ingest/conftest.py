@@ -31,6 +31,11 @@ ENDED = ("completed", "failed", "canceled", "superseded", "deleted")
 SUBMITTER = "ann@example.org"
 
 
+def key(batch: str, job: str = "0001") -> str:
+    """The key of a job among those of all batches; ``job`` is its number in the batch."""
+    return f"{batch}.{job}"
+
+
 @dataclass
 class Ingest:
     """A collection's archive at an ingest host. Called, it is the command line."""
@@ -46,13 +51,13 @@ class Ingest:
     def __call__(self, *words: str, code: int | None = 0) -> Any:
         return self.arkqueue(*words, code=code)
 
-    def job(self, batch: str, job: str = "jid0001") -> str:
+    def job(self, batch: str, job: str = "0001") -> str:
         """The name of a job."""
-        return f"{self.name}@id:{batch}-jobs/*/{job}"
+        return f"{self.name}@id:{batch}-jobs/*/{key(batch, job)}"
 
-    def task(self, batch: str, task: str, job: str = "jid0001") -> str:
+    def task(self, batch: str, task: str, job: str = "0001") -> str:
         """The name of a job's task."""
-        return f"{self.name}@id:{batch}-jobs/{task}/{job}"
+        return f"{self.name}@id:{batch}-jobs/{task}/{key(batch, job)}"
 
     def submit(self, *attach: Path, code: int = 0, hold: bool = False, batch: str = "", **document: Any) -> str:
         """Hand a batch in; its id."""
@@ -87,9 +92,9 @@ class Ingest:
         runs = self.arkqueue.api.get("/runs", archive=self.name, limit=500)["runs"]
         return next((run for run in runs if run["submission"] == f"{self.name}@id:{id}"), None)
 
-    def states(self, batch: str, job: str = "jid0001") -> dict[str, str]:
+    def states(self, batch: str, job: str = "0001") -> dict[str, str]:
         """The states of a job's tasks."""
-        return {task["name"]: task["state"] for task in self.tasks(f"{batch}-jobs", job)}
+        return {task["name"]: task["state"] for task in self.tasks(f"{batch}-jobs", key(batch, job))}
 
     def tasks(self, id: str, item: str = "") -> list[dict[str, Any]]:
         """The tasks of a run, or of one of its jobs, with their attempts."""
@@ -104,18 +109,20 @@ class Ingest:
             item,
         )
 
-    def outputs(self, batch: str, job: str = "jid0001") -> dict[str, Any]:
+    def outputs(self, batch: str, job: str = "0001") -> dict[str, Any]:
         """All outputs of a job."""
-        tasks = self.tasks(f"{batch}-jobs", job)
+        tasks = self.tasks(f"{batch}-jobs", key(batch, job))
         return {k: v for task in tasks for attempt in task["attempts"] for k, v in (attempt["outputs"] or {}).items()}
 
-    def why(self, batch: str, task: str, job: str = "jid0001") -> str:
+    def why(self, batch: str, task: str, job: str = "0001") -> str:
         """How the newest attempt of a job's task that is over ended, in its own words."""
         ended = [attempt["outputs"] for attempt in self.attempts(batch, task, job) if attempt["end"]]
         return str((ended[-1] or {}).get("message", ""))
 
-    def attempts(self, batch: str, task: str, job: str = "jid0001") -> list[dict[str, Any]]:
-        return next((list(t["attempts"]) for t in self.tasks(f"{batch}-jobs", job) if t["name"] == task), [])
+    def attempts(self, batch: str, task: str, job: str = "0001") -> list[dict[str, Any]]:
+        return next(
+            (list(t["attempts"]) for t in self.tasks(f"{batch}-jobs", key(batch, job)) if t["name"] == task), []
+        )
 
     def ended(self, id: str, state: str = "completed") -> Any:
         """Wait until a run has ended, its report too."""
@@ -132,7 +139,7 @@ class Ingest:
         self.ended(batch)
         return self.ended(f"{batch}-jobs", state)
 
-    def reaches(self, batch: str, task: str, state: str, job: str = "jid0001") -> None:
+    def reaches(self, batch: str, task: str, state: str, job: str = "0001") -> None:
         """Wait until a job's task has a state."""
         eventually(lambda: self.states(batch, job).get(task) == state, lambda: self.told(f"{batch}-jobs"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.system.ingest.conftest import Ingest
+from tests.system.ingest.conftest import Ingest, key
 from tests.system.ingest.test_batches import completed
 from tests.waiting import eventually
 
@@ -42,7 +42,7 @@ def held_jobs(ingest: Ingest) -> str:
     ingest.services.switch("content")
     ingest.ended(batch)
     held(ingest, f"{batch}-jobs")
-    assert {ingest.states(batch, job)["pending"] for job in ("jid0001", "jid0002")} == {"held"}
+    assert {ingest.states(batch, job)["pending"] for job in ("0001", "0002")} == {"held"}
     ingest("unhold", ingest.name)
     return batch
 
@@ -50,8 +50,8 @@ def held_jobs(ingest: Ingest) -> str:
 def test_jobs_of_a_collection_that_was_put_on_hold_meanwhile_are_held(ingest: Ingest) -> None:
     """Pending -> Held -> Pending: the batch was made before; its jobs are held one by one, and released together or alone."""
     batch = held_jobs(ingest)
-    ingest("release", ingest.job(batch, "jid0002"))
-    ingest.reaches(batch, "notify", "completed", "jid0002")
+    ingest("release", ingest.job(batch, "0002"))
+    ingest.reaches(batch, "notify", "completed", "0002")
     assert ingest.states(batch)["pending"] == "held"
     ingest("release", f"{ingest.name}@id:{batch}-jobs")
     ingest.jobs_ended(batch)
@@ -60,11 +60,11 @@ def test_jobs_of_a_collection_that_was_put_on_hold_meanwhile_are_held(ingest: In
 def test_held_jobs_are_deleted_one_by_one_and_the_summary_says_nothing_of_them(ingest: Ingest) -> None:
     """Held -> DELETED."""
     batch = held_jobs(ingest)
-    ingest("delete", ingest.job(batch, "jid0002"))
+    ingest("delete", ingest.job(batch, "0002"))
     ingest("release", f"{ingest.name}@id:{batch}-jobs")
     ingest.jobs_ended(batch)
     assert ingest.subjects(batch)[-1] == "completed: 1 of 1 objects"
-    assert "jid0002" not in ingest.text(batch)
+    assert key(batch, "0002") not in ingest.text(batch)
 
 
 def test_a_held_batch_is_deleted_and_nobody_is_told(ingest: Ingest) -> None:
@@ -118,26 +118,26 @@ def test_a_failed_batch_is_reported_anew_with_what_has_succeeded_since_and_what_
     first = ingest.text(batch)
     assert "Completed: 2" in first
     assert "Failed: 2" in first
-    assert "jid0003  downloading failed" in first
+    assert f"{batch}.0003  downloading failed" in first
     assert not run["changed_since_report"]
 
     texts[0][0].write_text(texts[0][1])
-    ingest("retry", ingest.job(batch, "jid0003"))
-    ingest.reaches(batch, "notify", "completed", "jid0003")
+    ingest("retry", ingest.job(batch, "0003"))
+    ingest.reaches(batch, "notify", "completed", "0003")
     assert ingest.run(f"{batch}-jobs")["changed_since_report"]
     assert "changed since its report" in ingest("runs", ingest.name).out
     ingest("report", name, "--update")
     eventually(lambda: len(ingest.mails(batch)) == 3)
     assert ingest.subjects(batch)[-1] == "update: still unresolved: 3 of 4 objects"
     second = ingest.text(batch)
-    assert "Succeeded since the last report: 1\n  jid0003" in second
-    assert "Not resolved: 1\n  jid0004" in second
+    assert f"Succeeded since the last report: 1\n  {batch}.0003" in second
+    assert f"Not resolved: 1\n  {batch}.0004" in second
     eventually(lambda: not ingest.run(f"{batch}-jobs")["changed_since_report"])
     assert ingest.run(f"{batch}-jobs")["state"] == "failed"
 
     texts[1][0].write_text(texts[1][1])
     ingest("retry", name, "--failed")
-    ingest.reaches(batch, "notify", "completed", "jid0004")
+    ingest.reaches(batch, "notify", "completed", "0004")
     eventually(lambda: ingest.run(f"{batch}-jobs")["state"] == "completed")
     ingest("report", name, "--update")
     eventually(lambda: len(ingest.mails(batch)) == 4)
@@ -151,7 +151,7 @@ def test_failed_jobs_and_failed_batches_are_deleted(ingest: Ingest) -> None:
     batch = ingest.submit(payload_url=ingest.manifest(*lines, profile="mrt-batch-manifest")["url"])
     ingest.jobs_ended(batch, "failed")
     name = f"{ingest.name}@id:{batch}-jobs"
-    ingest("delete", ingest.job(batch, "jid0002"))
+    ingest("delete", ingest.job(batch, "0002"))
     eventually(lambda: ingest.run(f"{batch}-jobs")["state"] == "completed")
     ingest("delete", name)
     assert f"@id:{batch}-jobs" not in ingest("runs", ingest.name).out
@@ -191,14 +191,14 @@ def test_the_priority_of_a_job_comes_from_its_profile_and_the_size_of_its_batch(
     ingest("resume", "--lock", "global/ingest")
     ingest.jobs_ended(large)
     ingest.jobs_ended(urgent)
-    assert {task["priority"] for task in ingest.tasks(f"{large}-jobs", "jid0001")[1:]} == {60}
-    assert {task["priority"] for task in ingest.tasks(f"{urgent}-jobs", "jid0001")[1:]} == {20}
+    assert {task["priority"] for task in ingest.tasks(f"{large}-jobs", key(large))[1:]} == {60}
+    assert {task["priority"] for task in ingest.tasks(f"{urgent}-jobs", key(urgent))[1:]} == {20}
     other = ingest.submit(payload_url=ingest.content()["url"], type="file", hold=True)
     ingest("release", f"{ingest.name}@id:{other}")
     eventually(lambda: ingest.run(f"{other}-jobs"))
     ingest("prioritize", ingest.job(other), "5", code=None)
     ingest.jobs_ended(other)
-    assert 5 in {task["priority"] for task in ingest.tasks(f"{other}-jobs", "jid0001")}
+    assert 5 in {task["priority"] for task in ingest.tasks(f"{other}-jobs", key(other))}
 
 
 def test_the_same_batch_handed_in_twice_is_one(ingest: Ingest) -> None:
@@ -210,3 +210,23 @@ def test_the_same_batch_handed_in_twice_is_one(ingest: Ingest) -> None:
     ids = [run["submission"] for run in ingest.arkqueue.api.get("/runs", archive=ingest.name, limit=100)["runs"]]
     assert sorted(filter(None, ids)) == sorted([f"{ingest.name}@id:{batch}", f"{ingest.name}@id:{batch}-jobs"])
     assert ingest.subjects(batch) == ["is queued: 1 object", "completed: 1 of 1 objects"]
+
+
+def test_a_failed_batch_and_a_failed_job_are_retried_although_later_batches_have_gone_on(ingest: Ingest) -> None:
+    """The keys of jobs differ from batch to batch. Batches themselves have none, so that an administrator has to say ``--force``."""
+    file = ingest.content()
+    path = ingest.services.folder / "content" / ingest.name / file["name"]
+    text = path.read_text()
+    failed = ingest.submit(payload_url=ingest.manifest(file)["url"])
+    path.unlink()
+    ingest.jobs_ended(failed, "failed")
+    gone = ingest.submit(payload_url=ingest.services.urls["content"] + "/gone.checkm")
+    ingest.ended(gone, "failed")
+    ingest.jobs_ended(ingest.submit(payload_url=ingest.content()["url"], type="file"))
+    path.write_text(text)
+    ingest("retry", f"{ingest.name}@id:{failed}-jobs", "--failed")
+    ingest.ended(f"{failed}-jobs")
+    ingest.services.content("gone.checkm", path.with_name(ingest.manifest(file)["name"]).read_text())
+    assert ingest("retry", f"{ingest.name}@id:{gone}", code=1).err
+    ingest("retry", f"{ingest.name}@id:{gone}", "--force")
+    ingest.jobs_ended(gone)

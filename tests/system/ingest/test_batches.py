@@ -14,7 +14,7 @@ from tests.system.ingest.conftest import Ingest
 JOB = ["pending", "estimating", "provisioning", "downloading", "mint", "store", "recording", "notify"]
 
 
-def completed(ingest: Ingest, batch: str, job: str = "jid0001") -> None:
+def completed(ingest: Ingest, batch: str, job: str = "0001") -> None:
     assert ingest.states(batch, job) == dict.fromkeys(JOB, "completed")
 
 
@@ -94,7 +94,7 @@ def test_a_manifest_of_manifests_is_a_job_for_each_object(ingest: Ingest) -> Non
     batch = ingest.submit(payload_url=ingest.manifest(*objects, profile="mrt-batch-manifest")["url"])
     ingest.jobs_ended(batch)
     for number in range(3):
-        job = f"jid{number + 1:04}"
+        job = f"{number + 1:04}"
         completed(ingest, batch, job)
         assert ingest.outputs(batch, job)["local_id"] == f"{ingest.name}-{number}"
     assert ingest.subjects(batch) == ["is queued: 3 objects", "completed: 3 of 3 objects"]
@@ -114,7 +114,7 @@ def test_a_manifest_of_containers_is_a_job_for_each_zip(ingest: Ingest, tmp_path
         )
     batch = ingest.submit(payload_url=ingest.manifest(*lines, profile="mrt-container-batch-manifest")["url"])
     ingest.jobs_ended(batch)
-    for job in ("jid0001", "jid0002"):
+    for job in ("0001", "0002"):
         stored = ingest.services.get("storage", f"object/7/{ingest.outputs(batch, job)['ark']}")
         assert {"producer/maps/one.txt", "producer/two.txt"} < {file["name"] for file in stored["files"]}
 
@@ -130,7 +130,7 @@ def test_a_manifest_of_jobs_has_the_files_or_the_payload_of_each_job(ingest: Ing
     batch = ingest.submit(payload_url=url, manifest_type="ManifestOfJobs")
     ingest.jobs_ended(batch)
     for number in (1, 2, 3):
-        completed(ingest, batch, f"jid{number:04}")
+        completed(ingest, batch, f"{number:04}")
 
 
 def test_a_document_that_is_no_submission_is_refused_with_all_its_faults(ingest: Ingest) -> None:

@@ -14,7 +14,7 @@ import pytest
 from ingest import host
 from rdflib import Graph, Literal, Namespace
 
-from tests.system.ingest.conftest import Ingest, Servers, a_collection
+from tests.system.ingest.conftest import Ingest, Servers, a_collection, key
 from tests.system.ingest.test_batches import JOB, completed
 from tests.waiting import eventually
 
@@ -32,9 +32,9 @@ def failed_at(step: str, state: str = "failed") -> dict[str, str]:
     return before(step) | {step: state} | dict.fromkeys(JOB[JOB.index(step) + 1 :], "skipped")
 
 
-def executions(ingest: Ingest, batch: str, job: str = "jid0001") -> dict[str, int]:
+def executions(ingest: Ingest, batch: str, job: str = "0001") -> dict[str, int]:
     """How often each step of a job has run, without polls."""
-    tasks = ingest.tasks(f"{batch}-jobs", job)
+    tasks = ingest.tasks(f"{batch}-jobs", key(batch, job))
     return {task["name"]: sum(attempt["kind"] == "run" for attempt in task["attempts"]) for task in tasks}
 
 
@@ -48,13 +48,13 @@ def test_a_job_whose_manifest_is_corrupt_or_not_the_depositors_is_rejected_and_t
     batch = ingest.submit(payload_url=ingest.manifest(*lines, profile="mrt-batch-manifest")["url"])
     ingest.jobs_ended(batch, "failed")
     completed(ingest, batch)
-    assert ingest.states(batch, "jid0002") == failed_at("pending", "rejected")
-    assert ingest.states(batch, "jid0003") == failed_at("pending", "rejected")
-    assert "the manifest names no #%profile" in ingest.why(batch, "pending", "jid0002")
-    assert "and the depositor gave 0000" in ingest.why(batch, "pending", "jid0003")
+    assert ingest.states(batch, "0002") == failed_at("pending", "rejected")
+    assert ingest.states(batch, "0003") == failed_at("pending", "rejected")
+    assert "the manifest names no #%profile" in ingest.why(batch, "pending", "0002")
+    assert "and the depositor gave 0000" in ingest.why(batch, "pending", "0003")
     assert ingest.subjects(batch)[-1] == "failed: 1 of 3 objects"
     ingest("retry", f"{ingest.name}@id:{batch}-jobs", "--failed", code=None)
-    assert executions(ingest, batch, "jid0002")["pending"] == 1, "what is rejected is not among what failed"
+    assert executions(ingest, batch, "0002")["pending"] == 1, "what is rejected is not among what failed"
 
 
 # -- Estimating --------------------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def test_a_size_that_nobody_knows_is_0_and_puts_its_job_behind_the_others(ingest
     file = ingest.content("x" * 5000)
     batch = ingest.submit(payload_url=file["url"], type="file")
     ingest.jobs_ended(batch)
-    tasks = {task["name"]: task for task in ingest.tasks(f"{batch}-jobs", "jid0001")}
+    tasks = {task["name"]: task for task in ingest.tasks(f"{batch}-jobs", key(batch))}
     assert int(tasks["estimating"]["attempts"][-1]["outputs"]["space_needed"]) == 0
     assert (tasks["estimating"]["priority"], tasks["provisioning"]["priority"], tasks["downloading"]["priority"]) == (
         50,
@@ -101,7 +101,7 @@ def test_an_object_that_needs_much_space_is_put_behind_the_others(servers: Serve
     ingest = a_collection(arkqueue, services, tmp_path, profiles={"demo_content": {"large": "1KiB"}})
     batch = ingest.submit(payload_url=ingest.content("x" * 2000)["url"], type="file")
     ingest.jobs_ended(batch)
-    assert {t["name"]: t["priority"] for t in ingest.tasks(f"{batch}-jobs", "jid0001")}["store"] == 70
+    assert {t["name"]: t["priority"] for t in ingest.tasks(f"{batch}-jobs", key(batch))}["store"] == 70
 
 
 # -- Provisioning ------------------------------------------------------------------------------------------------------
@@ -194,9 +194,9 @@ def minted(ingest: Ingest, batch: str) -> list[dict[str, Any]]:
     from psycopg.rows import dict_row
 
     with psycopg.connect(ingest.services.database, row_factory=dict_row) as connection:
-        key = f"{ingest.name}/{batch}/%"
+        jobs = f"{ingest.name}/{batch}.%"
         return connection.execute(
-            "select ark, job from merritt.identifier where minted and job like %s", [key]
+            "select ark, job from merritt.identifier where minted and job like %s", [jobs]
         ).fetchall()
 
 
@@ -209,7 +209,7 @@ def test_an_ark_is_minted_once_whatever_becomes_of_the_attempt(ingest: Ingest) -
     assert [one["ark"] for one in minted(ingest, batch)] == [ingest.outputs(batch)["ark"]]
     ingest.ended(f"{batch}-jobs")
     (ark,) = {one["ark"] for one in minted(ingest, batch)}
-    again = {"job": f"{ingest.name}/{batch}/jid0001", "owner": "ark:/99999/j2demo"}
+    again = {"job": f"{ingest.name}/{key(batch)}", "owner": "ark:/99999/j2demo"}
     asked = Request(
         f"{ingest.services.urls['minting']}/shoulder/ark:/99999/fk4", json.dumps(again).encode(), method="POST"
     )
@@ -321,7 +321,7 @@ def test_jobs_of_one_object_are_stored_one_after_the_other(ingest: Ingest) -> No
         ingest.name,
     )
     assert all(a["ended_at"] <= b["started_at"] for a, b in pairwise(times)), times
-    assert sorted(int(ingest.outputs(batch, f"jid{n:04}")["version"]) for n in range(1, 5)) == [2, 3, 4, 5]
+    assert sorted(int(ingest.outputs(batch, f"{n:04}")["version"]) for n in range(1, 5)) == [2, 3, 4, 5]
 
 
 # -- Recording ---------------------------------------------------------------------------------------------------------

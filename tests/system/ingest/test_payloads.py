@@ -79,7 +79,7 @@ def test_a_manifest_that_is_no_utf8_is_rejected(tools: Any, rejects: Rejects) ->
 def test_each_fault_of_a_manifest_of_jobs_is_named_with_its_job(
     tools: Any, rejects: Rejects, jobs: Any, why: str
 ) -> None:
-    assert why in rejects(tools.batch._jobs, json.dumps(jobs).encode(), "jobs.json")
+    assert why in rejects(tools.batch.jobs_of, json.dumps(jobs).encode(), "jobs.json")
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,6 @@ def test_a_container_is_unpacked_inside_its_folder_and_up_to_a_size(
     with zipfile.ZipFile(tmp_path / "c.zip", "w", zipfile.ZIP_DEFLATED) as zipped:
         zipped.writestr("good.txt", "good")
         zipped.writestr(name, "x" * (200 if name == "big" else 1))
-    assert why in rejects(tools.downloading._unpack, tmp_path / "c.zip", tmp_path / "producer", 100)
+    assert why in rejects(tools.downloading.unpack, tmp_path / "c.zip", tmp_path / "producer", 100)
     assert not (tmp_path / "producer").exists()
     assert not (tmp_path / "out").exists()

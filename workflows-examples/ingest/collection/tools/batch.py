@@ -19,6 +19,7 @@ from manifest import FIRST, check_entry, check_files, parse
 
 LONGEST = 64 << 20
 """Bytes of a manifest."""
+LONGEST_ID = 150
 GREAT = ((1000, 30), (100, 20), (10, 10))
 """How much later the jobs of a batch are that has more than so many."""
 COMMON = ("profile_name", "submitter", "submission_mode", "response_type")
@@ -35,12 +36,15 @@ def main() -> None:
     batch_id = (
         os.environ["ARKQUEUE_SUBMISSION_ID"] or f"bid-{os.environ['ARKQUEUE_NUMBER']}.{os.environ['ARKQUEUE_RUN']}"
     )
+    if len(batch_id) > LONGEST_ID:
+        raise Rejected(f"the id of the batch has more than {LONGEST_ID} characters")
     kind, jobs = _examine(batch)
     later = next((more for most, more in GREAT if len(jobs) > most), 0)
     priority = min(profile(batch["profile_name"]).get("priority", 50) + later, 900)
     common = {"batch_id": batch_id, "payload_version": 1, "priority": priority, "submission_mode": "add"}
     common |= {name: batch[name] for name in COMMON if name in batch}
-    items = [{"job_id": f"jid{n:04}"} | common | job for n, job in enumerate(jobs, 1)]
+    # No other batch of the collection has these: a job may be retried although a later batch has gone on.
+    items = [{"job_id": f"{batch_id}.{n:04}"} | common | job for n, job in enumerate(jobs, 1)]
     output(batch_id=batch_id, manifest_type=kind, jobs=len(items))
     document = {name: batch[name] for name in COMMON if name in batch} | {"manifest_type": kind, "batch_id": batch_id}
     run = _submit({**document, "items": items}, f"{batch_id}-jobs")
@@ -82,7 +86,7 @@ def _examine(batch: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
     if len(start) > LONGEST:
         raise Rejected(f"{url}: the manifest has more than {LONGEST >> 20} MiB")
     if kind == "ManifestOfJobs":
-        return kind, _jobs(start, url)
+        return kind, jobs_of(start, url)
     manifest = parse(start, url)
     if manifest.kind != kind:
         raise Rejected(f"{url}: is no {kind}: its profile is that of {manifest.kind}")
@@ -124,7 +128,7 @@ def _line(line: dict[str, Any], kind: str) -> dict[str, Any]:
     return {name: line[name] for name in taken if name in line} | {"payload_url": line["url"], "payload_type": kind}
 
 
-def _jobs(data: bytes, url: str) -> list[dict[str, Any]]:
+def jobs_of(data: bytes, url: str) -> list[dict[str, Any]]:
     """A manifest of jobs: JSON, a mapping for each object, with its files or the URL of its payload."""
     try:
         jobs = json.loads(data)["jobs"]

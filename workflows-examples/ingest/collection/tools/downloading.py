@@ -30,8 +30,8 @@ def main() -> None:
         for future in fetched:
             future.result()
         if job.payload_type == "container":
-            _unpack(target / files[0]["name"], job.producer, size(job.profile.get("largest", "1TiB")))
-        content = [_described(path, job.producer) for path in sorted(job.producer.rglob("*")) if path.is_file()]
+            unpack(target / files[0]["name"], job.producer, size(job.profile.get("largest", "1TiB")))
+        content = [described(path, job.producer) for path in sorted(job.producer.rglob("*")) if path.is_file()]
     except OSError as error:
         if error.errno in FULL:
             raise
@@ -82,7 +82,7 @@ def _get(file: dict[str, Any], part: Path) -> None:
         )
 
 
-def _unpack(container: Path, target: Path, most: int) -> None:
+def unpack(container: Path, target: Path, most: int) -> None:
     """Take the files out of a zip container. Names that lead out of it are rejected, and so is one whose files are larger than ``most`` together."""
     draft = target.with_name("producer.part")
     shutil.rmtree(draft, ignore_errors=True)
@@ -105,7 +105,7 @@ def _unpack(container: Path, target: Path, most: int) -> None:
         draft.rename(target)
 
 
-def _described(path: Path, root: Path) -> dict[str, Any]:
+def described(path: Path, root: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         hashed = digest("sha-256")
         for piece in pieces(file):

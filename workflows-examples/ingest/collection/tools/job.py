@@ -110,7 +110,7 @@ class Job:
     @property
     def key(self) -> str:
         """What no other job of this ingest is called."""
-        return f"{os.environ['ARKQUEUE_ARCHIVE']}/{self.batch_id}/{self.job_id}"
+        return f"{os.environ['ARKQUEUE_ARCHIVE']}/{self.job_id}"
 
     @property
     def producer(self) -> Path:

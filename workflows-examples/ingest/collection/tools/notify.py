@@ -55,7 +55,7 @@ def spoken(state: dict[str, Any], kind: str) -> bytes:
 
     graph, terms = Graph(), Namespace(MRT)
     graph.bind("mrt", terms)
-    subject = URIRef(f"urn:mrt:job:{urllib.parse.quote(state['batch_id'], safe='')}:{state['job_id']}")
+    subject = URIRef(f"urn:mrt:job:{urllib.parse.quote(state['job_id'], safe='')}")
     for name, value in state.items():
         graph.add((subject, terms[name], URIRef(value) if name == "manifest_url" else Literal(value)))
     return graph.serialize(format="turtle", encoding="utf-8")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as xml
 from typing import Any
 
-from downloading import _described
+from downloading import described
 from job import Failed, Job, ask, end, inputs, output, service, write
 from manifest import of_storage
 
@@ -21,7 +21,7 @@ def main() -> None:
     ark, local_id = minted["ark"], minted.get("local_id")
     content = job.read("content.json")
     for file in content:
-        found = _described(job.producer / file["name"], job.producer)
+        found = described(job.producer / file["name"], job.producer)
         if found != file:
             raise Failed(f"{file['name']}: has changed in the working folder since it was downloaded")
     write(job.system / "mrt-erc.txt", _erc(job, ark, local_id).encode())
@@ -30,7 +30,7 @@ def main() -> None:
         file | {"url": (job.producer / file["name"]).as_uri(), "name": f"producer/{file['name']}"} for file in content
     ]
     for path in sorted(job.system.glob("mrt-*")):
-        files.append(_described(path, job.system) | {"url": path.as_uri(), "name": f"system/{path.name}"})
+        files.append(described(path, job.system) | {"url": path.as_uri(), "name": f"system/{path.name}"})
     manifest = of_storage(files)
     write(job.folder / "storage-manifest.checkm", manifest.encode())
     storage = service("storage")
