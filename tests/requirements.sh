@@ -3,13 +3,14 @@
 # CI=true a missing program is a failure, otherwise the tests that need it say so themselves.
 set -eu
 
-programs='svn svnadmin svnserve svnlook git git-lfs curl wget ps bash busybox openssl debootstrap chromium'
-packages='subversion git git-lfs curl wget procps bash busybox-static openssl debootstrap apache2-bin libapache2-mod-svn chromium'
+programs='svn svnadmin svnserve svnlook git git-lfs curl wget ps bash busybox openssl debootstrap chromium ssh-keygen'
+packages='subversion git git-lfs curl wget procps bash busybox-static openssl debootstrap apache2-bin libapache2-mod-svn chromium openssh-server openssh-client'
 
 missing() {
     for program in $programs; do
         command -v "$program" >/dev/null 2>&1 || printf '%s ' "$program"
     done
+    PATH="$PATH:/usr/sbin" command -v sshd >/dev/null 2>&1 || printf 'sshd '
     # The images of the tests hold nothing but busybox, so it must not need libraries.
     ! ldd "$(command -v busybox || echo /)" >/dev/null 2>&1 || printf 'busybox-static '
     # An engine that runs already will do; else the tests start one for their run.
@@ -33,5 +34,5 @@ fi
 
 echo "the tests need these programs, which are not installed: $lacking" >&2
 echo "Debian, Ubuntu: apt-get install $packages" >&2
-echo "Fedora: dnf install subversion git git-lfs curl wget procps-ng bash busybox openssl httpd mod_dav_svn chromium; macOS: brew install subversion git git-lfs wget" >&2
+echo "Fedora: dnf install subversion git git-lfs curl wget procps-ng bash busybox openssl httpd mod_dav_svn chromium openssh-server openssh-clients; macOS: brew install subversion git git-lfs wget" >&2
 [ "${CI:-}" != true ] || exit 1

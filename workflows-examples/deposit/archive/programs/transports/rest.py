@@ -1,0 +1,167 @@
+"""A repository with the REST interface of DSpace 7: a file is uploaded into a workspace item, which goes into the collection's workflow.
+
+Only the last of these steps is a deposit. What an attempt leaves before it is a draft, which the next attempt removes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+from targets import Receipt, Target
+from task import Failure, Unreachable, shown
+
+PATIENCE = 60.0
+"""Seconds for an answer."""
+LONGEST_ANSWER = 1 << 20
+"""Bytes of an answer, but for those of a package."""
+NOT_NOW = {429, 502, 503, 504}
+"""What a server, or the proxy before it, answers when it is not there for us now."""
+UNDECIDED = {500, 502, 504}
+"""Answers after which the deposit may or may not have been made."""
+
+
+class RestSession:
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._base = target.address.rstrip("/") + "/"
+        self._client = httpx.Client(base_url=self._base, timeout=PATIENCE)
+        try:
+            login = json.loads(target.secret().read_bytes())
+            user, password = str(login["user"]), str(login["password"])
+        except (ValueError, KeyError, TypeError):
+            raise Failure(f'target {target.name}: its credentials are not {{"user": …, "password": …}}') from None
+        token = self._ask("GET", "security/csrf").headers.get("DSPACE-XSRF-TOKEN", "")
+        self._client.headers["X-XSRF-TOKEN"] = token
+        answer = self._ask("POST", "authn/login", data={"user": user, "password": password})
+        self._client.headers["Authorization"] = answer.headers.get("Authorization", "")
+
+    def find(self, name: str) -> Receipt | None:
+        query = {"query": f'dc.identifier.other:"{name}"', "configuration": "workspace"}
+        found = self._json(self._ask("GET", "discover/search/objects", params=query))
+        objects = [
+            one["_embedded"]["indexableObject"] for one in found["_embedded"]["searchResult"]["_embedded"]["objects"]
+        ]
+        for draft in objects:
+            if draft["type"] == "workspaceitem":
+                self._ask("DELETE", f"submission/workspaceitems/{int(draft['id'])}")
+        deposits = [one for one in objects if one["type"] != "workspaceitem"]
+        return self._receipt(deposits[0]) if deposits else None
+
+    def send(self, name: str, package: Path, metadata: dict[str, Any]) -> Receipt:
+        with package.open("rb") as file:
+            made = self._ask(
+                "POST", "submission/workspaceitems", params={"owningCollection": self._target.collection},
+                files={"file": (name, file, "application/zip")},
+            )  # fmt: skip
+        item = self._json(made)["_embedded"]["workspaceitems"][0]
+        draft = f"submission/workspaceitems/{int(item['id'])}"
+        values = {
+            "dc.title": [metadata["title"]],
+            "dc.contributor.author": metadata.get("authors", []),
+            "dc.date.issued": [metadata["date"]],
+            "dc.identifier.other": [name],
+        }
+        page = "/sections/traditionalpageone"
+        patch: list[dict[str, Any]] = [
+            {"op": "add", "path": f"{page}/{field}", "value": [{"value": value} for value in of]}
+            for field, of in values.items()
+            if of
+        ]
+        patch.append({"op": "add", "path": "/sections/license/granted", "value": "true"})
+        self._ask("PATCH", draft, json=patch)
+        whole = urljoin(self._base, draft)
+        return self._receipt(self._json(self._deposit(whole)))
+
+    def _deposit(self, draft: str) -> httpx.Response:
+        """The step that makes the deposit. Where its answer is lost, nobody knows whether it was made."""
+        unknown = (
+            f"{self._target.name}: it is not known whether the deposit has arrived: {{}}. `arkqueue retry` asks first."
+        )
+        try:
+            answer = self._answer(
+                "POST", "workflow/workflowitems", content=draft, headers={"Content-Type": "text/uri-list"}
+            )
+        except httpx.ConnectError as error:
+            raise Unreachable(f"{self._target.name} does not answer: {error}") from None
+        except httpx.TransportError as error:
+            raise Failure(unknown.format(str(error) or type(error).__name__)) from None
+        if answer.status_code in UNDECIDED:
+            raise Failure(unknown.format(self._message(answer)))
+        return self._judged(answer)
+
+    def digest(self, receipt: Receipt) -> str:
+        digest = hashlib.sha256()
+        try:
+            with self._client.stream("GET", self._own(receipt.package)) as answer:
+                if answer.status_code != 200:
+                    answer.read()
+                    self._judged(answer)
+                for piece in answer.iter_bytes():
+                    digest.update(piece)
+        except httpx.TransportError as error:
+            raise Unreachable(f"{self._target.name} does not answer: {error}") from None
+        return digest.hexdigest()
+
+    def status(self, reference: str) -> bytes:
+        return self._ask("GET", self._own(reference)).content
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _receipt(self, item: dict[str, Any]) -> Receipt:
+        """Where the parts of a workflow item or an item are."""
+        links = {
+            name: self._own(link["href"])
+            for name, link in item["_links"].items()
+            if name in ("package", "status", "self")
+        }
+        return Receipt(links["package"], links["self"], links["status"])
+
+    def _own(self, url: str) -> str:
+        """An address that the repository gave us: our password goes to no other host."""
+        whole = urljoin(self._base, url)
+        if urlsplit(whole)[:2] != urlsplit(self._base)[:2]:
+            raise Failure(f"{self._target.name} refers to {shown(whole)}, which is not at {self._base}")
+        return whole
+
+    def _ask(self, method: str, url: str, **what: Any) -> httpx.Response:
+        """An answer that is a yes."""
+        try:
+            return self._judged(self._answer(method, url, **what))
+        except httpx.TransportError as error:
+            raise Unreachable(f"{self._target.name} does not answer: {error or type(error).__name__}") from None
+
+    def _answer(self, method: str, url: str, **what: Any) -> httpx.Response:
+        with self._client.stream(method, url, **what) as answer:
+            text = b""
+            for piece in answer.iter_bytes():
+                text += piece
+                if len(text) > LONGEST_ANSWER:
+                    raise Failure(f"{self._target.name} answers {method} {url} with more than {LONGEST_ANSWER} bytes")
+            headers = {k: v for k, v in answer.headers.items() if k not in ("content-encoding", "transfer-encoding")}
+            return httpx.Response(answer.status_code, headers=headers, content=text)
+
+    def _judged(self, answer: httpx.Response) -> httpx.Response:
+        if answer.is_success:
+            return answer
+        kind = Unreachable if answer.status_code in NOT_NOW else Failure
+        raise kind(self._message(answer))
+
+    def _message(self, answer: httpx.Response) -> str:
+        """The repository's own message."""
+        try:
+            message = answer.json()["message"]
+        except (ValueError, KeyError, TypeError):
+            message = answer.text or answer.reason_phrase
+        return f"{self._target.name} answers {answer.status_code}: {shown(str(message))}"
+
+    def _json(self, answer: httpx.Response) -> Any:
+        try:
+            return answer.json()
+        except ValueError:
+            raise Failure(f"{self._target.name} answers with what is no JSON: {shown(answer.text[:200])}") from None

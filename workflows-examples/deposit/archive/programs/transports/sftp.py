@@ -1,0 +1,109 @@
+"""A folder of a host that is reached over SFTP. A package appears in it whole or not at all."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import paramiko
+from targets import Receipt, Target
+from task import Failure, Unreachable
+
+PATIENCE = 30.0
+"""Seconds for a host to answer."""
+PIECE = 1 << 15
+
+
+class SftpSession:
+    def __init__(self, target: Target) -> None:
+        self._target, parts = target, urlsplit(target.address)
+        if parts.scheme != "sftp" or not parts.hostname or not parts.username:
+            raise Failure(f"target {target.name}: address: write it like sftp://user@host/folder")
+        self._folder = parts.path.rstrip("/")
+        self._url = f"sftp://{parts.hostname}{self._folder}"
+        self._client = paramiko.SSHClient()
+        self._client.set_missing_host_key_policy(paramiko.RejectPolicy())
+        host = parts.hostname if (parts.port or 22) == 22 else f"[{parts.hostname}]:{parts.port}"
+        kind, _, key = target.host_key.partition(" ")
+        try:
+            self._client.get_host_keys().add(host, kind, paramiko.PKey.from_type_string(kind, base64.b64decode(key)))
+        except (paramiko.SSHException, ValueError) as error:
+            raise Failure(f"target {target.name}: host_key is no public key of a host: {error}") from None
+        secret = target.secret()
+        try:
+            self._client.connect(
+                parts.hostname, parts.port or 22, parts.username, pkey=paramiko.PKey.from_path(secret),
+                timeout=PATIENCE, banner_timeout=PATIENCE, auth_timeout=PATIENCE, allow_agent=False, look_for_keys=False,
+            )  # fmt: skip
+            self._sftp = self._client.open_sftp()
+        except paramiko.BadHostKeyException:
+            self.close()
+            raise Failure(f"{target.name}: {parts.hostname} has another host key than the one in targets/") from None
+        except paramiko.AuthenticationException as error:
+            self.close()
+            raise Failure(f"{target.name}: {parts.hostname} refuses the key of {parts.username}: {error}") from None
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            self.close()
+            raise Unreachable(f"{target.name}: {parts.hostname} does not answer: {error}") from None
+
+    def find(self, name: str) -> Receipt | None:
+        try:
+            self._sftp.stat(f"{self._folder}/{name}")
+        except FileNotFoundError:
+            return None
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise self._refusal("stat", name, error) from None
+        return self._receipt(name)
+
+    def send(self, name: str, package: Path, metadata: dict[str, Any]) -> Receipt:  # noqa: ARG002
+        part = f"{self._folder}/.{name}.part"
+        try:
+            self._sftp.put(str(package), part)
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise self._refusal("put", name, error) from None
+        try:
+            self._sftp.posix_rename(part, f"{self._folder}/{name}")
+        except (paramiko.SSHException, EOFError) as error:
+            raise Failure(
+                f"{self._target.name}: it is not known whether the deposit has arrived, the connection broke: {error}."
+                " `arkqueue retry` asks first."
+            ) from None
+        except OSError as error:
+            raise self._refusal("rename", name, error) from None
+        return self._receipt(name)
+
+    def digest(self, receipt: Receipt) -> str:
+        digest = hashlib.sha256()
+        try:
+            with self._sftp.open(receipt.package) as file:
+                file.prefetch()
+                while piece := file.read(PIECE):
+                    digest.update(piece)
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise self._refusal("get", Path(receipt.package).name, error) from None
+        return digest.hexdigest()
+
+    def status(self, reference: str) -> bytes:
+        raise Failure(f"SFTP has no status document {reference}")
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _receipt(self, name: str) -> Receipt:
+        return Receipt(f"{self._folder}/{name}", f"{self._url}/{name}")
+
+    def _refusal(self, verb: str, name: str, error: Exception) -> Exception:
+        """What the host says is a refusal; where it says nothing any more, it is away."""
+        is_said = (
+            isinstance(error, OSError)
+            and not isinstance(error, (ConnectionError, TimeoutError))
+            and not self._is_gone()
+        )
+        return (Failure if is_said else Unreachable)(f"{self._target.name}: {verb} {self._folder}/{name}: {error}")
+
+    def _is_gone(self) -> bool:
+        transport = self._client.get_transport()
+        return transport is None or not transport.is_active()
