@@ -39,6 +39,9 @@ class Part:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        """Start it, unless it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -98,8 +101,8 @@ class Repository(Part):
             return json.load(answer)  # type: ignore[no-any-return]
 
     def review(self, name: str, decision: str, reason: str = "") -> None:
-        """What the reviewer decides about the item in review that came in a package: ``archived`` or ``withdrawn``."""
-        (item,) = [item for item in self.items(name) if item["state"] == "review"]
+        """What the reviewer decides about the item that came in a package: ``archived`` or ``withdrawn``."""
+        (item,) = [item for item in self.items(name) if item["state"] != "draft"]
         self._post(f"review/{item['id']}", {"decision": decision, "reason": reason})
 
     def faults(self, **faults: dict[str, Any]) -> None:

@@ -207,10 +207,13 @@ def interface(repository: Repository) -> FastAPI:
             return told(item, request)
 
     @app.get("/server/api/core/bitstreams/{bitstream}/content")
-    def content(bitstream: uuid.UUID, authorization: Token = None) -> FileResponse:
+    def content(bitstream: uuid.UUID, authorization: Token = None) -> Response:
         repository.admit(authorization)
         with repository.step("package"):
-            return FileResponse(repository.bitstreams / str(bitstream), media_type="application/zip")
+            file = repository.bitstreams / str(bitstream)
+            if repository.faults.get("package", {}).get("damaged"):
+                return Response(file.read_bytes()[:-1] + b"?", media_type="application/zip")
+            return FileResponse(file, media_type="application/zip")
 
     @app.get("/server/api/statements/{id}.atom")
     def statement(request: Request, id: int, authorization: Token = None) -> Response:
@@ -244,13 +247,13 @@ def interface(repository: Repository) -> FastAPI:
     ) -> None:
         with repository.lock:
             item = repository.read(id)
-            if item["state"] != "review" or decision not in ("archived", "withdrawn"):
+            if item["state"] == "draft" or decision not in ("archived", "withdrawn"):
                 raise Refusal(422, f"Item {id} is {item['state']}; a decision is archived or withdrawn.")
             repository.write(item | {"state": decision, "reason": reason})
 
     @app.post("/admin/faults")
     def switch(faults: Annotated[dict[str, dict[str, Any]], Body()]) -> None:
-        """For each step: ``{"refuse": 422, "message": "…"}``, ``{"hold": true}``; of status also ``state`` or ``document``. ``{}``: none."""
+        """For each step: ``{"refuse": 422, "message": "…"}`` or ``{"hold": true}``; of package ``damaged``, of status ``state`` or ``document``. ``{}``: none."""
         if not faults.keys() <= set(STEPS):
             raise Refusal(422, f"The steps are {', '.join(STEPS)}.")
         repository.faults = faults

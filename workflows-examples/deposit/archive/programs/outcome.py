@@ -11,6 +11,7 @@ from status_document import read
 from targets import ACCEPTED, REJECTED, SUBMITTED, Target
 from task import DONE, NOT_NOW, Task, inputs, item, run
 from task import REJECTED as FINAL
+from transports import connect
 
 CODES = {ACCEPTED: DONE, REJECTED: FINAL, SUBMITTED: NOT_NOW}
 
@@ -21,7 +22,7 @@ def ask(task: Task) -> None:
     if not sent["reference"]:
         task.outputs["message"] = f"accepted: {target.name} has it, and has no status to ask for"
         return
-    with closing(target.open()) as session:
+    with closing(connect(target)) as session:
         document = read(session.status(sent["reference"]))
     meaning = target.meaning(document.state)
     task.outputs["copy"] = document.copy or sent["copy"]

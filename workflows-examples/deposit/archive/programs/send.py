@@ -10,11 +10,12 @@ from contextlib import closing
 
 from targets import Target
 from task import Task, inputs, item, run, scratch, submission
+from transports import connect
 
 
 def send(task: Task) -> None:
     target, package, document = Target.load(item()["target"]), inputs()["package"], submission()
-    with closing(target.open()) as session:
+    with closing(connect(target)) as session:
         receipt = session.find(package["name"])
         if receipt is not None:
             task.outputs["message"] = (

@@ -78,16 +78,6 @@ class Target:
         """Accepted, rejected, or submitted: still in review."""
         return self.status.get(state, self.status.get("default", SUBMITTED))
 
-    def open(self) -> Session:
-        """Connect with the target."""
-        from transports import TRANSPORTS
-
-        if self.transport not in TRANSPORTS:
-            raise Failure(
-                f"target {self.name}: there is no transport {self.transport!r}; known: {', '.join(TRANSPORTS)}"
-            )
-        return TRANSPORTS[self.transport](self)
-
     def secret(self) -> Path:
         """The file with this target's password or key, which nobody but its owner may read."""
         file = Path(os.environ["CREDENTIALS"]) / self.credentials

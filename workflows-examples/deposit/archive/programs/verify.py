@@ -6,11 +6,12 @@ from contextlib import closing
 
 from targets import Receipt, Target
 from task import Failure, Task, inputs, item, run
+from transports import connect
 
 
 def verify(task: Task) -> None:
     target, package, sent = Target.load(item()["target"]), inputs()["package"], inputs()["send"]
-    with closing(target.open()) as session:
+    with closing(connect(target)) as session:
         found = session.digest(Receipt(sent["package"], sent["copy"], sent["reference"]))
     wanted = package["sha256"]
     if found != wanted:
