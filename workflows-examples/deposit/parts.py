@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -23,18 +23,19 @@ import yaml
 HERE = Path(__file__).resolve().parent
 PATIENCE = 60.0
 """Seconds until what should have happened long ago is given up."""
+WORKFLOW = "_workflows/deposit.yaml"
 ARCHIVED, WITHDRAWN = "http://dspace.org/state/archived", "http://dspace.org/state/withdrawn"
 
 
 class Part:
     """A process that serves on a port of its own. While it is down, nobody else gets the port, and connections are refused."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
+        self.folder, self.host = folder, host
         self._kept = socket.socket()
         self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._kept.bind(("127.0.0.1", 0))
+        self._kept.bind((host, 0))
         self.port: int = self._kept.getsockname()[1]
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -70,7 +71,7 @@ class Part:
 
     def _answers(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            with socket.create_connection((self.host, self.port), timeout=1):
                 return True
         except OSError:
             return False
@@ -79,17 +80,18 @@ class Part:
 class Repository(Part):
     """The repository of ``repository.py``: its address, its reviewer, its faults."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
+        super().__init__(folder, host)
         self.login = {"user": "depositor@example.org", "password": os.urandom(12).hex()}
         (folder / "login.json").write_text(json.dumps(self.login))
 
     def command(self) -> list[str]:
-        return [sys.executable, str(HERE / "repository.py"), str(self.folder), "--port", str(self.port)]
+        place = ["--host", self.host, "--port", str(self.port)]
+        return [sys.executable, str(HERE / "repository.py"), str(self.folder), *place]
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def items(self, name: str | None = None) -> list[dict[str, Any]]:
         """What it has, or the items of one package."""
@@ -183,22 +185,33 @@ def credentials(folder: Path, *, repository: Repository | None = None, sshd: Ssh
     return folder
 
 
-def archive_files(credentials: Path, targets: dict[str, dict[str, Any]], *, every: str = "1h") -> dict[str, str]:
-    """The files of the archive: those of ``archive/``, and the targets. The workflow gets this machine's Python, and its credentials."""
+def archive_files(
+    targets: dict[str, dict[str, Any]], *, credentials: Path | None = None, image: str = "", every: str = "1h"
+) -> dict[str, str]:
+    """The files of the archive: those of ``archive/``, and the targets.
+
+    With ``credentials``, its tasks run as processes with this machine's Python and that folder; else in containers of ``image``, with a mount.
+    """
     files = {
         str(file.relative_to(HERE / "archive")): file.read_text("utf-8")
         for file in sorted((HERE / "archive").rglob("*"))
         if file.is_file() and "__pycache__" not in file.parts
     }
-    workflow = files["_workflows/deposit.yaml"]
-    for before, after in (
-        ("/opt/deposit/bin", str(Path(sys.executable).parent)),
-        ("/etc/deposit/credentials", str(credentials)),
-        ("every: 1h", f"every: {every}"),
-    ):
-        assert before in workflow, before
-        workflow = workflow.replace(before, after)
-    files["_workflows/deposit.yaml"] = workflow
+    changes = [("every: 1h", f"every: {every}")]
+    if credentials is None:
+        changes += [("image: deposit-tools:1", f"image: {image}")]
+    else:
+        mount = "  mounts:\n  - {name: credentials, path: /etc/deposit/credentials, read_only: true}\n"
+        of_image = "  image: deposit-tools:1                                # of image/Dockerfile\n"
+        changes += [(of_image, ""), (mount, "")]
+        changes += [
+            ("/opt/deposit/bin", str(Path(sys.executable).parent)),
+            ("/etc/deposit/credentials", str(credentials)),
+        ]
+    for before, after in changes:
+        if before not in files[WORKFLOW]:
+            raise ValueError(f"{WORKFLOW} has no {before!r} any more")
+        files[WORKFLOW] = files[WORKFLOW].replace(before, after)
     return files | {f"targets/{name}.yaml": yaml.safe_dump(target) for name, target in targets.items()}
 
 
@@ -208,13 +221,3 @@ def submission(id: str, targets: Iterable[str], **more: Any) -> dict[str, Any]:
         "id": id, "title": "On the bones of Etruria", "authors": ["Ann Archer"], "date": "2026-05-04",
         "items": [{"target": target} for target in targets], **more,
     }  # fmt: skip
-
-
-def wait(happened: Callable[[], Any], what: str) -> Any:
-    """Look again and again until something has happened."""
-    deadline = time.monotonic() + 2 * PATIENCE
-    while not (found := happened()):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{what}: it did not come")
-        time.sleep(0.1)
-    return found

@@ -1,6 +1,6 @@
 """A small repository with the REST interface of DSpace 7, as far as a deposit needs it, and with faults that can be switched on.
 
-    python repository.py FOLDER [--port PORT]
+    python repository.py FOLDER [--host HOST] [--port PORT]
 
 Everything that it knows is in FOLDER, so it may be killed at any time and started again: ``login.json`` says who may sign in, ``items/`` has a
 file for each item, ``bitstreams/`` what was uploaded. Its address goes to ``url``. ``/admin`` is for the reviewer and for the faults.
@@ -267,11 +267,16 @@ def interface(repository: Repository) -> FastAPI:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])  # type: ignore[union-attr]
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     options = parser.parse_args()
     server = uvicorn.Server(
         uvicorn.Config(
-            interface(Repository(options.folder)), port=options.port, log_level="warning", timeout_graceful_shutdown=1
+            interface(Repository(options.folder)),
+            host=options.host,
+            port=options.port,
+            log_level="warning",
+            timeout_graceful_shutdown=1,
         )
     )
     begin = server.startup
@@ -280,7 +285,7 @@ def main() -> None:
         await begin(sockets)
         port = server.servers[0].sockets[0].getsockname()[1]
         part = options.folder / ".url"
-        part.write_text(f"http://127.0.0.1:{port}")
+        part.write_text(f"http://{options.host}:{port}")
         part.rename(options.folder / "url")
 
     server.startup = startup  # type: ignore[method-assign]

@@ -98,7 +98,7 @@ def set_up(
         targets["mirror"] = parts.sftp_target(sshd)
     credentials = parts.credentials(arkqueue.folder / "credentials", repository=repository, sshd=sshd)
     archive = arkqueue.repository(ARCHIVE, is_git=is_git)
-    for name, text in parts.archive_files(credentials, targets).items():
+    for name, text in parts.archive_files(targets, credentials=credentials).items():
         file = archive.work / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8")

@@ -47,7 +47,7 @@ class Deposits:
             file.write_bytes(content)
 
     def commit(self) -> None:
-        self.archive.commit(parts.archive_files(self.credentials, self.targets))
+        self.archive.commit(parts.archive_files(self.targets, credentials=self.credentials))
 
     def submit(self, *targets: str, id: str = "", files: bool = True, **more: Any) -> str:
         """Hand in a submission; its id, which no other test has in the repositories."""
@@ -187,6 +187,7 @@ def test_a_target_that_does_not_answer_is_waited_for_and_stops_no_other(deposits
     deposits.until(id, "theses", "SUBMITTED")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("step", "status", "said"),
     [
@@ -237,8 +238,13 @@ def test_a_bad_target_fails_alone_and_says_what_is_wrong(deposits: Deposits) -> 
     wrong_key.touch(0o600)
     wrong_key.write_text(other.key.read_text())
     other.close()
+    no_key = deposits.credentials / "no-key"
+    no_key.touch(0o600)
+    no_key.write_text("secret")
     mirror = deposits.targets["mirror"]
     deposits.targets |= {
+        "no-key": {**mirror, "credentials": "no-key"},
+        "no-host-key": {**mirror, "host_key": "ssh-ed25519 me@here"},
         "no-assembler": parts.folder_target(deposits.vault, assembler="tar"),
         "no-transport": parts.folder_target(deposits.vault, transport="pigeon"),
         "no-address": {"assembler": "zip", "transport": "folder"},
@@ -256,6 +262,8 @@ def test_a_bad_target_fails_alone_and_says_what_is_wrong(deposits: Deposits) -> 
         "no-address": "targets/no-address.yaml: needs assembler, transport and address",
         "no-credentials": f"there are no credentials {deposits.credentials}/missing",
         "open": f"is not a file for its owner alone; chmod 600 {open_to_all}",
+        "no-key": f"{deposits.credentials}/no-key is no private key of OpenSSH without a passphrase",
+        "no-host-key": "host_key is no public key of a host",
         "wrong-host": "has another host key than the one in targets/",
         "wrong-key": "refuses the key of",
         "wrong-folder": "No such file",
@@ -266,7 +274,7 @@ def test_a_bad_target_fails_alone_and_says_what_is_wrong(deposits: Deposits) -> 
     for target, said in wrong.items():
         assert said in deposits.until(id, target, "FAILED").message
     assert deposits.submission(id).status == "IN_PROGRESS"
-    assert deposits.submission(id).message == "2 ACCEPTED, 9 FAILED"
+    assert deposits.submission(id).message == "2 ACCEPTED, 11 FAILED"
 
 
 @pytest.mark.full
@@ -412,7 +420,7 @@ def test_passwords_are_in_no_log_no_output_and_not_in_the_archive(deposits: Depo
         for target in ("theses", "mirror"):
             name = deposits.name(id, f"{step}/{target}")
             told += [deposits.arkqueue("logs", name).out, deposits.arkqueue("show", name, "--json").out]
-    told += parts.archive_files(deposits.credentials, deposits.targets).values()
+    told += parts.archive_files(deposits.targets, credentials=deposits.credentials).values()
     assert not [text for text in told if password in text or key in text]
 
 
@@ -449,7 +457,7 @@ def test_a_killed_server_between_the_remotes_yes_and_its_record_deposits_nothing
 @pytest.mark.timeout(1200)
 def test_a_deposit_that_is_in_review_for_a_week_is_asked_about_each_hour_and_then_accepted(deposits: Deposits) -> None:
     """Its hours take as long as a poll takes."""
-    deposits.archive.commit(parts.archive_files(deposits.credentials, deposits.targets, every="0.1s"))
+    deposits.archive.commit(parts.archive_files(deposits.targets, credentials=deposits.credentials, every="0.1s"))
     hours = 7 * 24
     before = deposits.repository.overview()["asked"]["status"]
     id = deposits.submit("theses")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -73,7 +74,13 @@ class RestSession:
             if of
         ]
         patch.append({"op": "add", "path": "/sections/license/granted", "value": "true"})
-        self._ask("PATCH", draft, json=patch)
+        try:
+            self._ask("PATCH", draft, json=patch)
+        except (Failure, Unreachable):
+            # The search knows a draft by its metadata: one without is removed now, or nobody finds it again.
+            with suppress(Failure, Unreachable):
+                self._ask("DELETE", draft)
+            raise
         whole = urljoin(self._base, draft)
         return self._receipt(self._json(self._deposit(whole)))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import paramiko
+from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 from targets import Receipt, Target
 from task import Failure, Unreachable
 
@@ -27,15 +27,17 @@ class SftpSession:
         self._client = paramiko.SSHClient()
         self._client.set_missing_host_key_policy(paramiko.RejectPolicy())
         host = parts.hostname if (parts.port or 22) == 22 else f"[{parts.hostname}]:{parts.port}"
-        kind, _, key = target.host_key.partition(" ")
         try:
-            self._client.get_host_keys().add(host, kind, paramiko.PKey.from_type_string(kind, base64.b64decode(key)))
-        except (paramiko.SSHException, ValueError) as error:
-            raise Failure(f"target {target.name}: host_key is no public key of a host: {error}") from None
-        secret = target.secret()
+            entry = HostKeyEntry.from_line(f"{host} {target.host_key}")
+        except (InvalidHostKey, ValueError):
+            entry = None
+        if entry is None:
+            raise Failure(f"target {target.name}: host_key is no public key of a host, like: ssh-ed25519 AAAA…")
+        self._client.get_host_keys().add(host, entry.key.get_name(), entry.key)
+        key = self._key(target)
         try:
             self._client.connect(
-                parts.hostname, parts.port or 22, parts.username, pkey=paramiko.PKey.from_path(secret),
+                parts.hostname, parts.port or 22, parts.username, pkey=key,
                 timeout=PATIENCE, banner_timeout=PATIENCE, auth_timeout=PATIENCE, allow_agent=False, look_for_keys=False,
             )  # fmt: skip
             self._sftp = self._client.open_sftp()
@@ -48,6 +50,16 @@ class SftpSession:
         except (paramiko.SSHException, OSError, EOFError) as error:
             self.close()
             raise Unreachable(f"{target.name}: {parts.hostname} does not answer: {error}") from None
+
+    @staticmethod
+    def _key(target: Target) -> paramiko.PKey:
+        secret = target.secret()
+        for kind in (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey):
+            try:
+                return kind.from_private_key_file(str(secret))
+            except (paramiko.SSHException, ValueError):
+                continue
+        raise Failure(f"target {target.name}: {secret} is no private key of OpenSSH without a passphrase")
 
     def find(self, name: str) -> Receipt | None:
         try:
