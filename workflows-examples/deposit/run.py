@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -71,8 +72,9 @@ def run(arguments: argparse.Namespace) -> None:
         if trial.is_at_a_terminal():
             say(f"\nThe repository, with what its reviewer and its faults can do: {repository.url}/admin")
         else:
-            command = f"python workflows-examples/deposit/repository.py {repository.folder} --port {repository.port}"
-            say(f"\nThe repository can be started again, too:\n  {command}")
+            say("\nThe repository and the SSH server can be started again, too:")
+            for part in filter(None, (repository, sshd)):
+                say(f"\n  {shlex.join(part.command())}")
         arkqueue.stay(
             (f"show {ARCHIVE}@id:s-1 --items", "every step at every target"),
             (f"logs {ARCHIVE}@id:s-3/outcome/theses", "what the repository said"),
