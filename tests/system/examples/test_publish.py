@@ -137,6 +137,14 @@ def test_page_and_pdf_of_a_commit_are_published_and_the_committed_contents_end_t
     committed = papers.shown(3)
     assert (committed["origin"], committed["generation"]) == (papers.task("contents@2"), 1)
     assert set(papers.states(3)) == {"indexing@3", "spelling@3"}
+    papers.installation("sync", papers.name, "--wait")
+    assert papers.ledger() == [1, 2, 3]
+
+
+@pytest.mark.full
+def test_later_commits_are_published_and_only_those_that_change_the_contents_have_them_committed(
+    papers: Papers,
+) -> None:
     papers.commit({HERON: None, "documents/pond.md": "# A new pond\n", "documents/link.md": Link("welcome.md")})
     papers.wait_for_run(4)
     papers.wait_for_run(5)
@@ -402,6 +410,7 @@ def test_what_a_committer_writes_ends_no_script_and_reads_nothing_into_the_pdf(p
     assert page.count("</script>") == 1
 
 
+@pytest.mark.full
 def test_search_page_finds_documents_without_a_server(papers_of_strangers: Path, browser: Browser) -> None:
     page = browser.new_page()
     said: list[str] = []

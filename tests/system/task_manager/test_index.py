@@ -252,7 +252,7 @@ def test_the_index_follows_the_history_of_the_project(archive: AnArchive, manage
     if not (project / ".git").exists():
         pytest.skip("the project lies here without its history")
     repository = a_subversion_repository(tmp_path)
-    load_project(project, repository, 500)
+    load_project(project, repository, 100)
     story = Story(
         archive,
         revisions(archive, f"{repository.url}/trunk", "subversion", ""),
