@@ -74,9 +74,15 @@ def need(*programs: str) -> None:
     """End with a message that names each program that is not installed."""
     missing = [program for program in programs if shutil.which(program) is None]
     if missing:
+        thing, fault = (missing[0], "is") if len(missing) == 1 else (" and ".join(missing), "are")
         raise ArkqueueError(
-            ", ".join(missing), "is not installed", "The example needs it: install it with your system's packages."
+            thing, f"{fault} not installed", "The example needs that: install it with your system's packages."
         )
+
+
+def need_repositories(*, is_git: bool) -> None:
+    """End with a message where the programs that make such repositories are not installed."""
+    need(*(GitRepository if is_git else SubversionRepository).programs)
 
 
 @contextmanager

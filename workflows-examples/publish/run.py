@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from common import Example, Repository, example, main
+from common import Example, Repository, example, main, need_repositories
 from publish import pdf_image
 
 from arkqueue.cli import trial
@@ -59,6 +59,7 @@ def archive_files(papers: Path, *, in_container: bool) -> dict[str, str]:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    need_repositories(is_git=arguments.git)
     in_container = pdf_image.is_there(arguments.base)
     with example("publish", arguments, configuration=configuration) as arkqueue:
         papers = arkqueue.repository("papers", is_git=arguments.git)

@@ -506,3 +506,12 @@ def test_example_names_what_is_missing_where_neither_an_engine_nor_a_process_can
     assert "cannot load library libpango" in done.stderr
     assert "apt-get install libpango" in done.stderr
     assert not (tmp_path / "all").exists()
+
+
+def test_example_names_the_programs_that_are_missing_before_it_makes_anything(tmp_path: Path) -> None:
+    command = [sys.executable, str(program.HERE / "run.py"), "--folder", str(tmp_path / "all")]
+    env = environment(PYTHONPATH=f"{environment()['PYTHONPATH']}:{program.HERE.parent}", PATH=str(tmp_path))
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("svn and svnadmin: are not installed. ")
+    assert not (tmp_path / "all").exists()
