@@ -1,4 +1,4 @@
-"""What a task gets: the states and outputs of its dependencies (INPUTS), and its scratch folder. Both bounded, for pages; the task itself gets all of it."""
+"""The inputs of a task for its page: the states and outputs of its dependencies (INPUTS), and its scratch folder. The page shows the first of them; the task gets all."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Inputs:
 
 
 def inputs_of(session: Session, task: TaskId) -> Inputs:
-    """What a task gets of its dependencies, as it is now: an attempt got what was there when it began."""
+    """The dependencies of a task with their states and outputs of now. An attempt got those of the moment when it began."""
     rows = session.rows("inputs_of_task", task=task, most=MOST_INPUTS + 1, longest=LONGEST_OUTPUTS)
     names = task_names(session, [row.id for row in rows])
     found = [

@@ -12,7 +12,7 @@ PLACE: Final = ("path", "line")
 
 
 _FIELDS: Final = {"excepted": "except", "only_unstarted": "only"}
-"""What workflow files call these fields of an edge."""
+"""The fields of an edge that workflow files call otherwise."""
 
 
 class _Dumper(yaml.SafeDumper):

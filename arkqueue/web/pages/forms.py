@@ -12,7 +12,7 @@ from arkqueue.errors import Invalid
 
 M = TypeVar("M", bound=BaseModel)
 MOST_FIELDS: Final = 2000
-"""Of a form: that of a trigger has one for each task."""
+"""The most fields of a form. The form of a trigger has one for each task."""
 
 
 class Form:

@@ -1,4 +1,4 @@
-"""What a refusal offers: the option of the command line that its remedy names, as a button; and what became of a verb on many that was refused for some."""
+"""Refusals as pages. The remedy of a refusal may name an option of the command line: the page has a button for that option. A verb on many tasks may be refused for some: the page names them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def offers_of(done: Done, name: str, verb: str) -> list[Offer]:
 
 
 def partly(caller: Caller, done: Done, form: Form, back: str) -> Shown:
-    """What a verb on many did, and what it refused."""
+    """The page of a verb on many tasks: to how many it was done, and the tasks that were refused."""
     return Shown(
         "partly.html",
         {
