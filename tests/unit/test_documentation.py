@@ -34,7 +34,8 @@ SECURITY = ROOT / "docs" / "security.md"
 TESTS = ROOT / "tests"
 GLOSSARY = ROOT / "docs" / "glossary.md"
 WORKFLOWS = ROOT / "docs" / "workflows.md"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = sorted((ROOT / "workflows-examples").glob("*/README.md"))
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")), *EXAMPLES]
 CODE_SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 IN_A_REPOSITORY = {"arkqueue/servers/", "arkqueue/notify", "arkqueue/unchecked/"}
 """What `hook install` makes in a repository; it only looks like a path of ours."""
