@@ -160,6 +160,20 @@ def test_a_submission_without_files_fails_and_makes_no_deposit(deposits: Deposit
     assert list(deposits.vault.iterdir()) == []
     assert deposits.repository.items(f"{id}.zip") == []
 
+    program = [
+        sys.executable,
+        ROOT / "workflows-examples" / "deposit" / "statuses.py",
+        "--home",
+        deposits.arkqueue.home(),
+    ]
+    told = subprocess.run([*program, deposits.archive.name, id], capture_output=True, text=True, check=True)
+    assert told.stdout.startswith(f"{id}  FAILED  submission {id} has no files")
+    unknown = subprocess.run([*program, deposits.archive.name, "s-0"], capture_output=True, text=True, check=False)
+    assert (unknown.returncode, unknown.stderr) == (
+        1,
+        f"statuses: there is no submission 's-0' in archive {deposits.archive.name}\n",
+    )
+
 
 @pytest.mark.full
 def test_a_target_that_does_not_answer_is_waited_for_and_stops_no_other(deposits: Deposits) -> None:
