@@ -4,7 +4,7 @@
 set -eu
 
 programs='svn svnadmin svnserve svnlook git git-lfs curl wget ps bash busybox openssl debootstrap chromium ssh-keygen'
-packages='subversion git git-lfs curl wget procps bash busybox-static openssl debootstrap apache2-bin libapache2-mod-svn chromium openssh-server openssh-client'
+packages='subversion git git-lfs curl wget procps bash busybox-static openssl debootstrap apache2-bin libapache2-mod-svn chromium openssh-server openssh-client libpangoft2-1.0-0'
 
 missing() {
     for program in $programs; do
@@ -13,6 +13,8 @@ missing() {
     PATH="$PATH:/usr/sbin" command -v sshd >/dev/null 2>&1 || printf 'sshd '
     # The images of the tests hold nothing but busybox, so it must not need libraries.
     ! ldd "$(command -v busybox || echo /)" >/dev/null 2>&1 || printf 'busybox-static '
+    # WeasyPrint, with which the application publish makes its PDF.
+    [ ! -x /sbin/ldconfig ] || /sbin/ldconfig -p | grep -q libpangoft2-1 || printf 'libpangoft2-1.0 '
     # An engine that runs already will do; else the tests start one for their run.
     [ -n "${DOCKER_HOST:-}" ] || [ -S /var/run/docker.sock ] || command -v dockerd >/dev/null 2>&1 || printf 'dockerd '
     docker compose version >/dev/null 2>&1 || command -v docker-compose >/dev/null 2>&1 || printf 'docker-compose '
