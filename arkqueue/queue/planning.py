@@ -37,7 +37,9 @@ from arkqueue.states import State
 log = logging.getLogger("arkqueue")
 
 AT_ONCE: Final = 2_000
-"""Tasks that one transaction lets in: each may cancel tasks of earlier runs, which skips others. The gates of a list that is canceled so are judged anew each time."""
+"""Tasks that one transaction lets in."""
+CANCELING: Final = 500
+"""The same, where some of them cancel: what depends on their victims is skipped, and the gates of the victims' list are judged anew each time."""
 IDLE: Final = 5.0
 """Seconds without a portion after which the loop takes it that nobody else plans a run of a commit: its reader has ended."""
 PAUSE_AFTER_ERROR: Final = 10.0
@@ -181,6 +183,8 @@ def _let_in(graph: Graph, row: Any) -> None:
         return
     has_passed = row.commit_state == State.COMPLETED
     first = row.to_let_in[:AT_ONCE]
+    if graph.rows("some_cancel", tasks=first):
+        first = first[:CANCELING]
     tasks = first
     if not first and has_passed:
         tasks = graph.ids("behind_commit", commit=row.commit_id, most=AT_ONCE)

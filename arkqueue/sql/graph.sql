@@ -50,7 +50,7 @@ select current_setting('lock_timeout') as before, set_config('lock_timeout', %(l
 -- name: judge_blocking
 -- Judge anew what canceled and skipped tasks block in later runs, as these tasks have changed: those among them, those that still waited for one of them, and so on
 -- (decision 0001, point 18). Returns those for which the answer is another one now. `reached`: all that are to be judged. `blocked`: those that have something in
--- their way, from the sources that are not judged here along the unmet edges. `judged`: a gate is `is_wide` where it has not changed itself, and is only to be judged because of some of its sources; `less`: those of the tasks of which that is true, as some of their edges were met.
+-- their way, from the sources that are not judged here along the unmet edges. `judged`: a gate may have ten thousand sources, of which not all are looked at (`is_wide`). It `has_stayed` where it has not changed itself, and is only to be judged because of some of its sources; `less`: those of the tasks of which that is true, as some of their edges were met.
 with recursive reached(id) as (
     select unnest(%(tasks)s::bigint[])
     union
@@ -58,8 +58,8 @@ with recursive reached(id) as (
     from reached r
     cross join lateral (select target from edge where source = r.id and not met and kind in ('depends', 'stopping') offset 0) e
     cross join lateral (select id from task where id = e.target and state in ('canceled', 'skipped') offset 0) t
-), judged(id, has_root, is_wide, was) as materialized (
-    select r.id, t.root_id is not null, t.kind = 'gate' and (t.id <> all(%(tasks)s) or t.id = any(%(less)s)), t.blocks
+), judged(id, has_root, is_wide, has_stayed, was) as materialized (
+    select r.id, t.root_id is not null, t.kind = 'gate', t.kind = 'gate' and (t.id <> all(%(tasks)s) or t.id = any(%(less)s)), t.blocks
     from reached r
     cross join lateral (select id, root_id, kind, blocks from task where id = r.id and state in ('canceled', 'skipped') offset 0) t
 ), wide as materialized (
@@ -72,8 +72,8 @@ with recursive reached(id) as (
         from edge where target = j.id and not met and kind in ('depends', 'stopping') offset 0) e
     cross join lateral (
         select s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0 or e.product as has_begun
-        -- `not in`, in each of these: no plan knows how many are reached, and a join may compare each with each.
-        from task s where s.id = e.source and (s.state not in ('canceled', 'skipped') or e.source not in (select id from reached))
+        -- `not in`, in each of these: no plan knows how many are reached, and a join may compare each with each. Of what `unnest` gives, every plan expects so little that it makes a hash table.
+        from task s where s.id = e.source and (s.state not in ('canceled', 'skipped') or e.source not in (select unnest(array(select id from reached))))
           and not (e.failed and s.state in ('completed', 'failed', 'rejected')) offset 0) s
     cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
     where b.blocks > 0 and not j.is_wide
@@ -92,7 +92,7 @@ with recursive reached(id) as (
     cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
     where b.blocks > 0
     union
-    -- And no more than it did before because of one of the others: of these one that still blocks as much is enough. What is last in a list is mostly open the longest.
+    -- Of the others one that blocks as much as any can is enough; where it has stayed, that is no more than it did before. What is last in a list is mostly open the longest.
     select j.id, b.blocks
     from wide j
     cross join unnest(array[2, 1]) level(blocks)
@@ -106,9 +106,9 @@ with recursive reached(id) as (
             from task s where s.id = e.source
               and not (e.failed and s.state in ('completed', 'failed', 'rejected')) offset 0) s
         cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
-        where b.blocks >= level.blocks and e.source not in (select id from reached)
+        where b.blocks >= level.blocks and e.source not in (select unnest(array(select id from reached)))
         limit 1) b
-    where j.was >= level.blocks
+    where j.was >= level.blocks or not j.has_stayed
     union
     select t.id, b.blocks
     from blocked s

@@ -281,6 +281,10 @@ update planning set stored_at = clock_timestamp(), to_let_in = array(
     order by t.id)
 where run_id = %(run)s;
 
+-- name: some_cancel
+-- Whether some tasks have `cancels`: a row where one of them has.
+select id from task where id = any(%(tasks)s::bigint[]) and cancels limit 1;
+
 -- name: behind_commit
 -- The next tasks of a large run whose edges from its COMMIT, which has completed, are not met.
 select target from edge where source = %(commit)s and not met and kind = 'depends' and not crossing and not failed limit %(most)s;

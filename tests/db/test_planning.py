@@ -87,9 +87,10 @@ def test_nothing_starts_before_all_of_it_stands(archive: AnArchive) -> None:
     assert sorted(claim.item for claim in archive.claim_some(20)) == KEYS
 
 
-def test_what_may_start_is_let_in_in_portions(archive: AnArchive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where each item cancels its earlier one, and what depends on that is skipped."""
-    monkeypatch.setattr(planning, "AT_ONCE", 2)
+@pytest.mark.parametrize("bound", ["AT_ONCE", "CANCELING"])
+def test_what_may_start_is_let_in_in_portions(archive: AnArchive, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    """Also where each item cancels its earlier one, and what depends on that is skipped: then in smaller ones."""
+    monkeypatch.setattr(planning, bound, 2)
     archive.commit(STEPS)
     steps(archive)
     archive.commit(STEPS | {"fetch": f"{LIST}\ncancels: [PREV]"})
