@@ -44,6 +44,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "21": ("pages:answers", "pages with a long history"),
     "22": ("open_pages:open_pages", "pages that stay open"),
     "23": ("in_browser:in_browser", "in a real browser"),
+    "24": ("attachments:attachments", "attachments of submissions"),
     "ingest": ("ingesting:ingest", "ingest in fast motion"),
     "containers": ("containers:containers", "containers beside the bare SDK"),
     "workspaces-svn": ("workspaces:subversion", "workspaces beside svn"),
