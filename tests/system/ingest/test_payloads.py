@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
 from collections.abc import Callable
@@ -40,6 +41,7 @@ def rejects(tools: Any) -> Rejects:
         (HEAD + "http://x/a | md5 | abc | | a\n#%eof\n", "line 4: abc is no md5"),
         (HEAD + "http://x/a | crc | 00 | | a\n#%eof\n", "hash algorithm 'crc': is not known"),
         (HEAD + "http://x/a | | | many | a\n#%eof\n", "line 4: the size many is no number"),
+        (HEAD + f"http://x/a | | | {10**18} | a\n#%eof\n", f"line 4: the size {10**18} is no number of bytes"),
         (HEAD + "http://x/a | | | | ../a\n#%eof\n", "'../a' is no name for a file of an object"),
         (HEAD + "http://x/a | | | | /a\n#%eof\n", "'/a' is no name for a file of an object"),
         (HEAD + "http://x/a | | | | a\nhttp://x/b | | | | a\n#%eof\n", "two files have the name a"),
@@ -68,18 +70,115 @@ def test_a_manifest_that_is_no_utf8_is_rejected(tools: Any, rejects: Rejects) ->
             {"jobs": [{"payload_url": "http://x/a"}, {"payload_url": 7, "payload_type": "tar"}]},
             "job 2: payload_type is none of",
         ),
-        ({"jobs": [{"payload_url": 7}]}, "job 1: names no file URL"),
+        ({"jobs": [{"payload_url": 7}]}, "job 1: url is no text of one line"),
         ({"jobs": [{"files": []}]}, "job 1: files is no list of mappings"),
         ({"jobs": [{"files": [{"url": "http://x/a", "name": "a|b"}]}]}, "'a|b' is no name for a file of an object"),
         ({"jobs": [{"files": [{"url": ["x"]}]}]}, "url is no text of one line"),
         ({"jobs": [{"payload_url": "http://x/a", "ark": "ark:/1/../x"}]}, "ark:/1/../x is no ARK"),
         ({"jobs": [{"payload_url": "http://x/a", "local_id": "a\nb"}]}, "local_id is no text of one line"),
+        ({"jobs": [{"payload_url": "http://x/a", "digest_type": "md5", "digest_value": 1}]}, "digest_value is no text"),
+        ({"jobs": [{"payload_url": "http://x/a", "digest_type": 5, "digest_value": "1"}]}, "digest_type is no text"),
+        ({"jobs": [{"files": [{"url": "http://x/a", "name": 5}]}]}, "name is no text"),
+        ({"jobs": [{"files": [{"url": "http://x/a", "name": "a "}]}]}, "'a ' is no name for a file of an object"),
+        ({"jobs": [{"files": [{"url": "http://x/a", "size": -5}]}]}, "the size -5 is no number of bytes"),
+        ({"jobs": [{"files": [{"url": "http://x/a", "size": True}]}]}, "size is no text"),
+        ({"jobs": [{"files": [{"url": "http://x/a", "digest": "00"}]}]}, "job 1: a file has the unknown field digest"),
     ],
 )
 def test_each_fault_of_a_manifest_of_jobs_is_named_with_its_job(
     tools: Any, rejects: Rejects, jobs: Any, why: str
 ) -> None:
     assert why in rejects(tools.batch.jobs_of, json.dumps(jobs).encode(), "jobs.json")
+
+
+def test_a_manifest_of_jobs_that_is_nested_too_deeply_is_rejected(tools: Any, rejects: Rejects) -> None:
+    assert "is no manifest of jobs" in rejects(tools.batch.jobs_of, b'{"jobs": ' + b"[" * 200_000, "jobs.json")
+
+
+def test_a_long_manifest_may_begin_with_a_byte_order_mark(
+    tools: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = "".join(f"http://x/{number} | | | | {number}\n" for number in range(60_000))
+    (tmp_path / "m.checkm").write_text(HEAD + lines + "#%eof\n", "utf-8-sig")
+    monkeypatch.setenv("ARKQUEUE_ATTACHMENTS", str(tmp_path))
+    kind, _ = tools.batch._examine({"payload_filename": "m.checkm"})
+    assert kind == "ObjectManifest"
+
+
+Download = Callable[..., list[str]]
+
+
+@pytest.fixture
+def download(tools: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Download:
+    """Download the files of a job, with what the manifest says of each; the names of those that the object has then."""
+    sent, job = tmp_path / "sent", tmp_path / "job"
+    for folder in (sent, job):
+        folder.mkdir()
+    (tmp_path / "settings.json").write_text(
+        json.dumps({"working_storage": {"reservations": str(tmp_path / "reservations")}})
+    )
+    for name, value in (
+        ("INGEST_SETTINGS", tmp_path / "settings.json"),
+        ("ARKQUEUE_ATTACHMENTS", sent),
+        ("ARKQUEUE_SCRATCH", job),
+        ("ARKQUEUE_ARCHIVE", "demo"),
+        ("ARKQUEUE_OUTPUT", tmp_path / "output"),
+        ("ARKQUEUE_ITEM", json.dumps({"job_id": "b.0001", "priority": 50})),
+    ):
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(tools.downloading, "priority", lambda *_: 50)
+
+    def run(files: dict[str, bytes], **more: Any) -> list[str]:
+        entries = []
+        for name, data in files.items():
+            (sent / name).write_bytes(data)
+            entries.append({"url": f"attachment:{name}", "name": name, **more})
+        (job / "files.json").write_text(json.dumps(entries))
+        (job / "estimate.json").write_text(json.dumps({"space_needed": 0, "is_known": False}))
+        tools.downloading.main()
+        return [file["name"] for file in json.loads((job / "content.json").read_text())]
+
+    return run
+
+
+def test_no_file_is_taken_for_the_part_of_another(download: Download, tmp_path: Path) -> None:
+    files = {"film.mp4": b"f" * (8 << 20), "film.mp4.part": b"the other", "parts": b"p"}
+    assert download(files) == sorted(files)
+    assert {name: (tmp_path / "job" / "producer" / name).read_bytes() for name in files} == files
+
+
+def test_a_job_that_is_made_again_has_the_files_of_its_manifest_and_no_others(
+    download: Download, tmp_path: Path
+) -> None:
+    assert download({"a": b"old", "b": b"old"}) == ["a", "b"]
+    assert download({"a": b"new!"}, size=4) == ["a"]
+    assert (tmp_path / "job" / "producer" / "a").read_bytes() == b"new!"
+    newest = hashlib.md5(b"next", usedforsecurity=False).hexdigest()
+    assert download({"a": b"next"}, digest_type="md5", digest_value=newest) == ["a"]
+    assert (tmp_path / "job" / "producer" / "a").read_bytes() == b"next"
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_container_whose_data_is_broken_is_rejected(tools: Any, rejects: Rejects, tmp_path: Path, kind: int) -> None:
+    container = tmp_path / "c.zip"
+    with zipfile.ZipFile(container, "w", kind) as zipped:
+        zipped.writestr("a", bytes(range(256)) * 100)
+    data = bytearray(container.read_bytes())
+    data[60:160] = b"\xff" * 100
+    container.write_bytes(data)
+    assert "c.zip: is no zip file that can be read" in rejects(
+        tools.downloading.unpack, container, tmp_path / "producer", 1 << 20
+    )
+
+
+def test_a_container_with_two_files_of_one_name_is_rejected(tools: Any, rejects: Rejects, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "c.zip", "w") as zipped:
+        zipped.writestr("a", "1")
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            zipped.writestr("a", "2")
+    assert "two files have the name a" in rejects(
+        tools.downloading.unpack, tmp_path / "c.zip", tmp_path / "producer", 100
+    )
 
 
 @pytest.mark.parametrize(

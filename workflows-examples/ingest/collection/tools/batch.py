@@ -17,6 +17,7 @@ from typing import Any
 from job import Failed, Rejected, digest, end, opened, output, pieces, profile, settings
 from manifest import FIRST, check_entry, check_files, parse
 
+BOM = b"\xef\xbb\xbf"
 LONGEST = 64 << 20
 """Bytes of a manifest."""
 LONGEST_ID = 150
@@ -25,6 +26,7 @@ GREAT = ((1000, 30), (100, 20), (10, 10))
 COMMON = ("profile_name", "submitter", "submission_mode", "response_type")
 OF_OBJECT = ("local_id", "ark", "erc_who", "erc_what", "erc_when", "erc_where")
 OF_PAYLOAD = ("digest_type", "digest_value")
+OF_FILE = ("url", "name", "size", *OF_PAYLOAD)
 KINDS = {"ManifestOfFiles": "file", "ManifestOfContainers": "container", "ManifestOfManifests": "manifest"}
 
 
@@ -104,7 +106,7 @@ def _check(url: str, batch: dict[str, Any]) -> bytes:
             if len(start) <= LONGEST:
                 start += piece
             if wanted is None:
-                if not start.lstrip().startswith((FIRST, b"{")) or len(start) > LONGEST:
+                if not start.removeprefix(BOM).lstrip().startswith((FIRST, b"{")) or len(start) > LONGEST:
                     break  # a file of its own, which nobody needs to see twice
             else:
                 wanted.update(piece)
@@ -118,7 +120,7 @@ def _check(url: str, batch: dict[str, Any]) -> bytes:
 def _kind(batch: dict[str, Any], start: bytes, url: str) -> str:
     if batch.get("type") == "container":
         return "Container"
-    if start.startswith((FIRST, b"\xef\xbb\xbf" + FIRST)):
+    if start.removeprefix(BOM).startswith(FIRST):
         return parse(start, url).kind
     return "SingleFile"
 
@@ -134,7 +136,7 @@ def jobs_of(data: bytes, url: str) -> list[dict[str, Any]]:
         jobs = json.loads(data)["jobs"]
         if not isinstance(jobs, list) or not jobs or not all(isinstance(job, dict) for job in jobs):
             raise ValueError("it names no job")
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Rejected(f'{url}: is no manifest of jobs, {{"jobs": [{{…}}]}}: {error!r}') from None
     return [_job(job, f"{url}, job {number}") for number, job in enumerate(jobs, 1)]
 
@@ -153,6 +155,8 @@ def _job(job: dict[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(files, list) or not files or not all(isinstance(file, dict) for file in files):
         raise Rejected(f"{where}: files is no list of mappings")
     for file in files:
+        if unknown := sorted(file.keys() - {*OF_FILE}):
+            raise Rejected(f"{where}: a file has the unknown field {unknown[0]}")
         check_entry(file, where)
     check_entry(one | {"url": files[0]["url"]}, where)
     check_files(files, where)

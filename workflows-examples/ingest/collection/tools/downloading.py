@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import lzma
 import shutil
 import time
 import zipfile
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ AT_ONCE = 8
 TRIES = 3
 DELAY = 0.5
 """Seconds before the second try, and twice that before the third."""
+UNREADABLE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError, EOFError)
+"""What a container raises that is no zip file, is broken, or is encrypted."""
 
 
 def main() -> None:
@@ -26,12 +30,20 @@ def main() -> None:
     target = job.folder / "container" if job.payload_type == "container" else job.producer
     try:
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            fetched = [pool.submit(_fetch, file, target / file["name"]) for file in files]
+            # A part has a number for a name: no file of an object is called so, whatever the depositor has.
+            fetched = [
+                pool.submit(_fetch, file, target / file["name"], job.folder / "parts" / str(number))
+                for number, file in enumerate(files)
+            ]
         for future in fetched:
             future.result()
         if job.payload_type == "container":
             unpack(target / files[0]["name"], job.producer, size(job.profile.get("largest", "1TiB")))
-        content = [described(path, job.producer) for path in sorted(job.producer.rglob("*")) if path.is_file()]
+            paths = [path for path in job.producer.rglob("*") if path.is_file()]
+        else:
+            # No more than these, as an earlier manifest may have left others.
+            paths = [target / file["name"] for file in files]
+        content = [described(path, job.producer) for path in sorted(paths)]
     except OSError as error:
         if error.errno in FULL:
             raise
@@ -46,12 +58,12 @@ def main() -> None:
     print(f"{job.key}: {len(content)} files, {needed:,} bytes")
 
 
-def _fetch(file: dict[str, Any], path: Path) -> None:
-    """A file that is there was complete, with its digest, when it got its name."""
-    if path.is_file():
+def _fetch(file: dict[str, Any], path: Path, part: Path) -> None:
+    """A file that is there was complete when it got its name. It is fetched again where the manifest wants another one by now."""
+    if path.is_file() and _is_wanted(file, path):
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
+    for place in (path, part):
+        place.parent.mkdir(parents=True, exist_ok=True)
     for number in range(1, TRIES + 1):
         try:
             _get(file, part)
@@ -61,6 +73,20 @@ def _fetch(file: dict[str, Any], path: Path) -> None:
             if number == TRIES:
                 raise Failed(f"{error}, {TRIES} times") from None
             time.sleep(DELAY * number)
+
+
+def _is_wanted(file: dict[str, Any], path: Path) -> bool:
+    if "size" in file and path.stat().st_size != file["size"]:
+        return False
+    return "digest_type" not in file or _digest_of(path, file["digest_type"]) == file["digest_value"].lower()
+
+
+def _digest_of(path: Path, kind: str) -> str:
+    hashed = digest(kind)
+    with path.open("rb") as file:
+        for piece in pieces(file):
+            hashed.update(piece)
+    return str(hashed.hexdigest())
 
 
 def _get(file: dict[str, Any], part: Path) -> None:
@@ -94,24 +120,26 @@ def unpack(container: Path, target: Path, most: int) -> None:
                 if entry.is_dir():
                     continue
                 check_name(entry.filename, container.name)
+                if zipped.NameToInfo[entry.filename] is not entry:
+                    raise Rejected(f"{container.name}: two files have the name {entry.filename[:200]}")
                 path = draft.joinpath(entry.filename)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with zipped.open(entry) as file, path.open("wb") as out:
                     shutil.copyfileobj(file, out, 1 << 20)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+    except UNREADABLE as error:
         raise Rejected(f"{container.name}: is no zip file that can be read: {error}") from None
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise Rejected(f"{container.name}: is no zip file that can be read: {error}") from None  # bzip2 says it so
     shutil.rmtree(target, ignore_errors=True)
     if draft.exists():
         draft.rename(target)
 
 
 def described(path: Path, root: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        hashed = digest("sha-256")
-        for piece in pieces(file):
-            hashed.update(piece)
-    name = path.relative_to(root).as_posix()
-    return {"name": name, "size": path.stat().st_size, "digest_type": "sha-256", "digest_value": hashed.hexdigest()}
+    name, value = path.relative_to(root).as_posix(), _digest_of(path, "sha-256")
+    return {"name": name, "size": path.stat().st_size, "digest_type": "sha-256", "digest_value": value}
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ FIRST = b"#%checkm"
 MOST = 1_000_000
 """Lines of a manifest."""
 LONGEST_FIELD = 4000
+LONGEST_SIZE = 18
+"""Digits of a size."""
 ARK = re.compile(r"ark:/[0-9]{5}/[A-Za-z0-9]+")
 
 
@@ -95,9 +97,10 @@ def _line(line: str, columns: list[str], where: str) -> dict[str, Any]:
 def check_entry(entry: dict[str, Any], where: str) -> None:
     """See that an entry has what is needed to fetch it, and that its fields are what they are called."""
     for field, value in entry.items():
-        if not isinstance(value, str | int) or len(str(value)) > LONGEST_FIELD or not str(value).isprintable():
+        is_text = isinstance(value, str) or (field == "size" and type(value) is int)
+        if not is_text or len(str(value)) > LONGEST_FIELD or not str(value).isprintable():
             raise Rejected(f"{where}: {field} is no text of one line with at most {LONGEST_FIELD} characters")
-    if not isinstance(entry.get("url"), str):
+    if "url" not in entry:
         raise Rejected(f"{where}: names no file URL")
     if "ark" in entry and not ARK.fullmatch(str(entry["ark"])):
         raise Rejected(f"{where}: {entry['ark']} is no ARK like ark:/99999/fk4abc")
@@ -108,8 +111,8 @@ def check_entry(entry: dict[str, Any], where: str) -> None:
         if len(entry["digest_value"]) != wanted or set(entry["digest_value"].lower()) - set("0123456789abcdef"):
             raise Rejected(f"{where}: {entry['digest_value'][:200]} is no {entry['digest_type']}")
     if "size" in entry:
-        if not str(entry["size"]).isdecimal():
-            raise Rejected(f"{where}: the size {entry['size'][:200]} is no number")
+        if not str(entry["size"]).isdecimal() or len(str(entry["size"])) > LONGEST_SIZE:
+            raise Rejected(f"{where}: the size {str(entry['size'])[:200]} is no number of bytes")
         entry["size"] = int(entry["size"])
 
 
@@ -126,7 +129,8 @@ def check_files(files: Iterable[dict[str, Any]], where: str) -> None:
 
 def check_name(name: str, where: str) -> None:
     """See that a name is one of a file inside an object, which can stand in a manifest."""
-    if {"", ".", ".."} & {*name.split("/")} or not name.isprintable() or {"|", "\\"} & {*name}:
+    is_odd = not name.isprintable() or {"|", "\\"} & {*name} or name != name.strip()
+    if {"", ".", ".."} & {*name.split("/")} or is_odd:
         raise Rejected(f"{where}: {name[:200]!r} is no name for a file of an object")
 
 
