@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from tests.system.ingest.conftest import Ingest, key
@@ -209,6 +211,13 @@ def test_the_same_batch_handed_in_twice_is_one(ingest: Ingest) -> None:
     ingest.submit(batch=batch, **document)
     ids = [run["submission"] for run in ingest.arkqueue.api.get("/runs", archive=ingest.name, limit=100)["runs"]]
     assert sorted(filter(None, ids)) == sorted([f"{ingest.name}@id:{batch}", f"{ingest.name}@id:{batch}-jobs"])
+    assert ingest.subjects(batch) == ["is queued: 1 object", "completed: 1 of 1 objects"]
+
+
+def test_the_depositor_of_a_batch_whose_id_is_not_ascii_is_told(ingest: Ingest) -> None:
+    batch = f"bid-ä-{uuid.uuid4().hex[:8]}"
+    ingest.submit(batch=batch, payload_url=ingest.content()["url"], type="file")
+    ingest.jobs_ended(batch)
     assert ingest.subjects(batch) == ["is queued: 1 object", "completed: 1 of 1 objects"]
 
 

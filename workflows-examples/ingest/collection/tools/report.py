@@ -9,6 +9,7 @@ import json
 import os
 import smtplib
 import sys
+import urllib.parse
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -106,9 +107,7 @@ def send(to: str, subject: str, text: str, mark: str) -> None:
     known = settings()
     mail = EmailMessage()
     mail["From"], mail["To"], mail["Subject"] = known["sender"], to, " ".join(subject.split())
-    mail["Message-ID"] = f"<{mark}@{known['sender'].rpartition('@')[2]}>".replace(" ", "_").replace(
-        "@", ".", mark.count("@")
-    )
+    mail["Message-ID"] = f"<{urllib.parse.quote(mark, safe='')}@{known['sender'].rpartition('@')[2]}>"
     mail.set_content(text)
     host, _, port = known["services"]["mail"].rpartition(":")
     try:
