@@ -34,6 +34,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from arkqueue.cli import trial
 from arkqueue.cli.client import Client
@@ -179,8 +180,10 @@ class Example:
     def stay(self, *commands: tuple[str, str]) -> None:
         """Say where everything is, and which commands show more of it: each with what it is for. In a terminal, the server goes on until Ctrl-C."""
         program = os.path.relpath(Path(sys.executable).with_name("arkqueue"))
+        # At the same address, which the hooks know, and no other server has.
+        serve = f"serve --listen {urlsplit(self.client.url).netloc}"
         say(f"\n{bold('To go on')}\n\n  export ARKQUEUE_HOME={self.home}")
-        for words, meaning in (("serve", "start this server again, once it has ended"), *commands):
+        for words, meaning in ((serve, "start this server again, once it has ended"), *commands):
             say(f"\n  {dim('# ' + meaning)}\n  {program} {words}")
         say(f"\nEverything is in this folder; remove it when you have seen enough:\n  {self.folder}")
         if trial.is_at_a_terminal():

@@ -465,6 +465,7 @@ def assert_it_shows_what_happened(said: str, folder: Path) -> None:
     assert "no differences" in lines
     assert lines[lines.index("$ arkqueue logs papers@2/spelling") + 1] == "no mistakes"
     assert f"export ARKQUEUE_HOME={folder}/all/home" in lines
+    assert any(re.fullmatch(r"\S+/arkqueue serve --listen 127\.0\.0\.1:\d+", line) for line in lines)
     with Opened(folder / "all" / "papers" / "site") as opened:
         assert opened.number == int(short)
 
