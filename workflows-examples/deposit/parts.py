@@ -219,5 +219,5 @@ def submission(id: str, targets: Iterable[str], **more: Any) -> dict[str, Any]:
     """A document to hand in."""
     return {
         "id": id, "title": "On the bones of Etruria", "authors": ["Ann Archer"], "date": "2026-05-04",
-        "items": [{"target": target} for target in targets], **more,
+        "items": [{"deposit": f"{id}.{target}"} for target in targets], **more,
     }  # fmt: skip

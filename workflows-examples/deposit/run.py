@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -44,7 +46,7 @@ def run(arguments: argparse.Namespace) -> None:
             f"\n{bold('The repository refused it')}, and its message is shown; that stopped no other target. What it wanted is given, and the deposit is retried."
         )
         repository.faults()
-        arkqueue("retry", f"{ARCHIVE}@id:s-1/*/theses")
+        arkqueue("retry", f"{ARCHIVE}@id:s-1/*/s-1.theses")
         until(arkqueue, "s-1", "IN_PROGRESS", **others, theses="SUBMITTED")
 
         say(
@@ -63,7 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
         submit(arkqueue, "s-3", names)
         until(arkqueue, "s-3", "IN_PROGRESS", **others, theses="UNREACHABLE")
         repository.start()
-        arkqueue("retry", f"{ARCHIVE}@id:s-3/send/theses")
+        arkqueue("retry", f"{ARCHIVE}@id:s-3/send/s-3.theses")
         until(arkqueue, "s-3", "IN_PROGRESS", **others, theses="SUBMITTED")
         repository.review("s-3.zip", "withdrawn", "We take theses of this university only.")
         arkqueue("refresh", ARCHIVE)
@@ -77,8 +79,8 @@ def run(arguments: argparse.Namespace) -> None:
                 say(f"\n  {shlex.join(part.command())}")
         arkqueue.stay(
             (f"show {ARCHIVE}@id:s-1 --items", "every step at every target"),
-            (f"logs {ARCHIVE}@id:s-3/outcome/theses", "what the repository said"),
-            (f"show {ARCHIVE}@id:s-1/send/theses", "all attempts to send one deposit"),
+            (f"logs {ARCHIVE}@id:s-3/outcome/s-3.theses", "what the repository said"),
+            (f"show {ARCHIVE}@id:s-1/send/s-1.theses", "all attempts to send one deposit"),
         )
 
 
@@ -141,7 +143,8 @@ def until(arkqueue: Example, id: str, status: str, **deposits: str) -> None:
 
 
 def show(arkqueue: Example, id: str) -> None:
-    say(f"\n{dim('$')} {bold(f'python workflows-examples/deposit/statuses.py {ARCHIVE} {id}')}")
+    program = f"{os.path.relpath(sys.executable)} {os.path.relpath(parts.HERE / 'statuses.py')}"
+    say(f"\n{dim('$')} {bold(f'{program} {ARCHIVE} {id}')}")
     with statuses.connect(arkqueue.home) as api:
         say(statuses.table(list(statuses.submissions(api, ARCHIVE, [id]))))
 

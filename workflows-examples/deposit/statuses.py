@@ -1,7 +1,7 @@
 """The statuses of submissions, of their deposits and of the copies, computed from arkqueue's record: nothing else keeps them.
 
-    python statuses.py deposits                 all submissions of the archive, newest first
-    python statuses.py deposits s-1 s-2         these submissions (the --id with which they were handed in)
+    .venv/bin/python workflows-examples/deposit/statuses.py deposits              all submissions of the archive, newest first
+    .venv/bin/python workflows-examples/deposit/statuses.py deposits s-1 s-2      these submissions (the --id with which they were handed in)
 
 So they are always congruent: a copy follows from its deposit, a submission from its deposits. A status is terminal when an attempt of
 ``outcome`` has learned it, and attempts are never changed: the first such attempt counts, whatever is run again afterwards.
@@ -155,7 +155,7 @@ def _submission(api: httpx.Client, run: Mapping[str, Any]) -> Submission:
     while True:
         page = _json(api, f"/runs/{run['id']}/items", limit=1000, **({"after": after} if after else {}))
         for task in page["tasks"]:
-            by_target.setdefault(task["item"], {})[task["name"]] = _json(api, f"/tasks/{task['id']}")
+            by_target.setdefault(task["item"].partition(".")[2], {})[task["name"]] = _json(api, f"/tasks/{task['id']}")
         if (after := page["next"]) is None:
             break
     id = (run["submission"] or "").partition("@id:")[2] or run["full_name"]

@@ -66,12 +66,12 @@ def test_a_deposit_goes_from_a_container_with_credentials_of_a_granted_mount(
         arkqueue("submit", papers.name, document, "--id", "s-1", "--attach", paper)
         eventually(lambda: status("FAILED", "chmod 600 /etc/deposit/credentials/rest"), deposit)
         (folder / "rest").chmod(0o600)
-        arkqueue("retry", f"{papers.name}@id:s-1/*/theses")
+        arkqueue("retry", f"{papers.name}@id:s-1/*/s-1.theses")
         eventually(lambda: status("SUBMITTED", "inreview"), deposit)
         repository.review("s-1.zip", "archived")
         arkqueue("refresh", papers.name)
         eventually(lambda: status("ACCEPTED", "archived"), deposit)
-        sent = arkqueue("show", f"{papers.name}@id:s-1/send/theses", "--json").json
+        sent = arkqueue("show", f"{papers.name}@id:s-1/send/s-1.theses", "--json").json
         assert sent["history"][-1]["image"]
     finally:
         ids = arkqueue.sql("select id::text from installation")

@@ -59,8 +59,9 @@ class Deposits:
         return id
 
     def name(self, id: str, rest: str) -> str:
-        """A task, or ``*/TARGET``, of a submission as the commands take it."""
-        return f"{self.archive.name}@id:{id}/{rest}"
+        """A task, such as ``send/TARGET``, or ``*/TARGET``, of a submission as the commands take it."""
+        task, slash, target = rest.partition("/")
+        return f"{self.archive.name}@id:{id}/{task}" + (f"{slash}{id}.{target}" if target else "")
 
     def task(self, id: str, rest: str) -> Any:
         """A task as ``arkqueue show --json`` tells it."""
@@ -394,7 +395,7 @@ def test_one_submission_that_is_handed_in_twice_is_deposited_once(deposits: Depo
         "--attach",
         *deposits.files.iterdir(),
     )
-    again = deposits.name(f"{id}-again", "send/theses")
+    again = f"{deposits.archive.name}@id:{id}-again/send/{id}.theses"
     eventually(lambda: f"deposit/{id}/theses" in deposits.arkqueue("explain", again).out)
     deposits.repository.faults()
     for each in (id, f"{id}-again"):
@@ -402,6 +403,33 @@ def test_one_submission_that_is_handed_in_twice_is_deposited_once(deposits: Depo
     assert "already, from an earlier attempt: not sent again" in deposits.arkqueue("logs", again).out
     assert len(deposits.repository.items(f"{id}.zip")) == 1
     assert len({deposits.deposit(each, "theses").location for each in (id, f"{id}-again")}) == 1
+
+
+@pytest.mark.full
+def test_failed_deposits_are_retried_although_later_submissions_went_to_the_same_targets(deposits: Deposits) -> None:
+    deposits.commit()
+    deposits.repository.faults(workflow={"refuse": 422, "message": "dc.rights is required."})
+    ids = [deposits.submit("vault", "theses") for _ in range(2)]
+    for id in ids:
+        deposits.until(id, "theses", "FAILED")
+    empty = deposits.submit("vault", files=False)
+    eventually(lambda: deposits.submission(empty).status == "FAILED")
+    deposits.repository.faults()
+    later = deposits.submit("vault", "theses")
+    deposits.until(later, "theses", "SUBMITTED", "inreview")
+    deposits.arkqueue("retry", deposits.name(ids[0], "*/theses"))
+    deposits.until(ids[0], "theses", "SUBMITTED", "inreview")
+    deposits.arkqueue("retry", deposits.archive.name, "--failed")
+    deposits.until(ids[1], "theses", "SUBMITTED", "inreview")
+    assert deposits.submission(empty).status == "FAILED"
+
+
+@pytest.mark.full
+def test_a_deposit_that_is_not_called_after_its_submission_is_none(deposits: Deposits) -> None:
+    deposits.commit()
+    id = deposits.submit("vault", items=[{"deposit": "other.vault"}])
+    eventually(lambda: deposits.submission(id).status == "FAILED")
+    assert f"deposit other.vault is none of submission {id}: call it {id}.TARGET" in deposits.submission(id).message
 
 
 @pytest.mark.full

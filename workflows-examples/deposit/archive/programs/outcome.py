@@ -9,7 +9,7 @@ from contextlib import closing
 
 from status_document import read
 from targets import ACCEPTED, REJECTED, SUBMITTED, Target
-from task import DONE, NOT_NOW, Task, inputs, item, run
+from task import DONE, NOT_NOW, Task, inputs, run, target_name
 from task import REJECTED as FINAL
 from transports import connect
 
@@ -17,7 +17,7 @@ CODES = {ACCEPTED: DONE, REJECTED: FINAL, SUBMITTED: NOT_NOW}
 
 
 def ask(task: Task) -> None:
-    target, sent = Target.load(item()["target"]), inputs()["send"]
+    target, sent = Target.load(target_name()), inputs()["send"]
     task.outputs["copy"] = sent["copy"]
     if not sent["reference"]:
         task.outputs["message"] = f"accepted: {target.name} has it, and has no status to ask for"

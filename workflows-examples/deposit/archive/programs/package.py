@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import bagit
 from targets import Target
-from task import Failure, Task, attachments, item, run, scratch, submission
+from task import Failure, Task, attachments, run, scratch, submission, target_name
 
 LONG_AGO = (1980, 1, 1, 0, 0, 0)
 """The date of every entry: the earliest that a zip file can have."""
@@ -70,7 +70,7 @@ ASSEMBLERS = {"bagit": bag, "zip": plain}
 
 
 def assemble(task: Task) -> None:
-    document, target = submission(), Target.load(item()["target"])
+    document, target = submission(), Target.load(target_name())
     task.outputs["deposit"] = f"{document['id']}/{target.name}"
     if target.assembler not in ASSEMBLERS:
         raise Failure(

@@ -9,12 +9,12 @@ from __future__ import annotations
 from contextlib import closing
 
 from targets import Target
-from task import Task, inputs, item, run, scratch, submission
+from task import Task, inputs, run, scratch, submission, target_name
 from transports import connect
 
 
 def send(task: Task) -> None:
-    target, package, document = Target.load(item()["target"]), inputs()["package"], submission()
+    target, package, document = Target.load(target_name()), inputs()["package"], submission()
     with closing(connect(target)) as session:
         receipt = session.find(package["name"])
         if receipt is not None:

@@ -21,13 +21,17 @@ class Failure(Exception):
     """The step cannot be done; the text says what is wrong, for a person."""
 
 
+class Rejection(Exception):
+    """The submission is wrong, and no retry helps; the text says why, for a person."""
+
+
 class Unreachable(Exception):
     """The target repository does not answer now, and nothing that counts was sent to it."""
 
 
-def item() -> dict[str, Any]:
-    """The item of the submission: one target repository."""
-    return json.loads(os.environ["ARKQUEUE_ITEM"])  # type: ignore[no-any-return]
+def target_name() -> str:
+    """The target repository of the item ``ID.TARGET``."""
+    return str(json.loads(os.environ["ARKQUEUE_ITEM"])["deposit"]).partition(".")[2]
 
 
 def submission() -> dict[str, Any]:
@@ -80,6 +84,8 @@ def run(step: Callable[[Task], None]) -> NoReturn:
         step(task)
     except Unreachable as error:
         task.end(NOT_NOW, str(error))
+    except Rejection as error:
+        task.end(REJECTED, str(error))
     except Failure as error:
         task.end(FAILED, str(error))
     except Exception as error:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import closing
 
 from targets import Receipt, Target
-from task import Failure, Task, inputs, item, run
+from task import Failure, Task, inputs, run, target_name
 from transports import connect
 
 
 def verify(task: Task) -> None:
-    target, package, sent = Target.load(item()["target"]), inputs()["package"], inputs()["send"]
+    target, package, sent = Target.load(target_name()), inputs()["package"], inputs()["send"]
     with closing(connect(target)) as session:
         found = session.digest(Receipt(sent["package"], sent["copy"], sent["reference"]))
     wanted = package["sha256"]
