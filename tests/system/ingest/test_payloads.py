@@ -101,7 +101,9 @@ def test_a_long_manifest_may_begin_with_a_byte_order_mark(
     lines = "".join(f"http://x/{number} | | | | {number}\n" for number in range(60_000))
     (tmp_path / "m.checkm").write_text(HEAD + lines + "#%eof\n", "utf-8-sig")
     monkeypatch.setenv("ARKQUEUE_ATTACHMENTS", str(tmp_path))
-    kind, _ = tools.batch._examine({"payload_filename": "m.checkm"})
+    kind, _ = tools.batch._examine(
+        {"payload_filename": "m.checkm"}
+    )  # private: what comes before the jobs are handed in
     assert kind == "ObjectManifest"
 
 
