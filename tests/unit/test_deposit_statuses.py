@@ -116,6 +116,7 @@ def test_the_statuses_along_the_way_of_a_deposit() -> None:
         ({**sent, "verify": a_task("verify", "failed", said)}, "FAILED", "theses answers 422: dc.rights is required"),
         ({**verified, "outcome": a_task("outcome", "deferred", an_attempt("exited", 75, message="in review"))}, "SUBMITTED", "in review"),
         ({**verified, "outcome": a_task("outcome", "canceled")}, "FAILED", "canceled"),
+        ({**verified, "outcome": a_task("outcome", "canceled", an_attempt("exited", 75, message="in review"))}, "FAILED", "canceled, after: in review"),
         ({**verified, "outcome": a_task("outcome", "completed", YES)}, "ACCEPTED", ""),
         ({**verified, "outcome": a_task("outcome", "rejected", an_attempt("exited", 65))}, "REJECTED", ""),
     ]  # fmt: skip

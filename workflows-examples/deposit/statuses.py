@@ -116,7 +116,10 @@ def _why_it_failed(target: str, task: Mapping[str, Any]) -> str:
     if task["name"] == "send" and ended and ended[-1]["end"] != "exited" and ended[-1]["started_at"]:
         lost = ended[-1]["message"] or ended[-1]["end"]
         return f"it is not known whether {target} has it ({lost}): `arkqueue retry {task['full_name']}` asks before it sends"
-    return (_message(ended[-1]) if ended else "") or task["why"] or task["state"]
+    said = _message(ended[-1]) if ended else ""
+    if task["state"] == "canceled":
+        return (task["why"] or "canceled") + (f", after: {said}" if said else "")
+    return said or task["why"] or task["state"]
 
 
 def _counted(deposits: Sequence[Deposit]) -> str:
@@ -167,7 +170,8 @@ def _submission(api: httpx.Client, run: Mapping[str, Any]) -> Submission:
 def _json(api: httpx.Client, path: str, **query: Any) -> Any:
     answer = api.get(path, params=query)
     if answer.is_error:
-        said = answer.json() if "json" in answer.headers.get("Content-Type", "") else answer.reason_phrase
+        is_told = "json" in answer.headers.get("Content-Type", "")
+        said = answer.json().get("detail") if is_told else answer.reason_phrase
         raise SystemExit(f"statuses: arkqueue answers {answer.status_code}: {said}")
     return answer.json()
 
