@@ -563,6 +563,7 @@ def test_a_failure_in_a_long_list_is_judged_as_quickly_as_in_a_short_one(
         archive = an_archive(session, f"papers-{items}")
         some = f"foreach: {[str(n) for n in range(items)]}".replace("'", '"')
         archive.commit({"fetch": some, "store": f"{some}\ndepends: [fetch]", "index": "depends: [store]"})
+        archive.sql("analyze task, edge")  # as autovacuum does in its own time
         claims = [claim for claim in archive.claim_some(items + 20) if claim.archive.id == archive.id]
         archive.record(claims[0].attempt, End.EXITED, 1)
         read.clear()
@@ -572,6 +573,7 @@ def test_a_failure_in_a_long_list_is_judged_as_quickly_as_in_a_short_one(
             archive.record(claims[2].attempt, End.EXITED, 0)
         return read[:]
 
-    (failed, completed), (failed_of_many, completed_of_many) = reads(20), reads(200)
+    # Of some hundreds PostgreSQL rather reads and sorts all than go along the index.
+    (failed, completed), (failed_of_many, completed_of_many) = reads(20), reads(900)
     assert failed_of_many < failed + 50
     assert completed_of_many < completed + 50
