@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +24,8 @@ TASK_STATES = (
 )  # fmt: skip
 _INDENT = "\n" + " " * 14
 """Before the further lines of a fact."""
+FEWEST_LEFT_OUT = 3
+"""Attempts between the first and the last of some that are alike, from which on they are counted only."""
 
 
 @click.command()
@@ -248,19 +251,7 @@ def _show_task(task: Any) -> None:
     _head(task, facts)
     if task["history"]:
         say()
-        rows = [
-            (f"{a['number']}{' (poll)' if a['kind'] == 'poll' else ''}", _end(a), at(a["started_at"] or a["claimed_at"]), took(a["started_at"], a["ended_at"]),
-             visible(a["hostname"] or a["host"]), one_line(a["message"]))
-            for a in task["history"]
-        ]  # fmt: skip
-        table(rows, ("ATTEMPT", "END", "STARTED", "TOOK", "HOST", "MESSAGE"))
-        for attempt in task["history"]:
-            if attempt["image"]:
-                say(f"  image of attempt {attempt['number']}: {visible(attempt['image'])}")
-            for gone in filter(None, (attempt["log_removed"], attempt["outputs_removed"])):
-                say(f"  attempt {attempt['number']}: {on_one_line(gone)}")
-            for key, value in (attempt["outputs"] or {}).items():
-                say(f"  output of attempt {attempt['number']}: {visible(key)} = {_value(value)}")
+        _show_attempts(task["history"])
     _show_deeds(task["deeds"])
     commands = ["logs"] if task["history"] else []
     commands += ["explain"] if task["state"] not in ("completed", "running") else []
@@ -268,6 +259,35 @@ def _show_task(task: Any) -> None:
         say()
     for command in commands:
         say(dim(f"arkqueue {command} {task['full_name']}"))
+
+
+def _show_attempts(history: Sequence[Any]) -> None:
+    """The attempts as a table, and what they left. Of many in a row that are alike, as polls are, the first and the last."""
+    rows: list[tuple[str, ...]] = []
+    for _, streak in groupby(history, lambda one: (one["kind"], _end(one), one["message"], one["host"])):
+        alike = [
+            (f"{a['number']}{' (poll)' if a['kind'] == 'poll' else ''}", _end(a), at(a["started_at"] or a["claimed_at"]), took(a["started_at"], a["ended_at"]),
+             visible(a["hostname"] or a["host"]), one_line(a["message"]))
+            for a in streak
+        ]  # fmt: skip
+        left_out = len(alike) - 2
+        rows += (
+            alike
+            if left_out < FEWEST_LEFT_OUT
+            else [alike[0], ("…", f"{left_out:,} like these", "", "", "", ""), alike[-1]]
+        )
+    table(rows, ("ATTEMPT", "END", "STARTED", "TOOK", "HOST", "MESSAGE"))
+    for _, streak in groupby(
+        history, lambda one: [one[key] for key in ("image", "log_removed", "outputs_removed", "outputs")]
+    ):
+        first, *others = streak
+        which = f"attempts {first['number']} to {others[-1]['number']}" if others else f"attempt {first['number']}"
+        if first["image"]:
+            say(f"  image of {which}: {visible(first['image'])}")
+        for gone in filter(None, (first["log_removed"], first["outputs_removed"])):
+            say(f"  {which}: {on_one_line(gone)}")
+        for key, value in (first["outputs"] or {}).items():
+            say(f"  output of {which}: {visible(key)} = {_value(value)}")
 
 
 def _head(thing: Any, facts: Sequence[tuple[str, str]]) -> None:

@@ -319,6 +319,24 @@ def test_task_is_shown_with_its_attempts_and_what_people_did(arkqueue: Cli, sess
     assert "ann  retry" in shown
 
 
+def test_of_many_attempts_that_are_alike_the_first_and_the_last_are_shown(arkqueue: Cli, session: Session) -> None:
+    """A deposit that was in review for a week had 691 lines."""
+    archive = an_archive(session)
+    archive.commit({"a": ""})
+    for _ in range(6):
+        archive.claim("a@2")
+        archive.end("a@2", 1, outputs={"status": "in review"})
+        archive.retry("a@2")
+    archive.claim("a@2")
+    archive.end("a@2", 0, outputs={"status": "accepted"})
+    lines = arkqueue("show", "papers@2/a").lines
+    begin = next(n for n, line in enumerate(lines) if line.startswith("ATTEMPT"))
+    assert [line.split("  ")[0] for line in lines[begin + 1 : begin + 5]] == ["1", "…", "6", "7"]
+    assert "4 like these" in lines[begin + 2]
+    assert "  output of attempts 1 to 6: status = in review" in lines
+    assert "  output of attempt 7: status = accepted" in lines
+
+
 def test_faults_of_a_revision_are_shown(arkqueue: Cli, session: Session) -> None:
     an_archive(session).commit(faulty())
     assert "_workflows/test.yaml:1:1: a fault" in arkqueue("show", "papers@2").lines
