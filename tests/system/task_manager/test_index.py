@@ -252,7 +252,7 @@ def test_the_index_follows_the_history_of_the_project(archive: AnArchive, manage
     if not (project / ".git").exists():
         pytest.skip("the project lies here without its history")
     repository = a_subversion_repository(tmp_path)
-    load_project(project, repository, 100)
+    load_project(project, repository, 500)
     story = Story(
         archive,
         revisions(archive, f"{repository.url}/trunk", "subversion", ""),
@@ -263,4 +263,4 @@ def test_the_index_follows_the_history_of_the_project(archive: AnArchive, manage
     story.is_anew = False
     while story.revisions:
         story.goes_on()
-    assert story.told["brought forward"] == archive.numbers[""] - 1 > 50
+    assert story.told["brought forward"] == archive.numbers[""] - 1 > 300
