@@ -4,7 +4,7 @@
 #   make example-NAME     an application of workflows-examples/NAME/ on a server of its own (ARGS=--git, ARGS=--help)
 #   make test             the test suite, but for what takes minutes (ARGS=… goes to pytest)
 #   make test-full        what `make test` leaves out: builds images, deploys, streams 200 MB, runs 500 containers
-#   make test-long        `make test` with many more random examples
+#   make test-long        `make test` with many more random examples, and what takes many minutes
 #   make screenshots      pictures of the pages in docs/screenshots/ (ARGS="FOLDER --only archive run")
 #   make bench            how fast it is, beside its peers (ARGS="--quick", "3 6", "--help")
 #   make check            format, lint, types, import contract
@@ -40,7 +40,7 @@ example-%: $(VENV)/installed-examples FORCE
 test test-full: export PYTHONHASHSEED = 0
 test: $(VENV)/installed-dev
 	tests/requirements.sh
-	$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not full" $(ARGS)
+	$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not full and not long" $(ARGS)
 
 test-full: $(VENV)/installed-dev $(VENV)/axe
 	tests/requirements.sh
@@ -49,7 +49,7 @@ test-full: $(VENV)/installed-dev $(VENV)/axe
 test-long: export HYPOTHESIS_PROFILE = long
 test-long: $(VENV)/installed-dev
 	tests/requirements.sh
-	$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not full" --timeout 7200 $(ARGS)
+	$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not full or long" --timeout 7200 $(ARGS)
 
 screenshots: $(VENV)/installed-dev
 	$(RUN) tests.screenshots $(ARGS)

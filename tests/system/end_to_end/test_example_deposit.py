@@ -495,7 +495,7 @@ def test_a_killed_server_between_the_remotes_yes_and_its_record_deposits_nothing
     assert repository.overview()["asked"]["workflow"] == asked
 
 
-@pytest.mark.full
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_deposit_that_is_in_review_for_a_week_is_asked_about_each_hour_and_then_accepted(deposits: Deposits) -> None:
     """Its hours take as long as a poll takes."""
@@ -515,10 +515,11 @@ def test_a_deposit_that_is_in_review_for_a_week_is_asked_about_each_hour_and_the
     assert len(deposits.repository.items(f"{id}.zip")) == 1
 
 
-@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("sshd")
-@pytest.mark.parametrize("words", [(), ("--git",)])
+@pytest.mark.parametrize(
+    "words", [pytest.param((), marks=pytest.mark.full), pytest.param(("--git",), marks=pytest.mark.long)]
+)
 def test_the_example_runs_to_its_good_end_and_leaves_everything_behind(
     open_folder: Path, words: tuple[str, ...]
 ) -> None:

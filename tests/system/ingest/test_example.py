@@ -25,9 +25,10 @@ Batch bid-cut rejected
 """
 
 
-@pytest.mark.full
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["--git", ""])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("--git", marks=pytest.mark.full), pytest.param("", marks=pytest.mark.long)]
+)
 def test_the_example_runs_and_leaves_its_archives_behind(tmp_path: Path, open_folder: Path, kind: str) -> None:
     home = open_folder / "example"
     done = subprocess.run(

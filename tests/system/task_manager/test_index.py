@@ -197,9 +197,16 @@ class Story:
         return key
 
 
-@pytest.mark.parametrize("task", [of_words, of_publish])
+@pytest.mark.parametrize(
+    ("task", "count"),
+    [
+        (of_words, 30),
+        (of_publish, 30),
+        pytest.param(of_words, 500, marks=[pytest.mark.full, pytest.mark.timeout(3600)]),
+        pytest.param(of_publish, 500, marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
+    ],
+)
 @pytest.mark.parametrize("kind", ["subversion", "git"])
-@pytest.mark.parametrize("count", [30, pytest.param(500, marks=[pytest.mark.full, pytest.mark.timeout(3600)])])
 def test_an_index_that_is_brought_forward_equals_one_that_is_built_anew(
     archive: AnArchive, managers: Managers, tmp_path: Path, kind: str, count: int, task: Task
 ) -> None:
@@ -244,7 +251,7 @@ def test_a_link_in_the_place_of_a_folder_brings_no_file_into_the_index(
     story.goes_on()
 
 
-@pytest.mark.full
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_the_index_follows_the_history_of_the_project(archive: AnArchive, managers: Managers, tmp_path: Path) -> None:
     """The documents are its pages in `docs/`."""
