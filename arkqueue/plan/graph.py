@@ -55,8 +55,8 @@ class Occurrence(NamedTuple):
     """Whether it failed or rejected its input. None: it has not settled."""
     place: tuple[int, int] = (0, 0)
     """The number and run of its run."""
-    deleted: bool = False
-    """Whether it is of an item that was deleted, for which no gate of its list waits."""
+    ignored: bool = False
+    """Whether no gate of its list waits for it: its item was deleted, or it was waived as completed."""
 
 
 class Node(NamedTuple):
@@ -426,7 +426,7 @@ class _Edges:
             for key, occurrence in past.items():
                 if key.item and not occurrence.settled and key.name not in excepted:
                     # The gate of its own list blocks as long as it does, where that asks for completion, and knows of it.
-                    is_told = entry.when is When.COMPLETED and not occurrence.deleted
+                    is_told = entry.when is When.COMPLETED and not occurrence.ignored
                     through = nearest.get(key.name) if is_told else None
                     if through and through.kind is TaskKind.GATE and through.place == occurrence.place:
                         continue

@@ -265,7 +265,7 @@ def occurrence(row: Any) -> Occurrence:
     """A task of an earlier run, as ``nearest`` tells it."""
     place = (row.number, row.run)
     return Occurrence(
-        TaskId(row.id), _KINDS[row.kind], row.settled, row.passes, row.produced, row.failed, place, row.deleted
+        TaskId(row.id), _KINDS[row.kind], row.settled, row.passes, row.produced, row.failed, place, row.is_ignored
     )
 
 

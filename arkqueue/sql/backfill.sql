@@ -36,7 +36,7 @@ where f.next is not null and a.stopped is null and not exists (select from plann
 -- name: planned_of_backfill
 -- The task of each key that a backfill planned last, and whether it meets an edge from another run, as `nearest` says it.
 select t.id, t.name, t.item, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
-       meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced, null::boolean as failed, t.deleted
+       meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced, null::boolean as failed, t.deleted or t.as_completed as is_ignored
 from unnest(%(names)s::text[], %(items)s::text[]) n(name, item)
 cross join lateral (
     select u.* from task u join run r on r.id = u.run_id

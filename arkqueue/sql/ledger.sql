@@ -323,7 +323,7 @@ select id from task where run_id = %(run)s and kind = 'gate' and state in ('canc
 -- Tasks of a run that are stored, by their keys, and whether they meet an edge inside the run.
 select t.id, t.name, t.item, t.kind, t.number, t.run, meets(true, false, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, false, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced,
-       case when t.settled_at is not null then t.state in ('failed', 'rejected') end as failed, t.deleted
+       case when t.settled_at is not null then t.state in ('failed', 'rejected') end as failed, t.deleted or t.as_completed as is_ignored
 from unnest(%(names)s::text[], %(items)s::text[]) n(name, item)
 cross join lateral (select * from task t where t.branch_id = %(branch)s and t.name = n.name and t.item = n.item and t.number = %(number)s and t.run = %(run)s offset 0) t;
 
@@ -347,7 +347,7 @@ select name from task_name where branch_id = %(branch)s;
 -- name: unsettled_items
 -- The items of some names that have not settled, or never began and block what waits for any end of them, before a place of the branch; of each key the nearest is
 -- found by `nearest`. `gate`: how the gates are called, behind the name, that say enough of the nearest list of each name in `through`, but for items that
--- were deleted, for which they do not wait.
+-- were deleted or waived as completed, for which they do not wait.
 with near as materialized (
     select n.name, g.number, g.run from unnest(%(names)s::text[]) n(name)
     left join lateral (
@@ -363,11 +363,11 @@ from near
 cross join lateral (
     select name, item from task t
     where t.branch_id = %(branch)s and t.name = near.name and t.settled_at is null and t.item <> ''
-      and t.number <= %(number)s and (t.number, t.run) < (%(number)s, %(run)s) and ((t.number, t.run) is distinct from (near.number, near.run) or t.deleted) offset 0) t
+      and t.number <= %(number)s and (t.number, t.run) < (%(number)s, %(run)s) and ((t.number, t.run) is distinct from (near.number, near.run) or t.deleted or t.as_completed) offset 0) t
 union
 select t.name, t.item from task t
 where t.blocks > 1 and t.branch_id = %(branch)s and t.name = any(%(names)s) and t.item <> '' and (t.number, t.run) < (%(number)s, %(run)s)
-  and ((t.name, t.number, t.run) not in (select name, number, run from near where number is not null) or t.deleted);
+  and ((t.name, t.number, t.run) not in (select name, number, run from near where number is not null) or t.deleted or t.as_completed);
 
 -- name: content_ids
 -- The ids of kept workflow files and definitions.
@@ -438,7 +438,7 @@ select n.name, n.item, t.id, t.kind, t.number, t.run, meets(true, true, t.state,
        case when meets(false, false, t.state, t.as_completed, t.waived, t.blocks) then true
             when t.state in ('failed', 'rejected', 'canceled', 'skipped')
               and (coalesce(r.state, t.state) <> 'failed' or coalesce(r.waived, t.waived)) then false end as produced,
-       case when t.settled_at is not null then t.state in ('failed', 'rejected') end as failed, t.deleted
+       case when t.settled_at is not null then t.state in ('failed', 'rejected') end as failed, t.deleted or t.as_completed as is_ignored
 from {part keys}
 cross join lateral (
     select * from task t
@@ -484,7 +484,7 @@ with recursive n(name, item) as (
     where w.run > 1
 )
 select t.name, t.item, t.id, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
-       meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced, null::boolean as failed, t.deleted
+       meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced, null::boolean as failed, t.deleted or t.as_completed as is_ignored
 from walk w
 -- Each by its key: no plan knows how many there are, and a join may compare each with each.
 cross join lateral (select * from task t where t.branch_id = %(branch)s and t.name = w.name and t.item = w.item and t.number = w.number and t.run = 1 offset 0) t
