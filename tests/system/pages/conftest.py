@@ -17,6 +17,8 @@ from arkqueue.web import ApiServer, create_app, run_api
 from tests.system.web.conftest import PLAIN
 
 Visitors = Callable[..., httpx.Client]
+HOSTILE = "<script>alert(1)</script> \x1b[31mred\x1b[0m \u202egnp.exe \x07"
+HOSTILE_ITEM = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture
@@ -54,6 +56,21 @@ def visitor(server: ApiServer, session: Session) -> Iterator[Visitors]:
         browser.close()
 
 
+@pytest.fixture
+def reader(visitor: Visitors) -> httpx.Client:
+    return visitor(Scope.READ)
+
+
+@pytest.fixture
+def operator(visitor: Visitors) -> httpx.Client:
+    return visitor(Scope.OPERATE)
+
+
+@pytest.fixture
+def admin(visitor: Visitors) -> httpx.Client:
+    return visitor(Scope.ADMIN)
+
+
 def form_of(page: httpx.Response) -> str:
     """What the forms of a page carry."""
     found = re.search(r'name="form" value="([0-9a-f]{64})"', page.text)
@@ -65,3 +82,24 @@ def press(browser: httpx.Client, page: str, name: str, verb: str, text: str = ""
     """Press a button of a page, and the one that stands below the consequences; ``sure`` empty: the first alone."""
     fields = {"form": form_of(browser.get(page)), "name": name, "verb": verb, "text": text, "back": page, "sure": sure}
     return browser.post("/-/act", data=fields)
+
+
+def first(browser: httpx.Client, name: str, verb: str) -> httpx.Response:
+    """What a button shows before anything is done."""
+    return press(browser, f"/{name}", name, verb, sure="")
+
+
+def confirm(browser: httpx.Client, page: httpx.Response) -> httpx.Response:
+    """Press the button below the consequences."""
+    (form,) = [form for form in re.findall(r"<form.*?</form>", page.text, re.S) if 'name="sure" value="yes"' in form]
+    fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form)
+    body: dict[str, list[str]] = {}
+    for name, value in fields:
+        body.setdefault(name, []).append(value)
+    return browser.post("/-/act", data=body)
+
+
+def said(page: httpx.Response, status: int = 200) -> str:
+    """The words of a page of this status, without its markup."""
+    assert page.status_code == status, page.text
+    return " ".join(re.sub(r"<[^>]*>", " ", page.text.partition("<main")[2].partition(">")[2]).split())

@@ -14,8 +14,8 @@ from arkqueue.model import Stream
 from arkqueue.queue.tokens import Scope
 from tests.builders import AnArchive, a_gateway, a_workflow, an_archive, faulty
 from tests.requirements import missing
+from tests.system.pages.conftest import HOSTILE
 from tests.system.pages.test_browser import TASKS, Opened, browser, opened
-from tests.system.pages.test_pages import HOSTILE
 from tests.system.waking import waking_session
 
 __all__ = ["browser", "opened", "waking_session"]

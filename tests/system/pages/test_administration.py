@@ -17,8 +17,7 @@ from arkqueue.queue.locks import pass_on
 from arkqueue.queue.tokens import Scope, check
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.db.test_notifications import CHAT, CI, choose, failed_runs, set_receivers
-from tests.system.pages.conftest import Visitors, form_of
-from tests.system.pages.test_pages import said
+from tests.system.pages.conftest import Visitors, form_of, said
 
 PLACES = (
     "/-/locks",
@@ -35,11 +34,6 @@ PLACES = (
 @pytest.fixture
 def archive(session: Session) -> AnArchive:
     return an_archive(session)
-
-
-@pytest.fixture
-def admin(visitor: Visitors) -> httpx.Client:
-    return visitor(Scope.ADMIN)
 
 
 def send(browser: httpx.Client, act: str, *, page: str = "/", **fields: str) -> httpx.Response:

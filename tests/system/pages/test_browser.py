@@ -19,8 +19,7 @@ from arkqueue.web import ApiServer, live
 from arkqueue.web.pages.visitor import COOKIE
 from tests.builders import AnArchive, a_gateway, a_workflow, an_archive
 from tests.requirements import missing
-from tests.system.pages.conftest import a_token
-from tests.system.pages.test_pages import HOSTILE, HOSTILE_ITEM
+from tests.system.pages.conftest import HOSTILE, HOSTILE_ITEM, a_token
 from tests.system.waking import waking_session
 
 __all__ = ["waking_session"]

@@ -13,8 +13,7 @@ from arkqueue.queue.tokens import Scope
 from arkqueue.web import create_app, run_api
 from tests.builders import AnArchive, an_archive
 from tests.db.test_notifications import set_receivers
-from tests.system.pages.conftest import Visitors
-from tests.system.pages.test_pages import HOSTILE
+from tests.system.pages.conftest import HOSTILE, Visitors
 from tests.system.web.conftest import PLAIN
 
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -25,11 +24,6 @@ def archive(session: Session) -> AnArchive:
     archive = an_archive(session)
     archive.commit({"a": "", "b": ""})
     return archive
-
-
-@pytest.fixture
-def reader(visitor: Visitors) -> httpx.Client:
-    return visitor(Scope.READ)
 
 
 def badge(browser: httpx.Client, address: str = "/papers") -> str:

@@ -15,8 +15,7 @@ from arkqueue.model import End, RunId, Stream, Workflow
 from arkqueue.queue import control
 from arkqueue.queue.tokens import Scope
 from tests.builders import AnArchive, a_gateway, a_workflow, an_archive, faulty
-from tests.system.pages.conftest import Visitors, press
-from tests.system.pages.test_pages import said
+from tests.system.pages.conftest import Visitors, press, said
 
 TASKS = {"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]", "upload": "depends: [pdf]"}
 
@@ -27,11 +26,6 @@ def archive(session: Session) -> AnArchive:
     archive.commit(TASKS)
     archive.commit(TASKS)
     return archive
-
-
-@pytest.fixture
-def operator(visitor: Visitors) -> httpx.Client:
-    return visitor(Scope.OPERATE)
 
 
 def grid(browser: httpx.Client, **asked: str) -> dict[str, Any]:

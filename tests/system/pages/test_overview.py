@@ -9,20 +9,13 @@ from arkqueue.db.session import Session
 from arkqueue.queue import claim
 from arkqueue.queue.tokens import Scope
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
-from tests.system.pages.conftest import Visitors, form_of
-from tests.system.pages.test_pages import said
-from tests.system.pages.test_preview import confirm, first
+from tests.system.pages.conftest import Visitors, confirm, first, form_of, said
 
 
 @pytest.fixture
 def archive(session: Session) -> AnArchive:
     claim.register(session, PROCESS, HOST, "node2", 4)
     return an_archive(session)
-
-
-@pytest.fixture
-def operator(visitor: Visitors) -> httpx.Client:
-    return visitor(Scope.OPERATE)
 
 
 def needs(browser: httpx.Client) -> list[tuple[str, str, str]]:

@@ -16,7 +16,7 @@ from arkqueue.queue import backfill, control, depth
 from arkqueue.queue.tokens import Scope
 from arkqueue.text import visible
 from tests.builders import AnArchive, a_gateway, a_list, an_archive, faulty
-from tests.system.pages.conftest import Visitors, form_of, press
+from tests.system.pages.conftest import HOSTILE, HOSTILE_ITEM, Visitors, form_of, press, said
 
 TASKS = {"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]", "upload": "depends: [pdf]"}
 
@@ -26,17 +26,6 @@ def archive(session: Session) -> AnArchive:
     archive = an_archive(session)
     archive.commit(TASKS)
     return archive
-
-
-@pytest.fixture
-def operator(visitor: Visitors) -> httpx.Client:
-    return visitor(Scope.OPERATE)
-
-
-def said(page: httpx.Response, status: int = 200) -> str:
-    """The words of a page of this status, without its markup."""
-    assert page.status_code == status, page.text
-    return " ".join(re.sub(r"<[^>]*>", " ", page.text.partition("<main")[2].partition(">")[2]).split())
 
 
 # The overview
@@ -379,9 +368,6 @@ def test_a_log_has_its_colours_its_times_and_is_a_file(
 
 
 # Hostile text
-
-HOSTILE = "<script>alert(1)</script> \x1b[31mred\x1b[0m \u202egnp.exe \x07"
-HOSTILE_ITEM = "<img src=x onerror=alert(1)>"
 
 
 def test_what_strangers_wrote_is_shown_and_never_obeyed(

@@ -11,8 +11,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.queue.tokens import Scope
 from tests.builders import AnArchive, an_archive, faulty
-from tests.system.pages.conftest import Visitors, form_of, press
-from tests.system.pages.test_pages import HOSTILE, said
+from tests.system.pages.conftest import HOSTILE, Visitors, confirm, first, form_of, press, said
 
 TASKS = {"index": "", "pdf": "depends: [index]", "check": "depends: [{task: index, when: settled}]"}
 
@@ -22,26 +21,6 @@ def archive(session: Session) -> AnArchive:
     archive = an_archive(session)
     archive.commit(TASKS)
     return archive
-
-
-@pytest.fixture
-def operator(visitor: Visitors) -> httpx.Client:
-    return visitor(Scope.OPERATE)
-
-
-def first(browser: httpx.Client, name: str, verb: str) -> httpx.Response:
-    """What a button shows before anything is done."""
-    return press(browser, f"/{name}", name, verb, sure="")
-
-
-def confirm(browser: httpx.Client, page: httpx.Response) -> httpx.Response:
-    """Press the button below the consequences."""
-    (form,) = [form for form in re.findall(r"<form.*?</form>", page.text, re.S) if 'name="sure" value="yes"' in form]
-    fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form)
-    body: dict[str, list[str]] = {}
-    for name, value in fields:
-        body.setdefault(name, []).append(value)
-    return browser.post("/-/act", data=body)
 
 
 def test_a_cancel_shows_what_would_become_of_which_tasks(operator: httpx.Client, archive: AnArchive) -> None:

@@ -26,11 +26,6 @@ def archive(session: Session) -> AnArchive:
     return archive
 
 
-@pytest.fixture
-def reader(visitor: Visitors) -> httpx.Client:
-    return visitor(Scope.READ)
-
-
 def found(browser: httpx.Client, **asked: str) -> dict[str, list[str]]:
     """The names of what a search shows, by kind."""
     answer = browser.get("/-/search", params=asked | {"format": "json"})

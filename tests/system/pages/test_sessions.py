@@ -12,8 +12,7 @@ from arkqueue.queue import sign_ins
 from arkqueue.queue.sign_ins import Person
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.web.pages.sessions import words_of
-from tests.system.pages.conftest import Visitors, a_token, form_of
-from tests.system.pages.test_pages import HOSTILE, said
+from tests.system.pages.conftest import HOSTILE, Visitors, a_token, form_of, said
 
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 PHONE = "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.0 Mobile/15E148 Safari/604.1"

@@ -8,20 +8,13 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.model import RunId
 from arkqueue.queue import scratch
-from arkqueue.queue.tokens import Scope
 from tests.builders import PROCESS, AnArchive, an_archive
-from tests.system.pages.conftest import Visitors
-from tests.system.pages.test_pages import HOSTILE, said
+from tests.system.pages.conftest import HOSTILE, said
 
 
 @pytest.fixture
 def archive(session: Session) -> AnArchive:
     return an_archive(session)
-
-
-@pytest.fixture
-def reader(visitor: Visitors) -> httpx.Client:
-    return visitor(Scope.READ)
 
 
 def test_a_task_shows_the_states_and_outputs_that_it_gets(reader: httpx.Client, archive: AnArchive) -> None:

@@ -17,9 +17,7 @@ from arkqueue.web.pages.answer import as_sentence
 from arkqueue.web.pages.refusals import offers
 from tests.builders import HOST, PROCESS, AnArchive, a_list, an_archive
 from tests.db.test_retention import let_age, set_to_keep
-from tests.system.pages.conftest import Visitors, form_of, press
-from tests.system.pages.test_pages import said
-from tests.system.pages.test_preview import confirm, first
+from tests.system.pages.conftest import Visitors, confirm, first, form_of, press, said
 
 TASKS = {"index": "", "pdf": "depends: [index]", "upload": "depends: [pdf]"}
 
@@ -29,16 +27,6 @@ def archive(session: Session) -> AnArchive:
     archive = an_archive(session)
     archive.commit(TASKS)
     return archive
-
-
-@pytest.fixture
-def operator(visitor: Visitors) -> httpx.Client:
-    return visitor(Scope.OPERATE)
-
-
-@pytest.fixture
-def admin(visitor: Visitors) -> httpx.Client:
-    return visitor(Scope.ADMIN)
 
 
 def offered(browser: httpx.Client, refused: httpx.Response, option: str = "force") -> httpx.Response:
