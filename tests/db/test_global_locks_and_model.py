@@ -34,7 +34,7 @@ IS_LONG = settings().max_examples > 300
 EXAMPLES = max(300, settings().max_examples)
 SHARDS = 10
 """The number of tests among which the examples are divided. `make test` has the first of them, `make test-full` the others, and `make test-long` all. Each takes some 20 s of processor time."""
-MORE = 4
+MORE = 20
 """How often a shard draws as many examples again, while an ingredient is missing."""
 TIERS = [5, 5, 5, 1, 1, 9]
 LIMITS = [None, None, 1, 1, 2]
