@@ -1,8 +1,8 @@
 """Verbs that end much in several transactions: cancel and delete of a large run, and cancel of a large backfill (design 5.33).
 
 Before the first task ends, what could start is held (`set_aside`), so many tasks with each transaction, until nothing could start any more. Then each task of a large run is ended before
-what it depends on (`last_first`): a task that waits for any end of another one would start otherwise, and what needs one would be skipped in place of being canceled. Of a large backfill whole
-runs are ended, the oldest first: what a canceled task blocks is judged anew each time that a task before it ends, and so never.
+what it depends on (`last_first`): a task that waits for any end of another one would start otherwise, and what needs one would be skipped in place of being canceled. A large backfill is
+ended run by run from its oldest run on: when a task ends, what the canceled tasks behind it block is judged anew, and behind the oldest open run no task is canceled yet.
 
 After a crash the rest stays held, and says why. Whoever gives the command again continues it.
 """

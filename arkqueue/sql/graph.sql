@@ -92,7 +92,7 @@ with recursive reached(id) as (
     cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
     where b.blocks > 0
     union
-    -- Of the others one that blocks as much as any can is enough; where it has stayed, that is no more than it did before. What is last in a list is mostly open the longest.
+    -- Of a gate's sources that have not changed, one is enough that blocks as much as any can. A gate that `has_stayed` blocks no more than before. The last items of a list are mostly open the longest, and so are looked at first.
     select j.id, b.blocks
     from wide j
     cross join unnest(array[2, 1]) level(blocks)

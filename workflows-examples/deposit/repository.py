@@ -235,7 +235,12 @@ def interface(repository: Repository) -> FastAPI:
     def page(id: int) -> dict[str, Any]:
         return {key: repository.read(id)[key] for key in ("id", "state", "file", "metadata")}
 
-    # The reviewer, and whoever switches faults on.
+    _add_administration(app, repository)
+    return app
+
+
+def _add_administration(app: FastAPI, repository: Repository) -> None:
+    """For the reviewer, and for tests that switch faults on."""
 
     @app.get("/admin")
     def overview() -> dict[str, Any]:
@@ -260,8 +265,6 @@ def interface(repository: Repository) -> FastAPI:
         repository.let_go.set()
         repository.held.clear()
         repository.let_go.clear()
-
-    return app
 
 
 def main() -> None:
