@@ -1667,6 +1667,8 @@ class Model:
             self._refuse_outdated(reopened)
         if not task.settled:
             task.state = move(task.state, Event.SKIP)
+            if as_completed:
+                self._stand_alone([task])
         task.waived = True
         if as_completed:
             task.as_completed = True
@@ -1674,6 +1676,23 @@ class Model:
             self._hold_again(reopened)
             self._hold_reopened(reopened)
         return self._follow(before)
+
+    def _stand_alone(self, tasks: Collection[Task]) -> None:
+        """The gate of its list waits for an item no more: a ``PREV:*`` that still waits for the gate waits for the item itself, whatever it knew of it (decision 0001, point 12)."""
+        for task in tasks:
+            gates = [
+                e.target
+                for e in task.out_of
+                if e.target.is_gate_of_list and not e.crossing and e.when is When.COMPLETED
+            ]
+            for edge in [e for gate in gates for e in gate.out_of if e.crossing and e.target.is_star and not e.met]:
+                if edge.when is not When.COMPLETED:
+                    continue
+                known = [e for e in edge.target.into if e.source is task and e.when is edge.when]
+                for one in known:
+                    one.met = False
+                if not known:
+                    self._edge(task, edge.target, edge.when)
 
     def skip_until(self, name: str, branch: str, until: int) -> Changes:
         """Waive what failed or was rejected, up to a revision, and nothing else (design 5.9)."""
@@ -1757,6 +1776,7 @@ class Model:
         self._reopen(reopened, stay, reopened)
         self._hold_again(reopened)
         self._hold_reopened(reopened)
+        self._stand_alone(tasks)
         for task in tasks:
             for edge in task.out_of:
                 inside = edge.kind in DEPENDS and not edge.crossing and edge.target.name != REPORT

@@ -251,7 +251,10 @@ def skip(
         refuse_unapproved(graph, [row.id], approver)
         refuse_implicit(row, "skipped")
         if row.state in MOVES[Event.SKIP].sources:
-            graph.follow(graph.ids("skip", tasks=[row.id], by=by, as_completed=as_completed))
+            skipped = graph.ids("skip", tasks=[row.id], by=by, as_completed=as_completed)
+            if as_completed:
+                stand_alone(graph, skipped)
+            graph.follow(skipped)
         elif row.state in (State.FAILED, State.REJECTED):
             _waive(graph, [row], by, as_completed=as_completed, force=force)
         else:
@@ -351,6 +354,12 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = F
         again = [*tasks, *reopened, *staying, *reopen(graph, reopened, reopened), *unjudged(graph, reopened)]
         hold_again(graph, reopened, reopened)
     graph.follow(entering=reopened, again=again)
+
+
+def stand_alone(graph: Graph, tasks: Sequence[int]) -> None:
+    """Let what waits for all earlier tasks (`PREV:*`) wait for some items themselves, where it waits for them through the gate of their list, which waits for them no more (decision 0001, point 12)."""
+    if graph.uses_lists:
+        graph.do("stand_alone", tasks=list(tasks))
 
 
 def judge_again(graph: Graph, roots: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -420,6 +420,22 @@ update task set deleted = false where run_id = %(run)s and item = %(item)s and k
 -- Nothing waits for the failures of a deleted item.
 update task set waived = true where id = any(%(tasks)s) and state in ('failed', 'rejected') and not waived returning id;
 
+-- name: stand_alone
+-- Edges from some items to the gates of `PREV:*` that still wait for the gate of their list; one that was met is not met any more.
+with alone as (
+    insert into edge (target, source, kind, settled, crossing, declared, met)
+    select x.target, i.source, 'depends', false, true, true, false
+    from unnest(%(tasks)s::bigint[]) t(id)
+    cross join lateral (select source, target from edge where source = t.id and not crossing and kind = 'depends' and not settled offset 0) i
+    join task g on g.id = i.target and g.kind = 'gate'
+    cross join lateral (select target from edge where source = g.id and crossing and kind = 'depends' and not settled and not met offset 0) x
+    join task p on p.id = x.target and p.kind = 'gate'
+    on conflict (target, source, kind, settled) do update set met = false where edge.met
+    returning target
+)
+update task t set unmet = t.unmet + c.n from (select target, count(*)::int as n from alone group by target) c
+where t.id = c.target;
+
 -- name: leave_item
 -- What waits for the tasks of a deleted item inside their run goes on without them: the gates of lists, and what depends on these tasks otherwise.
 with met as (
