@@ -356,10 +356,12 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = F
     graph.follow(entering=reopened, again=again)
 
 
-def stand_alone(graph: Graph, tasks: Sequence[int]) -> None:
-    """Let what waits for all earlier tasks (`PREV:*`) wait for some items themselves, where it waits for them through the gate of their list, which waits for them no more (decision 0001, point 12)."""
-    if graph.uses_lists:
-        graph.do("stand_alone", tasks=list(tasks))
+def stand_alone(graph: Graph, tasks: Sequence[int]) -> list[int]:
+    """Let what waits for all earlier tasks (`PREV:*`) wait for some items themselves, where it waits for them through the gate of their list, which waits for them no more (decision 0001, point 12).
+
+    Returns the items for which something waits so; they are to be followed, or judged again where they had settled before.
+    """
+    return graph.ids("stand_alone", tasks=list(tasks)) if graph.uses_lists else []
 
 
 def judge_again(graph: Graph, roots: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -224,9 +224,9 @@ def delete_item(session: Session, run: RunId, item: str, by: str, approver: Appr
         graph.do("remember", by=by, verb="delete", archive=row.archive_id, run=run, task=None, note=here)
         elsewhere = graph.ids("skipped_because_of", roots=waived)
         reopened, again = _let_go_on(graph, run, tasks)
-        stand_alone(graph, tasks)
+        alone = stand_alone(graph, tasks)
         left = graph.rows("leave_item", tasks=tasks)
-        again += [*waived, *elsewhere, *(task.id for task in left if task.is_settled)]
+        again += [*waived, *elsewhere, *alone, *(task.id for task in left if task.is_settled)]
         graph.follow(canceled, entering=[*reopened, *(task.id for task in left if not task.is_settled)], again=again)
         refuse_to_let_go_on(graph, row.archive_id)
 

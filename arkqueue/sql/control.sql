@@ -421,7 +421,7 @@ update task set deleted = false where run_id = %(run)s and item = %(item)s and k
 update task set waived = true where id = any(%(tasks)s) and state in ('failed', 'rejected') and not waived returning id;
 
 -- name: stand_alone
--- Edges from some items to the gates of `PREV:*` that still wait for the gate of their list; one that was met is not met any more.
+-- Edges from some items to the gates of `PREV:*` that still wait for the gate of their list; one that was met is not met any more. Returns the items that have got one.
 with alone as (
     insert into edge (target, source, kind, settled, crossing, declared, met)
     select x.target, i.source, 'depends', false, true, true, false
@@ -431,10 +431,12 @@ with alone as (
     cross join lateral (select target from edge where source = g.id and crossing and kind = 'depends' and not settled and not met offset 0) x
     join task p on p.id = x.target and p.kind = 'gate'
     on conflict (target, source, kind, settled) do update set met = false where edge.met
-    returning target
+    returning target, source
+), waiting as (
+    update task t set unmet = t.unmet + c.n from (select target, count(*)::int as n from alone group by target) c
+    where t.id = c.target
 )
-update task t set unmet = t.unmet + c.n from (select target, count(*)::int as n from alone group by target) c
-where t.id = c.target;
+select distinct source as id from alone;
 
 -- name: leave_item
 -- What waits for the tasks of a deleted item inside their run goes on without them: the gates of lists, and what depends on these tasks otherwise.

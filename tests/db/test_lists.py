@@ -548,6 +548,15 @@ def test_what_waits_for_all_earlier_tasks_waits_for_an_item_that_is_waived_or_de
     assert archive.state("index@4") == "ready"
 
 
+def test_what_waits_for_all_earlier_tasks_goes_on_after_a_skipped_item_was_deleted(archive: AnArchive) -> None:
+    archive.commit({"store": "foreach: [a, b]"})
+    archive.commit({"index": "depends: ['PREV:*']"})
+    archive.skip("store/a@2")
+    deletion.delete_item(archive.session, RunId(archive.run_id(2)), "a", "ann")
+    archive.run("store/b@2")
+    assert archive.state("index@3") == "ready"
+
+
 @pytest.mark.parametrize("strict", ["COMMIT", "publish"])
 def test_what_waits_for_all_earlier_tasks_has_one_edge_to_the_nearest_list(archive: AnArchive, strict: str) -> None:
     """Its gate stands for its items, however they end; open items of older lists have an edge each."""
