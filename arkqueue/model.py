@@ -630,10 +630,23 @@ class End(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """The resources that an attempt used. ``processor_seconds``: user and system time together.
+
+    ``peak_memory_bytes``: of the process that had the most of a tree of processes, or of a whole container; None: not known.
+    ``sampled``: the figures were read while the attempt ran, as those of containers are, so that it used at least as much.
+    """
+
+    processor_seconds: float
+    peak_memory_bytes: int | None
+    sampled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """The end of one attempt. ``exit_code`` is 128 + n for a signal n, None where no program ran.
 
-    ``ran``: seconds since the program began; it counts where its beginning was not recorded.
+    ``ran``: seconds since the program began; it counts where its beginning was not recorded. ``usage``: None where nothing is known of it.
     """
 
     attempt: AttemptId
@@ -642,6 +655,7 @@ class Outcome:
     message: str = ""
     outputs: dict[str, Any] | None = None
     ran: float | None = None
+    usage: Usage | None = None
 
 
 class Receipt(StrEnum):

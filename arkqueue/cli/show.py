@@ -15,6 +15,7 @@ from arkqueue.cli.output import at, bold, clock, dim, print_json, say, state, ta
 from arkqueue.cli.runs import CHANGED, spell, tally, task_rows
 from arkqueue.model import USUAL_PRIORITY
 from arkqueue.text import on_one_line, one_line, visible
+from arkqueue.usage import usage_in_words
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
@@ -264,19 +265,25 @@ def _show_task(task: Any) -> None:
 def _show_attempts(history: Sequence[Any]) -> None:
     """The attempts as a table, and what they left. Of many in a row that are alike, as polls are, the first and the last."""
     rows: list[tuple[str, ...]] = []
+    used: list[str] = []
     for _, streak in groupby(history, lambda one: (one["kind"], _end(one), one["message"], one["host"])):
+        these = list(streak)
         alike = [
             (f"{a['number']}{' (poll)' if a['kind'] == 'poll' else ''}", _end(a), at(a["started_at"] or a["claimed_at"]), took(a["started_at"], a["ended_at"]),
              visible(a["hostname"] or a["host"]), one_line(a["message"]))
-            for a in streak
+            for a in these
         ]  # fmt: skip
         left_out = len(alike) - 2
+        told = these if left_out < FEWEST_LEFT_OUT else [these[0], these[-1]]
+        used += [f"attempt {a['number']} used {words}" for a in told if (words := _used(a))]
         rows += (
             alike
             if left_out < FEWEST_LEFT_OUT
             else [alike[0], ("…", f"{left_out:,} like these", "", "", "", ""), alike[-1]]
         )
     table(rows, ("ATTEMPT", "END", "STARTED", "TOOK", "HOST", "MESSAGE"))
+    for line in used:
+        say(f"  {line}")
     for _, streak in groupby(
         history, lambda one: [one[key] for key in ("image", "log_removed", "outputs_removed", "outputs")]
     ):
@@ -300,6 +307,10 @@ def _head(thing: Any, facts: Sequence[tuple[str, str]]) -> None:
 def _item(body: Any) -> str:
     """What a list has for an item, as the task gets it; of a long one the beginning."""
     return "" if body is None else one_line(json.dumps(body, ensure_ascii=False), 500)
+
+
+def _used(attempt: Any) -> str:
+    return usage_in_words(attempt["processor_seconds"], attempt["peak_memory_bytes"], attempt["usage_sampled"])
 
 
 def _end(attempt: Any) -> str:

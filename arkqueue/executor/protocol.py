@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from arkqueue.errors import EngineFault, ExecutorError
-from arkqueue.model import AttemptId, Layer, Pull, Resources, Stream, TaskDefinition
+from arkqueue.model import AttemptId, Layer, Pull, Resources, Stream, TaskDefinition, Usage
 
 DEFAULT_SHELL = "sh"
 SHELL = ("/bin/sh", "-c")
@@ -110,6 +110,7 @@ class Ended:
     manager had died.
     ``abandoned``: it was stopped because nothing was heard of us, whatever we have asked for since.
     ``left``: it has not ended, but goes on in its container without this task manager, which let go of it (``leave``).
+    ``usage``: the resources that it used, None where nothing is known of them. They do not make it another end.
     """
 
     exit_code: int | None
@@ -118,6 +119,7 @@ class Ended:
     lost: bool = False
     left: bool = False
     abandoned: bool = False
+    usage: Usage | None = field(default=None, compare=False)
 
 
 class Running(Protocol):

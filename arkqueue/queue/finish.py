@@ -27,6 +27,7 @@ from arkqueue.model import (
     Receipt,
     Retries,
     TaskKind,
+    Usage,
     as_priority,
     as_retry_after,
 )
@@ -213,6 +214,7 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
                 "task": row.task, "state": states[row.task], "delay": judged.delay, "failed": int(is_failure),
                 "deferred": int(judged.event is Event.DEFER and not is_failure), "lost": int(o.end is End.LOST),
                 "asks_to_wait": _asks_to_wait(o), "polls": _asks_to_wait(o) and _poll(row) is not None,
+                **(_used(o.usage) if o.usage else {}),
             }
         )  # fmt: skip
     if State.DEFERRED in states.values():
@@ -236,6 +238,10 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
     if said := {task: priority for task, priority in said.items() if task in moved}:
         graph.reordered += graph.ids("prioritize_behind", sources=list(said), priorities=list(said.values()))
     return moved
+
+
+def _used(usage: Usage) -> dict[str, Any]:
+    return {"processor": usage.processor_seconds, "memory": usage.peak_memory_bytes, "sampled": usage.sampled}
 
 
 def _asks_to_wait(outcome: Outcome) -> bool:

@@ -332,11 +332,13 @@ order by a.id for no key update of a;
 with e as (
     select * from jsonb_to_recordset(%(ends)s::jsonb) as e(
         attempt bigint, task bigint, "end" text, exit_code int, message text, outputs jsonb, ran float8,
-        state task_state, delay float8, failed int, deferred int, lost int, asks_to_wait boolean, polls boolean)
+        state task_state, delay float8, failed int, deferred int, lost int, asks_to_wait boolean, polls boolean,
+        processor float8, memory bigint, sampled boolean)
 ), ended as (
     update attempt a set ended_at = clock_timestamp(), "end" = e."end", exit_code = e.exit_code, message = e.message,
         outputs = case when a.outputs is null then e.outputs else a.outputs || coalesce(e.outputs, '{}') end,
-        started_at = coalesce(a.started_at, now() - make_interval(secs => e.ran))
+        started_at = coalesce(a.started_at, now() - make_interval(secs => e.ran)),
+        processor_seconds = e.processor, peak_memory_bytes = e.memory, usage_sampled = e.sampled
     from e where a.id = any(array(select attempt from e)) and a.id = e.attempt and a."end" is null
 ), moved as (
     update task t set state = e.state,

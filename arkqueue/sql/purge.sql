@@ -202,7 +202,7 @@ select to_jsonb(x) as body
 from task t join attempt at on at.task_id = t.id
 cross join lateral (
     select 'attempt' as kind, at.id, at.task_id, at.number, at.host, at.claimed_at, at.started_at, at.ended_at, at.exit_code, at."end", at.message, at.outputs, at.base, at.image,
-           at.log_bytes) x
+           at.log_bytes, at.processor_seconds, at.peak_memory_bytes, at.usage_sampled) x
 where t.run_id = any(%(runs)s) order by at.id;
 
 -- name: export_submissions

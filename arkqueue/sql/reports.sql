@@ -123,7 +123,7 @@ with told as (
     order by told.state = 'completed', t.position, t.item, told.task
     limit %(most)s
 ), stored as (
-    select p.*, a.started_at, e.ended_at, e.exit_code, e."end", left(coalesce(nullif(e.message, ''), p.fault, ''), %(longest)s) as message, e.outputs,
+    select p.*, a.started_at, e.ended_at, e.exit_code, e."end", e.processor_seconds, e.peak_memory_bytes, e.usage_sampled, left(coalesce(nullif(e.message, ''), p.fault, ''), %(longest)s) as message, e.outputs,
            removed('log was', l) as log_removed, removed('outputs were', o) as outputs_removed,
            sum(case when pg_column_size(e.outputs) <= %(most_of_one)s then pg_column_size(e.outputs) else 0 end) over (order by p.state = 'completed', p.position, p.item, p.task) as size
     from placed p
@@ -135,7 +135,7 @@ with told as (
 ), summed as (
     select r.*, sum(case when r.length <= %(most_of_one)s then r.length else 0 end) over (order by r.state = 'completed', r.position, r.item, r.task) as total from read r
 )
-select s.name, s.item, s.state, s.waived, s.as_completed, s.attempts, s.started_at, s.ended_at, s.settled_at, s.exit_code, s."end", s.message,
+select s.name, s.item, s.state, s.waived, s.as_completed, s.attempts, s.started_at, s.ended_at, s.settled_at, s.exit_code, s."end", s.processor_seconds, s.peak_memory_bytes, s.usage_sampled, s.message,
        case when s.length <= %(most_of_one)s and s.total <= %(most_of_all)s then s.outputs end as outputs,
        s.outputs is not null and not coalesce(s.length <= %(most_of_one)s and s.total <= %(most_of_all)s, false) as outputs_left_out,
        s.log_removed, s.outputs_removed, s.root, s.superseded_by, s.changed

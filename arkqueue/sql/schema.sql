@@ -621,6 +621,9 @@ create table attempt (
     log_removal_id bigint,                          -- of `deed`: its log was removed for good, and cannot be read
     outputs_removal_id bigint,                      -- of `deed`: its outputs were
     followed_until timestamptz,                     -- until when its writer tells followers of the log that it has grown, unless they ask again
+    processor_seconds float8,                       -- of user and system; null: not known, as of attempts that were lost
+    peak_memory_bytes bigint,                       -- of the process of its tree that had the most, or of its whole container
+    usage_sampled boolean,                          -- these two were read while it ran: it used at least as much
     unique (task_id, kind, number),
     check ((ended_at is null) = ("end" is null))
 ) with (fillfactor = 85);

@@ -406,6 +406,7 @@ order by s.id desc limit 1;
 -- The attempts of a task, the first first.
 select at.id, at.task_id, at.kind, at.number, at.process, at.host, tm.hostname, at.lease_until, at.claimed_at, at.started_at, at.ended_at, at.exit_code,
        at."end", at.message, at.outputs, at.base, at.log_bytes, at.image,
+       at.processor_seconds, at.peak_memory_bytes, at.usage_sampled,
        removed('log was', l) as log_removed, removed('outputs were', o) as outputs_removed
 from attempt at left join task_manager tm on tm.process = at.process
 left join deed l on l.id = at.log_removal_id left join deed o on o.id = at.outputs_removal_id

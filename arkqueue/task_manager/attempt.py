@@ -207,6 +207,8 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
         if ended is not None and ended.left:
             return None
         outcome = _judge(attempt, definition, ended)
+        if ended is not None and ended.usage is not None:
+            outcome = replace(outcome, usage=ended.usage)
         return _with_outputs(attempt, outcome, means) if ended else outcome
     except DatabaseUnavailable:
         # Nothing of its own has begun: whoever claims it next may have more luck.
@@ -307,7 +309,7 @@ def _with_outputs(attempt: Attempt, outcome: Outcome, means: Means) -> Outcome:
     if found.fault:
         attempt.log.note(found.fault)
         message = f"{message}; {found.fault}" if message else found.fault
-    return Outcome(outcome.attempt, outcome.end, outcome.exit_code, message, found.values or None)
+    return replace(outcome, message=message, outputs=found.values or None)
 
 
 def _told(attempt: Attempt, outcome: Outcome) -> Outcome:

@@ -55,7 +55,8 @@ class ReportedTask:
     """What had become of a task. ``changed``: since the report that this one is told against.
 
     ``waived``: what waits for it was let go on; ``as_completed``: also inside its run. ``root``: the task because of which it was skipped. The times, ``exit_code``, ``end`` and ``message`` are
-    its newest attempt's. ``outputs_left_out``: there was no room for its outputs. ``log_removed``, ``outputs_removed``: the sentence in place of what was removed for good.
+    its newest attempt's, as is what it used: ``processor_seconds`` (user and system), ``peak_memory_bytes`` (of its largest process, or its container) and ``usage_sampled`` (both were read while it ran: it used at least as
+    much); null: not known. ``outputs_left_out``: there was no room for its outputs. ``log_removed``, ``outputs_removed``: the sentence in place of what was removed for good.
     """
 
     name: str
@@ -70,6 +71,9 @@ class ReportedTask:
     settled_at: datetime | None
     exit_code: int | None
     end: str | None
+    processor_seconds: float | None
+    peak_memory_bytes: int | None
+    usage_sampled: bool | None
     message: str
     outputs: dict[str, Any] | None
     outputs_left_out: bool

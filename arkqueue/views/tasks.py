@@ -13,6 +13,7 @@ from arkqueue.model import SILENCE, AttemptId, AttemptKind, End, RunId, TaskId, 
 from arkqueue.names import PURGED
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import ATTENTION, EX_TEMPFAIL, MOST_LOSSES, SETTLED, State
+from arkqueue.usage import usage_in_words
 from arkqueue.views.expected import Expected, expected_of
 from arkqueue.views.naming import Place, Run, names_of, names_within, task_names
 from arkqueue.views.rows import view_of
@@ -21,6 +22,9 @@ from arkqueue.views.rows import view_of
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptView:
     """One execution of a task, or of its poll. ``end`` None: it goes on. ``base``: the revision id that BASE had. ``log_bytes``: how much it wrote.
+
+    ``processor_seconds``, ``peak_memory_bytes``: the processor time, of user and system, and the most memory that it used; None: not known, as while it runs. Of a process the memory is that of the one that had
+    the most of its tree (never less than about 10 MB, its guard's own). ``usage_sampled``: both were read while it ran, as those of a container are: it used at least as much.
 
     ``image``: what its container was made from, by digest; None: it was a process. ``log_removed``, ``outputs_removed``: the sentence in place of what was removed for good.
     """
@@ -43,8 +47,16 @@ class AttemptView:
     base: str | None
     log_bytes: int
     image: str | None
+    processor_seconds: float | None
+    peak_memory_bytes: int | None
+    usage_sampled: bool | None
     log_removed: str | None
     outputs_removed: str | None
+
+    @property
+    def used(self) -> str:
+        """Its resources in words; empty where they are not known."""
+        return usage_in_words(self.processor_seconds, self.peak_memory_bytes, self.usage_sampled)
 
 
 @dataclass(

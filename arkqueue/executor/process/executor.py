@@ -33,7 +33,7 @@ from arkqueue.executor.process.guard_client import (
     request_for,
 )
 from arkqueue.executor.process.leftovers import end_leftovers
-from arkqueue.model import AttemptId, Stream
+from arkqueue.model import AttemptId, Stream, Usage
 
 IDLE_GUARDS = 16
 """Guards that are kept; each has about 2 MB of its own. More come and go with the attempts."""
@@ -241,13 +241,13 @@ class _ProcessRunning:
             note = f"its guard process was killed, so that its exit code is not known; {became}"
             stopped = self._stop_by is not None
             return Ended(None, stopped, _notes(note, self._lost_output), lost=not stopped)
-        left = report["left"]
+        left, usage = report["left"], Usage(report["processor"], report["memory"])
         if report["stopped"] or not left:
             abandoned = report["stopped"] and report["abandoned"]
-            return Ended(report["exit"], report["stopped"], self._lost_output, abandoned=abandoned)
+            return Ended(report["exit"], report["stopped"], self._lost_output, abandoned=abandoned, usage=usage)
         names = ", ".join(sorted(set(left))[:5])
         note = f"it left {len(left)} process{'es' if len(left) > 1 else ''} behind, which had to be ended: {names}"
-        return Ended(report["exit"], False, _notes(note, self._lost_output))
+        return Ended(report["exit"], False, _notes(note, self._lost_output), usage=usage)
 
 
 def _notes(*notes: str) -> str:

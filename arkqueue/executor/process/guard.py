@@ -20,8 +20,12 @@ Three generations::
 Messages are JSON, one a line. From a guard, once: ``{"guard": pid}``. Then for each attempt, to it: ``{"argv", "env",
 "cwd", "user", "keep"}`` with the descriptors of stdout and stderr; from it ``{"failed": [step, errno, path]}`` or
 ``{"started": pid}``; to it any number of ``{"stop": grace}`` and of ``{"keep": [begin, end]}``; from it ``{"exit": code,
-"stopped": bool, "abandoned": bool, "left": [names]}``. From the server, when the guard was killed and nothing of its tree is left:
-``{"killed": true}``.
+"stopped": bool, "abandoned": bool, "left": [names], "processor": seconds, "memory": bytes}``. From the server, when the guard was
+killed and nothing of its tree is left: ``{"killed": true}``.
+
+``processor`` is the time, of user and system, of every process of the tree that its parent or the guard has waited for: all
+but the children of a process that ignores SIGCHLD. ``memory`` is the peak of the process that had the most. Linux counts
+the memory of the guard, about 10 MB, as that of a task before its program is executed, so no peak is below that.
 
 ``keep``, null for as long as it takes, tells two moments of CLOCK_BOOTTIME. The task manager may stand still (SIGSTOP) while
 others take its lease for lapsed: unless told anew by then, the guard asks the tree to end at the first, and ends it at the second.
@@ -63,6 +67,8 @@ LAST_WORD = 5.0
 
 CLOEXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 LINUX = sys.platform == "linux"
+MAXRSS_UNIT = 1024 if LINUX else 1
+"""Bytes of one unit of ``ru_maxrss``."""
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
 libc = ctypes.CDLL(None)
 
@@ -155,7 +161,7 @@ class Server:
 
     def reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
-            for pid, status in ended_children():
+            for pid, status, _ in ended_children():
                 control = self.guards.pop(pid, None)
                 if control is not None and status == 0:
                     os.close(control)
@@ -210,7 +216,10 @@ class Guard:
         self.send({"started": main})
         tree = Tree(main, request["keep"])
         self.watch(tree)
-        self.send({"exit": tree.exit_code, "stopped": tree.stopped, "abandoned": tree.abandoned, "left": tree.left})
+        self.send({
+            "exit": tree.exit_code, "stopped": tree.stopped, "abandoned": tree.abandoned, "left": tree.left,
+            "processor": tree.processor, "memory": tree.memory * MAXRSS_UNIT,
+        })  # fmt: skip
 
     def watch(self, tree: Tree) -> None:
         """Return when no process of the attempt is left."""
@@ -332,11 +341,17 @@ class Tree:
         """When what is left is warned, if it has not been, or else killed."""
         self.left: list[str] = []
         """Names of what had to be ended after the main process."""
+        self.processor = 0.0
+        """Seconds that the processes which have ended had the processor."""
+        self.memory = 0
+        """The largest resident set of one of them, as ``getrusage`` tells it."""
 
     def reap(self) -> bool:
         """Collect what has ended; False when nothing is left, which is the proof of the end."""
         try:
-            for pid, status in ended_children():
+            for pid, status, used in ended_children():
+                self.processor += used.ru_utime + used.ru_stime
+                self.memory = max(self.memory, used.ru_maxrss)
                 if pid == self.main:
                     self.exit_code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         except ChildProcessError:
@@ -419,13 +434,13 @@ def find(command: str, path: str, cwd: str) -> str:
 # --- Processes -------------------------------------------------------------------------------------------------------
 
 
-def ended_children() -> Iterator[tuple[int, int]]:
-    """Those of our children that have ended; ChildProcessError where there is no child at all."""
+def ended_children() -> Iterator[tuple[int, int, resource.struct_rusage]]:
+    """Those of our children that have ended, with what they and the children that they waited for used; ChildProcessError where there is no child at all."""
     while True:
-        pid, status = os.waitpid(-1, os.WNOHANG)
+        pid, status, used = os.wait4(-1, os.WNOHANG)
         if pid == 0:
             return
-        yield pid, status
+        yield pid, status, used
 
 
 def kill_descendants(spared: Container[int] = ()) -> None:

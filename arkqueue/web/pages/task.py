@@ -111,7 +111,11 @@ def facts(view: TaskDetail, attempt: AttemptView | None) -> list[tuple[str, str]
         ("Base", (attempt and attempt.base) or ""),
     ]
     if attempt:
-        found += [("Ran on", attempt.hostname or attempt.host[:8]), ("Workspace", _workspace(attempt))]
+        found += [
+            ("Ran on", attempt.hostname or attempt.host[:8]),
+            ("Used", attempt.used),
+            ("Workspace", _workspace(attempt)),
+        ]
         outputs = attempt.outputs_removed or (
             json.dumps(attempt.outputs, indent=2, ensure_ascii=False) if attempt.outputs else "none"
         )

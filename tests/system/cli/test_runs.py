@@ -14,6 +14,7 @@ from arkqueue import cli
 from arkqueue.archives import changed
 from arkqueue.db.connections import Connection
 from arkqueue.db.session import Session
+from arkqueue.model import Usage
 from arkqueue.plan import Entry
 from arkqueue.views import lists
 from tests.builders import AnArchive, a_list, a_revision, an_archive, faulty
@@ -309,8 +310,10 @@ def test_task_is_shown_with_its_attempts_and_what_people_did(arkqueue: Cli, sess
     archive = a_failed_one(session)
     archive.retry("a@2")
     archive.sql("update attempt set image = 'tex@sha256:12ab' where id = %s", archive.claim("a@2").attempt)
-    archive.end("a@2", 0, outputs={"pages": 3})
+    archive.end("a@2", 0, outputs={"pages": 3}, usage=Usage(0.8, 54 << 20))
     shown = arkqueue("show", "papers@2/a").out
+    assert "  attempt 2 used 0.8 s of processor time, at most 54 MiB of memory in one process\n" in shown
+    assert "attempt 1 used" not in shown, "nothing is known of it"
     assert "image of attempt 2: tex@sha256:12ab" in shown
     assert shown.startswith("papers@2/a  completed\n")
     assert "exit code 1" in shown

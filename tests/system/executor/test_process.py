@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import os
 import resource
+import shlex
 import signal
 import socket
 import struct
@@ -796,3 +797,64 @@ class TestArgv:
     def test_a_gate_has_nothing_to_execute(self) -> None:
         with pytest.raises(ValueError, match="gate"):
             argv_for(TaskDefinition("t"), "FILE")
+
+
+BURN = "import time\nwhile time.process_time() < {seconds}: pass\n"
+FILL = "held = b'x' * ({mib} << 20)\n"
+
+
+def python(text: str, **values: float) -> tuple[str, ...]:
+    return (sys.executable, "-I", "-S", "-c", text.format(**values))
+
+
+class TestUsage:
+    """What an attempt used: the processor time of its whole tree, and the peak of its largest process."""
+
+    def usage(self, bench: Bench, *argv: str) -> tuple[float, float]:
+        end, _ = bench.run(*argv)
+        return used(end)
+
+    def test_time_and_peak_of_a_program_are_told_with_its_end(self, bench: Bench) -> None:
+        seconds, mib = self.usage(bench, *python(FILL + BURN, mib=100, seconds=0.3))
+        assert 0.3 <= seconds < 0.6
+        assert 100 <= mib < 130
+
+    def test_the_time_is_of_the_whole_tree_and_the_peak_of_its_largest_process(self, bench: Bench) -> None:
+        """One child is waited for by its parent, one by nobody, and one goes into a session of its own."""
+        child = shlex.join(python(FILL + BURN, mib=60, seconds=0.2))
+        seconds, mib = self.usage(bench, f"{child}; {child} & setsid {child} & exit 0")
+        assert 0.6 <= seconds < 1.2
+        assert 60 <= mib < 90
+
+    def test_a_kept_guard_counts_each_attempt_for_itself(self, bench: Bench) -> None:
+        self.usage(bench, *python(FILL + BURN, mib=100, seconds=0.3))
+        seconds, mib = self.usage(bench, "exit 0")
+        assert seconds < 0.2
+        assert mib < 50, "a guard's own memory, and no more"
+
+    def test_what_a_killed_program_used_is_told(self, bench: Bench) -> None:
+        running, recorder = bench.start(
+            *python(FILL + BURN + "print('there', flush=True); time.sleep(1000)", mib=100, seconds=0.3)
+        )
+        recorder.wait_for(b"there")
+        running.stop(0)
+        end = ended(running)
+        assert end.stopped
+        seconds, mib = used(end)
+        assert seconds >= 0.3
+        assert mib >= 100
+
+    def test_nothing_is_told_where_the_guard_was_killed(self, bench: Bench) -> None:
+        running, recorder = bench.start("echo $PPID; exec sleep 1000")
+        recorder.wait_for(b"\n")
+        os.kill(int(recorder.out), signal.SIGKILL)
+        end = ended(running)
+        assert (end.lost, end.usage) == (True, None)
+
+
+def used(end: Ended) -> tuple[float, float]:
+    """The seconds and the MiB of an attempt whose whole use is known."""
+    assert end.usage is not None
+    assert not end.usage.sampled
+    assert end.usage.peak_memory_bytes is not None
+    return end.usage.processor_seconds, end.usage.peak_memory_bytes / 2**20

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.model import RunId
+from arkqueue.model import End, RunId, Usage
 from arkqueue.queue import scratch
 from tests.builders import PROCESS, AnArchive, an_archive
 from tests.system.pages.conftest import HOSTILE, said
@@ -75,7 +75,9 @@ def test_the_workspace_of_a_running_attempt_has_its_place(reader: httpx.Client, 
     assert f"Workspace work/{attempt}/tree in the home folder of its task manager" in page
     assert "Checkout docs/, *.tex" in page
     assert "Ran on" in page
-    archive.run("a@2")
+    assert "Used" not in page
+    archive.record(attempt, End.EXITED, 0, usage=Usage(3.2, 104 << 20, sampled=True))
+    assert "Used at least 3.2 s of processor time and 104 MiB of memory" in said(reader.get("/papers@2/a"))
     assert "Workspace" not in said(reader.get("/papers@2/a"))
     assert "Checkout" not in said(reader.get("/papers@2/gate"))
 

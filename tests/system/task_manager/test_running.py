@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -130,6 +131,35 @@ def test_death_by_a_signal_is_a_failure_with_its_number(archive: AnArchive, mana
     (attempt,) = attempts(archive, "task@2")
     assert (attempt["exit_code"], attempt["message"]) == (137, "killed by signal 9 (SIGKILL)")
     assert "killed by signal 9 (SIGKILL)" in log_of(archive, "task@2", Stream.NOTE)
+
+
+def test_what_an_attempt_used_is_recorded_with_its_end(
+    archive: AnArchive, managers: Managers, bells: MakeBells, time_begins: Callable[[Callable[[], object]], None]
+) -> None:
+    """Whether it ends by itself, with its outputs, or its time is up; of one whose guard was killed nothing is known."""
+    burn = (
+        f"{sys.executable} -I -S -c \"import time; held = b'x' * (100 << 20)\nwhile time.process_time() < 0.3: pass\""
+    )
+    begun = bells("begun")
+    time_begins(begun.hear)
+    archive.commit(
+        {
+            "ends": command(f"{burn}; echo a=b > $ARKQUEUE_OUTPUT; echo > {begun.path}; exit 3"),
+            "late": command(f"{burn}; echo > {begun.path}; sleep 1000", timeout="1s", grace="1s"),
+            "lost": command(f"{burn}; echo > {begun.path}; kill -9 $PPID; sleep 1000", on_lost="fail"),
+        }
+    )
+    managers(slots=1)
+    for key in ("ends@2", "late@2", "lost@2"):
+        settled(archive, key, "failed")
+    for key, end in {"ends@2": "exited", "late@2": "timed-out"}.items():
+        (attempt,) = attempts(archive, key)
+        assert (attempt["end"], attempt["usage_sampled"]) == (end, False)
+        assert 0.3 <= attempt["processor_seconds"] < 5
+        assert 100 << 20 <= attempt["peak_memory_bytes"] < 200 << 20
+    assert attempts(archive, "ends@2")[0]["outputs"] == {"a": "b"}
+    (attempt,) = attempts(archive, "lost@2")
+    assert (attempt["end"], attempt["processor_seconds"], attempt["peak_memory_bytes"]) == ("lost", None, None)
 
 
 def test_task_whose_guard_was_killed_is_lost_and_runs_again(archive: AnArchive, managers: Managers) -> None:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId
+from arkqueue.model import ArchiveId, End, Usage
 from arkqueue.queue import archives
 from arkqueue.queue.tokens import Scope
 from tests.builders import AnArchive, an_archive, faulty
@@ -99,7 +99,7 @@ def test_run_with_faults_tells_them(reader: httpx.Client, session: Session) -> N
 
 
 def test_task_has_its_definition_and_attempts(reader: httpx.Client, archive: AnArchive) -> None:
-    archive.fail("a@2")
+    archive.record(archive.attempt("a@2"), End.EXITED, 1, usage=Usage(0.8, 54 << 20))
     task = reader.get(f"/tasks/{archive.task('a@2')}").json()
     assert (task["full_name"], task["state"], task["why"], task["exit_code"]) == (
         "papers@2/a",
@@ -108,6 +108,9 @@ def test_task_has_its_definition_and_attempts(reader: httpx.Client, archive: AnA
         1,
     )
     assert task["definition"]["command"] == "true"
+    (attempt,) = task["history"]
+    used = ("processor_seconds", "peak_memory_bytes", "usage_sampled")
+    assert [attempt[field] for field in used] == [0.8, 54 << 20, False]
     assert task["history"] == reader.get(f"/tasks/{task['id']}/attempts").json()
     assert reader.get(f"/attempts/{task['attempt']}").json() == task["history"][0]
     problem(reader.get("/tasks/999"), 404)

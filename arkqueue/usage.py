@@ -1,0 +1,35 @@
+"""The resources that an attempt used, in words, for the command line and the pages. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+
+def usage_in_words(processor_seconds: float | None, peak_memory_bytes: int | None, sampled: bool | None) -> str:
+    """The words for the figures of ``model.Usage``, empty where nothing is known: ``0.8 s of processor time, at most 54 MiB of memory in one process``."""
+    if processor_seconds is None:
+        return ""
+    processor = f"{_seconds(processor_seconds)} of processor time"
+    if sampled:
+        memory = f" and {_size(peak_memory_bytes, math.floor)} of memory" if peak_memory_bytes else ""
+        return f"at least {processor}{memory}"
+    return processor + (
+        f", at most {_size(peak_memory_bytes, math.ceil)} of memory in one process" if peak_memory_bytes else ""
+    )
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 0.1:
+        return f"{seconds * 1000:.0f} ms"
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def _size(size: int, rounded: Callable[[float], int]) -> str:
+    """A size in MiB, or in tenths of a GiB."""
+    if size < 1 << 30:
+        return f"{rounded(size / (1 << 20))} MiB"
+    return f"{rounded(size * 10 / (1 << 30)) / 10:,.1f} GiB"
