@@ -24,7 +24,7 @@ import requests
 import urllib3
 from docker import auth
 from docker.errors import APIError, DockerException
-from docker.utils import parse_repository_tag
+from docker.utils import parse_repository_tag, version_lt
 
 from arkqueue.errors import EngineFault
 
@@ -37,6 +37,8 @@ CHUNK = 256 * 1024
 """Bytes of one read of a stream."""
 
 NOT_FOUND, CONFLICT = 404, 409
+ONE_SHOT = "1.41"
+"""The version of the API from which on an engine reads a container's figures once; before, it reads them twice, a second apart."""
 SEE = "See its log, or restart it"
 """The remedy for an engine that is there."""
 
@@ -204,6 +206,17 @@ class Engine:
                 if not _is_silence(error):
                     raise
                 raise Silence from None
+
+    def stats(self, container: str, timeout: float) -> dict[str, Any]:
+        """The engine's figures of a running container, read once; empty where it is too old to read them only once."""
+        with self.calls() as api:
+            if version_lt(api.api_version, ONE_SHOT):
+                return {}
+            once = {"stream": 0, "one-shot": 1}
+            response = api.get(_url(api, f"/containers/{quote(container)}/stats"), params=once, timeout=timeout)
+            _raise_refusal(response)
+            found: dict[str, Any] = response.json()
+            return found
 
     def events(self) -> list[dict[str, Any]]:
         """The events that the engine remembers, oldest first."""

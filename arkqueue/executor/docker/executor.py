@@ -44,6 +44,7 @@ from arkqueue.executor.docker.images import Account, FolderNotSeen, Images
 from arkqueue.executor.docker.output import Output
 from arkqueue.executor.docker.owners import Owners
 from arkqueue.executor.docker.running import DockerRunning, removed
+from arkqueue.executor.docker.samples import Samples
 from arkqueue.model import AttemptId, Stream, TaskId
 
 __all__ = ["DockerExecutor", "DockerRunning", "EngineUnavailable", "FolderNotSeen", "Found"]
@@ -90,6 +91,7 @@ class DockerExecutor:
         self._errands = {**labels, ERRAND: secrets.token_hex(8)}
         self._images = Images(self._engine, self._errands)
         self._owners = Owners(self._engine, self._errands)
+        self._samples = Samples(self._engine)
         self._lock = threading.Lock()
         self._running: set[DockerRunning] = set()
         self._is_closed = False
@@ -233,7 +235,9 @@ class DockerExecutor:
         note: Callable[[int, bytes], str],
         doubt: EngineUnavailable | None = None,
     ) -> DockerRunning:
-        running = DockerRunning(self._engine, container, output, live, note, self._has_ended, self._patience, doubt)
+        running = DockerRunning(
+            self._engine, container, output, live, note, self._has_ended, self._patience, doubt, self._samples
+        )
         with self._lock:
             self._running.add(running)
             is_closed = self._is_closed
@@ -302,6 +306,7 @@ class DockerExecutor:
             one.leave()
         for one in running:
             one.wait()
+        self._samples.close()
         self._engine.close()
 
     def _listed(self, *labels: str) -> list[Found]:

@@ -24,6 +24,7 @@ from docker.errors import APIError
 from arkqueue.executor import Ended
 from arkqueue.executor.docker.engine import CONFLICT, NOT_FOUND, Engine, EngineUnavailable, Flow, said
 from arkqueue.executor.docker.output import Frames, LogReader, Output, joined
+from arkqueue.executor.docker.samples import Samples
 from arkqueue.executor.docker.state import State, size_in_words
 from arkqueue.model import Stream
 
@@ -65,6 +66,7 @@ class DockerRunning:
         has_ended: Callable[[DockerRunning], None],
         patience: float,
         doubt: EngineUnavailable | None,
+        samples: Samples,
     ) -> None:
         """``live``: the connection made before the container starts, None for one that is adopted. ``note``: words for an exit code and the last of stderr.
 
@@ -73,6 +75,7 @@ class DockerRunning:
         self._engine, self._container, self._output, self._live = engine, container, output, live
         self._note, self._report_end, self._patience = note, has_ended, patience
         self.doubt = doubt
+        self._samples = samples
         self._changed = threading.Condition()
         self._flows: set[Flow] = set()
         self._stop_by: float | None = None
@@ -108,6 +111,7 @@ class DockerRunning:
                 flow.hang_up()
 
     def follow(self) -> None:
+        self._samples.begin(self._container)
         threading.Thread(target=self._follow, name="attempt", daemon=True).start()
 
     # --- To the end ---
@@ -120,7 +124,7 @@ class DockerRunning:
         except Exception as error:  # whatever it is, the attempt must have an end
             ended = self._lost(f"it could not be followed any more: {error}")
         self._is_over()
-        self._ended = ended
+        self._ended = replace(ended, usage=self._samples.end(self._container))
         self._report_end(self)
         self._has_ended.set()
 

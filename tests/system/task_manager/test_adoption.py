@@ -84,6 +84,26 @@ def test_killed_task_managers_containers_are_adopted_with_all_of_their_output(
     assert eventually(lambda: nothing_is_left(boxes, home_folder))
 
 
+def test_an_adopted_container_tells_also_what_it_used_before(
+    archive: AnArchive, boxes: Boxes, drivers: Drivers, managers: Managers
+) -> None:
+    burn = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"
+    archive.commit({"task": boxes.task(f"{burn}; echo begun; {GO}")})
+    driver = drivers(slots=4, **boxes.settings)
+    has_begun(archive, "task@2")
+    kill(driver)
+    manager = managers(**boxes.settings)
+    eventually(lambda: attempts(archive, "task@2")[0]["process"] == manager.process)
+    # Nothing tells that a sample was read before the end does.
+    eventually(lambda: any(manager.executors.docker._samples._newest.values()))
+    (boxes.shared / "go").touch()
+    settled(archive, "task@2", "completed")
+    (attempt,) = attempts(archive, "task@2")
+    assert attempt["usage_sampled"]
+    assert attempt["processor_seconds"] > 0.05
+    assert attempt["peak_memory_bytes"] > 0
+
+
 def test_container_that_ended_while_nobody_looked_has_its_outcome(
     archive: AnArchive, boxes: Boxes, drivers: Drivers, managers: Managers
 ) -> None:
