@@ -1615,6 +1615,8 @@ class Model:
 
     def _completed_after(self, run: Run, name: Name) -> list[Key]:
         """Where a task of a name has completed at a later place: an older revision never replaces its work unasked (design 5.19), though it is purged."""
+        if run.trigger is Trigger.SUBMISSION and not name.item:
+            return []  # it is the work of this submission alone
         place = self.highest.get((run.branch, name), run.place)
         return [Key(run.branch, *place, *name)] if place > run.place else []
 

@@ -21,18 +21,22 @@ GO_BACK = "to go back on purpose: {}"
 
 
 def refuse_overwriting(
-    graph: Graph, here: str, branch: int, tasks: Sequence[tuple[str, str, int, int]], remedy: str
+    graph: Graph,
+    here: str,
+    branch: int,
+    tasks: Sequence[tuple[str, str, int, int]],
+    remedy: str,
+    cause: Trigger | None = None,
 ) -> None:
     """Raise ``Conflict`` where one of these tasks has completed at a later place: an older revision never replaces the work of a newer one unasked (design 5.19).
 
-    ``tasks``: the name, item, number and run of each. ``remedy``: what helps.
+    ``tasks``: the name, item, number and run of each. ``remedy``: what helps. ``cause``: of a run that is not stored yet.
     """
     if not tasks:
         return
     names, items, numbers, runs = (list(column) for column in zip(*tasks, strict=True))
-    later = graph.rows(
-        "completed_after", branch=branch, names=names, items=items, numbers=numbers, runs=runs, most=MOST_NAMED + 1
-    )
+    told = {"names": names, "items": items, "numbers": numbers, "runs": runs, "cause": cause and str(cause)}
+    later = graph.rows("completed_after", branch=branch, most=MOST_NAMED + 1, **told)
     if later:
         named = ", ".join(map(task_name, later[:MOST_NAMED]))
         named += " and more" if len(later) > MOST_NAMED else ""

@@ -346,7 +346,7 @@ def _refuse_outdated(
     remedy = GO_BACK.format(part.again if part else back)
     if cause is Trigger.SUBMISSION:
         remedy = "submit it at the newest revision: leave out --revision"
-    refuse_overwriting(graph, here, row.branch_id, programs, remedy)
+    refuse_overwriting(graph, here, row.branch_id, programs, remedy, cause)
 
 
 def _left_out(workflow: Workflow, chosen: Collection[str]) -> set[str]:

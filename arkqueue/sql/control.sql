@@ -282,10 +282,12 @@ where s.id = (%(sources)s::bigint[])[1] order by f.number, f.run, f.name;
 
 -- name: completed_after
 -- Where some tasks, by name and item, have completed last in later runs of a branch (design 5.19), purged ones, too; the latest first. What runs no program replaces nothing.
+-- A task of a submission that is no item's does the work of that submission alone, which no other run does. `cause`: the trigger of a run that is to be at these places; null: the runs are there.
 select a.name as archive, b.name as branch, b.main, c.highest_number as number, c.highest_run as run, c.name, c.item
 from unnest(%(names)s::text[], %(items)s::text[], %(numbers)s::bigint[], %(runs)s::int[]) n(name, item, number, run)
 join completion c on c.branch_id = %(branch)s and c.name = n.name and c.item = n.item and (c.highest_number, c.highest_run) > (n.number, n.run)
 join branch b on b.id = c.branch_id join archive a on a.id = b.archive_id
+where n.item <> '' or coalesce(%(cause)s::text, (select o.trigger from run o where o.branch_id = %(branch)s and o.number = n.number and o.run = n.run)) <> 'submission'
 order by c.highest_number desc, c.highest_run desc, c.name limit %(most)s;
 
 -- name: superseders

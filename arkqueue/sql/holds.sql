@@ -88,7 +88,8 @@ where t.id = any(%(tasks)s)
        or exists (select from edge e where e.source = t.id and e.crossing and e.met and e.kind <> 'cancels')
        or exists (select from purged_start p where p.task_id = t.id)
        or exists (select from task f where f.branch_id = t.branch_id and f.fired and (f.number, f.run) > (t.number, t.run))
-       or exists (select from completion c where c.branch_id = t.branch_id and c.name = t.name and c.item = t.item
+       or (t.item <> '' or run.trigger <> 'submission')
+          and exists (select from completion c where c.branch_id = t.branch_id and c.name = t.name and c.item = t.item
                   and (c.highest_number, c.highest_run) > (t.number, t.run)))
 order by t.number, t.run, t.position, t.id;
 

@@ -781,6 +781,8 @@ with bad as materialized (
           where state in ('failed', 'rejected') and not waived and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))) t
     left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
     where c.highest_number is null or (c.highest_number, c.highest_run) < (t.number, t.run)
+       -- Another run never makes the failure of a submission good, but that of an item. Commit runs, of which there are most, are run 1, and are not looked up.
+       or t.run > 1 and t.item = '' and (select trigger from run where run.id = t.run_id) = 'submission'
 )
 select t.id
 from bad

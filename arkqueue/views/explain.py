@@ -289,7 +289,13 @@ class _Task:
         """A task of a later revision that has started on the strength of one, or has done its work."""
         if started := self.session.rows("started_after", sources=[row.id], most=1):
             return started
-        own: dict[str, Any] = {"names": [row.name], "items": [row.item], "numbers": [row.number], "runs": [row.run]}
+        own: dict[str, Any] = {
+            "names": [row.name],
+            "items": [row.item],
+            "numbers": [row.number],
+            "runs": [row.run],
+            "cause": None,
+        }
         return self.session.rows("completed_after", branch=row.branch_id, most=1, **own)
 
     def _waiting(self) -> tuple[list[Reason], list[Wait]]:

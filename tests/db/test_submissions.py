@@ -10,10 +10,12 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict
 from arkqueue.model import ArchiveSettings, PayloadKind, RunId
-from arkqueue.queue import archives, planning, purge, submissions
+from arkqueue.queue import archives, holds, planning, purge, submissions
 from arkqueue.queue.export import Export
 from arkqueue.views import runs
+from arkqueue.views.attention import unhandled_failures
 from arkqueue.views.doctor import examine
+from arkqueue.views.explain import explain
 from arkqueue.views.graph import graph
 from tests.builders import AnArchive, a_gateway, an_archive
 
@@ -220,6 +222,57 @@ def test_a_submission_at_an_older_revision_never_replaces_newer_work(archive: An
     with pytest.raises(Conflict, match=r"deposit/a completed\. submit it at the newest revision"):
         archive.submit('["a"]', number=2)
     archive.submit('["b"]', number=2)
+
+
+def test_a_task_without_a_list_is_work_of_its_own_submission(archive: AnArchive) -> None:
+    tasks = {"batch": "on: [commit, submission]", "jobs": "foreach: submission\ndepends: [batch]"}
+    archive.commit(tasks)
+    archive.submit('["a"]', sender_id="A")
+    archive.fail("batch@2", "batch@2.2")
+    archive.submit('["a"]', sender_id="B")
+    archive.run("batch@2.3", "jobs/a@2.3")
+    archive.commit(tasks)
+    archive.run("batch@3")
+    assert [task.full_name for task in unhandled_failures(archive.session, None, 10)] == ["papers@2.2/batch"]
+    told = explain(archive.session, archive.task("batch@2.2"))
+    assert told.commands[1:] == ["arkqueue retry papers@2.2/batch", "arkqueue skip papers@2.2/batch"]
+    assert "Later revisions" not in told.text
+    archive.submit('["b"]', sender_id="C", number=2)
+    with pytest.raises(Conflict, match="papers@2.3/jobs/a completed"):
+        archive.retry("batch@2.2")  # its item is the same work
+    archive.retry("batch@2.2", force=True)
+    assert (archive.state("batch@2.2"), archive.state("jobs/a@2.2")) == ("ready", "waiting")
+
+
+def test_a_failed_task_of_an_older_submission_is_retried_and_released_beside_later_ones(archive: AnArchive) -> None:
+    archive.commit({"batch": "on: submission", "jobs": "foreach: submission\ndepends: [batch]"})
+    archive.submit('["a"]', sender_id="A")
+    archive.fail("batch@2.2")
+    archive.submit('["b"]', sender_id="B")
+    archive.run("batch@2.3", "jobs/b@2.3")
+    archive.retry("batch@2.2")
+    holds.hold(archive.session, archive.task("batch@2.2"), "ann")
+    done = holds.release(archive.session, archive.task("batch@2.2"), "ann")
+    assert (done.refused, archive.state("batch@2.2")) == ([], "ready")
+
+
+def test_a_submission_is_newer_work_for_commits(archive: AnArchive) -> None:
+    archive.commit({"batch": "on: [commit, submission]"})
+    archive.fail("batch@2")
+    archive.submit("[]", sender_id="A")
+    archive.run("batch@2.2")
+    with pytest.raises(Conflict, match=r"papers@2\.2/batch completed"):
+        archive.retry("batch@2")
+
+
+def test_what_a_later_submission_built_on_a_failure_is_not_replaced(archive: AnArchive) -> None:
+    archive.commit({"batch": "on: submission\ndepends: [{task: PREV, when: settled}]"})
+    archive.submit("[]", sender_id="A")
+    archive.submit("[]", sender_id="B")
+    archive.fail("batch@2.2")
+    archive.run("batch@2.3")
+    with pytest.raises(Conflict, match=r"tasks of later revisions have started after it: papers@2\.3/batch"):
+        archive.retry("batch@2.2")
 
 
 def test_a_submission_at_a_head_that_has_moved_stores_nothing(archive: AnArchive) -> None:
