@@ -37,6 +37,9 @@ class ArkqueueError(Exception):
     exit_code = 1
     """The command line's, where nothing else was asked for."""
 
+    others: Sequence[ArkqueueError] = ()
+    """Why a verb on many did nothing to the others, where this error says why it did nothing to the first (design 5.33)."""
+
     def __init__(self, thing: str, fault: str, remedy: str = "") -> None:
         self.thing, self.fault, self.remedy = thing, fault, remedy
         super().__init__(f"{thing}: {fault}" + (f". {remedy}" if remedy else ""))

@@ -44,11 +44,19 @@ class Busy(Unreachable):
 
 
 class Refused(ArkqueueError):
-    """The server's answer is no; ``status`` is HTTP's, ``faults`` are each of several."""
+    """The server's answer is no; ``status`` is HTTP's, ``faults`` are each of several. ``refusals``: of a verb on many, the reason and remedy of each but the first."""
 
-    def __init__(self, status: int, thing: str, fault: str, remedy: str, faults: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        status: int,
+        thing: str,
+        fault: str,
+        remedy: str,
+        faults: Sequence[str] = (),
+        refusals: Sequence[Any] = (),
+    ) -> None:
         super().__init__(thing, fault, remedy)
-        self.status, self.faults = status, faults
+        self.status, self.faults, self.refusals = status, faults, refusals
         if status == 422:
             self.exit_code = Invalid.exit_code
 
@@ -246,7 +254,8 @@ class Client:
         if status == 503:
             return Unreachable(self.url, f"answers, but has no database: {detail}")
         faults = [str(fault["message"]) for fault in problem.get("faults") or () if "message" in fault]
-        return Refused(status, thing or self.url, fault or detail, typed(remedy), faults)
+        refusals = problem.get("refused") or ()
+        return Refused(status, thing or self.url, fault or detail, typed(remedy), faults, refusals)
 
     def _unreachable(self, why: str) -> Unreachable:
         return Unreachable(

@@ -286,7 +286,7 @@ def each(
     names: Sequence[str], act: Callable[[str], tuple[Any, list[str]]], as_json: bool = False, dry_run: bool = False
 ) -> None:
     """Act on each name; what is refused is told, and makes the exit code 1, or 2 where a name is malformed."""
-    from arkqueue.cli.client import Unreachable
+    from arkqueue.cli.client import Refused, Unreachable
     from arkqueue.errors import ArkqueueError
 
     answers, code = [], 0
@@ -299,6 +299,11 @@ def each(
         except ArkqueueError as error:
             code = max(code, error.exit_code)
             say(f"arkqueue: {visible(str(error))}", err=True)
+            others = error.refusals if isinstance(error, Refused) else ()
+            for other in others[:MOST_LINES]:
+                say(f"arkqueue: {refusal_line(other)}", err=True)
+            if len(others) > MOST_LINES:
+                say(f"arkqueue: and {len(others) - MOST_LINES} more", err=True)
             continue
         answers.append(answer)
         if isinstance(answer, dict) and (answer.get("refused") or answer.get("left")):  # a run: for some of its tasks

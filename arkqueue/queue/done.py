@@ -47,11 +47,13 @@ class Done:
         self.left += more.left
 
     def unless_refused(self) -> Done:
-        """The same; raises the first refusal where nothing but refusals came of it."""
+        """The same; raises the first refusal where nothing but refusals came of it, with the others (``ArkqueueError.others``)."""
         if self.refused and not (self.tasks or self.skipped):
-            why = self.refused[0].why
-            more = f"; and {len(self.refused) - 1} more" if len(self.refused) > 1 else ""
-            raise type(why)(why.thing, f"{why.fault}{more}", why.remedy)
+            why, *others = (refused.why for refused in self.refused)
+            more = f"; and {len(others)} more" if others else ""
+            error = type(why)(why.thing, f"{why.fault}{more}", why.remedy)
+            error.others = others
+            raise error
         return self
 
 

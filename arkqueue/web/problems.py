@@ -53,6 +53,11 @@ _SCHEMA = {
             "items": {"type": "object"},
             "description": "of each field, or of a payload, where several are at fault",
         },
+        "refused": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "of a verb on many that did nothing: the reason and the remedy of each refusal after the first",
+        },
     },
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -111,6 +116,8 @@ def of_error(error: errors.ArkqueueError) -> JSONResponse:
         error = errors.DatabaseUnavailable("the database", "does not answer", "Try again; the server's log says more.")
     detail = f"{error.thing}: {error.fault}" + (f". {error.remedy}" if error.remedy else "")
     more = {"faults": [{"message": said} for said in error.faults]} if isinstance(error, errors.InvalidPayload) else {}
+    if error.others:
+        more["refused"] = [{"reason": f"{why.thing}: {why.fault}", "remedy": why.remedy} for why in error.others]
     return problem(status, detail, headers, kind, thing=error.thing, fault=error.fault, remedy=error.remedy, **more)
 
 

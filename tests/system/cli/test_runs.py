@@ -212,6 +212,21 @@ def test_what_failed_of_a_run_or_of_archives_is_retried(arkqueue: Cli, session: 
     )
     assert "papers@2/a: would replace" in both.lines[2]
     assert books.states() == {"a@2": "ready", "b@2": "ready", "c@2": "running"}
+    papers.commit({"b": ""})
+    papers.run("b@4")
+    papers.fail("b@2")
+    before = papers.states()
+    refused = arkqueue("retry", "papers", "--failed")
+    assert (refused.code, refused.out) == (1, "")
+    first, second = refused.err.splitlines()
+    assert first.startswith(
+        "arkqueue: papers@2/a: would replace the work of later revisions: papers@3/a completed; and 1 more"
+    )
+    assert second == (
+        "arkqueue: papers@2/b: would replace the work of later revisions: papers@4/b completed. "
+        "To go back on purpose: arkqueue retry papers@2/b --force"
+    )
+    assert papers.states() == before
     nothing = arkqueue("retry", "books", "--failed")
     assert (nothing.code, nothing.err) == (1, "arkqueue: archive books: has no failed task that nobody waived\n")
     for words in (["books"], ["papers@2", "--failed", "--force"]):

@@ -181,6 +181,19 @@ def test_what_a_refusal_names_is_offered_and_shown_before_it_is_done(
     assert archive.state("upload@2") == "ready"
 
 
+def test_each_refusal_of_many_is_named_where_nothing_could_be_done(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"one": "", "two": ""})
+    archive.fail("one@3", "two@3")
+    archive.commit({"one": "", "two": ""})
+    archive.run("one@4", "two@4")
+    page = press(operator, "/papers", "papers", "retry")
+    text = said(page, 409)
+    assert "papers@4/one completed; and 1 more" in text
+    assert "papers@3/two would replace the work of later revisions: papers@4/two completed." in text
+    assert "arkqueue retry papers@3/two --force" in text
+    assert archive.state("two@3") == "failed"
+
+
 def test_a_refusal_that_nothing_overrules_offers_nothing(operator: httpx.Client, archive: AnArchive) -> None:
     archive.run("index@2")
     refused = press(operator, "/papers@2/index", "papers@2/index", "cancel")
