@@ -228,6 +228,11 @@ def _scratch(there: Any) -> str:
     return f"{folders} on {visible(there['hostname'] or there['store'][:8])}{size}"
 
 
+def _times(retries: int) -> str:
+    """How often persons retried a task."""
+    return f"{retries} time{'s' * (retries != 1)} by a person" if retries else ""
+
+
 def _show_task(task: Any) -> None:
     definition = task["definition"] or {}
     what = definition.get("command") or definition.get("script") or ""
@@ -243,6 +248,7 @@ def _show_task(task: Any) -> None:
         ("deadline", at(task["deadline_at"]) if is_deferred and task["deadline_at"] else ""),
         ("settled", at(task["settled_at"]) if task["settled_at"] else ""),
         ("waived", "what waits for it was let go on" if task["waived"] else ""),
+        ("retried", _times(task["retry_count"])),
         ("exclusive", "yes" if task["exclusive"] else ""),
         ("priority", str(task["priority"]) if task["priority"] != USUAL_PRIORITY else ""),
         ("defined in", f"{visible(definition['path'])}:{definition['line']}" if definition.get("path") else ""),

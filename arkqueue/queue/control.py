@@ -160,7 +160,7 @@ def retry(
         if not force:
             refuse_outdated(graph, row, [row.id, *reopened], f"arkqueue retry {here}")
         scratch.renew(graph, row.run_id, [row.id, *reopened], here, row.item, may_wait=True)
-        graph.ids("retry", tasks=[row.id])
+        graph.ids("retry", tasks=[row.id], counts=True)
         back = [row.id, *reopened]
         again = [*back, *staying, *reopen(graph, back, reopened), *unjudged(graph, back)]
         hold_again(graph, back, reopened)

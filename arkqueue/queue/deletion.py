@@ -171,7 +171,7 @@ def undelete_run(session: Session, run: RunId, by: str, approver: Approver | Non
         back = [task.id for task in locked if task.state == State.CANCELED and task.kind != TaskKind.REPORT]
         unwaived = graph.ids("unwaive", tasks=[task.id for task in locked])
         reopened, staying = judge_again(graph, back)
-        graph.ids("retry", tasks=back)
+        graph.ids("retry", tasks=back, counts=False)
         targets = reopen(graph, [*back, *reopened], reopened)
         _come_back(graph, run, entry, [*back, *reopened], reopened, [*staying, *targets, *unwaived])
         return Done(back)
@@ -269,7 +269,7 @@ def undelete_item(session: Session, run: RunId, item: str, by: str, approver: Ap
         bad = [task.id for task in locked if task.state in _BAD and task.id not in {*back, *reopened}]
         graph.rows("lock_ready_targets", sources=bad)
         targets = graph.ids("unmeet", sources=bad)
-        graph.ids("retry", tasks=back)
+        graph.ids("retry", tasks=back, counts=False)
         targets += reopen(graph, [*back, *reopened], reopened)
         note = {"by": by, "verb": "undelete", "archive": row.archive_id, "run": run, "task": None, "note": here}
         (entry,) = graph.ids("remember", **note)

@@ -146,7 +146,7 @@ order by t.id limit %(most)s;
 
 -- name: redo
 -- Take tasks that have ended or are deferred back to waiting, their counters anew (design 5.30).
-update task t set state = {to redo}, asks = false, root_id = null, blocks = 0, superseded_by = null, settled_at = null, due_at = null, by = null, stop = null,
+update task t set state = {to redo}, retries = t.retries + (t.kind = 'ordinary')::int, asks = false, root_id = null, blocks = 0, superseded_by = null, settled_at = null, due_at = null, by = null, stop = null,
     waived = false, as_completed = false, fault = null, failures = 0, deferrals = 0, losses = 0,
     deferred_at = case when t.polls then clock_timestamp() end
 where t.id = any(%(tasks)s) and {from redo}
@@ -171,8 +171,8 @@ from counted c where t.id = c.target;
 update task set polls = false where id = any(%(tasks)s) and polls and state <> 'running';
 
 -- name: retry
--- Take failed, canceled or skipped tasks back to waiting, their counters anew. The deadline of one that polls begins at once.
-update task t set state = {to retry}, asks = false, root_id = null, blocks = 0, superseded_by = null, settled_at = null, by = null, stop = null,
+-- Take failed, canceled or skipped tasks back to waiting, their counters anew. The deadline of one that polls begins at once. `counts`: it is a person's retry.
+update task t set state = {to retry}, retries = t.retries + %(counts)s::int, asks = false, root_id = null, blocks = 0, superseded_by = null, settled_at = null, by = null, stop = null,
     waived = false, as_completed = false, fault = null, failures = 0, deferrals = 0, losses = 0,
     deferred_at = case when t.polls then clock_timestamp() end
 where t.id = any(%(tasks)s) and {from retry}
@@ -180,7 +180,7 @@ returning t.id;
 
 -- name: retry_now
 -- Take a deferred task back to waiting before it is due, its counters anew.
-update task t set state = {to due}, due_at = null, failures = 0, deferrals = 0, losses = 0,
+update task t set state = {to due}, retries = t.retries + 1, due_at = null, failures = 0, deferrals = 0, losses = 0,
     deferred_at = case when t.polls then clock_timestamp() end
 where t.id = %(task)s and {from due}
 returning t.id;

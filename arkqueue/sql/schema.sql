@@ -380,6 +380,7 @@ create table task (
     polls       boolean not null default false,     -- its command has ended with 75 and is not run again: its poll is, in its place
     deferred_at timestamptz,                        -- when its `deadline` began: an attempt ended with 75 for the first time since a person last retried it
     deleted     boolean not null default false,     -- it is of a `deleted_item`
+    retries     int not null default 0,             -- by persons (`retry_count`)
     check ((settled_at is null) = (state in ('waiting', 'held', 'ready', 'running', 'deferred')))
 ) with (fillfactor = 85);
 create unique index task_key on task (branch_id, name, item, number, run);

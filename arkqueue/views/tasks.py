@@ -123,12 +123,13 @@ class DeedView:
 class TaskDetail(TaskView):
     """A task with its frozen definition (None: COMMIT, REPORT), its attempts, and what people did to it.
 
-    ``item_body``: what its list has for its item; None: it has no list. ``deferred_at``: when it ended with exit code 75 for the first time since a person last retried it. ``deadline_at``: until when it may stay deferred. ``expected``: when it may start and end, where that is known.
+    ``item_body``: what its list has for its item; None: it has no list. ``deferred_at``: when it ended with exit code 75 for the first time since a person last retried it. ``deadline_at``: until when it may stay deferred. ``expected``: when it may start and end, where that is known. ``retry_count``: how often persons retried it; ``attempts`` counts how often it was executed.
     """
 
     item_body: Any
     deferred_at: datetime | None
     deadline_at: datetime | None
+    retry_count: int
     definition: dict[str, Any] | None
     history: list[AttemptView]
     deeds: list[DeedView]
@@ -200,6 +201,7 @@ def task(session: Session, task: TaskId) -> TaskDetail:
         item_body=item[0].body if item else None,
         deferred_at=row.deferred_at,
         deadline_at=row.deadline_at,
+        retry_count=row.retries,
         definition=definition[0].body if definition else None,
         history=attempts(session, task),
         deeds=deeds(session, tasks=[task]),

@@ -9,12 +9,13 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden, NotFound
-from arkqueue.model import ArchiveSettings, BranchId, End, Outcome, RunId
+from arkqueue.model import ArchiveSettings, BranchId, End, Outcome, RunId, TaskId
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, control, deletion, finish, holds, redo
 from arkqueue.queue import done as steps_of
 from arkqueue.queue.done import MOST_TASKS, Done
 from arkqueue.queue.guards import Approver
+from arkqueue.views import runs, tasks
 from tests.builders import NOTHING, PROCESS, AnArchive, a_revision, an_archive
 from tests.db.test_races import Connect, one_after_the_other
 
@@ -41,6 +42,37 @@ def names(archive: AnArchive, tasks: Sequence[int]) -> list[str]:
 def of_items(archive: AnArchive) -> dict[str, str]:
     rows = archive.sql("select name, item, state from task where kind = 'ordinary' order by name, item")
     return {row["name"] + (f"/{row['item']}" if row["item"] else ""): row["state"] for row in rows}
+
+
+def retried(archive: AnArchive) -> dict[str, int]:
+    """How often persons retried each task of revision 2."""
+    found = runs.run(archive.session, RunId(archive.run_id(2)))
+    return {
+        task.name: tasks.task(archive.session, TaskId(task.id)).retry_count
+        for task in found.tasks
+        if task.name != "COMMIT"
+    }
+
+
+def test_retries_by_persons_are_counted_and_nothing_else(archive: AnArchive) -> None:
+    archive.commit({**CHAIN, "again": "retries: {max: 3, delay: 6h}"})
+    archive.fail("a@2", "again@2")
+    archive.sql("update task set due_at = clock_timestamp() where state = 'deferred'")
+    finish.wake_deferred(archive.session)
+    assert retried(archive) == {"a": 0, "b": 0, "c": 0, "beside": 0, "again": 0}, "an automatic retry is no person's"
+    archive.fail("again@2")
+    archive.retry("again@2")  # deferred: tried at once
+    archive.retry("a@2")
+    assert retried(archive) == {"a": 1, "b": 0, "c": 0, "beside": 0, "again": 1}, (
+        "b and c come back, and were not retried"
+    )
+    archive.run("a@2", "b@2", "c@2", "beside@2", "again@2")
+    retry_from(archive, "b")
+    assert retried(archive) == {"a": 1, "b": 1, "c": 1, "beside": 0, "again": 1}
+    run = RunId(archive.run_id(2))
+    deletion.delete_run(archive.session, run, "bob")
+    deletion.undelete_run(archive.session, run, "bob")
+    assert retried(archive)["c"] == 1, "what a deletion took and its end brings back was not retried"
 
 
 # What runs again

@@ -238,7 +238,7 @@ def test_a_task_without_a_list_is_work_of_its_own_submission(archive: AnArchive)
     assert told.commands[1:] == ["arkqueue retry papers@2.2/batch", "arkqueue skip papers@2.2/batch"]
     assert "Later revisions" not in told.text
     archive.submit('["b"]', sender_id="C", number=2)
-    with pytest.raises(Conflict, match="papers@2.3/jobs/a completed"):
+    with pytest.raises(Conflict, match=r"papers@2\.3/jobs/a completed"):
         archive.retry("batch@2.2")  # its item is the same work
     archive.retry("batch@2.2", force=True)
     assert (archive.state("batch@2.2"), archive.state("jobs/a@2.2")) == ("ready", "waiting")

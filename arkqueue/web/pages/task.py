@@ -103,6 +103,7 @@ def facts(view: TaskDetail, attempt: AttemptView | None) -> list[tuple[str, str]
         ("Image", (attempt and attempt.image) or definition.get("image") or ""),
         ("Locks", ", ".join(definition.get("lock", ()))),
         ("Priority", str(view.priority)),
+        ("Retries by persons", str(view.retry_count or "")),
         (
             "Workflow",
             f"{definition['path']}:{definition['line']}" if "path" in definition and "line" in definition else "",

@@ -191,7 +191,13 @@ def test_refusals_of_a_whole_run_name_the_option_too(arkqueue: Cli, session: Ses
     assert (partly.code, partly.lines) == (1, ["papers@2/b: ready", f"papers@2/a: {remedy}"])
     wholly = arkqueue("retry", "papers@2")
     assert (wholly.code, wholly.err) == (1, f"arkqueue: papers@2/a: {remedy}\n")
+    assert "retried" not in arkqueue("show", "papers@2/a").out
     assert arkqueue("retry", "papers@2", "--force").lines == ["papers@2/a: ready"]
+    assert re.search(r"retried +1 time by a person", arkqueue("show", "papers@2/a").out)
+    archive.fail("a@2")
+    arkqueue("retry", "papers@2/a", "--force")
+    assert re.search(r"retried +2 times by a person", arkqueue("show", "papers@2/a").out)
+    assert arkqueue("show", "papers@2/a", "--json").json["retry_count"] == 2
 
 
 def test_what_failed_of_a_run_or_of_archives_is_retried(arkqueue: Cli, session: Session) -> None:

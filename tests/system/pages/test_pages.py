@@ -221,6 +221,8 @@ def test_each_button_of_a_task_and_of_a_run_does_what_it_says(operator: httpx.Cl
     press(operator, run, "papers@2", "retry")
     assert archive.state("index@2") == "ready"
     archive.fail("index@2")
+    assert "Retries by persons 2" in said(operator.get(task))
+    assert operator.get(f"{task}?format=json").json()["task"]["retry_count"] == 2
     press(operator, task, "papers@2/index", "skip")
     assert archive.state("pdf@2") == "skipped"
     press(operator, task, "papers@2/index", "skip-as-completed")
