@@ -302,9 +302,9 @@ union all
           order by u.priority, u.entry_id, u.run, u.position, u.task_id limit %(most)s) u) u
  order by u.place, u.archive_id <= coalesce((select t.archive_id from lock_turn t where %(scope)s = 0 and t.name = %(name)s), 0), u.archive_id limit %(most)s);
 
--- name: locks_of_task
--- The locks that a task asks for: their capacities and pauses, how many tasks occupy or have been granted each, and how many of its archive wait before it.
-select u.archive_id, u.scope, u.name, case when k.name is null then 1 else k.capacity end as capacity, k.paused_at, k.paused_by, k.pause_reason,
+-- name: locks_of_tasks
+-- The locks that some tasks ask for: their capacities and pauses, how many tasks occupy or have been granted each, and how many of its archive wait before it.
+select u.task_id, u.archive_id, u.scope, u.name, case when k.name is null then 1 else k.capacity end as capacity, k.paused_at, k.paused_by, k.pause_reason,
        (select array_agg(o.id order by o.state <> 'running', o.priority, o.entry_id, o.run, o.position, o.id)
         from lock_use w join task o on o.id = w.task_id where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id = u.archive_id) as holders,
        (select count(*) from lock_use w where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id <> u.archive_id) as elsewhere,
@@ -314,4 +314,4 @@ select u.archive_id, u.scope, u.name, case when k.name is null then 1 else k.cap
                 and (w.priority, w.entry_id, w.run, w.position, w.task_id) < (u.priority, u.entry_id, u.run, u.position, u.task_id)
               order by w.priority, w.entry_id, w.run, w.position, w.task_id limit %(most)s) w) as ahead
 from lock_use u left join lock k on k.scope = u.scope and k.name = u.name
-where u.task_id = %(task)s order by u.name;
+where u.task_id = any(%(tasks)s) order by u.task_id, u.name;

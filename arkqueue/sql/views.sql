@@ -592,13 +592,13 @@ order by t.position, t.id limit 100;
 -- Since when no queue manager has been heard; nothing where one was heard lately.
 select beat_at from heartbeat where beat_at < clock_timestamp() - make_interval(secs => %(silence)s);
 
--- name: pool
--- The pool of a task: which kind of task manager it needs, and with which labels; and where its scratch folder is, once there is one, or the attachments of its run are.
-select coalesce(d.pool, a.pool) as pool, array(select one from unnest(string_to_array(nullif(ltrim(d.labels), ''), ',')) one where one not like '@%%') as labels,
+-- name: pools
+-- The pools of some tasks: which kind of task manager it needs, and with which labels; and where its scratch folder is, once there is one, or the attachments of its run are.
+select t.id as task, coalesce(d.pool, a.pool) as pool, array(select one from unnest(string_to_array(nullif(ltrim(d.labels), ''), ',')) one where one not like '@%%') as labels,
        coalesce(substring(d.labels from '@([^,]+)'), s.store) as store, d.labels like ' @%%' as is_attached
 from task t join definition d on d.id = t.definition_id join archive a on a.id = t.archive_id
 left join scratch s on d.scratch is not null and s.run_id = t.run_id and s.item = case d.scratch when 'item' then t.item else '' end and s.removed_at is null
-where t.id = %(task)s;
+where t.id = any(%(tasks)s);
 
 -- name: scratch_of_run
 -- The scratch folders of a run, or of it and one item, by where they are.
@@ -761,16 +761,55 @@ where r.is_silent or extract(epoch from clock_timestamp() - r.started_at) > grea
 order by r.id limit %(most)s;
 
 -- name: waits_of_archives
--- For each of some archives one task that waits for a task which does not wait itself, with that task: what needs a person first.
-select w.target, w.source
+-- For each of some archives, what waits in it and why: for each cause one task, `target`, with the task that it waits for, `source`, where it waits for one.
+-- Causes: `task`, an edge from a task that does not wait itself, what needs a person first; `gate`, an edge from the gate of a list; `through`, an edge from `COMMIT` or a gate
+-- which has such a task behind it; `locks`, it asks for its locks; `ready`, `deferred` and `held`, the state of `target`. Of many open names, and many tasks of one name, some are looked at.
+select of.archive_id, w.cause, w.target, w.source
 from unnest(%(archives)s::bigint[]) of(archive_id)
 cross join lateral (
-    select t.id as target, s.id as source
-    from (select t.id from branch b join task t on t.branch_id = b.id
-          where b.archive_id = of.archive_id and b.deleted_at is null and t.settled_at is null and t.state = 'waiting' and t.kind = 'ordinary' limit %(looked_at)s) t
-    join edge e on e.target = t.id and not e.met and e.kind <> 'cancels'
-    join task s on s.id = e.source and s.state <> 'waiting' and s.kind = 'ordinary'
-    order by case when s.state in ('failed', 'rejected', 'skipped') then 0 when s.state in ('held', 'deferred') then 1 else 2 end, t.id, s.id limit 1) w;
+    with recursive names(branch_id, name) as (
+        select b.id, (select min(t.name) from task t where t.branch_id = b.id and t.settled_at is null)
+        from branch b where b.archive_id = of.archive_id and b.deleted_at is null
+        union all
+        select n.branch_id, (select min(t.name) from task t where t.branch_id = n.branch_id and t.settled_at is null and t.name > n.name)
+        from names n where n.name is not null),
+    open as materialized (
+        select t.* from (select * from names where name is not null limit %(names)s) n
+        cross join lateral (
+            select t.id, t.state, t.asks, t.unmet from task t
+            where t.branch_id = n.branch_id and t.name = n.name and t.settled_at is null and t.state <> 'running' and t.kind = 'ordinary'
+            order by t.item, t.number limit %(of_name)s) t),
+    pairs as materialized (
+        select t.id as target, s.id as source, s.kind, s.state, s.name from open t join edge e on e.target = t.id and not e.met and e.kind <> 'cancels'
+        join task s on s.id = e.source where t.state = 'waiting'),
+    first_waiting as (select id from open where state = 'waiting' order by id limit 1)
+    select * from (
+        select 'task' as cause, target, source from pairs where state <> 'waiting' and kind = 'ordinary'
+        order by case when state in ('failed', 'rejected', 'skipped') then 0 when state in ('held', 'deferred') then 1 else 2 end, target, source limit 1) w
+    union all
+    select * from (
+        select 'gate', target, source from pairs where state = 'waiting' and kind = 'gate' and name not like 'PREV:*%%' order by target limit 1) w
+    union all
+    select 'through', f.id, s.source from first_waiting f cross join lateral (
+        with recursive walk(id, depth) as (
+            select f.id, 0
+            union
+            select s.id, w.depth + 1 from walk w
+            cross join lateral (select e.source from edge e where e.target = w.id and not e.met and e.kind <> 'cancels' limit %(looked_at)s) e
+            join task s on s.id = e.source and s.state = 'waiting' and s.kind in ('commit', 'gate') where w.depth < 3)
+        select s.id as source from (select * from walk where depth > 0 limit %(looked_at)s) w join edge e on e.target = w.id and not e.met and e.kind <> 'cancels'
+        join task s on s.id = e.source and s.state <> 'waiting' and s.kind = 'ordinary' limit 1) s
+    union all
+    select * from (select 'locks', id, null::bigint from open where state = 'waiting' and asks order by id limit 1) w
+    union all
+    select * from (select 'held', id, null::bigint from open where state = 'held' and unmet = 0 order by id limit 1) w
+    union all
+    select * from (select distinct on (state) state::text, id, null::bigint from open where state in ('ready', 'deferred') order by state, id) w) w;
+
+-- name: gates_of_lists
+-- The gates of some lists: how many items of each it waits for still, and how many there are, as far as up to %(most)s.
+select g.id, g.name, g.unmet, (select count(*)::int from (select from edge e where e.target = g.id limit %(most)s) e) as items
+from task g where g.id = any(%(gates)s);
 
 -- name: unhandled_failures
 -- Failed and rejected tasks that nobody has waived, or noted since they failed, and no later revision has made good, the newest first; of watched archives and present branches alone, and of no backfill.

@@ -20,8 +20,6 @@ TIMES, LONGER = 3.0, 600.0
 """A running task hangs, perhaps, when it takes so many times as long as usual, and so many seconds longer."""
 MOST_RUNNING = 200
 """Running tasks that are looked at for that."""
-MOST_OPEN = 300
-"""Open tasks of an archive that are looked at for what they wait for."""
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 
 
@@ -103,22 +101,6 @@ def hanging_tasks(session: Session, archives: Sequence[ArchiveId] | None, most: 
     )
     tasks = {task.id: task for task in tasks_by_id(session, [row.id for row in rows])}
     return [Hanging(tasks[row.id], row.is_silent, row.seen_at, row.seconds) for row in rows if row.id in tasks]
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A task that waits for another one, which does not wait itself."""
-
-    task: TaskView
-    source: TaskView
-
-
-def waits_of(session: Session, archives: Sequence[ArchiveId]) -> dict[str, Waiting]:
-    """For each of some archives, by its name, a task that waits, and for what: first for what failed, then for what waits for a release or another try. Of very many open tasks some are looked at."""
-    rows = session.rows("waits_of_archives", archives=list(archives), looked_at=MOST_OPEN) if archives else []
-    tasks = {task.id: task for task in tasks_by_id(session, [id for row in rows for id in (row.target, row.source)])}
-    pairs = [(tasks[row.target], tasks[row.source]) for row in rows if row.target in tasks and row.source in tasks]
-    return {task.archive: Waiting(task, source) for task, source in pairs}
 
 
 def completed_places(session: Session, branch: BranchId) -> dict[str, int]:

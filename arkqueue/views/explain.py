@@ -37,10 +37,12 @@ from arkqueue.views.find import (
 from arkqueue.views.graph import kind_of
 from arkqueue.views.naming import task_name, task_names
 from arkqueue.views.reasons import (
+    MOST_ITEMS,
     Reason,
     Why,
     asking,
     at,
+    at_gate,
     deferred,
     doing,
     fate,
@@ -48,6 +50,7 @@ from arkqueue.views.reasons import (
     fires_left_out,
     gone,
     held,
+    is_gate_of_list,
     moment,
     nobody_manages,
     on_hold,
@@ -315,7 +318,8 @@ class _Task:
         chosen = sorted(ends)[:MOST_REASONS]
         obstacles = _tasks(self.session, chosen)
         ways = _ways(row.id, into)
-        reasons = [self._obstacle(ends[id], obstacles[id], ways[id]) for id in chosen if id in ways]
+        reasons = self._gates_of_lists(sources.values())
+        reasons += [self._obstacle(ends[id], obstacles[id], ways[id]) for id in chosen if id in ways]
         # A gate that is closed by a task which itself waits is worth saying, although it is not where things hang.
         closing = {e.source for e in edges if e.kind == "exclusive" and e.crossing and e.source not in ends}
         closers = _tasks(self.session, sorted(closing)[:MOST_REASONS]).values()
@@ -327,6 +331,12 @@ class _Task:
             text = f"{len(ends) - len(chosen)} more tasks stand in its way."
             reasons.append(Reason(kind=Why.WAITS_FOR_RUNNING, text=text))
         return _held_together(reasons, row), waits
+
+    def _gates_of_lists(self, sources: Iterable[Any]) -> list[Reason]:
+        """How far the lists are at whose gates the task waits."""
+        gates = [source.id for source in sources if is_gate_of_list(source)]
+        found = self.session.rows("gates_of_lists", gates=gates, most=MOST_ITEMS) if gates else []
+        return [at_gate(gate, "It") for gate in found]
 
     def _without_edges(self) -> Reason:
         row = self.row

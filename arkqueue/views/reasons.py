@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.model import INSTALLATION, End, Pool, TaskKind
 from arkqueue.names import backfill_name, item_name, run_name
+from arkqueue.plan.graph import EVERYTHING
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.views.archives import pause_of, remedy
@@ -28,8 +31,8 @@ from arkqueue.workflow import from_json
 
 MOST_AHEAD = 1000
 """Ready tasks that are counted before one that waits for a slot."""
-
-
+MOST_ITEMS = 1000
+"""Items of a list that are counted."""
 MOST_OF_A_LINE = 3
 """Tasks of a lock that are named."""
 
@@ -82,6 +85,38 @@ class Reason:
     text: str
     tasks: list[str] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
+
+
+class Around:
+    """What stands around some tasks that wait: their pools, the locks that they ask for, and the task managers. Each is read once, for all of these tasks."""
+
+    def __init__(self, session: Session, tasks: Sequence[int]) -> None:
+        self.session, self.tasks = session, list(tasks)
+
+    @cached_property
+    def managers(self) -> list[TaskManagerView]:
+        return task_managers(self.session)
+
+    @cached_property
+    def pools(self) -> dict[int, Any]:
+        return {row.task: row for row in self.session.rows("pools", tasks=self.tasks)}
+
+    @cached_property
+    def locks(self) -> dict[int, list[Any]]:
+        """The locks of each task that asks for some."""
+        found: dict[int, list[Any]] = defaultdict(list)
+        for row in self.session.rows("locks_of_tasks", tasks=self.tasks, most=MOST_AHEAD):
+            found[row.task_id].append(row)
+        return found
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """The names of the first tasks that have one of the locks, and of the first in its line."""
+        some = [lock for locks in self.locks.values() for lock in locks]
+        tasks = [
+            task for lock in some for those in (lock.holders, lock.ahead) for task in (those or [])[:MOST_OF_A_LINE]
+        ]
+        return task_names(self.session, tasks)
 
 
 def faults(faults: Sequence[dict[str, Any]], run: str, again: str = "") -> Reason:
@@ -144,17 +179,18 @@ def parked(row: Any, subject: str) -> list[Reason]:
     return [replace(reason, tasks=[task_name(row)]) for reason in found]
 
 
-def asking(session: Session, row: Any, subject: str) -> list[Reason]:
+def asking(session: Session, row: Any, subject: str, around: Around | None = None) -> list[Reason]:
     """What keeps a task from the locks that it asks for, where it asks: a pause, or who has each of them and who is before it (design 5.25)."""
     if not row.asks or row.state != State.WAITING:
         return []
+    around = around or Around(session, [row.id])
     name = task_name(row)
     for reason in stopped(row, f"{subject} waits for its locks, but ") or paused(
         row, f"{subject} waits for its locks, but "
     ):
         return [replace(reason, tasks=[name])]
     found = []
-    for lock in session.rows("locks_of_task", task=row.id, most=MOST_AHEAD):
+    for lock in around.locks.get(row.id, []):
         is_global = lock.scope == INSTALLATION
         called = lock.name if is_global else f"{row.archive}/{lock.name}"
         if lock.paused_at is not None:
@@ -166,9 +202,9 @@ def asking(session: Session, row: Any, subject: str) -> list[Reason]:
         elif lock.capacity is not None and (
             is_global or len(lock.holders or ()) + len(lock.ahead or ()) >= lock.capacity
         ):
-            found.append(_locked(session, row, subject, lock, called))
-    _, labels, store, is_attached = session.rows("pool", task=row.id)[0]
-    managers = task_managers(session)
+            found.append(_locked(around.names, row, subject, lock, called))
+    _, _, labels, store, is_attached = around.pools[row.id]
+    managers = around.managers
     alive = [m for m in managers if m.alive]
     there = [m for m in alive if store in (None, m.store)]
     waits = f"{subject} waits for its locks"
@@ -182,10 +218,9 @@ def asking(session: Session, row: Any, subject: str) -> list[Reason]:
     return found
 
 
-def _locked(session: Session, row: Any, subject: str, lock: Any, called: str) -> Reason:
+def _locked(names: dict[int, str], row: Any, subject: str, lock: Any, called: str) -> Reason:
     """Who has a lock and who is before a task in its line. Tasks of other archives are counted: not everybody may know their names."""
     holders, ahead = lock.holders or [], lock.ahead or []
-    names = task_names(session, [*holders[:MOST_OF_A_LINE], *ahead[:MOST_OF_A_LINE]])
     of = f" ({lock.capacity} at once)" if lock.capacity > 1 else ""
     having = [_some_of(holders, names)] if holders else []
     if lock.elsewhere:
@@ -207,8 +242,10 @@ def _some_of(tasks: Sequence[int], names: dict[int, str]) -> str:
     return ", ".join(known) + more
 
 
-def ready(session: Session, row: Any, subject: str) -> Reason:
+def ready(session: Session, row: Any, subject: str, around: Around | None = None, *, counts: bool = True) -> Reason:
+    """Why a ready task is not claimed yet. ``counts``: whether the tasks ahead of it are counted, and what would help is said, too."""
     name = task_name(row)
+    around = around or Around(session, [row.id])
     for reason in stopped(row, f"{subject} is ready, but ") or paused(row, f"{subject} is ready, but "):
         return replace(reason, tasks=[name])
     if row.max_running is not None and not session.rows("free_slots", archive=row.archive_id)[0].n:
@@ -216,9 +253,9 @@ def ready(session: Session, row: Any, subject: str) -> Reason:
         return Reason(
             kind=Why.MAX_RUNNING, text=text, tasks=[name], commands=[f"arkqueue runs {row.archive} --state processing"]
         )
-    managers = task_managers(session)
+    managers = around.managers
     alive = [m for m in managers if m.alive]
-    pool, labels, store, is_attached = session.rows("pool", task=row.id)[0]
+    _, pool, labels, store, is_attached = around.pools[row.id]
     if store and not any(m.store == store for m in alive):
         return _no_store(session, row, f"{subject} is ready", store, managers, is_attached=is_attached)
     if not alive:
@@ -246,19 +283,36 @@ def ready(session: Session, row: Any, subject: str) -> Reason:
         text = f"{subject} is ready, but no host can start it for now{tried}. {faults}."
         drained = [f"arkqueue undrain {called(m, managers)}" for m in labeled if m.drained_at is not None]
         return Reason(kind=Why.NO_FIT_HOST, text=text, tasks=[name], commands=drained)
+    slots, free = sum(m.slots for m in fit), sum(m.free for m in fit)
+    hosts = f"{_counted(len(fit), 'task manager')} with {_counted(slots, 'slot')}, {free} free"
+    if not counts and not free:
+        return Reason(kind=Why.NO_SLOT, text=f"{subject} is ready and waits for a slot ({hosts}).", tasks=[name])
     # Where nothing but processes can be started, what needs a container is in nobody's way.
     pools = [pool] if pool == Pool.PROCESS and all(m.engine_fault for m in fit) else list(Pool)
     theirs = sorted({(*m.labels, f"@{m.store}") for m in fit})
     asked: dict[str, Any] = {"pools": [str(one) for one in pools], "labels": json.dumps(theirs)}
-    ahead = session.rows("ready_ahead", task=row.id, most=MOST_AHEAD, **asked)[0].n
-    slots, free = sum(m.slots for m in fit), sum(m.free for m in fit)
-    hosts = f"{_counted(len(fit), 'task manager')} with {_counted(slots, 'slot')}, {free} free"
+    ahead = session.rows("ready_ahead", task=row.id, most=MOST_AHEAD, **asked)[0].n if counts else 0
     if free > ahead:
         text = f"{subject} is ready and about to be claimed ({hosts}).{_handed_back(row)}"
         return Reason(kind=Why.ABOUT_TO_START, text=text, tasks=[name])
     some = "at least " if ahead > MOST_AHEAD else ""
     text = f"{subject} is ready and waits for a slot: {some}{_counted(min(ahead, MOST_AHEAD), 'task')} ahead of it ({hosts}). More `slots`, or a task manager on another host, would shorten that.{_handed_back(row)}"
     return Reason(kind=Why.NO_SLOT, text=text, tasks=[name])
+
+
+def is_gate_of_list(row: Any) -> bool:
+    """Whether a task is the gate of a list, and not that of a ``PREV:*``."""
+    return row.kind == TaskKind.GATE and not row.name.startswith(EVERYTHING)
+
+
+def at_gate(gate: Any, subject: str) -> Reason:
+    """That a task waits for the items of a list, and how many of them have done their part. ``gate``: a row of the block ``gates_of_lists``."""
+    name, _, end = gate.name.rpartition(":")
+    if gate.items >= MOST_ITEMS:
+        text = f"{subject} waits at the gate of {name}: {gate.unmet:,} of its items have not {end} yet."
+    else:
+        text = f"{subject} waits at the gate of {name}: {gate.items - gate.unmet} of {gate.items} items of {name} have {end}."
+    return Reason(kind=Why.GATE, text=text)
 
 
 def _no_label(state: str, name: str, labels: Sequence[str], alive: Sequence[TaskManagerView]) -> Reason:

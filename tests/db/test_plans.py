@@ -21,10 +21,11 @@ from arkqueue.db.session import Session
 from arkqueue.db.statements import Statement
 from arkqueue.model import ArchiveId, AttemptId, End, Outcome, TaskId
 from arkqueue.queue import archives, claim, control, finish, holds, purge, triggering
-from arkqueue.views.attention import hanging_tasks, unhandled_failures, waits_of
+from arkqueue.views.attention import hanging_tasks, unhandled_failures
 from arkqueue.views.explain import explain
 from arkqueue.views.inputs import inputs_of
 from arkqueue.views.runs import run, runs
+from arkqueue.views.waits import waits_of
 from benchmarks import history
 from benchmarks.lines import Line
 from tests.postgres import a_database, made_once
@@ -241,7 +242,7 @@ def test_what_a_person_asks_and_does_reads_along_indices(plans: Plans, line: Lin
     plans.uses("task_bad", "with bad as materialized")
     plans.of(lambda: hanging_tasks(session, None, 20))
     plans.of(lambda: waits_of(session, [ArchiveId(line.branch.archive)]))
-    plans.uses("task_open", "where b.archive_id = of.archive_id")
+    plans.uses("task_open", "with recursive names(branch_id, name)")
     plans.of(lambda: inputs_of(session, TaskId(tasks["pdf"])))
     plans.of(lambda: holds.hold_run(session, id, "ann"))
     plans.of(lambda: holds.release_run(session, id, "ann"))

@@ -15,14 +15,12 @@ from arkqueue.views.archives import ArchiveView, archives, in_short
 from arkqueue.views.attention import (
     FailuresOfBackfill,
     Hanging,
-    Waiting,
     failures_of_backfills,
     hanging_tasks,
     held_tasks,
     last_lines,
     recent_runs,
     unhandled_failures,
-    waits_of,
 )
 from arkqueue.views.installation import (
     About,
@@ -36,6 +34,7 @@ from arkqueue.views.installation import (
 )
 from arkqueue.views.runs import RunView
 from arkqueue.views.tasks import TaskView
+from arkqueue.views.waits import Wait, waits_of
 from arkqueue.web.pages.answer import Shown, age_of, in_clock, took
 from arkqueue.web.pages.visitor import Visitor
 
@@ -73,7 +72,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One archive. ``runs``: its newest ones, the oldest first. ``now``: in words what goes on; ``wait``: what waits there, and why."""
+    """One archive. ``runs``: its newest ones, the oldest first. ``now``: in words what goes on; ``waits``: what waits there, and why."""
 
     archive: ArchiveView
     rev: int | None
@@ -83,7 +82,7 @@ class Line:
     runs: list[RunView]
     state: str
     now: str
-    wait: str
+    waits: list[Wait]
 
 
 def overview(visitor: Visitor, request: Request) -> Shown:
@@ -105,8 +104,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
     needs += [_failed_in(one) for one in failures_of_backfills(caller.session, covered, MOST_NEEDS)]
     needs += [_hanging(one) for one in hanging_tasks(caller.session, covered, MOST_NEEDS)]
     needs += [_held(task) for task in held_tasks(caller.session, covered, MOST_NEEDS)]
-    is_open = [ArchiveId(a.id) for a in on_page if any(run.state in OPEN for run in recent.get(a.name, []))]
-    waits = waits_of(caller.session, is_open)
+    waits = waits_of(caller.session, [ArchiveId(a.id) for a in on_page])
     depths = queue_depth(caller.session) if covered is None else []
     running = numbers.tasks.get(State.RUNNING, 0) if numbers else None
     waiting = sum(numbers.tasks.get(state, 0) for state in (State.WAITING, State.READY)) if numbers else None
@@ -114,7 +112,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
         "overview.html",
         {
             "needs": needs,
-            "lines": [_line(archive, recent.get(archive.name, []), waits.get(archive.name)) for archive in on_page],
+            "lines": [_line(archive, recent.get(archive.name, []), waits.get(archive.id, [])) for archive in on_page],
             "count": len(known),
             "more": max(len(bad) - MOST_ARCHIVES, 0),
             "running": running,
@@ -246,18 +244,7 @@ def _hanging(one: Hanging) -> Need:
     return Need("running", task.full_name, text, "restart", "Restart")
 
 
-def _waits(wait: Waiting | None) -> str:
-    """What waits in an archive, and why, in a few words."""
-    if wait is None:
-        return ""
-    source = wait.source
-    run = f".{source.run}" if source.run > 1 else ""
-    where = "" if source.run_id == wait.task.run_id else f"{source.rev}{run}/"
-    state = "" if source.state in (State.READY, State.RUNNING) else f" ({source.state})"
-    return f"{wait.task.label} waits for {where}{source.label}{state}"
-
-
-def _line(archive: ArchiveView, runs: list[RunView], wait: Waiting | None) -> Line:
+def _line(archive: ArchiveView, runs: list[RunView], waits: list[Wait]) -> Line:
     head = next((branch for branch in archive.branches if branch.main), None)
     newest = runs[0] if runs else None
     state, now = _now(runs)
@@ -266,7 +253,7 @@ def _line(archive: ArchiveView, runs: list[RunView], wait: Waiting | None) -> Li
     elif archive.hold is not None:
         now += ", on hold"
     message, author = (head.message or "", head.author or "") if head else ("", "")
-    return Line(archive, head.rev if head else None, message, author, newest, runs[::-1], state, now, _waits(wait))
+    return Line(archive, head.rev if head else None, message, author, newest, runs[::-1], state, now, waits)
 
 
 def _now(runs: list[RunView]) -> tuple[str, str]:

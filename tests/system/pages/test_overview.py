@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.queue import claim
+from arkqueue.model import INSTALLATION, ArchiveId
+from arkqueue.queue import claim, locks, pauses
 from arkqueue.queue.tokens import Scope
+from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.system.pages.conftest import Visitors, confirm, first, form_of, said
 
@@ -117,20 +121,108 @@ def test_what_is_wrong_with_the_installation_has_a_button_that_helps(
     assert "paused" not in said(operator.get("/"))
 
 
-def test_each_archive_says_what_waits_and_why(operator: httpx.Client, session: Session, archive: AnArchive) -> None:
-    def line(name: str) -> tuple[str, str]:
-        (found,) = [one for one in operator.get("/?format=json").json()["lines"] if one["archive"]["name"] == name]
-        return found["now"], found["wait"]
+def line(browser: httpx.Client, name: str = "papers") -> tuple[str, list[str]]:
+    """What the overview says of an archive: what goes on there, and why its tasks wait."""
+    (found,) = [one for one in browser.get("/?format=json").json()["lines"] if one["archive"]["name"] == name]
+    return found["now"], [wait["text"] for wait in found["waits"]]
 
+
+def test_each_archive_says_what_waits_and_why(operator: httpx.Client, session: Session, archive: AnArchive) -> None:
     archive.commit({"index": "depends: [PREV]", "pdf": "depends: [index]", "upload": "depends: [pdf]"})
-    assert line("papers") == ("1 run waiting", "pdf waits for index")
+    assert line(operator) == ("1 run waiting", ["pdf waits for index"])
     archive.claim("index@2")
-    assert line("papers") == ("1 running", "pdf waits for index")
+    assert line(operator) == ("1 running", ["pdf waits for index"])
     archive.fail("index@2")
     archive.commit({"index": "depends: [PREV]"})
-    assert line("papers") == ("1 run waiting", "index waits for 2/index (failed)")
+    assert line(operator) == ("1 run waiting", ["index waits for 2/index (failed)"])
+    page = operator.get("/").text
+    assert '<a href="/papers@3/index">index</a> waits for <a href="/papers@2/index">2/index</a> (failed)' in page
     other = an_archive(session, "maps")
     other.commit({"sign": "hold: true", "print": "depends: [sign]"})
-    assert line("maps") == ("1 held", "print waits for sign (held)")
+    now, waits = line(operator, "maps")
+    assert now == "1 held"
+    assert waits == [
+        "print waits for sign (held)",
+        "sign is held by its workflow file (hold: true), until a person releases it",
+    ]
     other.skip("sign@2")
-    assert line("maps")[1] == ""
+    assert line(operator, "maps")[1] == []
+
+
+def test_a_wait_for_a_lock_names_the_lock_and_links_its_holder(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"publish": "lock: web", "check": "lock: web"})
+    archive.claim("publish@2")
+    wait = "check waits for the lock papers/web, which papers@2/publish has; it is the next"
+    assert line(operator) == ("1 running", [wait])
+    page = operator.get("/").text
+    assert '<a href="/papers@2/check">check</a> waits for the lock papers/web, which <a href="/papers@2/publish">papers@2/publish</a> has' in page  # fmt: skip
+    assert wait.removeprefix("check ") in explain(archive.session, archive.task("check@2")).text
+
+
+def test_the_holder_of_a_lock_in_another_archive_is_not_named(
+    visitor: Visitors, session: Session, archive: AnArchive
+) -> None:
+    locks.set_capacity(session, INSTALLATION, "printer", 1, "ann")
+    other = an_archive(session, "vault")
+    other.commit({"secret": "lock: global/printer"})
+    assert not locks.pass_on(session)
+    other.claim("secret@2")
+    archive.commit({"print": "lock: global/printer"})
+    page = visitor(Scope.OPERATE, "papers").get("/")
+    assert "print waits for the lock global/printer, which a task of another archive has" in said(page)
+    assert "secret" not in page.text
+    assert "vault" not in page.text
+
+
+def test_a_wait_for_a_slot_says_how_many_are_busy(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({f"t{number}": "" for number in range(5)})
+    archive.claim_some(3)
+    assert line(operator)[1] == []  # it is about to be claimed
+    archive.claim_some(1)
+    assert line(operator)[1] == ["t4 is ready and waits for a slot (1 task manager with 4 slots, 0 free)"]
+    assert "is ready and waits for a slot" in explain(archive.session, archive.task("t4@2")).text
+
+
+def test_a_wait_for_a_label_says_which_no_task_manager_has(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"train": "runs_on: gpu"})
+    (wait,) = line(operator)[1]
+    assert wait.startswith("train is ready, but no task manager that runs has the label gpu (`runs_on`)")
+
+
+def test_a_wait_for_a_list_says_how_many_of_its_items_are_done(operator: httpx.Client, archive: AnArchive) -> None:
+    items = ", ".join("abcdefghij")
+    archive.commit({"store": f"foreach: [{items}]", "publish": "depends: [store]"})
+    for item in "abcdefghi":
+        archive.run(f"store/{item}@2")
+    archive.claim("store/j@2")
+    assert line(operator)[1] == ["publish waits at the gate of store: 9 of 10 items of store have completed"]
+    assert '<a href="/papers@2">store</a>: 9 of 10 items of store' in operator.get("/").text
+    told = explain(archive.session, archive.task("publish@2")).text
+    assert "It waits at the gate of store: 9 of 10 items of store have completed." in told
+
+
+def test_an_archive_that_is_paused_or_deferred_says_since_and_until_when(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"pdf": "retries: {max: 1, delay: 5m}", "index": ""})
+    archive.claim("pdf@2")
+    archive.end("pdf@2", 1)
+    (wait,) = [one for one in line(operator)[1] if one.startswith("pdf")]
+    assert re.fullmatch(
+        r"pdf is deferred after attempt 1; the next is due at [-0-9: ]* UTC: after a failure \(exit code 1\)", wait
+    )
+    pauses.pause(archive.session, ArchiveId(archive.id), "a move", "ann")
+    assert re.fullmatch(
+        r"papers is paused since [-0-9: ]* UTC by ann: a move; nothing of it starts until it goes on",
+        line(operator)[1][0],
+    )
+
+
+def test_what_waits_for_the_revisions_before_it_names_what_runs_there(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    strict = {"COMMIT": "depends: [{task: 'PREV:*', when: settled}]", "pdf": ""}
+    archive.commit(strict)
+    archive.claim("pdf@2")
+    archive.commit(strict)
+    assert line(operator)[1] == ["pdf waits for 2/pdf"]

@@ -1,0 +1,137 @@
+"""What waits in each of many archives, and why: one sentence for each cause, in the words of ``explain``, for a bounded number of rows. Called by the overview.
+
+``explain`` follows every edge of one task. The overview asks about twenty archives at once, so it takes one task for each cause, and reads what stands around all of these
+tasks together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from arkqueue.db.session import Session
+from arkqueue.model import ArchiveId
+from arkqueue.names import run_name
+from arkqueue.states import State
+from arkqueue.views import reasons
+from arkqueue.views.naming import task_name
+from arkqueue.views.reasons import MOST_ITEMS, Around, Reason, Why
+from arkqueue.views.tasks import rows_of
+
+MOST_NAMES = 60
+"""Names of open tasks of an archive that are looked at."""
+MOST_OF_A_NAME = 5
+"""Open tasks of one name that are looked at."""
+MOST_BEHIND = 200
+"""Edges of a gate that are looked at."""
+MOST_CAUSES = 3
+"""Causes that are told of an archive."""
+ORDER = ("task", "locks", "ready", "gate", "through", "deferred", "held")
+"""The causes, in the order in which they are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Why something waits, in one sentence. ``parts``: its text in parts, each with the name of the task or run that it names, or empty."""
+
+    text: str
+    parts: list[tuple[str, str]]
+
+
+def waits_of(session: Session, archives: Sequence[ArchiveId]) -> dict[int, list[Wait]]:
+    """For each of some archives, by its id, why its tasks wait; the archives in which nothing waits are left out."""
+    if not archives:
+        return {}
+    asked: dict[str, Any] = {"names": MOST_NAMES, "of_name": MOST_OF_A_NAME, "looked_at": MOST_BEHIND}
+    found: dict[int, dict[str, Any]] = defaultdict(dict)
+    for row in session.rows("waits_of_archives", archives=list(archives), **asked):
+        found[row.archive_id][row.cause] = row
+    pairs = [pair for causes in found.values() for pair in causes.values()]
+    ids = sorted({id for pair in pairs for id in (pair.target, pair.source) if id is not None})
+    tasks = {row.id: row for row in rows_of(session, ids)} if ids else {}
+    gates = {row.id: row for row in _gates(session, [pair.source for pair in pairs if pair.cause == "gate"])}
+    around = Around(session, [pair.target for pair in pairs if pair.cause in ("locks", "ready")])
+    return {
+        archive: [*_of_archive(session, causes, tasks, gates, around)][:MOST_CAUSES]
+        for archive, causes in found.items()
+    }
+
+
+def _gates(session: Session, gates: Sequence[int]) -> list[Any]:
+    return session.rows("gates_of_lists", gates=list(gates), most=MOST_ITEMS) if gates else []
+
+
+def _of_archive(
+    session: Session, causes: dict[str, Any], tasks: dict[int, Any], gates: dict[int, Any], around: Around
+) -> Iterable[Wait]:
+    if "task" in causes or "gate" in causes:
+        causes.pop("through", None)
+    first = next((tasks[pair.target] for pair in causes.values() if pair.target in tasks), None)
+    withheld = (reasons.stopped(first) or reasons.paused(first)) if first is not None else []
+    yield from (_said(reason, []) for reason in withheld)
+    for cause in ORDER:
+        pair = causes.get(cause)
+        # What becomes ready, or settles, between two queries waits no longer.
+        if pair is None or pair.target not in tasks or (pair.source is not None and pair.source not in tasks):
+            continue
+        target, source = tasks[pair.target], tasks.get(pair.source)
+        if cause in ("task", "through"):
+            yield _waits_for(target, source)
+        elif cause == "gate" and pair.source in gates:
+            of = gates[pair.source].name.rpartition(":")[0]
+            links = [(_label(target), task_name(target)), (of, run_name(source))]
+            yield _said(reasons.at_gate(gates[pair.source], _label(target)), links)
+        elif not withheld or cause in ("deferred", "held"):
+            yield from (
+                _said(reason, [(_label(target), task_name(target))])
+                for reason in _alone(session, cause, target, around)
+            )
+
+
+def _alone(session: Session, cause: str, row: Any, around: Around) -> list[Reason]:
+    """Why a task waits that waits for no other."""
+    subject = _label(row)
+    if cause == "locks":
+        return reasons.asking(session, row, subject, around)[:1]
+    if cause == "ready" and row.state == State.READY:
+        reason = reasons.ready(session, row, subject, around, counts=False)
+        return [] if reason.kind is Why.ABOUT_TO_START else [reason]
+    if cause == "deferred" and row.state == State.DEFERRED:
+        return [reasons.deferred(row, subject)]
+    if cause == "held" and row.state == State.HELD:
+        return [reasons.held(row, subject)]
+    return []
+
+
+def _waits_for(target: Any, source: Any) -> Wait:
+    """That one task waits for another, by its name inside their run where they have the same."""
+    beside = source.run_id == target.run_id
+    run = f".{source.run}" if source.run > 1 else ""
+    name = _label(source) if beside else f"{source.number}{run}/{_label(source)}"
+    state = "" if source.state in (State.READY, State.RUNNING) else f" ({source.state})"
+    parts = [(_label(target), task_name(target)), (" waits for ", ""), (name, task_name(source)), (state, "")]
+    return _wait([part for part in parts if part[0]])
+
+
+def _said(reason: Reason, links: Sequence[tuple[str, str]]) -> Wait:
+    """A reason with links: its subject, where that is the first of ``links``, and each name in it."""
+    parts, rest = [], reason.text.removesuffix(".")
+    known = [*links, *((name, name) for name in reason.tasks)]
+    while found := min(
+        ((rest.find(words), -len(words), words, of) for words, of in known if words in rest), default=None
+    ):
+        at, _, words, of = found
+        parts += [(rest[:at], ""), (words, of)]
+        rest = rest[at + len(words) :]
+        known = [one for one in known if one[0] != words]
+    return _wait([part for part in [*parts, (rest, "")] if part[0]])
+
+
+def _wait(parts: list[tuple[str, str]]) -> Wait:
+    return Wait("".join(text for text, _ in parts), parts)
+
+
+def _label(row: Any) -> str:
+    return f"{row.name}/{row.item}" if row.item else str(row.name)
