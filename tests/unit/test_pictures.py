@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import pytest
 
 from arkqueue.states import State
 from arkqueue.views.graph import EdgeView, GraphView, NodeView
 from arkqueue.web.pages import drawing
-from arkqueue.web.pages.drawing import Picture, drawn
+from arkqueue.web.pages.drawing import LONGEST, Picture, distinct, drawn
 
 
-def a_graph(*edges: tuple[int, int], kind: str = "depends") -> GraphView:
+def a_graph(*edges: tuple[int, int], kind: str = "depends", names: Mapping[int, str] = {}) -> GraphView:
     nodes = [
-        NodeView(id=id, run_id=1, full_name=f"papers@2/t{id}", rev=2, run=1, name=f"t{id}", item="", state=State.WAITING, gate=False, outside=False)
+        NodeView(id=id, run_id=1, full_name=f"papers@2/t{id}", rev=2, run=1, name=names.get(id, f"t{id}"), item="", state=State.WAITING, gate=False, outside=False)
         for id in sorted({id for edge in edges for id in edge})
     ]  # fmt: skip
     drawn_edges = [
@@ -34,7 +35,7 @@ def hidden(picture: Picture) -> list[str]:
             points += [((x + part[-2]) // 2, (y + part[-1]) // 2)] if len(part) == 6 else [((x + part[0]) // 2, y)]
             x, y = part[-2:] if len(part) == 6 else (part[0], y)
         for px, py in points:
-            if any(box.x < px < box.x + drawing.WIDTH and box.y < py < box.y + drawing.HEIGHT for box in picture.boxes):
+            if any(box.x < px < box.x + box.width and box.y < py < box.y + drawing.HEIGHT for box in picture.boxes):
                 found.append(arrow.path)
     return found
 
@@ -57,7 +58,7 @@ def test_no_arrow_runs_behind_a_box(edges: list[tuple[int, int]]) -> None:
     assert [box.node.id for box in picture.boxes] == sorted({id for edge in edges for id in edge})
     for box in picture.boxes:
         assert 0 <= box.y <= picture.height - drawing.HEIGHT
-        assert 0 <= box.x <= picture.width - drawing.WIDTH
+        assert 0 <= box.x <= picture.width - box.width
 
 
 def test_arrows_of_one_source_share_their_places() -> None:
@@ -75,3 +76,44 @@ def test_what_cancels_in_a_circle_is_drawn_straight() -> None:
 def test_a_graph_with_very_many_long_arrows_is_drawn_without_places_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawing, "MOST_BENDS", 2)
     assert drawn(a_graph(*CHAIN, (1, 5)), "papers").height == drawing.HEIGHT + 2 * drawing.MARGIN
+
+
+def test_a_box_is_as_wide_as_the_longest_name_of_its_layer() -> None:
+    names = {2: "build-index-of-volume-17", 3: "x"}
+    one, two, three, four = drawn(a_graph((1, 2), (1, 3), (2, 4), (3, 4), names=names), "papers").boxes
+    assert two.label == "build-index-of-volume-17"
+    assert two.width == three.width > one.width == four.width
+    assert two.x == one.x + one.width + drawing.BESIDE
+    assert four.x == two.x + two.width + drawing.BESIDE
+
+
+def test_a_name_that_is_too_long_keeps_its_beginning_and_its_end() -> None:
+    (short,) = distinct(["convert-the-photographs-of-the-harbour-1880"]).values()
+    assert short == "convert-the-p…e-harbour-1880"[:13] + "…" + "he-harbour-1880"[-14:]
+    assert len(short) == LONGEST
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"convert-the-photographs-of-the-harbour-{year}" for year in range(1880, 1920)],
+        [f"convert-the-photographs-of-{what}-in-the-year-1880" for what in ("the-harbour", "the-quay", "the-town")],
+        [f"{'x' * 60}{number}{'y' * 60}" for number in range(40)],
+        ["a" * length for length in range(30, 50)],
+        ["convert-the-p…he-harbour-1880", "convert-the-photographs-of-the-harbour-1880", "convert-the-portraits-of-the-harbour-1880"],
+    ],
+)  # fmt: skip
+def test_names_that_are_alike_can_be_told_apart(names: list[str]) -> None:
+    short = distinct(names)
+    assert len(set(short.values())) == len(names)
+    assert max(map(len, short.values())) <= LONGEST
+
+
+def test_the_part_in_which_names_differ_is_shown() -> None:
+    short = distinct([f"convert-the-photographs-of-{what}-in-the-year-1880" for what in ("the-harbour", "the-quay")])
+    assert [*short.values()] == ["convert-…e-harbour-in-the-y…", "convert-…e-quay-in-the-year…"]
+
+
+def test_an_item_cannot_turn_the_direction_of_a_picture() -> None:
+    (box, _) = drawn(a_graph((1, 2), names={1: "\u202egnp.exe"}), "papers").boxes
+    assert box.label == "\\u202egnp.exe"

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+from unicodedata import east_asian_width
 
 import networkx
 
 from arkqueue.model import COMMIT
+from arkqueue.text import shortened, visible
 from arkqueue.views.graph import EdgeView, GraphView, NodeView
 
-WIDTH, HEIGHT = 160, 52
-"""Of a box, in units of the picture."""
+LEAST_WIDTH, HEIGHT = 120, 52
+"""Of a box, in units of the picture. The boxes of a layer are as wide as the longest name in it needs."""
+BEFORE, BEHIND = 34, 12
+"""What a box has before its words, and behind them."""
+LONGEST: Final = 28
+"""Characters of a name that a box shows."""
+HEAD: Final = 8
+"""Characters that a name keeps from its beginning where others begin in the same way."""
 BESIDE, BELOW = 48, 18
 """Between the boxes of neighbouring layers, and between those of one layer."""
 LINE: Final = 8
@@ -28,11 +37,13 @@ MOST_DRAWN: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A task in the picture, by its upper left corner."""
+    """A task in the picture, by its upper left corner. ``label``: its name inside its run, shortened to what a box can show."""
 
     node: NodeView
     x: int
     y: int
+    width: int
+    label: str
     words: str
 
 
@@ -47,11 +58,10 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A drawn graph with its size, and that of each box."""
+    """A drawn graph with its size, and the height of each box."""
 
     width: int
     height: int
-    box_width: int
     box_height: int
     boxes: list[Box]
     arrows: list[Arrow]
@@ -76,19 +86,85 @@ def drawn(view: GraphView, archive: str) -> Picture:
         for along, neighbours in ((layers, graph.predecessors), (layers[::-1], graph.successors)):
             _sweep(along, neighbours)
     heights = [sum(HEIGHT if id in nodes else LINE for id in layer) + BELOW * (len(layer) - 1) for layer in layers]
+    short = distinct([visible(node.label) for node in nodes.values()])
+    labels = {id: short[visible(node.label)] for id, node in nodes.items()}
+    words = {id: visible(_words(node, archive))[:LONGEST] for id, node in nodes.items()}
     places: dict[int, tuple[int, int]] = {}
-    for column, (layer, height) in enumerate(zip(layers, heights, strict=True)):
+    widths: dict[int, int] = {}
+    x = MARGIN
+    for layer, height in zip(layers, heights, strict=True):
         y = MARGIN + (max(heights) - height) // 2
+        width = _width([*(labels[id] for id in layer if id in nodes)], [*(words[id] for id in layer if id in nodes)])
         for id in layer:
-            places[id] = MARGIN + column * (WIDTH + BESIDE), y
+            places[id], widths[id] = (x, y), width
             y += (HEIGHT if id in nodes else LINE) + BELOW
-    boxes = [Box(nodes[id], *places[id], _words(nodes[id], archive)) for id in nodes]
+        x += width + BESIDE
+    boxes = [Box(nodes[id], *places[id], widths[id], labels[id], words[id]) for id in nodes]
     arrows = [
-        Arrow(_curve(places[e.source], [places[id] for id in bends.get((e.source, e.target), ())], places[e.target]), e.kind, e.met)
+        Arrow(_curve([e.source, *bends.get((e.source, e.target), ()), e.target], places, widths), e.kind, e.met)
         for e in edges
-    ]  # fmt: skip
-    width = 2 * MARGIN + len(layers) * (WIDTH + BESIDE) - BESIDE
-    return Picture(width, 2 * MARGIN + max(heights), WIDTH, HEIGHT, boxes, arrows)
+    ]
+    return Picture(x - BESIDE + MARGIN, 2 * MARGIN + max(heights), HEIGHT, boxes, arrows)
+
+
+def distinct(labels: Sequence[str]) -> dict[str, str]:
+    """What a picture shows of each name: the whole of a short one, the beginning and the end of a long one, or where others would look the same the part in which they differ. No two names look the same."""
+    found = {label: shortened(label, LONGEST) for label in labels}
+    alike: dict[str, list[str]] = defaultdict(list)
+    for label, short in found.items():
+        alike[short].append(label)
+    taken = {short for short, some in alike.items() if len(some) == 1}
+    for some in alike.values():
+        for label, places in _differences(some) if len(some) > 1 else ():
+            found[label] = next(short for short in _ways(label, places) if short not in taken)
+            taken.add(found[label])
+    return found
+
+
+def _differences(labels: Sequence[str]) -> Iterator[tuple[str, list[int]]]:
+    """Each of some names with the places, the first first, at which it begins to differ from others."""
+    names = sorted(labels)
+    shared = [_shared(one, other) for one, other in itertools.pairwise(names)]
+    for at, name in enumerate(names):
+        # What sorted names share is the least of what the neighbours between them share.
+        before, after = itertools.accumulate(reversed(shared[:at]), min), itertools.accumulate(shared[at:], min)
+        yield name, sorted({*before, *after})
+
+
+def _shared(one: str, other: str) -> int:
+    """How many characters two names begin with that are the same."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _ways(label: str, places: Sequence[int]) -> Iterator[str]:
+    """Ways to shorten a name that begins and ends like others: its beginning with the part from each place on at which it differs from one of them; at last with a number."""
+    for at in places:
+        # A little of what they share stands before the difference.
+        rest = label[max(at - 2, HEAD) :]
+        room = LONGEST - HEAD - 1
+        yield f"{label[:HEAD]}…{rest if len(rest) <= room else rest[: room - 1] + '…'}"
+    for number in itertools.count(1):
+        end = f"…{number}"
+        yield label[: LONGEST - len(end)] + end
+
+
+def _width(labels: Sequence[str], words: Sequence[str]) -> int:
+    """How wide the boxes of a layer are."""
+    longest = max((*map(_length, labels), *(_length(one) * 0.88 for one in words)), default=0)
+    return max(round(longest) + BEFORE + BEHIND, LEAST_WIDTH)
+
+
+def _length(text: str) -> float:
+    """About how long a text is in bold letters of 13 units, whatever font a browser has for it."""
+    return sum(_of_letter(letter) for letter in text)
+
+
+def _of_letter(letter: str) -> float:
+    if east_asian_width(letter) in "WF":
+        return 13.5
+    if letter in "iljftr.,:;'|!I/()[]- ":
+        return 6
+    return 12.5 if letter in "mwMW@%…" else 10 if letter.isupper() else 9
 
 
 def _bent(
@@ -134,19 +210,18 @@ def _sweep(layers: list[list[int]], neighbours: object) -> None:
         place |= {id: row - len(layer) / 2 for row, id in enumerate(layer)}
 
 
-def _curve(source: tuple[int, int], bends: Sequence[tuple[int, int]], target: tuple[int, int]) -> str:
-    """From box to box, and level through each place between them."""
-    x, y = source[0] + WIDTH, source[1] + HEIGHT // 2
+def _curve(way: Sequence[int], places: Mapping[int, tuple[int, int]], widths: Mapping[int, int]) -> str:
+    """From box to box, and level through each place between them. ``way``: the source, these places, the target."""
+    source, *bends, target = way
+    x, y = places[source][0] + widths[source], places[source][1] + HEIGHT // 2
     path = f"M{x} {y}"
-    for left, level, is_last in [
-        *((x, y + LINE // 2, False) for x, y in bends),
-        (target[0], target[1] + HEIGHT // 2, True),
-    ]:
+    for id in (*bends, target):
+        left, level = places[id][0], places[id][1] + (HEIGHT if id == target else LINE) // 2
         middle = (x + left) // 2
         path += f" C{middle} {y} {middle} {level} {left} {level}"
         x, y = left, level
-        if not is_last:
-            x += WIDTH
+        if id != target:
+            x += widths[id]
             path += f" H{x}"
     return path
 
