@@ -6,7 +6,7 @@ of the revision.
 
 ``workflow_authors`` is the other half: who else changes workflow files, and so could rename a task, has the run held (``WorkflowGuard``).
 
-Called by planning and by the verbs that act on tasks. What is not guarded stands in docs/operations.md: a script that an approved command calls, say.
+Called by planning and by the verbs that act on tasks. What is not guarded stands in docs/queue.md: a script that an approved command calls, say.
 """
 
 from __future__ import annotations

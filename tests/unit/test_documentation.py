@@ -29,7 +29,21 @@ from arkqueue.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
-OPERATIONS = ROOT / "docs" / "operations.md"
+CONFIGURATION = ROOT / "docs" / "configuration.md"
+INSTALLATION = ROOT / "docs" / "installation.md"
+FOR_ADMINISTRATORS = [
+    ROOT / "docs" / f"{name}.md"
+    for name in (
+        "operations",
+        "configuration",
+        "installation",
+        "access",
+        "queue",
+        "submissions",
+        "maintenance",
+        "monitoring",
+    )
+]
 SECURITY = ROOT / "docs" / "security.md"
 TESTS = ROOT / "tests"
 GLOSSARY = ROOT / "docs" / "glossary.md"
@@ -250,24 +264,24 @@ def rows(page: Path, heading: str) -> list[list[str]]:
 
 
 def test_every_key_of_the_configuration_is_described() -> None:
-    described = [row[0].strip("`") for row in rows(OPERATIONS, "Keys")]
+    described = [row[0].strip("`") for row in rows(CONFIGURATION, "Keys")]
 
     assert described == list(Configuration.model_fields)
 
 
 def test_every_key_of_credentials_is_described() -> None:
-    assert [row[0].strip("`") for row in rows(OPERATIONS, "Passwords of repositories")] == list(
+    assert [row[0].strip("`") for row in rows(CONFIGURATION, "Passwords of repositories")] == list(
         Credentials.model_fields
     )
 
 
 def test_every_key_of_containers_and_mounts_is_described() -> None:
-    assert [row[0].strip("`") for row in rows(OPERATIONS, "Containers")] == list(Docker.model_fields)
-    assert [row[0].strip("`") for row in rows(OPERATIONS, "Persistent mounts")] == list(PersistentMount.model_fields)
+    assert [row[0].strip("`") for row in rows(CONFIGURATION, "Containers")] == list(Docker.model_fields)
+    assert [row[0].strip("`") for row in rows(CONFIGURATION, "Persistent mounts")] == list(PersistentMount.model_fields)
 
 
 def test_defaults_of_containers_are_those_that_are_described(tmp_path: Path) -> None:
-    described = {row[0].strip("`"): row[1] for row in rows(OPERATIONS, "Containers")}
+    described = {row[0].strip("`"): row[1] for row in rows(CONFIGURATION, "Containers")}
     file = tmp_path / "arkqueue.toml"
     given = [f"{key} = {default.strip('`')}\n" for key, default in described.items() if CODE_SPAN.fullmatch(default)]
     file.write_text("[docker]\n" + "".join(given), "utf-8")
@@ -280,7 +294,12 @@ def test_defaults_of_containers_are_those_that_are_described(tmp_path: Path) -> 
 
 
 def test_examples_of_the_configuration_have_no_faults(tmp_path: Path) -> None:
-    examples = [text for language, text in FENCE.findall(OPERATIONS.read_text("utf-8")) if language == "toml"]
+    examples = [
+        text
+        for page in FOR_ADMINISTRATORS
+        for language, text in FENCE.findall(page.read_text("utf-8"))
+        if language == "toml"
+    ]
 
     assert len(examples) == 7
     for example in examples:
@@ -290,7 +309,7 @@ def test_examples_of_the_configuration_have_no_faults(tmp_path: Path) -> None:
 
 def test_defaults_of_the_configuration_are_those_that_are_described(tmp_path: Path) -> None:
     described = [
-        (row[0].strip("`"), row[1].strip("`")) for row in rows(OPERATIONS, "Keys") if CODE_SPAN.fullmatch(row[1])
+        (row[0].strip("`"), row[1].strip("`")) for row in rows(CONFIGURATION, "Keys") if CODE_SPAN.fullmatch(row[1])
     ]
     file = tmp_path / "arkqueue.toml"
     file.write_text("".join(f"{key} = {value}\n" for key, value in described), "utf-8")
@@ -302,7 +321,7 @@ def test_defaults_of_the_configuration_are_those_that_are_described(tmp_path: Pa
 
 def test_variables_that_a_page_names_exist() -> None:
     known = {*variables(), PREFIX + "CONFIG", *compose_variables()}
-    text = OPERATIONS.read_text("utf-8") + (ROOT / "README.md").read_text("utf-8")
+    text = "".join(page.read_text("utf-8") for page in [*FOR_ADMINISTRATORS, ROOT / "README.md"])
 
     assert set(re.findall(r"\bARKQUEUE_[A-Z_]+\b", text)) - known - {"ARKQUEUE_OUTPUT", "ARKQUEUE_ATTACHMENTS"} == set()
 
@@ -314,7 +333,7 @@ def compose_variables() -> dict[str, str]:
 
 def test_variables_of_the_compose_file_are_described_with_their_defaults() -> None:
     described: dict[str, str] = {}
-    for row in rows(OPERATIONS, "With Docker Compose"):
+    for row in rows(INSTALLATION, "With Docker Compose"):
         described |= dict(zip(*(re.findall(r"`([^`]+)`", cell) or [""] for cell in row[:2]), strict=True))
     assert described == compose_variables()
 
