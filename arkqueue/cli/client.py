@@ -107,6 +107,8 @@ class Client:
         self.url, self.token = url if "://" in url else f"http://{url}", token
         self.is_proven: Callable[[], bool] = lambda: True
         """Whether the server lives that is meant; asked on each connection, before anything is sent."""
+        self.answered = 0
+        """How many questions the server has said yes to, also where what it then sent was cut off."""
         try:
             parts = urlsplit(self.url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -227,6 +229,7 @@ class Client:
             answer = connection.getresponse()
             if answer.status >= 300:
                 raise self._refusal(answer)
+            self.answered += 1
             yield answer
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, TimeoutError) and connection.sock is not None:

@@ -118,22 +118,24 @@ def _follow(client: Client, task: Any, number: int | None, printer: _Printer | _
 
 
 def _coming(client: Client, attempt: int) -> Iterator[Any]:
-    """A log as it comes, also across a restart of the server."""
+    """A log as it comes, also across restarts of the server, between which it may say nothing."""
     from arkqueue.cli.client import Unreachable
 
     offset, away_since = 0, None
     while True:
+        answered = client.answered
         try:
             for event in client.events(f"/attempts/{attempt}/log", offset=offset):
-                away_since = None
                 if event.kind == "end":
                     return
                 if event.kind == "log":
                     yield event.data
                     offset = int(event.id)
+            away_since = None
         except Unreachable:
-            away_since = away_since or time.monotonic()
-            if time.monotonic() - away_since > PATIENCE:
+            if away_since is None or client.answered > answered:
+                away_since = time.monotonic()
+            elif time.monotonic() - away_since > PATIENCE:
                 raise
         time.sleep(LOOK)
 

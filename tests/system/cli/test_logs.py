@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
 from arkqueue.cli import logs as cli_logs
+from arkqueue.cli.client import Client, Unreachable
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs, LogWriter
 from arkqueue.model import End, Stream
@@ -205,3 +213,53 @@ def test_follower_outlives_a_restart_of_the_server(started: Start, writing: Writ
     writing.end()
     out, err = the_rest(process)
     assert (process.returncode, out, err) == (0, "", "papers@2/a: completed\n")
+
+
+EVENT_STREAM = "200 OK\r\nContent-Type: text/event-stream"
+ENDS = f"{EVENT_STREAM}\r\n\r\nevent: end\ndata: {{}}\n\n"
+QUIET = f"{EVENT_STREAM}\r\n\r\n: nothing was written\n\n"
+IS_CUT_OFF = f"{EVENT_STREAM}\r\nTransfer-Encoding: chunked\r\n\r\n400\r\n: nothing"
+AWAY = f"503 Service Unavailable\r\nContent-Type: application/json\r\n\r\n{json.dumps({'detail': 'no database'})}"
+
+
+@contextmanager
+def saying(*answers: str) -> Iterator[str]:
+    """A web server that gives these answers, one after the other, the last one for ever."""
+    left = list(answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.wfile.write(f"HTTP/1.1 {left.pop(0) if len(left) > 1 else left[0]}".encode())
+            self.close_connection = True
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def each_look_takes_forty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = count(step=40)
+    monkeypatch.setattr(cli_logs, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None))
+
+
+@pytest.mark.usefixtures("each_look_takes_forty_seconds")
+@pytest.mark.parametrize("between", [QUIET, IS_CUT_OFF], ids=["quiet", "cut off"])
+def test_follower_of_a_quiet_task_outlives_any_number_of_restarts(between: str) -> None:
+    """It gave up as soon as two outages were a minute apart, as nothing had come between them."""
+    with saying(*[AWAY, between] * 5, ENDS) as url:
+        assert list(cli_logs._coming(Client(url, None), 1)) == []
+
+
+@pytest.mark.usefixtures("each_look_takes_forty_seconds")
+def test_follower_gives_up_where_the_server_stays_away() -> None:
+    with saying(AWAY) as url, pytest.raises(Unreachable, match="has no database"):
+        list(cli_logs._coming(Client(url, None), 1))
