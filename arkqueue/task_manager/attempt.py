@@ -251,12 +251,13 @@ def _prepared(attempt: Attempt, definition: TaskDefinition, preparation: Prepara
 def _run(attempt: Attempt, definition: TaskDefinition, prepared: Prepared, means: Means) -> Ended | None:
     """Run it to its end; None where it was asked to stop before it began."""
     begun = time.monotonic()
+    executors = means.preparation.executors
     if prepared.image is not None and attempt.why is None:
+        executors.note_container()
         # From here on its host is waited for, should we be gone; so the container comes after this, not before.
         attempt.outlives = means.reserve(attempt, prepared.image)
         if not attempt.outlives:
             attempt.stop(Why.LOST)
-    executors = means.preparation.executors
     program = replace(prepared.program, keep=means.kept(attempt))
     running = attempt.begin(lambda: executors.start(program, prepared.image, attempt.log, lambda: attempt.why is None))
     if running is None:

@@ -74,6 +74,13 @@ class Executors:
         """Whether there is, or has been, an engine here, so that its fault may pass."""
         return bool(self._proved) or self._was_used or not error.is_away
 
+    def note_container(self) -> None:
+        """Note in the home folder that it may have containers from now on, so that the next task manager asks the engine for them.
+
+        It stands there before an attempt is reserved for its container: nobody else ends such an attempt until its reservation is over.
+        """
+        self._mark.touch()
+
     def prove(self, folder: Path | None = None) -> None:
         """Prove that an engine answers and sees a folder as we do; raises ExecutorError. Once is enough. None: the home folder, with bases and workspaces."""
         folder = folder or self._configuration.home
@@ -101,7 +108,6 @@ class Executors:
         """Start it; its output goes to its log. ``image``: the digest of a container's, None for processes."""
         if image is None:
             return self._process.start(program, log)
-        self._mark.touch()
         return self.docker.start(program, log, image, is_wanted)
 
     def give(self, folders: Sequence[Path], owner: tuple[int, int], image: str | None) -> str:
@@ -111,7 +117,7 @@ class Executors:
         """
         if not self.used_docker:
             raise ExecutorError(f"folder {folders[0]}", "only root can give it, and no container engine is in use here")
-        self._mark.touch()
+        self.note_container()
         return self.docker.give(folders, owner, [one for one in (image, self._configuration.docker.image) if one])
 
     def close(self) -> None:

@@ -165,15 +165,15 @@ threading.Event().wait()
 
 @pytest.fixture
 def drivers(pg_uri: str, home_folder: Path, tmp_path: Path) -> Iterator[Drivers]:
-    """Starts processes that are task managers, with settings by name."""
+    """Starts processes that are task managers, with settings by name, after a program of the test."""
     started: list[Forked] = []
     log = tmp_path / "drivers.log"
     log.touch()
 
-    def start(**settings: object) -> Forked:
+    def start(program: str = "", **settings: object) -> Forked:
         home_folder.mkdir(exist_ok=True)
         given = ["", pg_uri, str(home_folder), json.dumps(settings)]
-        started.append(fork(DRIVER, given, out=log, err=log, environment=os.environ))
+        started.append(fork(program + DRIVER, given, out=log, err=log, environment=os.environ))
         return started[-1]
 
     yield start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -21,7 +22,7 @@ from tests.system.task_manager.boxes import DEAF, FOREVER, Boxes, boxes
 from tests.system.task_manager.conftest import DRIVER, Drivers, Managers, attempts, log_of, settled
 from tests.system.task_manager.test_containers import nothing_is_left
 from tests.system.task_manager.test_running import command
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 __all__ = ["boxes"]
 
@@ -216,6 +217,26 @@ def test_attempt_without_its_container_is_lost(
     has_begun(archive, "task@2")
     kill(driver)
     boxes.kill()
+    managers(**boxes.settings)
+    settled(archive, "task@2", "completed")
+    first = attempts(archive, "task@2")[0]
+    assert (first["end"], first["message"]) == ("lost", "its task manager died, and its container is gone")
+
+
+KILLED_BEFORE_ITS_CONTAINER = """
+import os, signal
+from arkqueue.task_manager.executors import Executors
+
+Executors.start = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_attempt_whose_task_manager_was_killed_before_its_first_container_is_lost_at_once(
+    archive: AnArchive, boxes: Boxes, drivers: Drivers, managers: Managers
+) -> None:
+    """It waited until its reservation was over: the next task manager did not ask the engine, as the home folder had no sign of containers yet."""
+    archive.commit({"task": boxes.task("echo begun")})
+    assert drivers(KILLED_BEFORE_ITS_CONTAINER, slots=4, **boxes.settings).wait(PATIENCE) == -signal.SIGKILL
     managers(**boxes.settings)
     settled(archive, "task@2", "completed")
     first = attempts(archive, "task@2")[0]
