@@ -98,7 +98,7 @@ def _follow(client: Client, task: Any, number: int | None, printer: _Printer | _
         if following is not None and number in (None, following["number"]):
             if following["number"] > 1 and number is None:
                 say(f"attempt {following['number']}", err=True)
-            for chunk in _coming(client, following["id"]):
+            for chunk in coming(client, following["id"]):
                 printer.chunk(chunk)
             printer.end()
             shown, pause = following["number"], LOOK
@@ -117,7 +117,7 @@ def _follow(client: Client, task: Any, number: int | None, printer: _Printer | _
         task = _bearing(client, f"/tasks/{task['id']}")
 
 
-def _coming(client: Client, attempt: int) -> Iterator[Any]:
+def coming(client: Client, attempt: int) -> Iterator[Any]:
     """A log as it comes, also across restarts of the server, between which it may say nothing."""
     from arkqueue.cli.client import Unreachable
 

@@ -256,10 +256,10 @@ def each_look_takes_forty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_follower_of_a_quiet_task_outlives_any_number_of_restarts(between: str) -> None:
     """It gave up as soon as two outages were a minute apart, as nothing had come between them."""
     with saying(*[AWAY, between] * 5, ENDS) as url:
-        assert list(cli_logs._coming(Client(url, None), 1)) == []
+        assert list(cli_logs.coming(Client(url, None), 1)) == []
 
 
 @pytest.mark.usefixtures("each_look_takes_forty_seconds")
 def test_follower_gives_up_where_the_server_stays_away() -> None:
     with saying(AWAY) as url, pytest.raises(Unreachable, match="has no database"):
-        list(cli_logs._coming(Client(url, None), 1))
+        list(cli_logs.coming(Client(url, None), 1))
