@@ -216,7 +216,7 @@ class _Lane:
         """Record an end without what the task put into it, because the database does not take it as it is."""
         log.exception("the end of %s could not be recorded as it is", attempt)
         message = "arkqueue could not record its message and outputs; the server's log says more"
-        plain = Outcome(outcome.attempt, outcome.end, outcome.exit_code, message, usage=outcome.usage)
+        plain = Outcome(outcome.attempt, outcome.end, outcome.exit_code, message)
         if outcome == plain:
             self._settle(attempt)  # its lease is not renewed any more, so that a queue manager ends it
             return []

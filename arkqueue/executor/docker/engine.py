@@ -218,6 +218,13 @@ class Engine:
             found: dict[str, Any] = response.json()
             return found
 
+    def pid(self, container: str, timeout: float) -> int:
+        """The number of a container's first process, as the engine's host counts; 0 where none runs."""
+        with self.calls() as api:
+            response = api.get(_url(api, f"/containers/{quote(container)}/json"), timeout=timeout)
+            _raise_refusal(response)
+            return int(response.json()["State"]["Pid"])
+
     def events(self) -> list[dict[str, Any]]:
         """The events that the engine remembers, oldest first."""
         with self.calls() as api:

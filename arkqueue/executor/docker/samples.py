@@ -1,24 +1,30 @@
-"""The resources that containers use, read from the engine while they run: it forgets the figures of a container when that ends.
+"""The resources that containers use, read while they run: the figures of a container are gone when it ends.
 
-``DockerExecutor`` has one `Samples`. Its one thread asks for all containers, one after the other, so never more than one call is under way. A container is
-asked for 1, 2, 4, 8, 16 and 32 s after it was begun or adopted, and each 30 s from then on. So the last figures of a container are a lower bound: at least
-half of its time is behind them, or all but its last 30 s. A container that ends within the first second has none.
+``DockerExecutor`` has one `Samples`, whose one thread reads the figures of all containers, one after the other. A container's are read 1, 2, 4, 8, 16
+and 32 s after it was begun or adopted, and each 30 s from then on. So what was read last is a lower bound: at least half of the container's time is behind
+it, or all but the last 30 s. A container that ends within the first second has no figures.
 
-An engine that does not answer, or that is too old to answer at once (before API 1.41), costs the figures and nothing else.
+The kernel has them in the files of the container's cgroup. Where these are not on this host, the engine is asked. Engines before version 25 take up to a
+second for an answer, so that the figures of many containers are read less often: there is never more than one call under way. An engine that does not
+answer, or that is too old to be asked for one sample (before API 1.41), costs the figures and nothing else.
 """
 
 from __future__ import annotations
 
 import heapq
+import logging
 import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from docker.errors import APIError
 
+from arkqueue.executor.docker.cgroup import Cgroup, cgroup_of
 from arkqueue.executor.docker.engine import Engine, EngineUnavailable
 from arkqueue.model import Usage
+
+log = logging.getLogger("arkqueue")
 
 FIRST = 1.0
 """Seconds until the first sample, and between it and the second; the pauses double."""
@@ -28,13 +34,23 @@ TIMEOUT = 2.0
 """Seconds for an answer."""
 
 
+@dataclass(slots=True)
+class _Sampled:
+    """A container that is sampled, and what was read of it."""
+
+    newest: Usage | None = None
+    cgroup: Cgroup | None = None
+    is_sought: bool = False
+    """Whether its cgroup was sought on this host."""
+
+
 class Samples:
     """The newest figures of the containers that an executor follows. Any thread may call it."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._changed = threading.Condition()
-        self._newest: dict[str, Usage | None] = {}
+        self._sampled: dict[str, _Sampled] = {}
         self._due: list[tuple[float, float, str]] = []
         """When a container is asked for, and the pause after that; a heap. It keeps those that have ended until they would be due."""
         self._thread: threading.Thread | None = None
@@ -45,7 +61,7 @@ class Samples:
         with self._changed:
             if self._is_closed:
                 return
-            self._newest[container] = None
+            self._sampled[container] = _Sampled()
             heapq.heappush(self._due, (time.monotonic() + FIRST, FIRST, container))
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="container samples", daemon=True)
@@ -59,54 +75,58 @@ class Samples:
     def end(self, container: str) -> Usage | None:
         """Sample a container no more; what was read of it last, None where nothing was."""
         with self._changed:
-            return self._newest.pop(container, None)
+            sampled = self._sampled.pop(container, None)
+        return None if sampled is None else sampled.newest
 
     def close(self) -> None:
         with self._changed:
             self._is_closed = True
-            self._newest.clear()
+            self._sampled.clear()
             self._changed.notify()
         if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
         while (due := self._next()) is not None:
-            pause, container = due
-            read = self._read(container)
+            pause, container, sampled = due
+            try:
+                read = self._read(container, sampled)
+            except Exception:
+                log.exception("what container %s uses cannot be read", container[:12])
+                continue
             with self._changed:
-                if container not in self._newest:
-                    continue
                 if read is not None:
-                    self._newest[container] = _both(self._newest[container], read)
-                after = (time.monotonic() + pause, min(2 * pause, LONGEST), container)
-                heapq.heappush(self._due, after)
+                    sampled.newest = _both(sampled.newest, read)
+                heapq.heappush(self._due, (time.monotonic() + pause, min(2 * pause, LONGEST), container))
 
-    def _next(self) -> tuple[float, str] | None:
+    def _next(self) -> tuple[float, str, _Sampled] | None:
         """The container that is due, as soon as one is, and the pause after it; None when nothing is to be sampled any more."""
         with self._changed:
             while not self._is_closed:
                 rest = self._due[0][0] - time.monotonic() if self._due else None
                 if rest is not None and rest <= 0:
                     _, pause, container = heapq.heappop(self._due)
-                    if container in self._newest:
-                        return pause, container
+                    if sampled := self._sampled.get(container):
+                        return pause, container, sampled
                 else:
                     self._changed.wait(rest)
             return None
 
-    def _read(self, container: str) -> Usage | None:
+    def _read(self, container: str, sampled: _Sampled) -> Usage | None:
         try:
+            if not sampled.is_sought and self._engine.socket_path is not None:
+                sampled.cgroup = cgroup_of(self._engine.pid(container, TIMEOUT), container)
+            sampled.is_sought = True
+            if sampled.cgroup is not None:
+                return sampled.cgroup.usage()
             return usage_of(self._engine.stats(container, TIMEOUT))
         except (APIError, EngineUnavailable):
             return None
 
 
 def usage_of(stats: dict[str, Any]) -> Usage | None:
-    """The figures in what an engine says of a container; None where it says none, as of one that has ended.
-
-    Memory is counted as ``docker stats`` does, without the file cache that the kernel can drop at once.
-    """
-    processor = (stats.get("cpu_stats") or {}).get("cpu_usage", {}).get("total_usage")
+    """The figures in what an engine says of a container, as `Cgroup.usage` has them; None where it says none, as of one that has ended."""
+    processor = ((stats.get("cpu_stats") or {}).get("cpu_usage") or {}).get("total_usage")
     if not processor:
         return None
     memory = stats.get("memory_stats") or {}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from arkqueue.executor.docker import samples
+from arkqueue.executor.docker.cgroup import cgroup_of
 from arkqueue.executor.docker.executor import DockerRunning
 from arkqueue.executor.docker.samples import usage_of
 from arkqueue.model import Resources, Usage
@@ -26,10 +28,28 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "FIRST", 0.1)
 
 
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is on another host, as far as its containers' cgroups go."""
+    monkeypatch.setattr(samples, "cgroup_of", lambda _pid, _container: None)
+
+
+@pytest.fixture(params=["here", "elsewhere"])
+def place(request: pytest.FixtureRequest, bench: Bench) -> str:
+    """Where the figures are read from: the cgroup on this host, or the engine."""
+    if request.param == "elsewhere":
+        request.getfixturevalue("elsewhere")
+    else:
+        # Whoever asks the engine does not read the cgroup.
+        bench.executor._engine.stats = None  # type: ignore[method-assign, assignment]
+    return str(request.param)
+
+
 def sampled(running: DockerRunning) -> Usage | None:
     """The newest figures while it runs."""
     # They are nobody's business before the end; here it must not come before they are there.
-    return running._samples._newest.get(running._container)
+    found = running._samples._sampled.get(running._container)
+    return None if found is None else found.newest
 
 
 def go(bench: Bench) -> None:
@@ -37,6 +57,7 @@ def go(bench: Bench) -> None:
     bench.api.exec_start(bench.api.exec_create(bench.inspect()["Id"], ["touch", "/go"]))
 
 
+@pytest.mark.usefixtures("place")
 def test_a_container_that_ends_has_the_figures_of_its_last_sample(bench: Bench) -> None:
     running, recorder = bench.start(f"{FILL}{BURN}{FOREVER}")
     recorder.wait_for(b"begun")
@@ -104,6 +125,7 @@ def test_a_container_that_ran_out_of_memory_says_so_and_what_was_seen_of_it(benc
     assert 0 < (end.usage.peak_memory_bytes or 0) <= 16 << 20
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_an_engine_that_is_too_old_or_does_not_answer_costs_the_figures_alone(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,7 +167,45 @@ def test_one_thread_asks_for_all_containers(bench: Bench) -> None:
     assert threads() == before
 
 
-def test_figures_of_both_versions_of_cgroups_are_read() -> None:
+ID = "5ac5" * 16
+FILES = {
+    1: {
+        "cpuacct": {"cpuacct.usage": "1500000000\n"},
+        "memory": {"memory.usage_in_bytes": "9000000\n", "memory.stat": "cache 5\ntotal_inactive_file 4000000\n"},
+    },
+    2: {
+        "": {
+            "cpu.stat": "usage_usec 1500000\nuser_usec 1\n",
+            "memory.current": "9000000\n",
+            "memory.stat": "anon 5\ninactive_file 4000000\n",
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_files_of_both_versions_of_cgroups_are_read(tmp_path: Path, version: int) -> None:
+    lines = []
+    for number, (controllers, files) in enumerate(FILES[version].items()):
+        folder = tmp_path / controllers / "system.slice" / f"docker-{ID}.scope"
+        folder.mkdir(parents=True)
+        lines.append(f"{number}:{controllers}:/system.slice/docker-{ID}.scope\n")
+        for name, text in files.items():
+            (folder / name).write_text(text)
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_text("".join(lines))
+
+    found = cgroup_of(7, ID, tmp_path, tmp_path)
+
+    assert found is not None
+    assert found.usage() == Usage(1.5, 5_000_000, sampled=True)
+    assert cgroup_of(7, "ffff" * 16, tmp_path, tmp_path) is None, "the number is another container's here"
+    assert cgroup_of(8, ID, tmp_path, tmp_path) is None, "no process of this host has the number"
+    (found.memory / "memory.stat").unlink()
+    assert found.usage() is None, "the container has ended"
+
+
+def test_what_an_engine_says_of_both_versions_of_cgroups_is_read() -> None:
     def stats(**memory: Any) -> dict[str, Any]:
         return {"cpu_stats": {"cpu_usage": {"total_usage": 1_500_000_000}}, "memory_stats": memory}
 

@@ -96,7 +96,7 @@ def test_an_adopted_container_tells_also_what_it_used_before(
     manager = managers(**boxes.settings)
     eventually(lambda: attempts(archive, "task@2")[0]["process"] == manager.process)
     # Nothing tells that a sample was read before the end does.
-    eventually(lambda: any(manager.executors.docker._samples._newest.values()))
+    eventually(lambda: any(one.newest for one in manager.executors.docker._samples._sampled.values()))
     (boxes.shared / "go").touch()
     settled(archive, "task@2", "completed")
     (attempt,) = attempts(archive, "task@2")
