@@ -19,6 +19,21 @@ def usage_in_words(processor_seconds: float | None, peak_memory_bytes: int | Non
     )
 
 
+def usage_of_run_in_words(
+    attempts: int, processor_seconds: float, peak_memory_bytes: int | None, *, is_all: bool
+) -> str:
+    """The words for what attempts used together; ``is_all``: the figures are all that they used: ``9.1 s of processor time in 3 attempts, at most 54 MiB of memory in one process``."""
+    least = "" if is_all else "at least "
+    words = (
+        f"{least}{_seconds(processor_seconds)} of processor time in {attempts:,} attempt{'s' if attempts != 1 else ''}"
+    )
+    if peak_memory_bytes is None:
+        return words
+    if is_all:
+        return f"{words}, at most {_size(peak_memory_bytes, math.ceil)} of memory in one process"
+    return f"{words}, at least {_size(peak_memory_bytes, math.floor)} of memory in one of them"
+
+
 def _seconds(seconds: float) -> str:
     if seconds < 0.1:
         return f"{seconds * 1000:.0f} ms"

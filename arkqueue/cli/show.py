@@ -15,7 +15,7 @@ from arkqueue.cli.output import at, bold, clock, dim, print_json, say, state, ta
 from arkqueue.cli.runs import CHANGED, spell, tally, task_rows
 from arkqueue.model import USUAL_PRIORITY
 from arkqueue.text import on_one_line, one_line, visible
-from arkqueue.usage import usage_in_words
+from arkqueue.usage import usage_in_words, usage_of_run_in_words
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
@@ -178,6 +178,7 @@ def _show_run(
         ),
         ("planned", f"{run['planned']:,} of {run['planned_items']:,} items" if run["planned"] is not None else ""),
         ("tasks", tally(run)),
+        ("used", usage_of_run_in_words(**run["used"]) if run["used"] else ""),
         ("report", state(run["report"]) if run["report"] else ""),
         ("reports", _reports(run)),
         ("attachments", _attachments(run["attachments"])),

@@ -413,6 +413,12 @@ left join deed l on l.id = at.log_removal_id left join deed o on o.id = at.outpu
 where at.task_id = any(%(tasks)s::bigint[]) or at.id = any(%(attempts)s::bigint[])
 order by at.task_id, at.number;
 
+-- name: used_by_tasks
+-- The resources that the attempts of some tasks used together.
+select count(processor_seconds)::int as attempts, sum(processor_seconds) as processor_seconds, max(peak_memory_bytes) as peak_memory_bytes,
+       not bool_or(coalesce(usage_sampled, started_at is not null)) as is_all
+from attempt where task_id = any(%(tasks)s::bigint[]);
+
 -- name: show_deeds
 -- What people did to a task, or to a run and its tasks, oldest first.
 select d.at, d.by, d.verb, t.name || case when t.item <> '' then '/' || t.item else '' end as task, d.note from deed d left join task t on t.id = d.task_id

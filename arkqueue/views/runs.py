@@ -16,6 +16,7 @@ from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, BranchId, Fault, RunId, TaskKind, Trigger
 from arkqueue.names import backfill_name, run_name, submission_name
 from arkqueue.states import OPEN, RunState, State, run_state
+from arkqueue.usage import usage_of_run_in_words
 from arkqueue.views.expected import Expected, expected_of
 from arkqueue.views.graph import EdgeView, edges_of
 from arkqueue.views.items import ListView
@@ -99,6 +100,23 @@ class ListedRun(RunView):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunUsage:
+    """The resources that the attempts of a run used. ``attempts``: those whose figures are known; ``processor_seconds``: theirs together; ``peak_memory_bytes``: the largest of one.
+
+    ``is_all``: false where an attempt goes on, was a container or left no figures, so that the run used at least as much.
+    """
+
+    attempts: int
+    processor_seconds: float
+    peak_memory_bytes: int | None
+    is_all: bool
+
+    @property
+    def in_words(self) -> str:
+        return usage_of_run_in_words(self.attempts, self.processor_seconds, self.peak_memory_bytes, is_all=self.is_all)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScratchView:
     """The scratch folders of a run that are in one place. ``hostname`` None: of a task manager that nobody knows any more. ``store``: the id of that host, or of a folder that several share.
 
@@ -132,6 +150,7 @@ class RunDetail(RunView):
     ``expected``: by the names of its tasks, when each may start and end, where that is known; ``ends``: when all that is left may be done.
 
     Of a list with more than 100 items ``tasks`` has the first in each state, and ``lists`` has its numbers. All are at ``/runs/{id}/items``.
+    ``used``: the resources that its attempts used together; None: not known, as of a run with long lists.
     """
 
     tasks: list[TaskView]
@@ -144,6 +163,7 @@ class RunDetail(RunView):
     others: list[RunView]
     expected: dict[str, Expected]
     ends: datetime | None
+    used: RunUsage | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +290,7 @@ def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
         ends=max(one.end for one in times.values())
         if times and len(times) == len(left) and item is None and not shown.lists
         else None,
+        used=None if shown.lists else _used(session, [row.id for row in tasks if row.attempts]),
         reports=reports(session, run, rows[0]),
         attachments=next((view_of(row, AttachmentsView) for row in session.rows("attachments_of_run", run=run)), None),
         scratch=[view_of(row, ScratchView) for row in session.rows("scratch_of_run", run=run, item=item)],
@@ -277,6 +298,12 @@ def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
             session, [row.id for row in beside if row.id != run and row.deleted_at is None][:MOST_OTHERS]
         ),
     )
+
+
+def _used(session: Session, tasks: Sequence[int]) -> RunUsage | None:
+    """The resources that the attempts of some tasks used; None where nothing is known of them."""
+    rows = session.rows("used_by_tasks", tasks=list(tasks)) if tasks else []
+    return next((view_of(row, RunUsage) for row in rows if row.attempts), None)
 
 
 def views_of_runs(session: Session, ids: Sequence[int]) -> list[RunView]:

@@ -12,7 +12,8 @@ from arkqueue.db.session import Session
 from arkqueue.model import AttemptId, End, Outcome, Receipt, RunId, Usage
 from arkqueue.queue import finish, purge
 from arkqueue.queue.export import Export
-from arkqueue.views import reports, tasks
+from arkqueue.views import reports, runs, tasks
+from arkqueue.views.runs import RunUsage
 from tests.builders import PROCESS, AnArchive, an_archive
 
 OF_A_PROCESS, OF_A_CONTAINER = Usage(0.8, 54 << 20), Usage(3.2, None, sampled=True)
@@ -74,3 +75,34 @@ def test_what_is_purged_is_exported_with_it(session: Session, archive: AnArchive
     lines = [json.loads(line) for line in (tmp_path / "gone.jsonl").read_text().splitlines()]
     attempts = [line for line in lines if line["kind"] == "attempt"]
     assert [(one["processor_seconds"], one["peak_memory_bytes"]) for one in attempts] == [(0.8, 54 << 20)] * 3
+
+
+def used(archive: AnArchive) -> RunUsage | None:
+    return runs.run(archive.session, RunId(archive.run_id(2))).used
+
+
+def test_a_run_sums_what_its_attempts_used(archive: AnArchive) -> None:
+    assert used(archive) is None
+    archive.record(archive.attempt("a@2"), End.EXITED, 1, usage=OF_A_PROCESS)
+    archive.retry("a@2")
+    again = archive.attempt("a@2")
+    assert used(archive) == RunUsage(attempts=1, processor_seconds=0.8, peak_memory_bytes=54 << 20, is_all=True)
+    archive.record(again, End.EXITED, 0, usage=Usage(1.5, 20 << 20))
+    archive.record(archive.attempt("b@2"), End.NOT_STARTED, None)
+    assert used(archive) == RunUsage(attempts=2, processor_seconds=2.3, peak_memory_bytes=54 << 20, is_all=True)
+
+
+@pytest.mark.parametrize("usage", [OF_A_CONTAINER, None], ids=["sampled", "unknown"])
+def test_a_run_used_at_least_what_is_known_of_it(archive: AnArchive, usage: Usage | None) -> None:
+    archive.record(archive.attempt("a@2"), End.EXITED, 0, usage=OF_A_PROCESS)
+    archive.record(archive.attempt("b@2"), End.EXITED, 0, usage=usage, ran=1.0)
+    found = used(archive)
+    assert found is not None
+    assert (found.attempts, found.is_all) == (1 if usage is None else 2, False)
+
+
+def test_a_run_with_a_long_list_sums_nothing(session: Session) -> None:
+    archive = an_archive(session, "long")
+    archive.commit({"tile": f"foreach: [{', '.join(f'i{number}' for number in range(101))}]"})
+    archive.record(archive.attempt("tile/i0@2"), End.EXITED, 0, usage=OF_A_PROCESS)
+    assert used(archive) is None

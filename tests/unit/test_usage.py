@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arkqueue.usage import usage_in_words
+from arkqueue.usage import usage_in_words, usage_of_run_in_words
 
 MIB = 1 << 20
 
@@ -26,3 +26,13 @@ def test_words_say_what_is_an_upper_and_what_a_lower_bound(
     processor: float | None, memory: float | None, sampled: bool | None, words: str
 ) -> None:
     assert usage_in_words(processor, None if memory is None else int(memory), sampled) == words
+
+
+def test_words_of_a_run_say_whether_they_are_all() -> None:
+    assert usage_of_run_in_words(3, 9.1, 53 * MIB, is_all=True) == (
+        "9.1 s of processor time in 3 attempts, at most 53 MiB of memory in one process"
+    )
+    assert usage_of_run_in_words(1, 9.1, 53 * MIB, is_all=False) == (
+        "at least 9.1 s of processor time in 1 attempt, at least 53 MiB of memory in one of them"
+    )
+    assert usage_of_run_in_words(1200, 7200.0, None, is_all=True) == "2.0 h of processor time in 1,200 attempts"

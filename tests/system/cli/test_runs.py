@@ -335,6 +335,7 @@ def test_task_is_shown_with_its_attempts_and_what_people_did(arkqueue: Cli, sess
     shown = arkqueue("show", "papers@2/a").out
     assert "  attempt 2 used 0.8 s of processor time, at most 54 MiB of memory in one process\n" in shown
     assert "attempt 1 used" not in shown, "nothing is known of it"
+    assert "0.8 s of processor time in 1 attempt" in arkqueue("show", "papers@2").out
     assert "image of attempt 2: tex@sha256:12ab" in shown
     assert shown.startswith("papers@2/a  completed\n")
     assert "exit code 1" in shown

@@ -78,6 +78,7 @@ def test_the_workspace_of_a_running_attempt_has_its_place(reader: httpx.Client, 
     assert "Used" not in page
     archive.record(attempt, End.EXITED, 0, usage=Usage(3.2, 104 << 20, sampled=True))
     assert "Used at least 3.2 s of processor time and 104 MiB of memory" in said(reader.get("/papers@2/a"))
+    assert "Used at least 3.2 s of processor time in 1 attempt, at least 104 MiB" in said(reader.get("/papers@2"))
     assert "Workspace" not in said(reader.get("/papers@2/a"))
     assert "Checkout" not in said(reader.get("/papers@2/gate"))
 
