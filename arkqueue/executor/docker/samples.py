@@ -126,14 +126,20 @@ class Samples:
 
 def usage_of(stats: dict[str, Any]) -> Usage | None:
     """The figures in what an engine says of a container, as `Cgroup.usage` has them; None where it says none, as of one that has ended."""
-    processor = ((stats.get("cpu_stats") or {}).get("cpu_usage") or {}).get("total_usage")
+    processor = _figure((stats.get("cpu_stats") or {}).get("cpu_usage") or {}, "total_usage")
     if not processor:
         return None
     memory = stats.get("memory_stats") or {}
     details = memory.get("stats") or {}
-    cache = details.get("total_inactive_file", details.get("inactive_file", 0))  # cgroup version 1, version 2
-    used = memory.get("usage")
+    used = _figure(memory, "usage")
+    cache = _figure(details, "total_inactive_file") or _figure(details, "inactive_file")  # cgroup version 1, version 2
     return Usage(processor / 1e9, max(0, used - cache) if used else None, sampled=True)
+
+
+def _figure(figures: dict[str, Any], name: str) -> int:
+    """One of an engine's figures; 0 where it has none, or one that cannot be: PostgreSQL would not take it."""
+    figure = figures.get(name)
+    return figure if isinstance(figure, int) and 0 < figure < 1 << 63 else 0
 
 
 def _both(before: Usage | None, now: Usage) -> Usage:

@@ -15,7 +15,8 @@ from arkqueue.executor.docker.samples import usage_of
 from arkqueue.model import Resources, Usage
 from tests.system.executor.docker_bench import Bench
 from tests.system.executor.recorder import Recorder, ended
-from tests.waiting import eventually
+from tests.system.executor.relay import Relay
+from tests.waiting import PATIENCE, eventually
 
 FILL = "held=$(head -c 20000000 /dev/zero | tr '\\0' x); "
 BURN = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; "
@@ -126,9 +127,27 @@ def test_a_container_that_ran_out_of_memory_says_so_and_what_was_seen_of_it(benc
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_an_engine_that_is_too_old_or_does_not_answer_costs_the_figures_alone(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+def test_an_engine_that_does_not_answer_costs_the_figures_alone(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(samples, "TIMEOUT", 0.2)
+    relay = Relay(tmp_path / "relay.sock", bench.url)
+    try:
+        executor = bench.another(url=relay.url)
+        relay.hold(b"/stats")
+        running, recorder = bench.start(f"echo begun; {WAIT}exit 3", by=executor)
+        recorder.wait_for(b"begun")
+        assert relay.has_held.wait(PATIENCE)
+        go(bench)
+        end = ended(running)
+        executor.close()
+    finally:
+        relay.close()
+    assert (end.exit_code, end.message, end.usage) == (3, "", None)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_an_engine_that_is_is_too_old_is_not_asked(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = threading.Event()
     # No engine of before 1.41 can be had: the client says that this one is.
     engine = bench.executor._engine
@@ -214,3 +233,4 @@ def test_what_an_engine_says_of_both_versions_of_cgroups_is_read() -> None:
     assert usage_of(stats()) == Usage(1.5, None, True), "a kernel that does not count memory"
     assert usage_of({"cpu_stats": {"cpu_usage": {"total_usage": 0}}, "memory_stats": {}}) is None, "it has ended"
     assert usage_of({}) is None
+    assert usage_of(stats(usage=(1 << 64) - 1)) == Usage(1.5, None, True), "a kernel that counted below zero"
