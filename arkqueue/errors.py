@@ -84,7 +84,11 @@ class InvalidPayload(Invalid):
         self.faults = list(faults)
         more = len(faults) - self.MOST_NAMED
         named = "; ".join(faults[: self.MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
-        super().__init__(thing, f"has {len(faults)} fault{'s' * (len(faults) != 1)}: {named}", "Nothing is planned.")
+        super().__init__(
+            thing,
+            f"has {len(faults)} fault{'s' * (len(faults) != 1)}: {named}",
+            "Nothing is planned. Correct it, and hand it in again.",
+        )
 
 
 class Forbidden(ArkqueueError):

@@ -15,7 +15,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import COMMIT, SILENCE, ArchiveId, Key, RunId, TaskId, TaskKind
+from arkqueue.model import COMMIT, SILENCE, ArchiveId, Key, RunId, TaskId, TaskKind, Trigger
 from arkqueue.names import PURGED, item_name, run_name, task_name
 from arkqueue.queue import scratch
 from arkqueue.queue.done import MOST_TASKS, Done, Refused, portions
@@ -26,6 +26,9 @@ from arkqueue.queue.refusals import GO_BACK, MOST_NAMED, refuse_overwriting, ref
 from arkqueue.queue.reports import keep
 from arkqueue.queue.steps import NOTE, last_first, set_aside
 from arkqueue.states import MOVES, SETTLED, Event, State
+
+REJECTED = "was rejected (exit code 65), which is final: its input is wrong, and no retry makes it right"
+"""Why what was rejected is not retried."""
 
 NEWEST = "or trigger the task at the newest revision"
 """What helps beside force where a task is superseded."""
@@ -113,6 +116,8 @@ def restart(session: Session, task: TaskId, by: str, *, approver: Approver | Non
         refuse_unapproved(graph, [row.id], approver)
         if row.state != State.RUNNING:
             refuse_implicit(row, "restarted")
+            if row.state == State.REJECTED:
+                raise Conflict(_name(graph, row), REJECTED, _after_rejection(graph, row))
             raise Conflict(
                 _name(graph, row), f"is {row.state}: only a running task is restarted", "retry it where it has failed"
             )
@@ -149,8 +154,11 @@ def retry(
             graph.follow(entering=graph.ids("retry_now", task=row.id))
             return
         here = _name(graph, row)
+        if row.state == State.REJECTED:
+            raise Conflict(here, REJECTED, _after_rejection(graph, row))
         if row.state not in MOVES[Event.RETRY].sources:
             remedy = "restart it" if row.state == State.RUNNING else ""
+            remedy = _again_from(graph, row) if row.state == State.COMPLETED else remedy
             raise Conflict(here, f"is {row.state}: a failed, canceled, waived or deferred task can be retried", remedy)
         if row.root_id is None and row.superseded_by is not None and not force:
             raise Conflict(here, superseded(graph, row), f"force it, {NEWEST}")
@@ -487,6 +495,29 @@ def _is_outdated(graph: Graph, task: int) -> bool:
     except Conflict:
         return True
     return False
+
+
+def _after_rejection(graph: Graph, row: Any) -> str:
+    """What helps where a task was rejected: another input, or a decision to go on without it, or to run it on the same input all the same."""
+    (place,) = graph.rows("place_of_task", task=row.id)
+    mended = (
+        "mend what was submitted, and submit it under another id"
+        if place.trigger == Trigger.SUBMISSION
+        else "mend the input in a new commit"
+    )
+    skip = (
+        ""
+        if row.waived
+        else f"; or let what waits for it go on: arkqueue skip {shlex.quote(task_name(place))} --as-completed"
+    )
+    return f"{mended}{skip}; or {_again_from(graph, row)}"
+
+
+def _again_from(graph: Graph, row: Any) -> str:
+    """How a task that has ended for good is run again all the same, with what is behind it."""
+    (place,) = graph.rows("place_of_task", task=row.id)
+    here = item_name(place, row.item) if row.item else run_name(place)
+    return f"run it again all the same, with what is behind it: arkqueue retry {shlex.quote(here)} --from {row.name}"
 
 
 def superseded(graph: Graph, row: Any) -> str:

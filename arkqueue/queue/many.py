@@ -16,7 +16,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, Forbidden, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
-from arkqueue.names import backfill_command, item_name, run_name
+from arkqueue.names import backfill_command, item_name, run_name, task_name
 from arkqueue.queue import control
 from arkqueue.queue.done import LONGEST, Done, Refused
 from arkqueue.queue.guards import Approver
@@ -157,8 +157,21 @@ def _on_run(
     control.refuse_while_planned(found[0])
     done = _each(session, run, concerns, act, _until(session), item=item, last_first=last_first)
     if not (done.tasks or done.refused or done.left):
+        if concerns in (_has_failed, _may_be_retried):
+            nothing, remedy = _beside_rejected(session, run, item, nothing, remedy)
         raise _nothing(session, found[0], nothing, remedy)
     return done.unless_refused()
+
+
+def _beside_rejected(session: Session, run: int, item: str | None, nothing: str, remedy: str) -> tuple[str, str]:
+    """What is said where there is nothing to retry, and what may help: also of what was rejected, which is final."""
+    rows = session.rows("tasks_to_act_on", run=run, item=item, tasks=None)
+    rejected = [row.id for row in rows if row.state == State.REJECTED and not row.waived]
+    if not rejected:
+        return nothing, remedy
+    (first,) = session.rows("place_of_task", task=rejected[0])
+    what = "1 was rejected" if len(rejected) == 1 else f"{len(rejected)} were rejected"
+    return f"{nothing}; {what}, which is final", f"arkqueue explain {shlex.quote(task_name(first))}"
 
 
 def _nothing(session: Session, run: Any, nothing: str, remedy: str) -> Conflict:

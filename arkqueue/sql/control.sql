@@ -491,8 +491,8 @@ where t.id in (select e.target from edge e where e.source = any(%(sources)s) and
 order by t.id for no key update;
 
 -- name: place_of_task
--- Where a task is, what it is called, its state, what superseded it, and whether its run or revision is gone.
-select t.id, t.archive_id, t.state, t.superseded_by, t.number, t.run, t.name, t.item, a.name as archive, b.name as branch, b.main,
+-- Where a task is, what it is called, its state, what superseded it, how its run came about, and whether its run or revision is gone.
+select t.id, run.trigger, t.archive_id, t.state, t.superseded_by, t.number, t.run, t.name, t.item, a.name as archive, b.name as branch, b.main,
        t.deleted, run.deleted_at as run_deleted_at, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone
 from task t join run on run.id = t.run_id join revision r on r.id = run.revision_id
 join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id

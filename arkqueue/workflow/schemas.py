@@ -7,8 +7,10 @@ end is ended by the deadline of the reader process, in which schemas and payload
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any, Final
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 from arkqueue.model import Fault, Schema, SourceFile
 from arkqueue.workflow.document import document, kind_of
@@ -16,12 +18,19 @@ from arkqueue.workflow.list_files import ReadFile
 from arkqueue.workflow.nodes import MAX_FAULTS, Unreadable
 from arkqueue.workflow.values import shown
 
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+
 LONGEST_SCHEMA: Final = 2**20
 """Bytes."""
 MOST_MISFITS: Final = MAX_FAULTS - 1
 """As many are told of a payload, and that there are more."""
 LONGEST_MISFIT: Final = 300
 """Characters of one: it may repeat a part of the payload."""
+LONGEST_VALUE: Final = 60
+"""Characters of the payload's value that a fault repeats."""
+MOST_ALTERNATIVES: Final = 3
+"""Alternatives of which a fault says what they lack."""
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 TOO_DEEP: Final = "the schema, or the payload, is nested too deeply, or the schema refers to itself without an end"
 
@@ -98,17 +107,76 @@ def misfits(value: Any, schema: Any) -> Iterator[str]:
     # Without a registry of its own the library would fetch what a reference names.
     validator = kind(schema, registry=Registry())
     try:
-        for count, error in enumerate(validator.iter_errors(value), 1):
+        found = (said for error in validator.iter_errors(value) for said in _faults_of(error))
+        for count, (place, said) in enumerate(found, 1):
             if count > MOST_MISFITS:
                 yield f"there are more than {MOST_MISFITS} faults; correct the ones above first"
                 return
-            yield _told(error.json_path, error.message)
+            yield _told(place, said)
     except RecursionError:
         yield TOO_DEEP
     except Unresolvable as why:
         yield f"the schema refers to {shown(str(why.ref))}, which is not in it"
     except exceptions.UnknownType as why:
         yield f"the schema has the type {shown(str(why.type))}, which there is not"
+
+
+def _faults_of(error: ValidationError) -> Iterator[tuple[str, str]]:
+    """The faults that an error of the library stands for, each with its place in the payload.
+
+    Where a value fits none of several alternatives (`anyOf`, `oneOf`), these are the faults of the one that its sender meant: the one alternative whose types, constants
+    and enumerations fit. Where no alternative, or more than one, is meant by that, it is one fault that says what each alternative lacks.
+    """
+    place = _place(error)
+    if error.validator not in ("anyOf", "oneOf"):
+        yield place, _shortened(error)
+        return
+    alternatives: Any = error.validator_value
+    if not error.context:
+        yield place, f"fits several of {len(alternatives)} alternatives, and may fit one of them only"
+        return
+    lacking: dict[int, list[ValidationError]] = defaultdict(list)
+    for one in error.context:
+        lacking[int(one.relative_schema_path[0])].append(one)
+    meant = [faults for faults in lacking.values() if not any(map(_is_of_another_kind, faults))]
+    if len(meant) == 1 or len(lacking) == 1:
+        for one in meant[0] if meant else next(iter(lacking.values())):
+            yield from _faults_of(one)
+        return
+    lacks = (_lacks(place, n, alternatives[n], faults) for n, faults in lacking.items())
+    more = f"; and {len(lacking) - MOST_ALTERNATIVES} more" if len(lacking) > MOST_ALTERNATIVES else ""
+    yield place, f"fits none of {len(alternatives)} alternatives. {'; '.join(islice(lacks, MOST_ALTERNATIVES))}{more}"
+
+
+def _is_of_another_kind(error: ValidationError) -> bool:
+    """Whether a fault shows that its alternative was not meant: the value itself, or a field of it, is another type, constant or choice than the alternative says."""
+    return (error.validator in ("const", "enum") and len(error.relative_path) <= 1) or (
+        error.validator == "type" and not error.relative_path
+    )
+
+
+def _lacks(place: str, number: int, alternative: Any, faults: Sequence[ValidationError]) -> str:
+    """What of one alternative does not fit: its first fault, and how many more it has."""
+    title = alternative.get("title") if isinstance(alternative, dict) else None
+    name = f"{number + 1} ({title})" if isinstance(title, str) else str(number + 1)
+    where, said = next(_faults_of(faults[0]))
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return f"{name}: {said if where == place else f'{where}: {said}'}{more}"
+
+
+def _place(error: ValidationError) -> str:
+    """Where in the payload a fault is. What an alternative lacks has its path below that of the alternatives."""
+    from jsonschema import ValidationError
+
+    return ValidationError("", path=error.absolute_path).json_path
+
+
+def _shortened(error: ValidationError) -> str:
+    """What an error says. The library begins with the value, which may be long; what is wrong with it comes after that."""
+    value = repr(error.instance)
+    if len(value) <= LONGEST_VALUE or not error.message.startswith(value):
+        return error.message
+    return f"{value[: LONGEST_VALUE - 1]}…{error.message[len(value) :]}"
 
 
 def _told(path: str, message: str) -> str:

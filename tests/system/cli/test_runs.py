@@ -200,6 +200,49 @@ def test_refusals_of_a_whole_run_name_the_option_too(arkqueue: Cli, session: Ses
     assert arkqueue("show", "papers@2/a", "--json").json["retry_count"] == 2
 
 
+def test_a_rejection_is_final_and_its_refusal_says_what_may_be_done_instead(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "depends: [a]", "check": "on: submission", "deposit": "foreach: submission"})
+    archive.end("a@2", 65)
+    archive.submit('["x y", "z"]', sender_id="may")
+    archive.end("check@2.2", 65)
+    archive.end("deposit/x y@2.2", 65)
+    final = "was rejected (exit code 65), which is final: its input is wrong, and no retry makes it right."
+    for words in (["retry", "papers@2/a"], ["retry", "papers@2/a", "--force"], ["restart", "papers@2/a"]):
+        refused = arkqueue(*words)
+        assert (refused.code, refused.err) == (
+            1,
+            f"arkqueue: papers@2/a: {final} Mend the input in a new commit; or let what waits for it go on: arkqueue skip papers@2/a --as-completed; "
+            "or run it again all the same, with what is behind it: arkqueue retry papers@2 --from a\n",
+        )
+    of_item = arkqueue("retry", "papers@2.2/deposit/x y").err
+    assert "Mend what was submitted, and submit it under another id; or let" in of_item
+    assert "arkqueue skip papers@2.2/deposit/x%20y --as-completed; or run" in of_item
+    assert of_item.endswith("arkqueue retry 'papers@2.2/*/x%20y' --from deposit\n")
+    assert arkqueue("retry", "papers@2", "--failed").err == (
+        "arkqueue: papers@2: has no failed task that nobody waived; 1 was rejected, which is final. arkqueue explain papers@2/a\n"
+    )
+    assert "2 were rejected, which is final" in arkqueue("retry", "papers@2.2", "--failed").err
+    assert "Mend the input" in arkqueue("explain", "papers@2/a").out
+    # What the refusal names is possible.
+    assert arkqueue("skip", "papers@2/a", "--as-completed").code == 0
+    assert archive.state("b@2") == "ready"
+    archive.run("b@2")
+    assert "or let what waits" not in arkqueue("retry", "papers@2/a").err
+    assert arkqueue("retry", "papers@2", "--from", "a").code == 0
+    assert archive.state("a@2") == "ready"
+    assert arkqueue("retry", "papers@2.2/*/x y", "--from", "deposit").code == 0
+
+
+def test_a_completed_task_is_run_again_from_its_run(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": ""})
+    archive.run("a@2")
+    assert arkqueue("retry", "papers@2/a").err.endswith(
+        "Run it again all the same, with what is behind it: arkqueue retry papers@2 --from a\n"
+    )
+
+
 def test_what_failed_of_a_run_or_of_archives_is_retried(arkqueue: Cli, session: Session) -> None:
     papers, books = an_archive(session), an_archive(session, "books")
     for archive in (papers, books):

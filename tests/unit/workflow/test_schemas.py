@@ -99,6 +99,48 @@ def test_all_that_does_not_fit_is_told_with_its_path() -> None:
     ]
 
 
+KINDS: dict[str, Any] = {
+    "items": {
+        "oneOf": [
+            {"title": "a file", "type": "object", "required": ["url"], "properties": {"kind": {"const": "file"}, "size": {"type": "integer"}}},
+            {"title": "a list", "type": "object", "required": ["manifest"], "properties": {"kind": {"enum": ["list", "lists"]}}},
+            {"type": "string", "pattern": "^https:"},
+        ]
+    }
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        ({"kind": "file", "size": "big"}, ["$[0].size: 'big' is not of type 'integer'", "$[0]: 'url' is a required property"]),
+        ({"kind": "lists"}, ["$[0]: 'manifest' is a required property"]),
+        ("ftp:x", ["$[0]: 'ftp:x' does not match '^https:'"]),
+        ({}, ["$[0]: fits none of 3 alternatives. 1 (a file): 'url' is a required property; 2 (a list): 'manifest' is a required property; 3: {} is not of type 'string'"]),
+        ({"kind": "x", "url": "u", "manifest": "m"}, ["$[0]: fits none of 3 alternatives. 1 (a file): $[0].kind: 'file' was expected; 2 (a list): $[0].kind: 'x' is not one of ['list', 'lists']; 3: {'kind': 'x', 'url': 'u', 'manifest': 'm'} is not of type 'string'"]),
+        ({"url": "u", "manifest": "m"}, ["$[0]: fits several of 3 alternatives, and may fit one of them only"]),
+    ],
+)  # fmt: skip
+def test_what_fits_no_alternative_is_told_what_the_one_lacks_that_was_meant(item: Any, said: list[str]) -> None:
+    assert sorted(misfits([item], KINDS)) == sorted(said)
+
+
+def test_alternatives_inside_an_alternative_are_told_with_their_places_too() -> None:
+    inner = {"anyOf": [{"required": ["ark"]}, {"required": ["local_id"]}]}
+    schema = {"anyOf": [{"type": "array", "items": inner}, {"type": "string"}]}
+    assert misfits([{"ark": 1}, {}], schema) == [
+        "$[1]: fits none of 2 alternatives. 1: 'ark' is a required property; 2: 'local_id' is a required property"
+    ]
+    many = {"anyOf": [{"required": [name]} for name in "abcde"]}
+    assert misfits({}, many)[0].endswith("3: 'c' is a required property; and 2 more")
+
+
+def test_a_long_value_does_not_hide_what_is_wrong_with_it() -> None:
+    (said,) = misfits({"a": ["x" * 1000]}, {"properties": {"a": {"type": "object"}}})
+    assert said.startswith("$.a: ['xxx")
+    assert said.endswith("…  is not of type 'object'".replace("  ", " "))
+
+
 def test_of_rows_and_lines_the_list_is_judged() -> None:
     rows = {"items": {"properties": {"size": {"pattern": "^[0-9]+$"}}}}
     assert misfits("id,size\na,3\nb,x\n", rows, PayloadKind.CSV) == ["$[1].size: 'x' does not match '^[0-9]+$'"]
