@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from itertools import groupby
@@ -182,7 +183,7 @@ def _show_run(
         ("report", state(run["report"]) if run["report"] else ""),
         ("reports", _reports(run)),
         ("attachments", _attachments(run["attachments"])),
-        ("scratch", _INDENT.join(map(_scratch, run["scratch"]))),
+        ("scratch", _INDENT.join(_scratch(there, run["full_name"]) for there in run["scratch"])),
         ("canceled", _by(run["canceled_by"]).strip()),
         ("deleted", _by(run["deleted_by"]).strip()),
         ("other runs", _INDENT.join(f"{r['full_name']} {r['trigger']} {state(r['state'])}" for r in run["others"])),
@@ -220,13 +221,23 @@ def _attachments(there: Any) -> str:
     )
 
 
-def _scratch(there: Any) -> str:
-    """Folders in one place, in words."""
+def _scratch(there: Any, run: str) -> str:
+    """Folders in one place, in words; of those that stay for a retry, how they are removed."""
     folders = "1 folder" if there["folders"] == 1 else f"{there['folders']} folders"
     if there["is_removed"]:
         return f"{folders}, removed"
     size = f", {there['bytes'] / 2**20:.1f} MiB" if there["bytes"] else ""
-    return f"{folders} on {visible(there['hostname'] or there['store'][:8])}{size}"
+    kept = ""
+    if there["kept"]:
+        what = (
+            "stays"
+            if there["folders"] == 1
+            else "all stay"
+            if there["kept"] == there["folders"]
+            else f"{there['kept']} stay"
+        )
+        kept = f"; {what} for a retry, until `arkqueue delete {shlex.quote(run)}`"
+    return f"{folders} on {visible(there['hostname'] or there['store'][:8])}{size}{kept}"
 
 
 def _times(retries: int) -> str:

@@ -81,6 +81,23 @@ update scratch s set removed_at = clock_timestamp(), bytes = null
 from ended o join run r on r.id = o.run_id and r.archive_id = any(%(archives)s::bigint[])
 where s.id = o.id returning s.id;
 
+-- name: kept_scratch
+-- How many folders of a run, or of it and one item, stay though nothing of the run or item is under way: for a retry of what failed or was canceled. By where they are, and whether they are the run's or of items.
+with mine as materialized (
+    select s.id, s.run_id, s.item, s.store, s.bytes from scratch s
+    where s.run_id = %(run)s and (%(item)s::text is null or s.item in ('', %(item)s)) and s.made_at is not null and s.removed_at is null
+), {part open}, under_way as materialized (
+    select t.item from task t where t.run_id = any(array(select run_id from mine)) and t.settled_at is null
+)
+select k.store, k.of_items, k.folders, k.bytes, m.hostname
+from (select store, item <> '' as of_items, count(*)::int as folders, sum(bytes)::bigint as bytes
+      from mine
+      where case when item = '' then exists (select from open) and not exists (select from under_way)
+                 else item in (select item from open) and item not in (select item from under_way) end
+      group by store, item <> '') k
+left join lateral (select hostname from task_manager m where m.store = k.store order by m.seen_at desc limit 1) m on true
+order by k.of_items, m.hostname, k.store;
+
 -- name: measured_scratch
 -- Note how much room folders take.
 update scratch s set bytes = m.bytes from unnest(%(ids)s::bigint[], %(bytes)s::bigint[]) m(id, bytes)

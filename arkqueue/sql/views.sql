@@ -395,7 +395,7 @@ select exists (select from task t where t.state = 'deferred' and t.polls and (t.
 
 -- name: scratch_of_task
 -- The scratch folder that a task works in, where there is one.
-select m.hostname, s.store, s.removed_at is not null as is_removed, 1 as folders, s.bytes
+select m.hostname, s.store, s.removed_at is not null as is_removed, 1 as folders, s.bytes, s.run_id, s.item
 from task t join definition d on d.id = t.definition_id
 join scratch s on s.run_id = t.run_id and s.item = case d.scratch when 'item' then t.item else '' end
 left join lateral (select hostname from task_manager m where m.store = s.store order by m.seen_at desc limit 1) m on true

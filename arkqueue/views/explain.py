@@ -51,6 +51,7 @@ from arkqueue.views.reasons import (
     gone,
     held,
     is_gate_of_list,
+    kept_scratch,
     moment,
     nobody_manages,
     on_hold,
@@ -76,6 +77,8 @@ STARVING = 3
 """Supersessions in a row that are worth a word."""
 STARTS_LATER = {State.WAITING, State.HELD, State.DEFERRED, State.FAILED}
 """The states in which a task of a stopped archive would start, sooner or later, if the archive went on."""
+KEEPS_SCRATCH = {State.FAILED, State.REJECTED, State.CANCELED}
+"""The states in which a task keeps its scratch folder for a retry."""
 MANAGED = {Why.DEFERRED, Why.SILENT}
 """What goes on when a queue manager sees to it."""
 HOW = {
@@ -182,6 +185,8 @@ class _Task:
             reasons = reasons + nobody_manages(self.session)
         if self.row.state in STARTS_LATER and not kinds & {Why.ARCHIVE_STOPPED, Why.ARCHIVE_PAUSED}:
             reasons = reasons + (stopped(self.row) or paused(self.row))
+        if self.row.state in KEEPS_SCRATCH:
+            reasons = reasons + kept_scratch(self.session, self.row.run_id, self.row.item, run_name(self.row))
         if self.row.state != State.COMPLETED:
             reasons = reasons + fires_left_out(self.session, self.row, is_open=self.row.state in UNSETTLED)
         found = _explanation(self.name, State(self.row.state), reasons + released(self.row) + self._starving(), waits)
@@ -431,7 +436,9 @@ def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
             else "It has no tasks, and has ended."
         )
         failed = _reasons_of(session, [r.id for r in session.rows("failed_of_run", run=run)])
-        return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text), *failed])
+        said = any(reason.kind is Why.KEPT_SCRATCH for reason in failed)
+        kept = [] if said else kept_scratch(session, run, None, str(name))
+        return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text), *failed, *kept])
     return _explanation(str(name), None, _reasons_of(session, unsettled))
 
 
@@ -453,7 +460,8 @@ def _explain_item(session: Session, run: RunId, name: Name) -> Explanation:
     telling = [row.id for row in tasks if row.state in (*UNSETTLED, State.FAILED, State.REJECTED)]
     if not telling:
         text = f"All of its {len(tasks)} tasks are settled." if len(tasks) > 1 else "Its task is settled."
-        return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text)])
+        kept = kept_scratch(session, run, name.item, str(name).partition("/")[0])
+        return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text), *kept])
     return _explanation(str(name), None, _reasons_of(session, telling))
 
 

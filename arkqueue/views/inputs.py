@@ -49,5 +49,8 @@ def inputs_of(session: Session, task: TaskId) -> Inputs:
 
 def scratch_of(session: Session, task: TaskId) -> ScratchView | None:
     """The scratch folder that a task works in; None: it has none, or nobody has made it yet."""
-    rows = session.rows("scratch_of_task", task=task)
-    return view_of(rows[0], ScratchView) if rows else None
+    for row in session.rows("scratch_of_task", task=task):
+        kept = session.rows("kept_scratch", run=row.run_id, item=row.item)
+        is_kept = any(there.store == row.store and there.of_items == bool(row.item) for there in kept)
+        return view_of(row, ScratchView, kept=int(is_kept and not row.is_removed))
+    return None

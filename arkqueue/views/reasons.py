@@ -17,7 +17,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.model import INSTALLATION, End, Pool, TaskKind
-from arkqueue.names import backfill_name, item_name, run_name
+from arkqueue.names import EVERY_TASK, backfill_name, item_name, run_name, task_in_run
 from arkqueue.plan.graph import EVERYTHING
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import EX_TEMPFAIL, State
@@ -51,6 +51,7 @@ class Why(StrEnum):
     NO_FIT_HOST = "no-fit-host"
     NO_LABEL = "no-label"
     NO_SCRATCH = "no-scratch"
+    KEPT_SCRATCH = "kept-scratch"
     MAX_RUNNING = "max-running"
     LOCKED = "locked"
     LOCK_PAUSED = "lock-paused"
@@ -351,6 +352,26 @@ def _no_store(
         commands = [f"arkqueue cancel {name}"] if first.id == row.id else []
         commands.append(f"arkqueue retry {shlex.quote(part)} --from {first.name}")
     return Reason(kind=Why.NO_SCRATCH, text=text, tasks=[name], commands=commands)
+
+
+def kept_scratch(session: Session, run: int, item: str | None, name: str) -> list[Reason]:
+    """Which scratch folders of a run, or of it and one item, stay though nothing of it is under way, until when, and what removes them (design 5.37). ``name``: the run's."""
+    found = list[Reason]()
+    for row in session.rows("kept_scratch", run=run, item=item):
+        part = name + (task_in_run(EVERY_TASK, item) if row.of_items and item else "")
+        what = (
+            f"The scratch folder of {part}"
+            if row.folders == 1 and (item or not row.of_items)
+            else f"{row.folders} scratch folders of items of {part}"
+        )
+        size = f" ({row.bytes / 2**20:.1f} MiB)" if row.bytes else ""
+        stays = "stays" if row.folders == 1 else "stay"
+        text = (
+            f"{what} on {row.hostname or row.store[:8]}{size} {stays} for a retry: until what failed is retried with success or skipped, and what was canceled or superseded is deleted or purged. "
+            f"`arkqueue delete {shlex.quote(part)}` removes {'it' if row.folders == 1 else 'them'}."
+        )
+        found.append(Reason(kind=Why.KEPT_SCRATCH, text=text))
+    return found
 
 
 def _claims_nothing(manager: TaskManagerView) -> str:

@@ -6,6 +6,7 @@ works on pages too: runs are computed newest first until the page is full, or un
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -120,7 +121,7 @@ class RunUsage:
 class ScratchView:
     """The scratch folders of a run that are in one place. ``hostname`` None: of a task manager that nobody knows any more. ``store``: the id of that host, or of a folder that several share.
 
-    ``is_removed``: they were. ``bytes``: as measured last; None: not yet.
+    ``is_removed``: they were. ``bytes``: as measured last; None: not yet. ``kept``: how many of them stay for a retry, though nothing of their run or item is under way; they go when that is deleted or purged.
     """
 
     hostname: str | None
@@ -128,6 +129,7 @@ class ScratchView:
     is_removed: bool
     folders: int
     bytes: int | None
+    kept: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +295,7 @@ def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
         used=None if shown.lists else _used(session, [row.id for row in tasks if row.attempts]),
         reports=reports(session, run, rows[0]),
         attachments=next((view_of(row, AttachmentsView) for row in session.rows("attachments_of_run", run=run)), None),
-        scratch=[view_of(row, ScratchView) for row in session.rows("scratch_of_run", run=run, item=item)],
+        scratch=_scratch(session, run, item),
         others=views_of_runs(
             session, [row.id for row in beside if row.id != run and row.deleted_at is None][:MOST_OTHERS]
         ),
@@ -309,6 +311,15 @@ def _used(session: Session, tasks: Sequence[int]) -> RunUsage | None:
 def views_of_runs(session: Session, ids: Sequence[int]) -> list[RunView]:
     """Runs by their ids, the newest first."""
     return [_view(row) for row in session.rows("show_runs", runs=list(ids))] if ids else []
+
+
+def _scratch(session: Session, run: RunId, item: str | None) -> list[ScratchView]:
+    """The scratch folders of a run, or of it and one item, by where they are."""
+    kept: dict[str, int] = defaultdict(int)
+    if rows := session.rows("scratch_of_run", run=run, item=item):
+        for there in session.rows("kept_scratch", run=run, item=item):
+            kept[there.store] += there.folders
+    return [view_of(row, ScratchView, kept=0 if row.is_removed else kept[row.store]) for row in rows]
 
 
 def _view(row: Any) -> RunView:

@@ -168,14 +168,14 @@ def _place(error: ValidationError) -> str:
     """Where in the payload a fault is. What an alternative lacks has its path below that of the alternatives."""
     from jsonschema import ValidationError
 
-    return ValidationError("", path=error.absolute_path).json_path
+    return str(ValidationError("", path=error.absolute_path).json_path)
 
 
 def _shortened(error: ValidationError) -> str:
     """What an error says. The library begins with the value, which may be long; what is wrong with it comes after that."""
     value = repr(error.instance)
     if len(value) <= LONGEST_VALUE or not error.message.startswith(value):
-        return error.message
+        return str(error.message)
     return f"{value[: LONGEST_VALUE - 1]}…{error.message[len(value) :]}"
 
 

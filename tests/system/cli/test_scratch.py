@@ -23,7 +23,9 @@ def test_show_explain_doctor_and_retry_speak_of_scratch_folders(arkqueue: Cli, s
     scratch.measured(session, {taken.id: 3 << 20})
     assert "scratch     1 folder on ark-1, 3.0 MiB\n" in arkqueue("show", "papers@2").out
     shown = json.loads(arkqueue("show", "papers@2", "--json").out)["scratch"]
-    assert shown == [{"hostname": "ark-1", "store": HOST, "is_removed": False, "folders": 1, "bytes": 3 << 20}]
+    assert shown == [
+        {"hostname": "ark-1", "store": HOST, "is_removed": False, "folders": 1, "bytes": 3 << 20, "kept": 0}
+    ]
     found = arkqueue("doctor")
     assert found.code == 1
     assert found.lines[0].startswith(
@@ -40,3 +42,62 @@ def test_show_explain_doctor_and_retry_speak_of_scratch_folders(arkqueue: Cli, s
     assert refused.code == 1
     assert arkqueue("retry", "papers@2", "--from", "fetch").code == 0
     assert "scratch" not in arkqueue("show", "papers@2").out
+
+
+def test_the_folder_of_a_superseded_or_canceled_run_stays_and_show_and_explain_say_until_when(
+    arkqueue: Cli, session: Session
+) -> None:
+    archive = an_archive(session)
+    claim.register(session, PROCESS, HOST, "ark-1", 4, store=HOST)
+    tasks = {
+        "fetch": "scratch: run",
+        "read": "scratch: run\ndepends: [fetch]\ncancels: [PREV]",
+        "each": "scratch: item\nforeach: [x, y]",
+    }
+    archive.commit(tasks)
+
+    def take(key: str) -> int:
+        taken = scratch.take(session, PROCESS, HOST, archive.attempt(key))
+        assert taken is not None
+        scratch.made(session, taken.id)
+        return taken.id
+
+    folders = [take("fetch@2"), take("each/x@2"), take("each/y@2")]
+    archive.run("fetch@2", "each/y@2")
+    archive.fail("each/x@2")
+    archive.commit(tasks)
+    archive.run("fetch@3")
+    assert archive.state("read@2") == "canceled", "it is superseded"
+    assert scratch.unneeded(session, folders) == {folders[2]}
+    scratch.measured(session, {folders[0]: 5 << 20, folders[1]: 0})
+    assert (
+        "scratch     2 folders on ark-1, 5.0 MiB; all stay for a retry, until `arkqueue delete papers@2`\n"
+        in arkqueue("show", "papers@2").out
+    )
+    stays = "stays for a retry: until what failed is retried with success or skipped, and what was canceled or superseded is deleted or purged."
+    of_run = f"The scratch folder of papers@2 on ark-1 (5.0 MiB) {stays} `arkqueue delete papers@2` removes it."
+    assert of_run in arkqueue("explain", "papers@2/read").out.replace("\n", " ")
+    assert of_run in arkqueue("explain", "papers@2").out.replace("\n", " ")
+    of_item = f"The scratch folder of papers@2/*/x on ark-1 {stays} `arkqueue delete 'papers@2/*/x'` removes it."
+    assert of_item in arkqueue("explain", "papers@2/each/x").out.replace("\n", " ")
+    assert of_item not in arkqueue("explain", "papers@2/each/y").out.replace("\n", " ")
+    # What they say is so.
+    assert arkqueue("delete", "papers@2/*/x").code == 0
+    assert scratch.unneeded(session, folders) == {*folders[1:]}
+    assert arkqueue("delete", "papers@2").code == 0
+    assert scratch.unneeded(session, folders) == {*folders}
+
+
+def test_a_folder_in_use_is_not_said_to_stay(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    claim.register(session, PROCESS, HOST, "ark-1", 4, store=HOST)
+    archive.commit({"fetch": "scratch: run", "beside": ""})
+    taken = scratch.take(session, PROCESS, HOST, archive.attempt("fetch@2"))
+    assert taken is not None
+    scratch.made(session, taken.id)
+    archive.fail("fetch@2")
+    assert "stays" not in arkqueue("show", "papers@2").out, "another task of the run is still to end"
+    archive.run("beside@2")
+    assert "; stays for a retry" in arkqueue("show", "papers@2").out
+    arkqueue("skip", "papers@2/fetch")
+    assert "stays" not in arkqueue("show", "papers@2").out, "it goes by itself"

@@ -506,3 +506,6 @@ def test_a_run_and_an_item_say_where_their_scratch_folders_are(visitor: Visitors
     assert "<dd>1 folder, removed</dd>" in page
     assert "1 folder on store-1, 3.0 MiB" in browser.get("/papers@2/*/x").text
     assert "on store-1" not in browser.get("/papers@2/*/y").text
+    archive.fail("a/x@2")
+    stays = "1 folder on store-1, 3.0 MiB; stays for a retry, until the run is deleted or purged"
+    assert [stays in browser.get(f"/papers@2{of}").text for of in ("", "/*/x", "/a/x")] == [True, True, True]
