@@ -138,4 +138,7 @@ def test_a_document_that_is_no_submission_is_refused_with_all_its_faults(ingest:
     assert "$.submitter" in ingest.said
     assert "$.digest_type" in ingest.said
     ingest.submit(code=2)
-    assert "is not valid under any of the given schemas" in ingest.said
+    assert (
+        "$: fits none of 2 alternatives. 1: 'payload_url' is a required property; 2: 'payload_filename' is"
+        in ingest.said
+    )
