@@ -6,6 +6,7 @@ has no numbers. Of a log that was too long to keep, the lines that are there are
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -19,6 +20,8 @@ STEP = 4 << 20
 """Bytes that a search holds at once."""
 OVERLAP = 256 << 10
 """Bytes that are looked at twice where a search begins in the middle of a log: where two streams take turns, a line may have begun long before the one that ended before it."""
+_CODE = re.compile(rb"\x1b\[[0-9;:]*m")
+_HALF_CODE = re.compile(rb"\x1b(?:\[[0-9;:]{0,40})?\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,8 @@ def search_on(session: Session, attempt: AttemptId, words: str, line: int) -> Hi
     place = place_of_line(session, attempt, line)
     if place.position:
         place = place_of_offset(session, attempt, max(0, place.position - OVERLAP))
-    search, looked_at = _Search(words, place.before), 0
-    for chunk in _chunks(session, attempt, place.position):
+    search, looked_at = Search(words, place.before), 0
+    for chunk in chunks_from(session, attempt, place.position):
         for found in search.add(chunk):
             if found >= line:
                 return Hit(found)
@@ -74,8 +77,8 @@ def search_back(session: Session, attempt: AttemptId, words: str, line: int) -> 
     begin, stop, looked_at = place_of_line(session, attempt, line).position, None, 0
     while True:
         place = place_of_offset(session, attempt, max(0, begin - OVERLAP))
-        search, found = _Search(words, place.before), None
-        for chunk in _chunks(session, attempt, place.position):
+        search, found = Search(words, place.before), None
+        for chunk in chunks_from(session, attempt, place.position):
             if (stop is not None and chunk.position >= stop) or search.ended >= line:
                 break
             found = next((one for one in reversed(search.add(chunk)) if one < line), found)
@@ -92,14 +95,14 @@ def search_back(session: Session, attempt: AttemptId, words: str, line: int) -> 
         begin, stop = earlier, begin
 
 
-def _chunks(session: Session, attempt: AttemptId, position: int) -> Iterator[Chunk]:
+def chunks_from(session: Session, attempt: AttemptId, position: int) -> Iterator[Chunk]:
     while chunks := read(session, attempt, position, STEP).chunks:
         yield from chunks
         position = chunks[-1].end
 
 
 @dataclass(slots=True)
-class _Search:
+class Search:
     """Looks for words in one chunk after the other. ``ended``: how many lines have ended so far; ``begun``: of each stream, the line that has no end yet."""
 
     words: str
@@ -107,12 +110,14 @@ class _Search:
     begun: dict[Stream, bytes] = field(default_factory=dict)
     hits: set[Stream] = field(default_factory=set)
     """Streams whose open line has the words."""
+    codes: dict[Stream, bytes] = field(default_factory=dict)
+    """The beginning of a code of colours, of each stream whose last chunk ended in one."""
 
     def add(self, chunk: Chunk) -> list[int]:
         """The numbers of the lines that end in this chunk and have the words, in their order."""
         if chunk.stream is Stream.NOTE:
             return []
-        needle, data = self.words.encode().lower(), chunk.data.lower()
+        needle, data = self.words.encode().lower(), self._plain(chunk).lower()
         found: list[int] = []
         end = data.find(b"\n")
         kept = self.begun.get(chunk.stream, b"")
@@ -137,6 +142,15 @@ class _Search:
         if needle in data[last + 1 :]:
             self.hits.add(chunk.stream)
         return found
+
+    def _plain(self, chunk: Chunk) -> bytes:
+        """The bytes of a chunk without codes of colours, which a page does not show as text. The beginning of a code at its end waits for the next chunk."""
+        data = self.codes.pop(chunk.stream, b"") + chunk.data
+        if b"\x1b" not in data:
+            return data
+        if half := _HALF_CODE.search(data):
+            self.codes[chunk.stream], data = half[0], data[: half.start()]
+        return _CODE.sub(b"", data)
 
     def end(self) -> list[int]:
         """The same for lines that have no end."""

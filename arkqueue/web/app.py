@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from arkqueue import __version__
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
+from arkqueue.logs.hits import Searches
 from arkqueue.names import RESERVED
 from arkqueue.runtime.admission import Admission
 from arkqueue.web import problems
@@ -61,6 +62,7 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
     app.state.callers = Callers(session, configuration)
     app.state.followers = attempts.Followers(session)
     app.state.live = Live(session)
+    app.state.searches = Searches()
     app.state.uploads = uploads.Uploads(session, configuration)
     app.state.watched, app.state.intake = notices.Watched(session), notices.Intake(session)
     # Before FastAPI's own routes, since it is on every commit's way.

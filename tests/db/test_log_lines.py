@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import re
 
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.logs import lines
+from arkqueue.logs import hits, lines
+from arkqueue.logs.hits import Hits, Searches
 from arkqueue.model import AttemptId, LogAppend, LogChunk, Stream
 from arkqueue.queue import logs
 from tests.builders import PROCESS
@@ -36,7 +39,21 @@ def lines_of(pieces: Pieces) -> list[bytes]:
 
 
 def some_pieces(random: random.Random, streams: list[Stream]) -> Pieces:
-    words = [b"a", b"needle", b"Nee", b"dle", b"\n", b"\n", b"\xff", b"nee", b"\nneedle\n"]
+    words = [
+        b"a",
+        b"needle",
+        b"Nee",
+        b"dle",
+        b"\n",
+        b"\n",
+        b"\xff",
+        b"nee",
+        b"\nneedle\n",
+        b"\x1b[1;31m",
+        b"\x1b[",
+        b"0m",
+        b"\x1b",
+    ]
     return [
         (random.choice(streams), b"".join(random.choices(words, k=random.randint(1, 6))))
         for _ in range(random.randint(1, 25))
@@ -54,8 +71,14 @@ def test_searches_find_what_a_reader_of_all_lines_finds(
     every = lines_of(pieces)
     ended = sum(data.count(b"\n") for stream, data in pieces if stream is not NOTE)
     # Lines without an end have one number.
-    having = sorted({min(n, ended + 1) for n, line in enumerate(every, 1) if b"needle" in line.lower()})
+    plain = [re.sub(rb"\x1b\[[0-9;]*m", b"", line) for line in every]
+    having = sorted({min(n, ended + 1) for n, line in enumerate(plain, 1) if b"needle" in line.lower()})
+    searches = Searches()
     for line in range(1, len(every) + 2):
+        after, before = [n for n in having if n >= line], [n for n in having if n < line]
+        told = searches.hits(session, attempt, "Needle", line)
+        assert (told.count, told.before, told.is_all) == (len(having), len(before), True)
+        assert (told.next, told.previous) == (after[0] if after else None, before[-1] if before else None)
         assert lines.search_on(session, attempt, "NeedlE", line).line == next((n for n in having if n >= line), None)
         assert lines.search_back(session, attempt, "needle", line).line == next((n for n in having[::-1] if n < line), None)  # fmt: skip
     assert lines.search_on(session, attempt, "no such words", 1) == lines.Hit(None)
@@ -109,3 +132,38 @@ def test_a_search_goes_so_far_and_says_where_it_goes_on(
 def test_a_log_without_a_chunk_has_no_line(session: Session, attempt: AttemptId) -> None:
     assert lines.place_of_line(session, attempt, 7) == lines.Place(0, 0, 0)
     assert lines.search_back(session, attempt, "a", 7) == lines.search_on(session, attempt, "a", 1) == lines.Hit(None)
+
+
+def test_the_hits_of_a_log_that_is_very_long_are_counted_in_several_looks(
+    session: Session, attempt: AttemptId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "STEP", 100)
+    store(session, attempt, [(OUT, b"%09d\n" % n) for n in range(40)])
+    ticks = itertools.count()
+    searches = Searches(clock=lambda: float(next(ticks)))
+    told = [searches.hits(session, attempt, "0", 1) for _ in range(20)]
+    counts = [one.count for one in told]
+    assert counts == sorted(counts)
+    assert 0 < counts[0] < counts[1] < 40
+    assert not told[0].is_all
+    assert (counts[-1], told[-1].is_all) == (40, True)
+
+
+def test_a_log_that_grows_is_counted_on(session: Session, attempt: AttemptId) -> None:
+    searches = Searches()
+    store(session, attempt, [(OUT, b"a\nb\na")])
+    assert searches.hits(session, attempt, "a", 1) == Hits(2, 0, 1, None, 2, True)
+    logs.append(session, PROCESS, [LogAppend(attempt, [LogChunk(5, OUT, 0.0, b"a\na\n")], 10, 10, 0)])
+    assert searches.hits(session, attempt, "A", 4) == Hits(3, 2, 4, 3, 4, True)
+
+
+def test_searches_keep_a_bounded_number_of_hits_and_of_texts(
+    session: Session, attempt: AttemptId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hits, "MOST_HITS", 5)
+    monkeypatch.setattr(hits, "MOST_SEARCHES", 2)
+    store(session, attempt, [(OUT, b"a\n") for _ in range(9)])
+    searches = Searches()
+    told = [searches.hits(session, attempt, words, 1) for words in ("a", "b", "c", "a", "a")]
+    assert [(one.count, one.is_all) for one in told] == [(5, False), (0, True), (0, True), (5, False), (5, False)]
+    assert len(searches._kept) == 2

@@ -14,11 +14,12 @@ from arkqueue import logs
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.logs import lines
+from arkqueue.logs.hits import MOST_HITS, Searches
 from arkqueue.model import AttemptId, TaskId
 from arkqueue.views import tasks
 from arkqueue.views.tasks import AttemptView
 from arkqueue.web.pages.answer import HEADERS, Shown, asked
-from arkqueue.web.pages.log_lines import Lines, LogLine
+from arkqueue.web.pages.log_lines import COLOURS, Lines, LogLine
 from arkqueue.web.pages.visitor import Visitor
 
 TAIL: Final = 64 << 10
@@ -40,6 +41,8 @@ class Log:
     """Some lines of an attempt's log. ``size``: its bytes; ``total``: its lines; ``first`` and ``last``: the numbers of those that are shown, 0 where there are none.
 
     ``found``: the line with the words that were looked for; ``searched``: how far a search went that has not found any and was not through.
+    ``hits``: how many lines have the words, and ``hit``: the number of the found one among them; None: nothing was looked for. ``counted``: up to which line they are
+    counted, where that is not all of the log; ``further``: whether another look counts on.
     """
 
     lines: list[LogLine]
@@ -49,6 +52,10 @@ class Log:
     last: int
     found: int | None = None
     searched: int | None = None
+    hits: int | None = None
+    hit: int | None = None
+    counted: int | None = None
+    further: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +72,36 @@ def wanted_of(request: Request) -> Wanted:
     """What ``?line=``, ``?find=``, ``?back=yes`` and ``?times=yes`` ask for."""
     line = asked(request, "line")
     number = int(line) if line.isdecimal() and len(line) < 16 else 0
-    find = " ".join(request.query_params.get("find", "").replace("\0", "").split("\n"))[:MOST_WORDS]
+    # Codes of colours are no text of a log, so that they are none of what is looked for either.
+    find = COLOURS.sub("", " ".join(request.query_params.get("find", "").replace("\0", "").split("\n"))[:MOST_WORDS])
     return Wanted(number, find, asked(request, "back") == "yes", asked(request, "times") == "yes")
 
 
-def log_of(session: Session, attempt: AttemptView, wanted: Wanted) -> Log:
+def log_of(session: Session, searches: Searches, attempt: AttemptView, wanted: Wanted) -> Log:
     """The end of a log; the lines around one; or those around the next one that has some words."""
     id = AttemptId(attempt.id)
-    if not wanted.find:
+    if not wanted.find or attempt.log_removed:
         return _around(session, id, wanted.line) if wanted.line else _end(session, id, attempt.log_bytes)
-    if wanted.back:
-        hit = lines.search_back(session, id, wanted.find, wanted.line or 1 << 50)
-    else:
-        hit = lines.search_on(session, id, wanted.find, max(wanted.line, 1))
+    line = wanted.line or (1 << 50 if wanted.back else 1)
+    known = searches.hits(session, id, wanted.find, line)
+    hit = lines.Hit(known.previous if wanted.back else known.next)
+    if (not known.is_all and known.to < line) or (hit.line is None and not known.is_all):
+        # Behind what was counted so far: the log is searched from there.
+        search = lines.search_back if wanted.back else lines.search_on
+        hit = search(session, id, wanted.find, line)
     shown = _around(session, id, hit.line) if hit.line else _end(session, id, attempt.log_bytes)
-    return replace(shown, found=hit.line, searched=hit.to)
+    number = None
+    if hit.line is not None and hit.line in (known.next, known.previous):
+        number = known.before + (0 if wanted.back else 1)
+    return replace(
+        shown,
+        found=hit.line,
+        searched=hit.to,
+        hits=known.count,
+        hit=number,
+        counted=None if known.is_all else known.to,
+        further=not known.is_all and known.count < MOST_HITS,
+    )
 
 
 def _end(session: Session, attempt: AttemptId, size: int) -> Log:

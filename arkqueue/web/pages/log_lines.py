@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import codecs
 import re
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import Final
 
 from arkqueue.model import Stream
@@ -13,7 +15,7 @@ from arkqueue.text import visible
 
 LONGEST: Final = 4000
 """Characters of a line that are shown."""
-_COLOURS: Final = re.compile(r"\x1b\[([0-9;:]*)m")
+COLOURS: Final = re.compile(r"\x1b\[([0-9;:]*)m")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def coloured(text: str, colour: str) -> tuple[list[tuple[str, str]], str]:
     """A line in parts, each with the class of its colour (``c1`` is red, as in ECMA-48; ``bold``), and the colour that goes on. Other control characters are shown."""
     parts: list[tuple[str, str]] = []
     end = 0
-    for found in _COLOURS.finditer(text):
+    for found in COLOURS.finditer(text):
         if found.start() > end:
             parts.append((colour, visible(text[end : found.start()])))
         colour, end = _after(colour, found[1]), found.end()
@@ -98,13 +100,18 @@ def _after(colour: str, codes: str) -> str:
 
 
 def marked(parts: list[tuple[str, str]], words: str) -> list[tuple[str, str]]:
-    """The parts of a line, those with some words apart: their class has ``hit``."""
+    """The parts of a line, those with some words apart: their class has ``hit``. Words may go on over several colours."""
     if not words:
         return parts
-    pattern = re.compile(f"({re.escape(words)})", re.IGNORECASE | re.ASCII)
-    found = []
-    for colour, text in parts:
-        for place, piece in enumerate(pattern.split(text)):
-            if piece:
-                found.append((f"{colour} hit".strip() if place % 2 else colour, piece))
+    text = "".join(part for _, part in parts)
+    ends = [end for hit in re.finditer(re.escape(words), text, re.IGNORECASE | re.ASCII) for end in hit.span()]
+    found, at = [], 0
+    for colour, part in parts:
+        first, last = bisect_right(ends, at), bisect_left(ends, at + len(part))
+        cuts = [at, *ends[first:last], at + len(part)]
+        for number, (begin, end) in enumerate(pairwise(cuts), first):
+            if begin < end:
+                # Between an odd number of ends and the next one stands a hit.
+                found.append((f"{colour} hit".strip() if number % 2 else colour, text[begin:end]))
+        at += len(part)
     return found

@@ -65,7 +65,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             else NO_INPUTS,
             "scratch": scratch_of(caller.session, id),
             "attempt": attempt,
-            "log": log_of(caller.session, attempt, wanted) if attempt else None,
+            "log": log_of(caller.session, request.app.state.searches, attempt, wanted) if attempt else None,
             "wanted": wanted,
             "helps": [
                 verb

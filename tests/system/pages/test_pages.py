@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import timedelta
 from urllib.parse import quote
 
 import httpx
@@ -11,11 +12,12 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
-from arkqueue.model import ArchiveId, BranchId, RunId, Stream
+from arkqueue.model import ArchiveId, BranchId, LogAppend, LogChunk, RunId, Stream
 from arkqueue.queue import backfill, control, depth
+from arkqueue.queue import logs as logs_of_queue
 from arkqueue.queue.tokens import Scope
 from arkqueue.text import visible
-from tests.builders import AnArchive, a_gateway, a_list, an_archive, faulty
+from tests.builders import PROCESS, AnArchive, a_gateway, a_list, an_archive, faulty
 from tests.system.pages.conftest import HOSTILE, HOSTILE_ITEM, Visitors, form_of, press, said
 
 TASKS = {"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]", "upload": "depends: [pdf]"}
@@ -334,6 +336,7 @@ def test_a_log_is_searched_on_and_back(operator: httpx.Client, session: Session,
     found = operator.get("/papers@2/index", params={"find": "LINE 1234"})
     assert 'class="found" id="L1234"' in found.text
     assert '<i class="hit">line 1234</i>' in found.text
+    assert "Hit 1 of 1 line. Line 1,234." in said(found)
     (following,) = re.findall(r'href="([^"]+)"><u>Next<', found.text)
     assert "No line from there on has" in operator.get("/papers@2/index" + html.unescape(following)).text
     back = operator.get("/papers@2/index", params={"find": "line 123", "line": "1230", "back": "yes"})
@@ -342,6 +345,40 @@ def test_a_log_is_searched_on_and_back(operator: httpx.Client, session: Session,
     assert 'class="found" id="L5001"' in hostile.text
     assert "<script>alert" not in hostile.text
     assert "No line has" in operator.get("/papers@2/index", params={"find": "\0(a+)+$"}).text
+    coloured = operator.get("/papers@2/index", params={"find": " red "})
+    assert '<i class="hit"> </i><i class="c1 hit">red</i><i class="hit"> </i>' in coloured.text
+    hits = operator.get("/papers@2/index", params={"find": "line 77", "line": "78"})
+    assert "Hit 2 of 11 lines. Line 770." in said(hits)
+    (following, before) = re.findall(r'href="([^"]+)"><u>(?:Next|Previous)<', hits.text)
+    assert "Hit 3 of 11 lines. Line 771." in said(operator.get("/papers@2/index" + html.unescape(following)))
+    assert "Hit 1 of 11 lines. Line 77." in said(operator.get("/papers@2/index" + html.unescape(before)))
+
+
+@pytest.mark.full
+def test_the_hits_in_a_log_of_200_mb_are_counted(operator: httpx.Client, session: Session, archive: AnArchive) -> None:
+    """However often it takes a further look, each of them is bounded."""
+    claimed = archive.claim("index@2")
+    lines = b"".join(
+        b"%06d the quick brown fox jumps over the lazy dog, again and again\n" % number for number in range(900)
+    )
+    chunk = lines + b"\x1b[31merror\x1b[0m: no dog\n"
+    for first in range(0, 3200, 64):
+        chunks = [LogChunk(number * len(chunk), Stream.STDOUT, 0.0, chunk) for number in range(first, first + 64)]
+        logs_of_queue.append(
+            session, PROCESS, [LogAppend(claimed.attempt, chunks, chunks[-1].position + len(chunk), 0, 0)]
+        )
+    page = operator.get("/papers@2/index", params={"find": "ERROR: no dog"})
+    longest = page.elapsed
+    for _ in range(40):
+        if "count further" not in page.text:
+            break
+        page = operator.get("/papers@2/index", params={"find": "ERROR: no dog"})
+        longest = max(longest, page.elapsed)
+    assert "Hit 1 of 3,200 lines. Line 901." in said(page)
+    last = operator.get("/papers@2/index", params={"find": "error: NO dog", "line": "99999999", "back": "yes"})
+    assert f"Hit 3,200 of 3,200 lines. Line {3200 * 901:,}." in said(last)
+    assert 'class="found"' in last.text
+    assert longest < timedelta(seconds=30)
 
 
 def test_a_log_has_its_colours_its_times_and_is_a_file(
