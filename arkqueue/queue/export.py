@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
 from arkqueue.db.session import Session
@@ -29,33 +29,43 @@ class Export:
 
     def __call__(self, session: Session, runs: Sequence[int]) -> None:
         new = [run for run in runs if run not in self._written]
-        for block in ("export_runs", "export_tasks", "export_attempts", "export_reports"):
-            for row in session.rows(block, runs=new):
-                self._write(row.body)
-        self._write_payloads(session, new)
-        self._write_logs(session, new)
+        for line in exported(session, new):
+            self._file.write(line)
         self._file.flush()
         os.fsync(self._file.fileno())
         self._written.update(new)
 
-    def _write_payloads(self, session: Session, runs: Sequence[int]) -> None:
-        for row in session.rows("export_submissions", runs=runs):
-            self._write(row.body)
-            position = 0
-            while (part := submissions.part(session, RunId(row.run_id), position)) is not None:
-                self._write({"kind": "payload", "run_id": row.run_id, "position": position} | _content(part))
-                position += 1
 
-    def _write_logs(self, session: Session, runs: Sequence[int]) -> None:
-        attempt, position = 0, -1
-        while pieces := session.rows("export_logs", runs=runs, attempt=attempt, position=position, most=MOST_PIECES):
-            for piece in pieces:
-                line = {"kind": "log", "attempt_id": piece.attempt_id, "position": piece.position}
-                self._write(line | {"stream": piece.stream, "at": piece.at.isoformat(), **_content(bytes(piece.data))})
-            attempt, position = pieces[-1].attempt_id, pieces[-1].position
+def exported(session: Session, runs: Sequence[int]) -> Iterator[str]:
+    """The lines of some runs, a few pieces of logs at a time."""
+    for line in _objects(session, runs):
+        yield _escaped(json.dumps(line, ensure_ascii=False)) + "\n"
 
-    def _write(self, line: dict[str, Any]) -> None:
-        self._file.write(_escaped(json.dumps(line, ensure_ascii=False)) + "\n")
+
+def _objects(session: Session, runs: Sequence[int]) -> Iterator[dict[str, Any]]:
+    for block in ("export_runs", "export_tasks", "export_attempts", "export_reports"):
+        for row in session.rows(block, runs=runs):
+            yield row.body
+    yield from _payloads(session, runs)
+    yield from _logs(session, runs)
+
+
+def _payloads(session: Session, runs: Sequence[int]) -> Iterator[dict[str, Any]]:
+    for row in session.rows("export_submissions", runs=runs):
+        yield row.body
+        position = 0
+        while (part := submissions.part(session, RunId(row.run_id), position)) is not None:
+            yield {"kind": "payload", "run_id": row.run_id, "position": position} | _content(part)
+            position += 1
+
+
+def _logs(session: Session, runs: Sequence[int]) -> Iterator[dict[str, Any]]:
+    attempt, position = 0, -1
+    while pieces := session.rows("export_logs", runs=runs, attempt=attempt, position=position, most=MOST_PIECES):
+        for piece in pieces:
+            line = {"kind": "log", "attempt_id": piece.attempt_id, "position": piece.position}
+            yield line | {"stream": piece.stream, "at": piece.at.isoformat(), **_content(bytes(piece.data))}
+        attempt, position = pieces[-1].attempt_id, pieces[-1].position
 
 
 def _escaped(line: str) -> str:

@@ -64,17 +64,8 @@ def remove(
     if not reason.strip():
         raise Invalid("a removal", "has no reason, which is shown in place of what is removed", "Give one.")
     check_reason(reason)
-    found = session.rows("place_of_task", task=task)
-    if not found:
-        raise NotFound(f"task {task}", "there is none")
-    (row,) = found
-    here = task_name(row)
-    attempts = session.rows("attempts_to_remove", task=task, silence=SILENCE)
-    live = [attempt for attempt in attempts if attempt.is_live]
-    if not attempts:
-        raise Conflict(here, "was never started: it has no log and no outputs")
-    if len(live) == len(attempts):
-        raise Conflict(here, "has no attempt that has ended", _to_end(here, live))
+    row, attempts = _judged(session, task)
+    here, live = task_name(row), [attempt for attempt in attempts if attempt.is_live]
 
     def mark(connection: Connection) -> tuple[int, int]:
         counts = {"remove_logs": 0, "remove_outputs": 0}
@@ -96,6 +87,27 @@ def remove(
     _delete(session, [attempt.id for attempt in marked if attempt.is_removed])
     holders = _vacuum(session) + _beside(session, task, log=log, outputs=outputs)
     return Removed(full_name=here, logs=logs, outputs=gone, live=len(live), holders=holders)
+
+
+def holders_of(session: Session, task: TaskId, *, log: bool, outputs: bool) -> list[str]:
+    """Sentences on what else than the database would still hold what is removed, before it is. Raises what the removal would be refused with."""
+    _judged(session, task)
+    return _beside(session, task, log=log, outputs=outputs)
+
+
+def _judged(session: Session, task: TaskId) -> tuple[Any, list[Any]]:
+    """The place of a task, and its attempts; raises what a removal is refused with."""
+    found = session.rows("place_of_task", task=task)
+    if not found:
+        raise NotFound(f"task {task}", "there is none")
+    (row,) = found
+    here = task_name(row)
+    attempts = session.rows("attempts_to_remove", task=task, silence=SILENCE)
+    if not attempts:
+        raise Conflict(here, "was never started: it has no log and no outputs")
+    if all(attempt.is_live for attempt in attempts):
+        raise Conflict(here, "has no attempt that has ended", _to_end(here, attempts))
+    return row, attempts
 
 
 def remove_old_logs(

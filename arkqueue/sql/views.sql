@@ -519,7 +519,7 @@ group by t.name, t.state order by min(t.position), t.name, t.state;
 select d.item, d.deleted_at, d.deleted_by, a.name as archive, b.name as branch, b.main, run.number, run.run,
        array(select t.id from task t where t.run_id = run.id and t.item = d.item and t.deleted order by t.position, t.id) as tasks
 from deleted_item d join run on run.id = d.run_id join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id
-where d.run_id = %(run)s order by d.deleted_at desc, d.item;
+where d.run_id = %(run)s order by d.deleted_at desc, d.item limit %(most)s;
 
 -- name: has_item
 -- Whether a run has a task for an item.

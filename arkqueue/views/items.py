@@ -67,9 +67,9 @@ class DeletedItem:
     tasks: list[str]
 
 
-def deleted_items(session: Session, run: RunId) -> list[DeletedItem]:
-    """The deleted items of a run, the newest tombstone first."""
-    found = session.rows("deleted_items", run=run)
+def deleted_items(session: Session, run: RunId, most: int | None = None) -> list[DeletedItem]:
+    """The deleted items of a run, the newest tombstone first; all of them, or at most so many."""
+    found = session.rows("deleted_items", run=run, most=most)
     names = task_names(session, [task for row in found for task in row.tasks])
     return [
         view_of(row, DeletedItem, full_name=item_name(row, row.item), tasks=[names[task] for task in row.tasks])

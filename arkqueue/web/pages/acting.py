@@ -29,7 +29,15 @@ from arkqueue.web.api.runs import LONGEST_NOTE, Options, Verb, do_to_run, do_to_
 from arkqueue.web.pages import filling
 from arkqueue.web.pages.answer import HEADERS, Shown, answer, local
 from arkqueue.web.pages.forms import Form, Meant, meant
-from arkqueue.web.pages.preview import is_shown_first, new_run, preview, preview_of_purge, preview_of_run
+from arkqueue.web.pages.preview import (
+    REMOVALS,
+    is_shown_first,
+    new_run,
+    preview,
+    preview_of_purge,
+    preview_of_removal,
+    preview_of_run,
+)
 from arkqueue.web.pages.refusals import offers, partly, refusal
 from arkqueue.web.pages.visitor import Visitor, archive_of, check_form
 
@@ -65,6 +73,8 @@ def _acted(caller: Caller, request: Request, form: Form) -> Shown | Response:
     if form["sure"] != "yes":
         if verb == "purge":
             return preview_of_purge(caller, name, back)
+        if verb in REMOVALS:
+            return preview_of_removal(caller, name, verb, how.text, back)
         if is_shown_first(name, verb) or how.is_forced:
             return preview(caller, name, verb, how, back, lambda rehearsed: _act(rehearsed, name, verb, how))
     done = _act(caller, name, verb, how)
@@ -124,10 +134,12 @@ def _of_run(caller: Caller, id: RunId, verb: str, how: Meant) -> dict[str, Act]:
         "restart": lambda: do_to_run(caller, Verb.RESTART, run, Options()),
         "refresh": lambda: do_to_run(caller, Verb.REFRESH, run, Options()),
         "skip": lambda: do_to_run(caller, Verb.SKIP, run, Options()),
+        "skip-as-completed": lambda: do_to_run(caller, Verb.SKIP, run, Options(as_completed=True, force=how.force)),
         "prioritize": lambda: do_to_run(caller, Verb.PRIORITIZE, run, _priority(text)),
         "hold": lambda: holds.hold_run(session, run, by, text),
         "release": lambda: holds.release_run(session, run, by, text, _how(caller, how)),
         "report": lambda: update_report(session, run, by, approver=caller.approver),
+        "report-now": lambda: update_report(session, run, by, now=True, approver=caller.approver),
         "note": lambda: control.note(session, _said(text), by, run=run),
         "delete": lambda: deletion.delete_run(session, run, by, caller.approver),
         "undelete": lambda: deletion.undelete_run(session, run, by, caller.approver),
@@ -149,6 +161,9 @@ def _of_item(caller: Caller, id: RunId, item: str, verb: str, how: Meant) -> dic
         "restart": lambda: do_to_run(caller, Verb.RESTART, run, Options(item=item)),
         "refresh": lambda: do_to_run(caller, Verb.REFRESH, run, Options(item=item)),
         "skip": lambda: do_to_run(caller, Verb.SKIP, run, Options(item=item)),
+        "skip-as-completed": lambda: do_to_run(
+            caller, Verb.SKIP, run, Options(as_completed=True, force=how.force, item=item)
+        ),
         "prioritize": lambda: do_to_run(caller, Verb.PRIORITIZE, run, _priority(text, item)),
         "hold": lambda: each(lambda task: holds.hold(session, task, by, text)),
         "release": lambda: each(lambda task: holds.release(session, task, by, text, _how(caller, how))),

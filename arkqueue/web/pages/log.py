@@ -12,11 +12,14 @@ from starlette.responses import Response, StreamingResponse
 
 from arkqueue import logs
 from arkqueue.db.session import Session
-from arkqueue.errors import NotFound
+from arkqueue.errors import Forbidden, NotFound
 from arkqueue.logs import lines
 from arkqueue.logs.hits import MOST_HITS, Searches
-from arkqueue.model import AttemptId, TaskId
+from arkqueue.model import AttemptId, RunId, TaskId
+from arkqueue.names import parse_name
+from arkqueue.queue.export import exported
 from arkqueue.views import tasks
+from arkqueue.views.find import find_run
 from arkqueue.views.tasks import AttemptView
 from arkqueue.web.pages.answer import HEADERS, Shown, asked
 from arkqueue.web.pages.log_lines import COLOURS, Lines, LogLine
@@ -166,6 +169,19 @@ def download(visitor: Visitor, request: Request) -> Response:
     file = re.sub(r"[^\w.@-]+", "-", name, flags=re.ASCII)
     headers = HEADERS | {"Content-Disposition": f'attachment; filename="{file}-{attempt.number}.log"'}
     return StreamingResponse(_bytes(caller.session, AttemptId(attempt.id)), headers=headers, media_type="text/plain; charset=utf-8")  # fmt: skip
+
+
+def export(visitor: Visitor, request: Request) -> Response:
+    """All of a run (``?of=``) as JSON lines, as ``arkqueue purge --export`` writes it, for who may purge it."""
+    name = parse_name(asked(request, "of"))
+    visitor = visitor.at(name.archive)
+    visitor.caller.archive(name.archive)
+    if not visitor.may_administer:
+        raise Forbidden("the export of a run", "takes a token of scope admin")
+    run = visitor.caller.run(RunId(find_run(visitor.caller.session, name)), also_deleted=True)
+    file = re.sub(r"[^\w.@-]+", "-", str(name), flags=re.ASCII)
+    headers = HEADERS | {"Content-Disposition": f'attachment; filename="{file}.jsonl"'}
+    return StreamingResponse(exported(visitor.caller.session, [run]), headers=headers, media_type="application/jsonl")
 
 
 def _bytes(session: Session, attempt: AttemptId) -> Iterator[bytes]:

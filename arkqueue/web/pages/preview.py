@@ -14,9 +14,11 @@ from arkqueue.names import EVERY_TASK, Name, as_backfill, parse_branch, parse_na
 from arkqueue.queue.done import Done
 from arkqueue.queue.proposed import proposed
 from arkqueue.queue.purge import purge_runs
+from arkqueue.queue.removal import holders_of
 from arkqueue.states import State
 from arkqueue.views.find import find_item, find_run, find_task
 from arkqueue.views.naming import task_names
+from arkqueue.views.tasks import attempts
 from arkqueue.views.tasks import task as show_task
 from arkqueue.web.access import Caller
 from arkqueue.web.api.runs import NewRun, revision_scanned, revision_wanted
@@ -44,6 +46,8 @@ QUESTIONS: Final = {
     "release": "What is held of it goes on, approval steps too.",
 }
 """The verbs whose consequences are shown first, and what they mean."""
+REMOVALS: Final = {"purge-log": "log", "purge-outputs": "outputs"}
+"""The verbs that remove what an attempt left, and what that is."""
 _WORDS: Final = {
     State.CANCELED: "canceled",
     State.SKIPPED: "skipped",
@@ -150,6 +154,46 @@ def preview_of_purge(caller: Caller, name: str, back: str) -> Shown:
             "is_all": True,
             "back": back,
             "is_asked_why": True,
+            "export": name if "@" in name else "",
+            "_fields": [],
+        },
+    )
+
+
+def preview_of_removal(caller: Caller, name: str, verb: str, reason: str, back: str) -> Shown:
+    """What the removal of the logs or the outputs of a task would take away, and what may still hold it. Raises what it would be refused with."""
+    task, what = TaskId(caller.task(find_task(caller.session, parse_name(name)))), REMOVALS.get(verb)
+    if what is None:
+        raise NotFound(f"the button {verb!r}", "does nothing here", "Open the page again.")
+    is_log = what == "log"
+    holders = holders_of(caller.session, task, log=is_log, outputs=not is_log)
+    ended = [one for one in attempts(caller.session, task) if one.ended_at is not None]
+    logs = [one for one in ended if one.log_bytes and not one.log_removed]
+    outputs = [one for one in ended if one.outputs and not one.outputs_removed]
+    bytes = f" ({sum(one.log_bytes for one in logs):,} bytes)" if is_log else ""
+    number = len(logs) if is_log else len(outputs)
+    question = "The messages with which its attempts ended go, too. Your reason stands in their place, and whoever may see the task sees it. Nobody can take that back."
+    return Shown(
+        "preview.html",
+        {
+            "name": name,
+            "from": "",
+            "verb": verb,
+            "words": f"Purge the {what} of",
+            "yes": "purge it for good" if is_log else "purge them for good",
+            "question": question,
+            "consequences": [Consequence(f"removed{bytes}", number, [], thing="log" if is_log else "output")]
+            if number
+            else [],
+            "refused": [],
+            "count": 0,
+            "offers": [],
+            "is_all": True,
+            "back": back,
+            "is_asked_why": True,
+            "why": "Why? (others will see it)",
+            "reason": reason,
+            "holders": [*holders, "backups and dumps that were made before"],
             "_fields": [],
         },
     )

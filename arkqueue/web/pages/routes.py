@@ -74,6 +74,7 @@ def routes() -> list[BaseRoute]:
         Route("/-/search", page(search.look_for)),
         Route("/-/log/{attempt}", page(log.download)),
         Route("/-/log/{attempt}/lines", page(log.some_lines)),
+        Route("/-/export", page(_signed_in_only(log.export))),
         Route("/-/locks", page(administration.locks_page)),
         Route("/-/schedules", page(administration.schedules_page)),
         Route("/-/task-managers", page(_signed_in_only(administration.task_managers_page))),
@@ -94,10 +95,12 @@ def routes() -> list[BaseRoute]:
     ]
 
 
-def _signed_in_only(build: Callable[[Visitor, Request], Shown]) -> Callable[[Visitor, Request], Shown]:
+def _signed_in_only(
+    build: Callable[[Visitor, Request], Shown | Response],
+) -> Callable[[Visitor, Request], Shown | Response]:
     """A page that is not public, whatever archives are: it names people, hosts or repositories."""
 
-    def built(visitor: Visitor, request: Request) -> Shown:
+    def built(visitor: Visitor, request: Request) -> Shown | Response:
         if visitor.is_anybody:
             raise Forbidden(request.url.path, "is for those who have signed in")
         return build(visitor, request)

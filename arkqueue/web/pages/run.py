@@ -11,7 +11,7 @@ from arkqueue.model import RunId, TaskKind
 from arkqueue.names import EVERY_TASK, Name, task_in_run
 from arkqueue.states import SETTLED, RunState, State
 from arkqueue.views.graph import graph
-from arkqueue.views.items import ListView, lists_of, page_of_items
+from arkqueue.views.items import ListView, deleted_items, lists_of, page_of_items
 from arkqueue.views.runs import RunDetail
 from arkqueue.views.runs import run as show_run
 from arkqueue.views.tasks import TaskView
@@ -21,6 +21,8 @@ from arkqueue.web.pages.grid import words_of
 from arkqueue.web.pages.visitor import Visitor
 
 MOST_FILES = 50
+MOST_DELETED = 50
+"""Deleted items that are listed."""
 MOST_ITEMS = 100
 """Tasks with items that are shown one by one, of the whole run or of one list."""
 
@@ -43,6 +45,8 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
             "lists": lists if is_long else [],
             **_items(visitor, request, id, lists if is_long else ()),
             "rare": rare(visitor, view),
+            "deleted": deleted_items(caller.session, id, MOST_DELETED + 1) if visitor.may_administer else [],
+            "most_deleted": MOST_DELETED,
             "again": again(view.tasks, lists if is_long else ()),
             "_picture": drawn(picture, view.archive) if picture and 1 < len(picture.nodes) <= MOST_DRAWN else None,
         },
@@ -99,10 +103,13 @@ def rare(visitor: Visitor, view: RunDetail) -> list[tuple[str, str]]:
         return purge
     is_running, counts = bool(view.counts.running), view.counts
     (polls,) = visitor.caller.session.rows("polls_there", archive=None, run=view.id)
+    may_skip = counts.failed or counts.rejected or view.settled_at is None
     can = {
         ("restart", "Restart what runs"): is_running,
         ("refresh", "Poll now"): polls.is_there,
-        ("skip", "Waive what failed or has not started"): counts.failed or counts.rejected or view.settled_at is None,
+        ("skip", "Waive what failed or has not started"): may_skip,
+        ("skip-as-completed", "Count as completed what failed or has not started"): may_skip,
+        ("report-now", "Report now"): view.settled_at is None and view.planned is None,
         ("delete", "Delete"): not is_running and view.planned is None,
     }
     return [*(one for one, is_possible in can.items() if is_possible), *purge]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import httpx
@@ -10,14 +11,16 @@ import pytest
 from arkqueue.archives.retention import AGED
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
-from arkqueue.model import RunId
+from arkqueue.logs import Logs
+from arkqueue.model import RunId, Stream
+from arkqueue.names import EVERY_TASK, task_in_run
 from arkqueue.queue import claim, holds
 from arkqueue.queue.tokens import Scope
 from arkqueue.web.pages.answer import as_sentence
 from arkqueue.web.pages.refusals import offers
-from tests.builders import HOST, PROCESS, AnArchive, a_list, an_archive
+from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_list, an_archive
 from tests.db.test_retention import let_age, set_to_keep
-from tests.system.pages.conftest import Visitors, confirm, first, form_of, press, said
+from tests.system.pages.conftest import HOSTILE_ITEM, Visitors, confirm, first, form_of, press, said
 
 TASKS = {"index": "", "pdf": "depends: [index]", "upload": "depends: [pdf]"}
 
@@ -123,10 +126,102 @@ def test_the_log_of_a_task_is_purged_with_a_reason(
     assert "purge-outputs" in verbs(admin.get("/papers@2/index"))
     assert press(admin, "/papers@2/index", "papers@2/index", "purge-outputs").status_code == 422
     assert press(operator, "/papers@2/index", "papers@2/index", "purge-outputs", "why").status_code == 403
+    shown = first(admin, "papers@2/index", "purge-outputs")
+    assert "1 output would be removed" in said(shown)
+    assert "What may still hold it after that the log of the task, where the task printed them. Add --log" in said(
+        shown
+    )
+    assert archive.sql("select outputs from attempt")[0]["outputs"] == {"password": "hunter2"}
+    assert 'name="text" maxlength="10000" placeholder="Why? (others will see it)"' in shown.text
     assert press(admin, "/papers@2/index", "papers@2/index", "purge-outputs", "a password").status_code == 303
     page = admin.get("/papers@2/index")
     assert "hunter2" not in page.text
     assert "because a password" in said(page)
+
+
+def test_a_purge_of_a_log_shows_first_what_it_takes_away(
+    operator: httpx.Client, admin: httpx.Client, archive: AnArchive
+) -> None:
+    claimed = archive.claim("index@2")
+    logs = Logs(a_gateway(archive.session), 1 << 20, 1 << 20)
+    writer = logs.open(claimed.attempt)
+    writer.write(Stream.STDOUT, b"token=hunter2\n")
+    logs.flush([writer])
+    assert "has no attempt that has ended" in said(first(admin, "papers@2/index", "purge-log"), 409)
+    archive.end("index@2")
+    assert first(operator, "papers@2/index", "purge-log").status_code == 403
+    page = press(admin, "/papers@2/index", "papers@2/index", "purge-log", "it printed a token", sure="")
+    assert "Purge the log of papers@2/index?" in said(page)
+    assert "1 log would be removed (14 bytes)" in said(page)
+    assert 'value="it printed a token"' in page.text
+    assert "hunter2" in admin.get("/papers@2/index").text
+    assert press(admin, "/papers@2/index", "papers@2/index", "purge-log", "it printed a token").status_code == 303
+    assert "hunter2" not in admin.get("/papers@2/index").text
+
+
+def test_a_run_is_downloaded_before_it_is_purged(
+    operator: httpx.Client, admin: httpx.Client, visitor: Visitors, session: Session, archive: AnArchive
+) -> None:
+    archive.run("index@2", "pdf@2", "upload@2")
+    (address,) = re.findall(r'href="(/-/export[^"]+)" download', first(admin, "papers@2", "purge").text)
+    answer = admin.get(address)
+    assert answer.headers["content-disposition"] == 'attachment; filename="papers@2.jsonl"'
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert {line["kind"] for line in lines} >= {"run", "task", "attempt"}
+    assert sorted(line["name"] for line in lines if line["kind"] == "task") == [
+        "COMMIT",
+        "REPORT",
+        "index",
+        "pdf",
+        "upload",
+    ]
+    assert operator.get(address).status_code == 403
+    an_archive(session, "vault")
+    assert visitor(Scope.ADMIN, "vault").get(address).status_code == 404
+    assert visitor().get(address).status_code == 303
+    assert admin.get("/-/export?of=papers@99").status_code == 404
+    assert admin.get("/-/export?of=papers").status_code == 422
+
+
+# As on the command line
+
+
+def test_what_failed_of_a_run_is_counted_as_completed(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.fail("index@2")
+    assert {"skip", "skip-as-completed"} <= verbs(operator.get("/papers@2"))
+    page = first(operator, "papers@2", "skip-as-completed")
+    assert "goes on as if it had completed" in said(page)
+    assert archive.state("index@2") == "failed"
+    assert confirm(operator, page).status_code == 303
+    assert archive.state("pdf@2") == "ready"
+
+
+def test_a_run_is_reported_before_it_has_settled(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.run("index@2")
+    assert "report-now" in verbs(operator.get("/papers@2"))
+    assert press(operator, "/papers@2", "papers@2", "report").status_code == 409
+    assert press(operator, "/papers@2", "papers@2", "report-now").status_code == 303
+    assert "Reports 1" in said(operator.get("/papers@2"))
+    archive.run("pdf@2", "upload@2")
+    assert "report-now" not in verbs(operator.get("/papers@2"))
+
+
+def test_deleted_items_are_listed_with_what_brings_them_back(
+    operator: httpx.Client, admin: httpx.Client, archive: AnArchive
+) -> None:
+    number = archive.commit({"store": f"foreach: [a, '{HOSTILE_ITEM}']"})
+    run = f"papers@{number}"
+    for key in ("a", HOSTILE_ITEM):
+        name = run + task_in_run(EVERY_TASK, key)
+        assert press(operator, f"/{run}", name, "delete").status_code == 303
+    page = admin.get(f"/{run}")
+    assert "Deleted items 2" in said(page)
+    assert "<img" not in page.text
+    assert "Deleted items" not in said(operator.get(f"/{run}"))
+    assert press(admin, f"/{run}", f"{run}/*/a", "undelete").status_code == 303
+    page = admin.get(f"/{run}")
+    assert "Deleted items 1" in said(page)
+    assert archive.state(f"store/a@{number}") == "held"
 
 
 # Running again
