@@ -27,13 +27,14 @@ LONGEST_BROWSER = 300
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody whom a provider knows. ``subject``: as the provider alone knows them; ``groups``: those of theirs that the configuration names; ``authors``: of revisions, by what the provider says."""
+    """Somebody whom a provider knows. ``subject``: as the provider alone knows them; ``groups``: those of theirs that the configuration names; ``authors``: of revisions, by what the provider says. ``sid``: the session at the provider, where it names that."""
 
     issuer: str
     subject: str
     person: str
     groups: tuple[str, ...]
     authors: tuple[str, ...]
+    sid: str | None = None
 
 
 def sign_in(session: Session, token: Token, browser: str = "") -> str:
@@ -66,7 +67,7 @@ def sign_person_in(
     added = session.rows(
         "sign_person_in", hash=digest_of(secret), answer=answer, answer_seconds=answer_seconds, seconds=seconds,
         issuer=person.issuer, subject=person.subject, person=person.person, groups=list(person.groups), authors=list(person.authors),
-        browser=browser[:LONGEST_BROWSER],
+        browser=browser[:LONGEST_BROWSER], sid=person.sid,
     )  # fmt: skip
     if not added:
         return None
@@ -135,6 +136,20 @@ def end(session: Session, some: Sequence[SignIn], by: str) -> None:
     for whose, count in Counter(one.whose for one in some if one.id in ended and not one.is_own).items():
         note = f"{count} browser{'' if count == 1 else 's'} of {whose}"
         session.do("remember", by=by, verb="sign out", archive=None, run=None, task=None, note=note)
+
+
+def end_at_provider(
+    session: Session, issuer: str, subject: str | None, sid: str | None, *, token: bytes, expires: float
+) -> bool:
+    """Sign out the browsers of a person, or of one of their sessions at the provider, who has signed out there. False: this ``token`` (a digest) has done so already, and nothing is done.
+
+    ``sid`` None: all of the person. A browser of whose session nothing is known is signed out with the person. ``expires``: when the token is good no longer, as a Unix time.
+    """
+    (done,) = session.rows("end_at_provider", issuer=issuer, subject=subject, sid=sid, token=token, expires=expires)
+    for person, count in Counter(done.persons).items():
+        note = f"{count} browser{'' if count == 1 else 's'} of {person}, who signed out at {issuer}"
+        session.do("remember", by=person, verb="sign out", archive=None, run=None, task=None, note=note)
+    return bool(done.is_new)
 
 
 def _add(session: Session, token: Token, *, once: bool, seconds: float, browser: str = "") -> str:

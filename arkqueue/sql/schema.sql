@@ -692,6 +692,7 @@ create table sign_in (
     authors     text[],                             -- the authors of revisions that the provider says the person is
     begun_at    timestamptz default clock_timestamp(), -- null: it is from before this was kept
     browser     text not null default '',           -- what it calls itself (User-Agent); empty: nothing, or it is from before this was kept
+    sid         text,                               -- the person's session at the provider, which a logout there names; null: the provider does not say, or it is from before this was kept
     constraint sign_in_whose check (num_nulls(issuer, subject, person, groups, authors) = case when token_id is null then 0 else 5 end)
 );
 -- Answers of a provider that have signed somebody in: none does so twice. Only hashes are stored.

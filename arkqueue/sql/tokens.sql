@@ -50,8 +50,8 @@ used as (
     insert into used_answer (hash, expires_at) values (%(answer)s, clock_timestamp() + make_interval(secs => %(answer_seconds)s))
     on conflict do nothing returning hash
 )
-insert into sign_in (hash, once, expires_at, issuer, subject, person, groups, authors, browser)
-select %(hash)s, false, clock_timestamp() + make_interval(secs => %(seconds)s), %(issuer)s, %(subject)s, %(person)s, %(groups)s, %(authors)s, %(browser)s
+insert into sign_in (hash, once, expires_at, issuer, subject, person, groups, authors, browser, sid)
+select %(hash)s, false, clock_timestamp() + make_interval(secs => %(seconds)s), %(issuer)s, %(subject)s, %(person)s, %(groups)s, %(authors)s, %(browser)s, %(sid)s
 from used returning hash;
 
 -- name: use_code
@@ -76,3 +76,18 @@ order by s.begun_at desc nulls last, s.hash limit %(most)s;
 -- name: end_sign_ins
 -- Sign some browsers out; returns those that were signed in.
 delete from sign_in where hash = any(%(hashes)s) and not once returning hash;
+
+-- name: end_at_provider
+-- Take a provider's logout token, unless it was taken before, and sign out the browsers of the person, or of the session, that it names; whether it was new, and the persons of these browsers.
+with expired_answers as (delete from used_answer where expires_at < clock_timestamp()),
+used as (
+    insert into used_answer (hash, expires_at) values (%(token)s, to_timestamp(%(expires)s)) on conflict do nothing returning hash
+),
+ended as (
+    delete from sign_in
+    where exists (select from used) and token_id is null and not once and issuer = %(issuer)s
+      and (%(subject)s::text is null or subject = %(subject)s)
+      and (%(sid)s::text is null or sid = %(sid)s or sid is null and %(subject)s::text is not null)
+    returning person
+)
+select exists (select from used) as is_new, array(select person from ended) as persons;

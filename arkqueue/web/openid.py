@@ -31,6 +31,11 @@ KEPT: Final = 3600.0
 """Seconds after which the provider's document and its keys are asked for again."""
 LONGEST_ANSWER: Final = 1 << 20
 MOST_GROUPS: Final = 10_000
+AGAIN: Final = 60.0
+"""Seconds after which a token that nobody has signed is a reason to ask for the provider's keys again, where anybody may send one."""
+LOGOUT_EVENT: Final = "http://schemas.openid.net/event/backchannel-logout"
+LONGEST_LOGOUT: Final = 86_400
+"""Seconds for which a logout token may be good: so long it is remembered that it was used."""
 ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"})  # fmt: skip
 """Signatures that only the provider can make. Not ``none``, and not those with a secret that both sides have."""
 
@@ -62,6 +67,25 @@ class Metadata:
     auth_method: str
     says_issuer: bool
     """Whether its answers name it (RFC 9207)."""
+    says_logout: bool
+    """Whether it tells this server who has signed out there (OpenID Connect Back-Channel Logout 1.0)."""
+
+
+class NoLogout(Refused):
+    """What claims to say that somebody has signed out says nothing that counts."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(400, "the logout token", fault, "The provider has to send a token as OpenID Connect Back-Channel Logout 1.0 describes it.")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Logout:
+    """Who has signed out at the provider: all of a person (``subject``), or one session there (``sid``). ``token``: which token said so; ``expires``: when that is good no longer."""
+
+    subject: str | None
+    sid: str | None
+    token: str
+    expires: float
 
 
 class Provider:
@@ -120,6 +144,41 @@ class Provider:
             if any(_claim(claims, name) is None for name in (self._openid.groups, self._openid.person)):
                 claims = await self._with_userinfo(metadata, token, claims)
         return person_of(self._openid, claims)
+
+    async def logout(self, token: str) -> Logout | None:
+        """Whose sign-ins end by a logout token (Back-Channel Logout 1.0, 2.6); None: this provider sends none. Raises `NoLogout`. Anybody may send one, so that new keys are asked for once a minute at most."""
+        from joserfc.errors import JoseError
+
+        async with self._in_time():
+            metadata = await self._discovered()
+            if not metadata.says_logout:
+                return None
+            is_old = self._keys is not None and self._keys[0] - KEPT + AGAIN < time.monotonic()
+            try:
+                header, claims = await self._decoded(metadata, token, is_old)
+            except JoseError as error:
+                raise NoLogout(f"is not signed by {self._openid.issuer}: {one_line(str(error), 200)}") from None
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                raise NoLogout(f"cannot be read: {one_line(str(error), 200)}") from None
+        return logout_of(self._openid, header, claims)
+
+    async def _decoded(
+        self, metadata: Metadata, token: str, again: bool = True
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The header and the claims of a token that the provider has signed. ``again``: whether its keys are asked for anew where none of those that are kept has signed it."""
+        from joserfc import jwt
+        from joserfc.errors import BadSignatureError, InvalidKeyIdError
+        from joserfc.jws import JWSRegistry
+
+        registry = JWSRegistry(algorithms=sorted(metadata.algorithms), strict_check_header=False)
+        try:
+            decoded = jwt.decode(token, await self._current_keys(metadata), registry=registry)
+        except (InvalidKeyIdError, BadSignatureError):
+            if not again:
+                raise
+            # It may have other keys since they were asked for.
+            decoded = jwt.decode(token, await self._current_keys(metadata, again=True), registry=registry)
+        return dict(decoded.header), dict(decoded.claims)
 
     async def check(self) -> Metadata:
         """Ask the provider for its document and its keys now; raises `ProviderFault`."""
@@ -180,23 +239,14 @@ class Provider:
     async def _judged(self, metadata: Metadata, token: Mapping[str, Any], nonce: str) -> dict[str, Any]:
         """The claims of an id_token that the provider has signed for this client and this sign-in (OpenID Connect Core 1.0, 3.1.3.7)."""
         from authlib.oidc.core import CodeIDToken
-        from joserfc import jwt
-        from joserfc.errors import BadSignatureError, InvalidKeyIdError, JoseError
-        from joserfc.jws import JWSRegistry
+        from joserfc.errors import JoseError
 
-        registry = JWSRegistry(algorithms=sorted(metadata.algorithms), strict_check_header=False)
         issuer, client = self._openid.issuer, self._openid.client_id
         try:
-            try:
-                decoded = jwt.decode(token["id_token"], await self._current_keys(metadata), registry=registry)
-            except (InvalidKeyIdError, BadSignatureError):
-                # It may have other keys since they were asked for.
-                decoded = jwt.decode(
-                    token["id_token"], await self._current_keys(metadata, again=True), registry=registry
-                )
+            header, said = await self._decoded(metadata, token["id_token"])
             claims = CodeIDToken(
-                decoded.claims,
-                decoded.header,
+                said,
+                header,
                 {"iss": {"essential": True, "value": issuer}, "aud": {"essential": True, "value": client}},
                 {"nonce": nonce, "client_id": client, "access_token": token.get("access_token")},
             )
@@ -288,6 +338,7 @@ def metadata_of(openid: OpenId, document: Mapping[str, Any]) -> Metadata:
         algorithms=algorithms,
         auth_method="client_secret_post" if ways == {"client_secret_post"} else "client_secret_basic",
         says_issuer=document.get("authorization_response_iss_parameter_supported") is True,
+        says_logout=document.get("backchannel_logout_supported") is True,
     )
 
 
@@ -307,6 +358,40 @@ def keys_of(openid: OpenId, document: Mapping[str, Any]) -> Any:
     if not keys:
         raise ProviderFault(openid, "has no key for signatures at its jwks_uri", "Ask the provider's administrator.")
     return KeySet(keys)
+
+
+def logout_of(openid: OpenId, header: Mapping[str, Any], said: Mapping[str, Any]) -> Logout:
+    """What a logout token says that the provider has signed; raises `NoLogout` unless it is one, for this client, and of now."""
+    from joserfc.errors import JoseError
+    from joserfc.jwt import JWTClaimsRegistry
+
+    kind = header.get("typ")
+    if kind is not None and (not isinstance(kind, str) or kind.lower() not in ("logout+jwt", "jwt")):
+        raise NoLogout(f"is of the type {_shown(str(kind))}")
+    if "nonce" in said:
+        raise NoLogout("has a nonce, as an id_token has")
+    events = said.get("events")
+    if not isinstance(events, dict) or not isinstance(events.get(LOGOUT_EVENT), dict):
+        raise NoLogout(f"has no event {LOGOUT_EVENT}")
+    needed: dict[str, Any] = {name: {"essential": True} for name in ("iat", "exp", "jti")}
+    needed |= {
+        "iss": {"essential": True, "value": openid.issuer},
+        "aud": {"essential": True, "value": openid.client_id},
+    }
+    now, skew = int(time.time()), int(openid.clock_skew)
+    try:
+        JWTClaimsRegistry(now=now, leeway=skew, **needed).validate(dict(said))
+    except (JoseError, ValueError, TypeError) as error:
+        raise NoLogout(f"is not for this server now: {one_line(str(error), 200)}") from None
+    if said["exp"] > now + LONGEST_LOGOUT:
+        raise NoLogout(f"is good for more than {LONGEST_LOGOUT:,} s")
+    texts = {name: said.get(name) for name in ("sub", "sid", "jti")}
+    for name, text in texts.items():
+        if text is not None and (not isinstance(text, str) or not 1 <= len(text) <= 255 or not text.isprintable()):
+            raise NoLogout(f"has no proper {name}")
+    if texts["sub"] is None and texts["sid"] is None:
+        raise NoLogout("names nobody: it has neither sub nor sid")
+    return Logout(texts["sub"], texts["sid"], str(texts["jti"]), said["exp"] + skew)
 
 
 def person_of(openid: OpenId, claims: Mapping[str, Any]) -> Person:
@@ -330,7 +415,9 @@ def person_of(openid: OpenId, claims: Mapping[str, Any]) -> Person:
         theirs = ", ".join(_shown(group) for group in groups[:20]) or "none"
         fault = f"gives no rights: the provider says that {_shown(person)} is in no group that may see these pages (of these: {theirs})"
         raise NotSignedIn(fault, "Ask the administrator: [[openid.grants]] says which groups may.")
-    return Person(openid.issuer, subject, person.strip(), mine, tuple(_author_claims(openid, claims)))
+    sid = claims.get("sid")
+    sid = sid if isinstance(sid, str) and 1 <= len(sid) <= 255 and sid.isprintable() else None
+    return Person(openid.issuer, subject, person.strip(), mine, tuple(_author_claims(openid, claims)), sid)
 
 
 def _author_claims(openid: OpenId, claims: Mapping[str, Any]) -> list[str]:

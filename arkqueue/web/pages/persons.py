@@ -21,14 +21,16 @@ from urllib.parse import urlencode, urlsplit
 
 from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from arkqueue.config import Configuration
 from arkqueue.errors import ArkqueueError, NotFound
 from arkqueue.queue import sign_ins
 from arkqueue.text import one_line
-from arkqueue.web.openid import NotSignedIn, Provider
+from arkqueue.web import problems
+from arkqueue.web.openid import NoLogout, NotSignedIn, Provider
 from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, local, refused_page, to_sign_in
+from arkqueue.web.pages.forms import Form
 from arkqueue.web.pages.visitor import COOKIE, browser_of, check_host, keep, rights
 
 log = logging.getLogger("arkqueue")
@@ -36,6 +38,9 @@ log = logging.getLogger("arkqueue")
 BEGIN: Final = "/-/openid"
 RETURN: Final = "/-/openid/return"
 LEAVE: Final = "/-/openid/leave"
+LOGOUT: Final = "/-/openid/logout"
+"""Where the provider says who has signed out there."""
+LONGEST_TOKEN: Final = 16 << 10
 ASKED: Final = "arkqueue_openid"
 """The cookie of a browser that has gone to the provider."""
 PATIENCE: Final = 600
@@ -129,6 +134,35 @@ async def leave(request: Request) -> Response:
     configuration: Configuration = request.app.state.configuration
     address = await _provider(request).leave(configuration.pages_url + SIGN_IN)
     return RedirectResponse(address or SIGN_IN, 303, HEADERS)
+
+
+async def logout(request: Request) -> Response:
+    """Sign out the browsers of who has signed out at the provider, which says so by a token in a form (back-channel logout). Its answers are those that providers expect."""
+    try:
+        check_host(request)
+        provider = _provider(request)
+        token = Form(await request.body())["logout_token"]
+        if not token or len(token) > LONGEST_TOKEN:
+            raise NoLogout("is missing" if not token else "is too long")
+        said = await provider.logout(token)
+        if said is None:
+            raise NotFound(LOGOUT, "the provider does not say that it sends logout tokens")
+        session, openid = request.app.state.session, request.app.state.configuration.openid
+        digest = hashlib.sha256(f"logout {openid.issuer} {said.token}".encode()).digest()
+        is_new = await run_in_threadpool(
+            sign_ins.end_at_provider, session, openid.issuer, said.subject, said.sid, token=digest, expires=said.expires
+        )
+        if not is_new:
+            raise NoLogout("has been used already")
+    except ArkqueueError as error:
+        log.warning("a logout of the provider was refused: %s", one_line(str(error), 1000))
+        status = problems.of_error(error).status_code
+        told = {
+            "error": "invalid_request" if status < 500 else "temporarily_unavailable",
+            "error_description": one_line(str(error), 500),
+        }
+        return JSONResponse(told, status, HEADERS)
+    return Response(status_code=200, headers=HEADERS)
 
 
 def sign_in_names(request: Request, target: str, fault: str = "") -> dict[str, Any]:

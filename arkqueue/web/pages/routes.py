@@ -69,6 +69,7 @@ def routes() -> list[BaseRoute]:
         Route(persons.BEGIN, persons.told(persons.begin)),
         Route(persons.RETURN, persons.told(persons.come_back)),
         Route(persons.LEAVE, persons.told(persons.leave)),
+        Route(persons.LOGOUT, persons.logout, methods=["POST"]),
         Route("/-/sign-out", _sign_out, methods=["POST"]),
         Route("/-/live", _live),
         Route("/-/search", page(search.look_for)),

@@ -580,3 +580,134 @@ def test_an_answer_is_stored_as_used_with_the_session(session: Session) -> None:
     assert sign_ins.was_used(session, b"digest")
     assert sign_ins.sign_person_in(session, person, **told) is None
     assert sign_ins.sign_person_in(session, person, **told | {"answer": b"another"}) is not None
+
+
+# Back-channel logout: the provider says who has signed out there.
+
+
+@pytest.fixture
+def telling(provider: OpenIdProvider) -> OpenIdProvider:
+    """The provider tells its clients who has signed out; each browser of a person has a session there."""
+    provider.metadata["backchannel_logout_supported"] = True
+    provider.spoil = lambda claims: claims.update(sid=f"session-{len(provider.asked)}")
+    return provider
+
+
+def is_signed_in(browser: httpx.Client) -> bool:
+    return browser.get("/").status_code == 200
+
+
+def test_who_signs_out_at_the_provider_is_signed_out_in_all_browsers(
+    visitor: Visitors, server: ApiServer, session: Session, telling: OpenIdProvider
+) -> None:
+    ann, anns_phone, cleo = visitor(), visitor(), visitor()
+    for browser, person in ((ann, "ann"), (anns_phone, "ann"), (cleo, "cleo")):
+        sign_in(browser, person)
+    answer = telling.log_out(f"{server.url}/-/openid/logout", sub="sub-ann")
+    assert (answer.status_code, answer.content, answer.headers["cache-control"]) == (200, b"", "no-store")
+    assert [is_signed_in(browser) for browser in (ann, anns_phone, cleo)] == [False, False, True]
+    (entry,) = session.rows("audit_log", archives=None, by="ann", verb="sign out", before=None, hidden=True, limit=9)
+    assert entry.note == f"2 browsers of ann, who signed out at {telling.url}"
+
+
+def test_a_session_at_the_provider_ends_alone(visitor: Visitors, server: ApiServer, telling: OpenIdProvider) -> None:
+    sids: list[str] = []
+    telling.spoil = lambda claims: (sids.append(f"s-{len(sids)}"), claims.update(sid=sids[-1]))[1]
+    ann, anns_phone = visitor(), visitor()
+    sign_in(ann, "ann")
+    sign_in(anns_phone, "ann")
+    address = f"{server.url}/-/openid/logout"
+    assert telling.log_out(address, sid="s-9").status_code == 200
+    assert telling.log_out(address, sub="sub-cleo", sid="s-0").status_code == 200
+    assert [is_signed_in(browser) for browser in (ann, anns_phone)] == [True, True]
+    assert telling.log_out(address, sid="s-0").status_code == 200
+    assert [is_signed_in(browser) for browser in (ann, anns_phone)] == [False, True]
+    assert telling.log_out(address, sub="sub-ann", sid="s-1").status_code == 200
+    assert not is_signed_in(anns_phone)
+
+
+def test_a_browser_of_an_unknown_session_is_signed_out_with_its_person(
+    visitor: Visitors, server: ApiServer, telling: OpenIdProvider
+) -> None:
+    telling.spoil = lambda _claims: None
+    ann = visitor()
+    sign_in(ann, "ann")
+    address = f"{server.url}/-/openid/logout"
+    assert telling.log_out(address, sid="s-1").status_code == 200
+    assert is_signed_in(ann)
+    assert telling.log_out(address, sub="sub-ann", sid="s-1").status_code == 200
+    assert not is_signed_in(ann)
+
+
+@pytest.mark.parametrize(
+    ("claims", "said"),
+    [
+        ({"iss": "https://evil.example"}, "iss"),
+        ({"aud": "another"}, "aud"),
+        ({"aud": None}, "aud"),
+        ({"events": None}, "has no event"),
+        ({"events": {"http://schemas.openid.net/event/another": {}}}, "has no event"),
+        ({"events": ["http://schemas.openid.net/event/backchannel-logout"]}, "has no event"),
+        ({"nonce": "n"}, "has a nonce"),
+        ({"sub": None}, "names nobody"),
+        ({"sub": 7}, "'sub'"),
+        ({"sid": "a\nb"}, "has no proper sid"),
+        ({"jti": None}, "jti"),
+        ({"iat": None}, "iat"),
+        ({"exp": None}, "exp"),
+        ({"exp": int(time.time()) - 120}, "expired"),
+        ({"exp": int(time.time()) + 10 * 86_400}, "is good for more than"),
+        ({"header": {"alg": "RS256", "typ": "at+jwt"}}, "is of the type at+jwt"),
+        ({"key": RSAKey.generate_key(2048)}, "is not signed by"),
+        ({"header": {"alg": "HS256"}, "key": OctKey.import_key(SECRET)}, "is not signed by"),
+    ],
+)
+def test_a_logout_token_that_is_not_right_signs_nobody_out(
+    visitor: Visitors, server: ApiServer, telling: OpenIdProvider, claims: dict[str, Any], said: str
+) -> None:
+    ann = visitor()
+    sign_in(ann, "ann")
+    answer = telling.log_out(f"{server.url}/-/openid/logout", **{"sub": "sub-ann", **claims})
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"] == "invalid_request"
+    assert said in answer.json()["error_description"]
+    assert is_signed_in(ann)
+
+
+def test_a_logout_token_works_once(visitor: Visitors, server: ApiServer, telling: OpenIdProvider) -> None:
+    ann, address = visitor(), f"{server.url}/-/openid/logout"
+    assert telling.log_out(address, sub="sub-ann", jti="once").status_code == 200
+    sign_in(ann, "ann")
+    answer = telling.log_out(address, sub="sub-ann", jti="once")
+    assert (answer.status_code, answer.json()["error_description"].partition(".")[0]) == (400, "the logout token: has been used already")  # fmt: skip
+    assert is_signed_in(ann)
+
+
+def test_an_id_token_signs_nobody_out(visitor: Visitors, server: ApiServer, telling: OpenIdProvider) -> None:
+    """Whoever has got an id_token of somebody cannot sign them out with it."""
+    ann = visitor()
+    sign_in(ann, "ann")
+    told = {"sub": "sub-ann", "jti": None, "events": None, "nonce": "n", "header": {"alg": "RS256", "typ": "JWT"}}
+    assert telling.log_out(f"{server.url}/-/openid/logout", **told).status_code == 400
+    assert is_signed_in(ann)
+
+
+def test_a_provider_that_does_not_say_that_it_tells_of_logouts_is_not_heard(
+    visitor: Visitors, server: ApiServer, provider: OpenIdProvider
+) -> None:
+    ann = visitor()
+    sign_in(ann, "ann")
+    assert provider.log_out(f"{server.url}/-/openid/logout", sub="sub-ann").status_code == 404
+    assert is_signed_in(ann)
+
+
+def test_what_anybody_sends_does_not_ask_the_provider_for_its_keys_again_and_again(
+    server: ApiServer, telling: OpenIdProvider
+) -> None:
+    other = RSAKey.generate_key(2048)
+    for _ in range(5):
+        assert telling.log_out(f"{server.url}/-/openid/logout", sub="sub-ann", key=other).status_code == 400
+    for body in ("", "logout_token=", "logout_token=x.y.z", "logout_token=" + "x" * 20_000):
+        answer = httpx.post(f"{server.url}/-/openid/logout", content=body, **PLAIN)
+        assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
+    assert telling.asked.count("/keys") == 1
