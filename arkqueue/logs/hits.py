@@ -1,7 +1,7 @@
 """All lines of a log that have some words: how many there are, and which is the next one. Called by the pages; never writes.
 
-A log is read once from its beginning for each text that somebody looks for in it. What was found is kept as long as it is among the newest searches, so that the next and
-the previous hit need no further look, and a log that grows is read on from where the last look ended. One look takes a bounded time: a longer log is counted in several.
+A search reads a log once, from its beginning. The server keeps the hits of its newest searches, so that the next and the previous hit need no further look.
+In a log that grows, a later look begins where the last one ended. One look takes a bounded time, and a very long log is counted in several looks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_SEARCHES = 16
 class Hits:
     """The lines with some words, as far as they are known. ``before``: how many stand before the line that was asked for; ``next`` and ``previous``: the nearest ones to it, from it on and before it.
 
-    ``count``: how many there are up to line ``to``; ``is_all``: those are all of the log as it is now, so that None says that there is no such line.
+    ``count``: how many there are up to line ``to``; ``is_all``: the whole log was read, so that None for ``next`` or ``previous`` says that no such line exists.
     """
 
     count: int
@@ -49,7 +49,7 @@ class Searches:
         self._kept: OrderedDict[tuple[AttemptId, str], _Look] = OrderedDict()
 
     def hits(self, session: Session, attempt: AttemptId, words: str, line: int) -> Hits:
-        """Read on in a log for up to `LONGEST_LOOK` seconds, and say what is known of its lines with some words around one of its lines."""
+        """Look on in a log for up to `LONGEST_LOOK` seconds; the hits that are known then, and the nearest ones to a line."""
         key = attempt, words.lower()
         with self._lock:
             look = self._kept.pop(key, None) or _Look(words)
@@ -60,7 +60,7 @@ class Searches:
 
 
 class _Look:
-    """What is known of one log and one text."""
+    """The hits of one text in one log."""
 
     def __init__(self, words: str) -> None:
         self._search, self._position, self._found = Search(words, 0), 0, array("Q")

@@ -1,4 +1,4 @@
-"""What waits in each of many archives, and why: one sentence for each cause, in the words of ``explain``, for a bounded number of rows. Called by the overview.
+"""Why the tasks of each archive wait: one sentence for each cause, in the words of ``explain``, from a bounded number of rows. Called by the overview.
 
 ``explain`` follows every edge of one task. The overview asks about twenty archives at once, so it takes one task for each cause, and reads what stands around all of these
 tasks together.
@@ -73,7 +73,7 @@ def _of_archive(
     yield from (_said(reason, []) for reason in withheld)
     for cause in ORDER:
         pair = causes.get(cause)
-        # What becomes ready, or settles, between two queries waits no longer.
+        # A task that becomes ready, or settles, between two queries waits no longer.
         if pair is None or pair.target not in tasks or (pair.source is not None and pair.source not in tasks):
             continue
         target, source = tasks[pair.target], tasks.get(pair.source)
@@ -106,7 +106,7 @@ def _alone(session: Session, cause: str, row: Any, around: Around) -> list[Reaso
 
 
 def _waits_for(target: Any, source: Any) -> Wait:
-    """That one task waits for another, by its name inside their run where they have the same."""
+    """That one task waits for another, which goes by its short name where both are of one run."""
     beside = source.run_id == target.run_id
     run = f".{source.run}" if source.run > 1 else ""
     name = _label(source) if beside else f"{source.number}{run}/{_label(source)}"
