@@ -6,6 +6,7 @@
 #   make test-full        what `make test` leaves out: builds images, deploys, streams 200 MB, runs 500 containers
 #   make test-long        `make test` with many more random examples, and what takes many minutes
 #   make screenshots      pictures of the pages in docs/screenshots/ (ARGS="FOLDER --only archive run")
+#   make recording        `make demo` as an animation, docs/demo.svg (ARGS=FILE)
 #   make bench            how fast it is, beside its peers (ARGS="--quick", "3 6", "--help")
 #   make check            format, lint, types, import contract
 #   make format           put the code into the format that `make check` wants
@@ -26,7 +27,7 @@ PIP = $(RUN) pip --disable-pip-version-check --quiet install
 # The applications; each is a folder with a program that runs it.
 EXAMPLES = $(patsubst workflows-examples/%/run.py,%,$(wildcard workflows-examples/*/run.py))
 
-.PHONY: FORCE demo test test-full test-long screenshots bench check format clean
+.PHONY: FORCE demo test test-full test-long screenshots recording bench check format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -53,6 +54,9 @@ test-long: $(VENV)/installed-dev
 
 screenshots: $(VENV)/installed-dev
 	$(RUN) tests.screenshots $(ARGS)
+
+recording: $(VENV)/installed-dev
+	$(RUN) tests.recording $(ARGS)
 
 bench: $(VENV)/installed-dev
 	$(RUN) benchmarks $(ARGS)

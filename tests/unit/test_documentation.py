@@ -15,6 +15,7 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import click
 import pytest
@@ -367,3 +368,18 @@ def test_words_of_the_code_are_in_the_glossary() -> None:
 
 if __name__ == "__main__":
     ARCHITECTURE.write_text(redrawn(ARCHITECTURE.read_text("utf-8")), "utf-8")
+
+
+def test_the_recording_of_the_demo_shows_a_run_to_its_end_and_fetches_nothing() -> None:
+    picture = ROOT / "docs" / "demo.svg"
+    assert "](docs/demo.svg)" in (ROOT / "README.md").read_text()
+    assert picture.stat().st_size <= 300_000
+    text = picture.read_text()
+    root = ElementTree.fromstring(text)
+    assert not {element.tag.rpartition("}")[2] for element in root.iter()} & {"script", "image", "foreignObject", "a"}
+    assert not re.search(r"@import|url\((?!#)", text)
+    links = [value for element in root.iter() for name, value in element.attrib.items() if name.endswith("href")]
+    assert all(link.startswith("#") for link in links), links
+    words = " ".join(element.text or "" for element in root.iter())
+    for shown in ("$ make demo", "superseded by", "Everything is in this folder"):
+        assert shown in words
