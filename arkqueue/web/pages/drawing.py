@@ -160,11 +160,11 @@ def _length(text: str) -> float:
 
 
 def _of_letter(letter: str) -> float:
-    if east_asian_width(letter) in "WF":
-        return 13.5
+    if east_asian_width(letter) in "WF" or letter in "mMW@%…":
+        return 14.4
     if letter in "iljftr.,:;'|!I/()[]- ":
-        return 6
-    return 12.5 if letter in "mwMW@%…" else 10 if letter.isupper() else 9
+        return 6.5
+    return 12 if letter == "w" else 11 if letter.isupper() else 9.4
 
 
 def _bent(

@@ -10,7 +10,8 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
-from arkqueue.model import Stream
+from arkqueue.model import RunId, Stream
+from arkqueue.queue import deletion
 from arkqueue.queue.tokens import Scope
 from tests.builders import AnArchive, a_gateway, a_workflow, an_archive, faulty
 from tests.requirements import missing
@@ -35,11 +36,12 @@ def archive(session: Session) -> AnArchive:
     """An archive with something of everything, beside one with faults and one without a run."""
     archive = an_archive(session)
     archive.commit(TASKS)
-    archive.end("index@2", 1, message=HOSTILE)
+    archive.end("index@2", 1, message=HOSTILE, outputs={"pages": 3})
     archive.commit(
         TASKS | {"nightly": 'schedule: "0 3 * * *"', "deposit": "lock: [tex]\nhold: true", "other": "lock: [tex]"}
     )
     archive.commit(a_workflow({"tile": "foreach: [a, b]", "index": ""}), author=HOSTILE)
+    deletion.delete_item(session, RunId(archive.run_id(4)), "b", "ann")
     claimed = archive.claim("index@3")
     logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
     writer = logs.open(claimed.attempt)
@@ -61,9 +63,13 @@ def test_axe_finds_nothing(opened: Opened, archive: AnArchive, width: int, schem
     page = opened(
         "/", scope=Scope.ADMIN, expects_errors=True, viewport={"width": width, "height": 800}, color_scheme=scheme
     )
-    for address in (*PAGES, "Cancel", "Show what would run"):
+    for address in (*PAGES, "Cancel", "Show what would run", "Purge its outputs"):
         if address.startswith("/"):
             page.goto(address)
+        elif address == "Purge its outputs":
+            page.goto("/papers@2/index")
+            page.get_by_label("More").click()
+            page.get_by_role("button", name=address).click()
         else:  # what is shown before anything is done
             page.goto("/papers@4" if address == "Cancel" else "/-/trigger?of=papers")
             page.get_by_role("button", name=address).first.click()

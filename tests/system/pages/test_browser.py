@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
 from arkqueue.model import RunId, Stream
-from arkqueue.queue import control, sign_ins
+from arkqueue.queue import control, deletion, sign_ins
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, live
 from arkqueue.web.pages.visitor import COOKIE
@@ -182,6 +182,56 @@ def test_everything_is_read_and_done_without_javascript(opened: Opened, archive:
     page.get_by_placeholder("Why?").locator("visible=true").fill("Friday")
     page.get_by_role("button", name="Hold").click()
     expect(page.locator(".says")).to_contain_text("Friday")
+
+
+def test_the_hits_of_a_log_are_walked_without_javascript(opened: Opened, archive: AnArchive, session: Session) -> None:
+    claimed = archive.claim("index@3")
+    logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
+    writer = logs.open(claimed.attempt)
+    writer.write(Stream.STDOUT, b"".join(b"line %d\n" % number for number in range(1, 2001)))
+    logs.flush([writer])
+    page = opened("/papers@3/index", java_script_enabled=False)
+    page.get_by_label("Find in this log").fill("LINE 199")
+    page.get_by_label("Find in this log").press("Enter")
+    expect(page.locator(".pad.found")).to_contain_text("Hit 1 of 11 lines. Line 199.")
+    page.get_by_role("link", name="Next").click()
+    expect(page.locator(".pad.found")).to_contain_text("Hit 2 of 11 lines. Line 1,990.")
+    expect(page.locator(".log .found .hit")).to_have_text("line 199")
+    page.get_by_role("link", name="Previous").click()
+    expect(page.locator(".pad.found")).to_contain_text("Hit 1 of 11 lines. Line 199.")
+
+
+def test_the_overview_leads_to_who_has_the_lock_and_brings_deleted_items_back_without_javascript(
+    opened: Opened, archive: AnArchive, session: Session
+) -> None:
+    archive.commit(a_workflow({"publish": "lock: web", "check": "lock: web", "tile": "foreach: [a, b]"}))
+    deletion.delete_item(session, RunId(archive.run_id(4)), "b", "ann")
+    archive.claim("publish@4")
+    page = opened("/", scope=Scope.ADMIN, java_script_enabled=False)
+    expect(page.locator("td.now")).to_contain_text(["check waits for the lock papers/web, which papers@4/publish has"])
+    page.locator("td.now").get_by_role("link", name="papers@4/publish").click()
+    expect(page.locator("h1")).to_have_text("papers@4/publish")
+    page.goto("/papers@4")
+    page.get_by_role("button", name="Undelete").click()
+    page.get_by_role("button", name="Yes, undelete it").click()
+    expect(page.locator("h1")).to_have_text("papers@4")
+    assert archive.state("tile/b@4") == "held"
+
+
+def test_names_in_a_graph_fit_into_their_boxes_and_differ(opened: Opened, session: Session) -> None:
+    names = [f"convert-the-photographs-of-the-harbour-district-{year}-to-{year + 9}" for year in (1880, 1890, 1900)]
+    names += ["WWWWWWWWWWWWWWWWWWWWWWWWWWWW", "mmmmmmmmmmmmmmmmmmmmmmmmmmmm", "x"]
+    archive = an_archive(session, "wide")
+    archive.commit(dict.fromkeys(names, ""))
+    page = opened("/wide@2", viewport={"width": 360, "height": 800})
+    boxes = page.evaluate("""[...document.querySelectorAll(".graph .node")].map((node) => {
+        const text = node.querySelector("text"), box = node.querySelector("rect").getBBox(), at = text.getBBox();
+        return [text.textContent, node.querySelector("title").textContent, box.x + box.width - at.x - at.width];
+    })""")
+    shown = {title.removeprefix("wide@2/").partition(" is ")[0]: (text, room) for text, title, room in boxes}
+    assert set(names) <= set(shown)
+    assert len({shown[name][0] for name in names}) == len(names)
+    assert all(room >= 2 for _, room in shown.values()), shown
 
 
 @pytest.mark.full
