@@ -166,4 +166,4 @@ def test_searches_keep_a_bounded_number_of_hits_and_of_texts(
     searches = Searches()
     told = [searches.hits(session, attempt, words, 1) for words in ("a", "b", "c", "a", "a")]
     assert [(one.count, one.is_all) for one in told] == [(5, False), (0, True), (0, True), (5, False), (5, False)]
-    assert len(searches._kept) == 2
+    assert len(searches._kept) == 2  # private: how much memory a server needs for searches
