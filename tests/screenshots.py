@@ -78,8 +78,12 @@ NAMES = f"""\
   command: echo told
 - name: x
   command: echo short
+- name: {LONG[:-12]}1912-to-1920
+  command: echo done
+- name: {LONG[:-12]}1921-to-1930
+  command: echo done
 """
-SLOW = '- name: mirror\n  command: for i in $(seq 200); do echo "object $i of 9,412"; sleep 0.5; done\n- name: publish\n  depends: [mirror]\n  command: echo published\n'
+SLOW = '- name: mirror\n  lock: [storage]\n  command: for i in $(seq 200); do echo "object $i of 9,412"; sleep 0.5; done\n- name: publish\n  depends: [mirror]\n  command: echo published\n- name: compare\n  lock: [storage]\n  command: echo alike\n'
 COLLECTION = "harbour-district-collection-of-drawings-photographs-and-correspondence-1880-to-1911"
 COMMITS: dict[str, list[tuple[str, str, Mapping[str, str]]]] = {
     "papers": [
@@ -120,7 +124,7 @@ LATER: dict[str, list[tuple[str, str, Mapping[str, str]]]] = {
 PAGES = {
     "overview": "/", "archive": "/papers", "run": "/papers@6", "list": "/maps@2", "task": "/papers@6/upload", "search": "/-/search?q=chapter",
     "settings": "/-/settings/papers", "trigger": "/-/trigger?of=papers", "cancel": "/papers@8", "log": "/collections@2/mirror", "first-run": "/drawings",
-    "forty": "/encyclopaedia", "forty-run": "/encyclopaedia@3", "long": f"/{COLLECTION}", "long-run": f"/{COLLECTION}@2", "long-task": f"/{COLLECTION}@2/{LONG}",
+    "forty": "/encyclopaedia", "forty-run": "/encyclopaedia@3", "long": f"/{COLLECTION}", "long-run": f"/{COLLECTION}@2", "graph": f"/{COLLECTION}@2", "find": "/collections@2/mirror?find=OBJECT+1", "long-task": f"/{COLLECTION}@2/{LONG}",
     "mine": "/-/mine?author=Ann", "sessions": "/-/sessions", "more": "/papers@6", "fill": "/-/trigger?of=papers&first=3", "facts": "/papers@6/upload", "removal": "/papers@6/upload",
 }  # fmt: skip
 
@@ -248,7 +252,11 @@ def arrange(page: Page, name: str) -> None:
         page.get_by_label("More").click()
     if name == "removal":
         page.get_by_label("More").click()
-        page.locator("summary", has_text="Purge its log").click()
+        page.get_by_role("button", name="Purge its log").click()
+        page.get_by_text("What would become of it").wait_for()
+    if name == "graph":
+        page.locator(".graph").scroll_into_view_if_needed()
+        page.locator(".scroll:has(> .graph)").evaluate("one => one.scrollLeft = 340")
     if name == "facts":
         page.get_by_text("Inputs", exact=False).first.click()
         page.get_by_text("Definition", exact=False).first.click()
