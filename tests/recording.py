@@ -40,6 +40,8 @@ def record(file: Path, command: str = COMMAND) -> None:
         finally:
             os.close(own)
             os.close(kept)
+    lines = file.read_text(encoding="utf-8").splitlines()
+    file.write_text("".join(line.rstrip() + "\n" for line in lines), encoding="utf-8")
 
 
 if __name__ == "__main__":
