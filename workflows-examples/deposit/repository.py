@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from xml.sax.saxutils import escape
 
 import uvicorn
-from fastapi import Body, FastAPI, File, Form, Header, Request, Response, UploadFile
+from fastapi import Body, FastAPI, File, Form, Header, Query, Request, Response, UploadFile
 from fastapi.responses import FileResponse, JSONResponse
 
 STATES = {
@@ -30,9 +30,9 @@ STATES = {
     "archived": ("http://dspace.org/state/archived", "The item has been archived."),
     "withdrawn": ("http://dspace.org/state/withdrawn", "The item was rejected by a reviewer."),
 }
-STEPS = ("login", "search", "create", "metadata", "workflow", "package", "status")
-
-
+STEPS = ("login", "drafts", "search", "create", "metadata", "workflow", "package", "status")
+PERSON = str(uuid.uuid5(uuid.NAMESPACE_URL, "depositor"))
+"""Who deposits: the only person that the repository knows."""
 Token = Annotated[str | None, Header(alias="Authorization")]
 """Who has signed in."""
 
@@ -118,7 +118,10 @@ def interface(repository: Repository) -> FastAPI:
             "id": item["id"],
             "type": kind,
             "metadata": item["metadata"],
-            "sections": {"upload": {"files": [{"uuid": item["bitstream"], "metadata": {"dc.title": item["file"]}}]}},
+            "sections": {
+                "collection": item["collection"],
+                "upload": {"files": [{"uuid": item["bitstream"], "metadata": {"dc.title": [{"value": item["file"]}]}}]},
+            },
             "_links": {name: {"href": href} for name, href in links.items()},
         }
 
@@ -136,12 +139,40 @@ def interface(repository: Repository) -> FastAPI:
             repository.tokens.add(token)
             response.headers["Authorization"] = token
 
+    @app.get("/server/api/authn/status")
+    def status(request: Request, authorization: Token = None) -> dict[str, Any]:
+        repository.admit(authorization)
+        return {
+            "okay": True,
+            "authenticated": True,
+            "_links": {"eperson": {"href": f"{request.base_url}server/api/eperson/epersons/{PERSON}"}},
+        }
+
+    @app.get("/server/api/submission/workspaceitems/search/findBySubmitter")
+    def drafts(
+        request: Request,
+        uuid: str,
+        page: Annotated[int, Query(ge=0)] = 0,
+        size: Annotated[int, Query(ge=1, le=100)] = 20,
+        authorization: Token = None,
+    ) -> dict[str, Any]:
+        repository.admit(authorization)
+        with repository.step("drafts"):
+            found = [item for item in repository.all() if item["state"] == "draft" and uuid == PERSON]
+            shown = [told(item, request) for item in found[page * size : (page + 1) * size]]
+            pages = {"number": page, "size": size, "totalPages": -(-len(found) // size), "totalElements": len(found)}
+            return {"_embedded": {"workspaceitems": shown}, "page": pages}
+
     @app.get("/server/api/discover/search/objects")
-    def search(request: Request, query: str, authorization: Token = None) -> dict[str, Any]:
+    def search(request: Request, query: str, scope: str = "", authorization: Token = None) -> dict[str, Any]:
         repository.admit(authorization)
         with repository.step("search"):
             field, _, value = query.partition(":")
-            found = [item for item in repository.all() if value.strip('"') in item["metadata"].get(field, [])]
+            found = [
+                item
+                for item in repository.all()
+                if value.strip('"') in item["metadata"].get(field, []) and scope in ("", item["collection"])
+            ]
             objects = [{"_embedded": {"indexableObject": told(item, request)}} for item in found]
             return {"_embedded": {"searchResult": {"_embedded": {"objects": objects}}}}
 

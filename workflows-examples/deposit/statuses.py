@@ -14,7 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -162,9 +162,21 @@ def _submission(api: httpx.Client, run: Mapping[str, Any]) -> Submission:
         if (after := page["next"]) is None:
             break
     id = (run["submission"] or "").partition("@id:")[2] or run["full_name"]
-    whole = {target: tasks for target, tasks in by_target.items() if set(STEPS) <= tasks.keys()}
-    deposits = [deposit(target, tasks) for target, tasks in whole.items()]
+    deposits = [deposit(target, tasks) for target, tasks in _whole(by_target)]
+    # A terminal status is never overwritten: neither is it by deleting the deposit.
+    gone: dict[str, dict[str, Any]] = {}
+    for item in _json(api, f"/runs/{run['id']}/deleted-items"):
+        for name in item["tasks"]:
+            task = _json(api, f"/tasks/{_json(api, '/find', name=name)['task']}")
+            gone.setdefault(item["item"].partition(".")[2], {})[task["name"]] = task
+    deleted = (deposit(target, tasks) for target, tasks in _whole(gone))
+    deposits += [replace(one, message=f"{one.message} (deleted)") for one in deleted if one.status in TERMINAL]
     return submission(id, run, check and _json(api, f"/tasks/{check['id']}"), deposits)
+
+
+def _whole(by_target: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The targets that have a task for each step, with these tasks."""
+    return ((target, tasks) for target, tasks in by_target.items() if set(STEPS) <= tasks.keys())
 
 
 def _json(api: httpx.Client, path: str, **query: Any) -> Any:

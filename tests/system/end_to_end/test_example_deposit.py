@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
+import socket
 import subprocess
 import sys
+import threading
 import uuid
 import zipfile
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Collection, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +335,134 @@ def test_a_rejected_deposit_stays_rejected(deposits: Deposits) -> None:
 
 
 @pytest.mark.full
+def test_a_terminal_status_outlives_the_deletion_of_its_deposit(deposits: Deposits) -> None:
+    deposits.targets["strict"] = parts.rest_target(
+        deposits.repository, collection="strict-theses", status={"default": "rejected"}
+    )
+    deposits.commit()
+    id = deposits.submit("strict", "vault")
+    deposits.until(id, "vault", "ACCEPTED")
+    rejected = deposits.until(id, "strict", "REJECTED")
+    before = deposits.submission(id)
+    assert (before.status, before.message) == ("IN_PROGRESS", "1 ACCEPTED, 1 REJECTED")
+    deposits.arkqueue("delete", deposits.name(id, "*/strict"))
+    after = deposits.submission(id)
+    assert (after.status, after.message) == (before.status, before.message)
+    gone = deposits.deposit(id, "strict")
+    assert gone is not None
+    assert (gone.status, gone.copy, gone.location, gone.message) == (
+        "REJECTED", "REJECTED", rejected.location, f"{rejected.message} (deleted)",
+    )  # fmt: skip
+    alone = deposits.submit("strict")
+    deposits.until(alone, "strict", "REJECTED")
+    deposits.arkqueue("delete", deposits.name(alone, "*/strict"))
+    assert deposits.submission(alone).status == "REJECTED"
+    deposits.arkqueue("undelete", deposits.name(alone, "*/strict"))
+    assert [one.message for one in deposits.submission(alone).deposits] == [gone.message.removesuffix(" (deleted)")]
+
+
+@pytest.mark.full
+def test_a_draft_whose_attempt_was_killed_before_its_metadata_is_removed_by_the_next_try(deposits: Deposits) -> None:
+    """Drafts of the same package in another collection, and those of other packages, stay: they may be under way."""
+    deposits.targets["other"] = parts.rest_target(deposits.repository, collection="open-theses")
+    deposits.commit()
+    deposits.repository.faults(create={"hold": True})
+    id = deposits.submit("theses")
+    eventually(lambda: deposits.repository.overview()["held"])
+    name = f"{id}.zip"
+    assert [(item["state"], item["metadata"]) for item in deposits.repository.items(name)] == [("draft", {})]
+    deposits.arkqueue("cancel", deposits.name(id, "send/theses"))
+    deposits.until(id, "theses", "FAILED")
+    deposits.repository.faults()
+    stranger = deposits.submit("other", id=f"{id}-2")
+    deposits.until(stranger, "other", "ACCEPTED")
+    assert [item["state"] for item in deposits.repository.items(name)] == ["draft"], "it is no draft of theirs"
+    deposits.arkqueue("retry", deposits.name(id, "*/theses"))
+    deposits.until(id, "theses", "SUBMITTED", "inreview")
+    assert [item["state"] for item in deposits.repository.items(name)] == ["review"]
+
+
+@pytest.mark.full
+def test_two_collections_of_one_repository_each_get_the_package(deposits: Deposits) -> None:
+    deposits.targets["other"] = parts.rest_target(deposits.repository, collection="open-theses")
+    deposits.commit()
+    id = deposits.submit("theses", "other")
+    deposits.until(id, "theses", "SUBMITTED", "inreview")
+    deposits.until(id, "other", "ACCEPTED")
+    items = deposits.repository.items(f"{id}.zip")
+    assert sorted((item["collection"], item["state"]) for item in items) == [
+        ("open-theses", "archived"),
+        ("reviewed-theses", "review"),
+    ]
+
+
+class Cut:
+    """Before a server, a relay that cuts each connection once so many bytes have gone to the server; None: none."""
+
+    def __init__(self, port: int, after: int | None) -> None:
+        self.after, self.cuts, self._port = after, 0, port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._port))
+                for pair in ((client, server, True), (server, client, False)):
+                    self._threads.append(threading.Thread(target=self._relay, args=pair))
+                    self._threads[-1].start()
+
+    def _relay(self, source: socket.socket, target: socket.socket, to_server: bool) -> None:
+        sent = 0
+        with suppress(OSError):
+            while piece := source.recv(1 << 14):
+                target.sendall(piece)
+                sent += len(piece)
+                if to_server and self.after is not None and sent >= self.after:
+                    self.cuts += 1
+                    break
+        for one in (source, target):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            if to_server:
+                one.close()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.mark.full
+def test_a_transfer_that_is_cut_off_is_tried_again_and_leaves_no_half_file_under_the_final_name(
+    deposits: Deposits,
+) -> None:
+    (deposits.files / "scan.tif").write_bytes(random.Random(1).randbytes(4 << 20))
+    with closing(Cut(deposits.sshd.port, after=1 << 20)) as cut:
+        host, _, rest = deposits.targets["mirror"]["address"].rpartition(f":{deposits.sshd.port}")
+        deposits.targets["mirror"] |= {"address": f"{host}:{cut.port}{rest}"}
+        deposits.commit()
+        id = deposits.submit("mirror")
+        name = f"{id}.zip"
+        deposits.until(id, "mirror", None, f"mirror: put {deposits.sshd.inbox}/{name}: the connection broke")
+        eventually(lambda: deposits.task(id, "send/mirror")["state"] == "deferred")
+        assert cut.cuts == 1
+        part = deposits.sshd.inbox / f".{name}.part"
+        assert 0 < part.stat().st_size < 4 << 20
+        assert not (deposits.sshd.inbox / name).exists()
+        cut.after = None
+        deposits.arkqueue("retry", deposits.name(id, "send/mirror"))
+        deposits.until(id, "mirror", "ACCEPTED", "accepted")
+        assert not part.exists()
+        _assert_has_checksums(deposits.sshd.inbox / name, more={"files/scan.tif"})
+
+
+@pytest.mark.full
 def test_states_that_the_mapping_does_not_name_are_its_default(deposits: Deposits) -> None:
     strict = {parts.ARCHIVED: "accepted", "default": "rejected"}
     deposits.targets["strict"] = parts.rest_target(deposits.repository, status=strict)
@@ -555,7 +686,7 @@ def _assert_is_a_bag(package: Path, id: str, folder: Path) -> None:
     assert (bag.info["External-Identifier"], bag.info["Contact-Name"]) == (id, "Ann Archer")
 
 
-def _assert_has_checksums(package: Path) -> None:
+def _assert_has_checksums(package: Path, more: Collection[str] = ()) -> None:
     with zipfile.ZipFile(package) as archive:
         lines = archive.read("manifest-sha256.txt").decode().splitlines()
         found = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
@@ -564,4 +695,4 @@ def _assert_has_checksums(package: Path) -> None:
             for name in archive.namelist()
             if name != "manifest-sha256.txt"
         }
-        assert {f"files/{name}" for name in FILES} < found.keys()
+        assert {*more, *(f"files/{name}" for name in FILES)} < found.keys()

@@ -1,6 +1,7 @@
 """A repository with the REST interface of DSpace 7: a file is uploaded into a workspace item, which goes into the collection's workflow.
 
-Only the last of these steps is a deposit. What an attempt leaves before it is a draft, which the next attempt removes.
+Only the last of these steps is a deposit. What an attempt leaves before it is a draft, which the next attempt removes: it knows the draft by the
+collection and by the name of the uploaded file, as a draft whose attempt was killed after the upload has no metadata yet.
 """
 
 from __future__ import annotations
@@ -42,16 +43,38 @@ class RestSession:
         self._client.headers["Authorization"] = answer.headers.get("Authorization", "")
 
     def find(self, name: str) -> Receipt | None:
-        query = {"query": f'dc.identifier.other:"{name}"', "configuration": "workspace"}
+        for draft in self._drafts(name):
+            self._ask("DELETE", f"submission/workspaceitems/{draft}")
+        query = {
+            "query": f'dc.identifier.other:"{name}"', "configuration": "workspace", "scope": self._target.collection,
+        }  # fmt: skip
         found = self._json(self._ask("GET", "discover/search/objects", params=query))
         objects = [
             one["_embedded"]["indexableObject"] for one in found["_embedded"]["searchResult"]["_embedded"]["objects"]
         ]
-        for draft in objects:
-            if draft["type"] == "workspaceitem":
-                self._ask("DELETE", f"submission/workspaceitems/{int(draft['id'])}")
         deposits = [one for one in objects if one["type"] != "workspaceitem"]
         return self._receipt(deposits[0]) if deposits else None
+
+    def _drafts(self, name: str) -> list[int]:
+        """The drafts of ours that earlier attempts left of this deposit: those in its collection that have its package."""
+        found, page, pages = [], 0, 1
+        person = (
+            self._json(self._ask("GET", "authn/status"))["_links"]["eperson"]["href"].rstrip("/").rpartition("/")[2]
+        )
+        while page < pages:
+            query = {"uuid": person, "page": page, "size": 100}
+            answer = self._json(self._ask("GET", "submission/workspaceitems/search/findBySubmitter", params=query))
+            for draft in answer.get("_embedded", {}).get("workspaceitems", []):
+                sections = draft["sections"]
+                names = [
+                    title["value"]
+                    for file in sections.get("upload", {}).get("files", [])
+                    for title in file["metadata"].get("dc.title", [])
+                ]
+                if sections["collection"] == self._target.collection and name in names:
+                    found.append(int(draft["id"]))
+            page, pages = page + 1, int(answer["page"]["totalPages"])
+        return found
 
     def send(self, name: str, package: Path, metadata: dict[str, Any]) -> Receipt:
         with package.open("rb") as file:

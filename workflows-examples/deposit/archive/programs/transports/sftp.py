@@ -114,8 +114,9 @@ class SftpSession:
             and not isinstance(error, (ConnectionError, TimeoutError))
             and not self._is_gone()
         )
-        return (Failure if is_said else Unreachable)(f"{self._target.name}: {verb} {self._folder}/{name}: {error}")
+        said = str(error) if is_said else f"the connection broke ({str(error) or type(error).__name__})"
+        return (Failure if is_said else Unreachable)(f"{self._target.name}: {verb} {self._folder}/{name}: {said}")
 
     def _is_gone(self) -> bool:
-        transport = self._client.get_transport()
-        return transport is None or not transport.is_active()
+        transport, channel = self._client.get_transport(), self._sftp.get_channel()
+        return transport is None or not transport.is_active() or channel is None or channel.closed
