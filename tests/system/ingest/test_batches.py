@@ -101,6 +101,42 @@ def test_a_manifest_of_manifests_is_a_job_for_each_object(ingest: Ingest) -> Non
 
 
 @pytest.mark.full
+def test_a_manifest_of_files_is_a_job_for_each_file(ingest: Ingest) -> None:
+    files = [
+        ingest.content() | {"local_id": f"{ingest.name}-{n}", "erc_what": f"Letter {n}", "erc_who": "Ann"}
+        for n in range(3)
+    ]
+    manifest = ingest.manifest(*files, profile="mrt-single-file-batch-manifest")
+    batch = ingest.submit(payload_url=manifest["url"], manifest_type="ManifestOfFiles")
+    ingest.jobs_ended(batch)
+    for number, file in enumerate(files):
+        job = f"{number + 1:04}"
+        completed(ingest, batch, job)
+        outputs = ingest.outputs(batch, job)
+        stored = ingest.services.get("storage", f"object/7/{outputs['ark']}")
+        (kept,) = [one for one in stored["files"] if one["name"].startswith("producer/")]
+        assert (kept["name"], kept["digest_value"], kept["size"]) == (
+            f"producer/{file['name']}", file["digest_value"], file["size"],
+        )  # fmt: skip
+        recorded = ingest.services.get("inventory", f"objects/{outputs['ark']}")
+        assert (recorded["local_id"], recorded["version"]) == (f"{ingest.name}-{number}", 1)
+    assert len({ingest.outputs(batch, f"{n:04}")["ark"] for n in (1, 2, 3)}) == 3
+    assert ingest.subjects(batch) == ["is queued: 3 objects", "completed: 3 of 3 objects"]
+    assert "Letter 2" in str(ingest.mails(batch)[0].get_content())
+
+
+@pytest.mark.full
+def test_a_manifest_of_files_whose_file_is_another_fails_that_job_alone(ingest: Ingest) -> None:
+    good, bad = ingest.content(), ingest.content() | {"digest_value": "0" * 64}
+    batch = ingest.submit(payload_url=ingest.manifest(good, bad, profile="mrt-single-file-batch-manifest")["url"])
+    ingest.jobs_ended(batch, "failed")
+    completed(ingest, batch, "0001")
+    assert ingest.states(batch, "0002")["downloading"] == "failed"
+    assert f"and the manifest says {'0' * 64}" in ingest.why(batch, "downloading", "0002")
+    assert ingest.subjects(batch)[-1] == "failed: 1 of 2 objects"
+
+
+@pytest.mark.full
 def test_a_manifest_of_containers_is_a_job_for_each_zip(ingest: Ingest, tmp_path: Path) -> None:
     lines = []
     for number in range(2):

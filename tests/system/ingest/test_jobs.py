@@ -277,6 +277,33 @@ def test_metadata_is_written_beside_the_depositors_files(ingest: Ingest) -> None
     assert [element.text for element in core] == ["Ann & Bob", "Maps", "1896", ark, f"{ingest.name}-7"]
 
 
+@pytest.mark.full
+def test_line_breaks_of_the_depositor_make_no_lines_in_the_metadata(ingest: Ingest) -> None:
+    forged = "Maps\nwhere: ark:/99999/forged\r\nwho: Eve\u2028\u0085\x1b[2J\x07 of Paris\n"
+    about = {"erc_who": "Ann\x0band Bob", "erc_what": forged, "erc_when": "18\x0c96", "erc_where": "\n"}
+    batch = ingest.submit(payload_url=ingest.content()["url"], type="file", **about)
+    ingest.jobs_ended(batch)
+    ark = ingest.outputs(batch)["ark"]
+    said = "Maps where: ark:/99999/forged who: Eve [2J of Paris"
+    system = ingest.services.folder / "storage" / "7" / ark.replace(":", "+").replace("/", "=") / "1" / "system"
+    erc = (system / "mrt-erc.txt").read_bytes().decode()
+    assert erc == f"erc:\nwho: Ann and Bob\nwhat: {said}\nwhen: 18 96\nwhere: {ark}\n"
+    core = xml.parse(system / "mrt-dc.xml").getroot()
+    assert [element.text for element in core] == ["Ann and Bob", said, "18 96", ark]
+    assert f"  {said}\n" in str(ingest.mails(batch)[0].get_content()).replace("\r\n", "\n")
+
+
+def test_an_identifier_of_two_lines_is_refused(ingest: Ingest) -> None:
+    for field, value in (
+        ("local_id", "a\nwhere: b"),
+        ("local_id", "a\n"),
+        ("ark", "ark:/99999/fk4a\n"),
+        ("submitter", "a@b\n"),
+    ):
+        ingest.submit(code=2, payload_url="http://example.org/x", **{field: value})
+        assert f"$.{field}: " in ingest.said
+
+
 @pytest.mark.parametrize(("service", "fault", "step"), [("minting", {"fail": -1}, "mint"), ("storage", {"full": True}, "store"), ("storage", {"worker": True}, "store")])  # fmt: skip
 def test_a_failure_of_minting_or_storage_fails_the_job_and_it_is_resumed_there(
     ingest: Ingest, service: str, fault: dict[str, Any], step: str

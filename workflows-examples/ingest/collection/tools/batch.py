@@ -14,7 +14,7 @@ import urllib.parse
 from pathlib import Path
 from typing import Any
 
-from job import Failed, Rejected, digest, end, opened, output, pieces, profile, settings
+from job import Failed, Rejected, digest, end, one_line, opened, output, pieces, profile, settings
 from manifest import FIRST, check_entry, check_files, parse
 
 BOM = b"\xef\xbb\xbf"
@@ -62,7 +62,8 @@ def _confirm(batch: dict[str, Any]) -> None:
     from report import send
 
     titles = [
-        f"  {job['job_id']}  {job.get('local_id', '')}  {job.get('erc_what', '')}".rstrip() for job in batch["items"]
+        f"  {job['job_id']}  {job.get('local_id', '')}  {one_line(job.get('erc_what', ''))}".rstrip()
+        for job in batch["items"]
     ]
     send(
         batch["submitter"],

@@ -89,14 +89,20 @@ def _end(code: int, message: str) -> NoReturn:
     sys.exit(code)
 
 
+def one_line(text: str) -> str:
+    """A depositor's text on one line: a line break, or another control character, becomes a space. In a file of lines it would make a line of its own."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
 class Job:
-    """The object that a task works for. Fields have the names of Merritt's queue."""
+    """The object that a task works for. Fields have the names of Merritt's queue. What is known of the object (``erc_…``) is of one line."""
 
     def __init__(self, item: Mapping[str, Any] | None = None) -> None:
         self.item = dict(json.loads(os.environ["ARKQUEUE_ITEM"]) if item is None else item)
 
     def __getattr__(self, name: str) -> Any:
-        return self.item.get(name)
+        value = self.item.get(name)
+        return one_line(value) if name.startswith("erc_") and isinstance(value, str) else value
 
     @cached_property
     def profile(self) -> dict[str, Any]:
