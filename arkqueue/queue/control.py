@@ -503,7 +503,7 @@ def _after_rejection(graph: Graph, row: Any) -> str:
     mended = (
         "mend what was submitted, and submit it under another id"
         if place.trigger == Trigger.SUBMISSION
-        else "mend the input in a new commit"
+        else "fix the input in a new commit"
     )
     skip = (
         ""

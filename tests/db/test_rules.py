@@ -223,7 +223,7 @@ def test_rejected_is_final(archive: AnArchive) -> None:
     archive.commit({"a": "retries: 3", "b": "depends: [a]"})
     archive.end("a@2", 65)
     assert archive.states() == {"a@2": "rejected", "b@2": "skipped"}
-    with pytest.raises(Conflict, match="is rejected"):
+    with pytest.raises(Conflict, match="is final"):
         archive.retry("a@2")
 
 
