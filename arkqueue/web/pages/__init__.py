@@ -5,6 +5,7 @@
     overview, archive, run, task, backfill    what each page shows
     grid       the rows, columns and sentences of an archive's page
     log        the log of an attempt, as lines and as a file
+    reporting  one report of a run
     drawing    the graph of a run as SVG
     search     what is looked for by a few words
     administration, administering    locks, schedules, task managers, tokens, audit log, settings; what their forms do

@@ -27,7 +27,7 @@ AXE = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 PAGES = (
     "/", "/papers", "/papers?state=unhandled", "/papers@2", "/papers@2/index", "/papers@4", "/papers@4/tile/a", "/thesis", "/thesis@2", "/maps",
     "/-/search", "/-/search?q=change", "/-/locks", "/-/notifications", "/-/schedules", "/-/task-managers", "/-/tokens", "/-/audit-log", "/-/settings/papers", "/-/add-archive", "/nothing",
-    "/-/trigger?of=papers", "/papers@3/index", "/papers@3/index?find=line", "/drawings", "/-/sessions", "/-/mine", "/-/mine?author=ann",
+    "/-/trigger?of=papers", "/papers@3/index", "/papers@3/index?find=line", "/drawings", "/-/sessions", "/-/mine", "/-/mine?author=ann", "/-/report?of=papers@2",
 )  # fmt: skip
 
 

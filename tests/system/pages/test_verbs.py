@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 
@@ -204,6 +205,29 @@ def test_a_run_is_reported_before_it_has_settled(operator: httpx.Client, archive
     assert "Reports 1" in said(operator.get("/papers@2"))
     archive.run("pdf@2", "upload@2")
     assert "report-now" not in verbs(operator.get("/papers@2"))
+
+
+def test_each_report_is_shown_with_what_had_changed(
+    operator: httpx.Client, visitor: Visitors, session: Session, archive: AnArchive
+) -> None:
+    archive.fail("index@2")  # the run makes its first report by itself
+    archive.retry("index@2")
+    archive.run("index@2")
+    assert press(operator, "/papers@2", "papers@2", "report-now").status_code == 303
+    page = operator.get("/papers@2").text
+    addresses = [html.unescape(one) for one in re.findall(r'href="(/-/report[^"]+)"', page)]
+    assert addresses == ["/-/report?of=papers%402&number=2", "/-/report?of=papers%402&number=1"]
+    newest, oldest = (said(operator.get(address)) for address in addresses)
+    assert "Report 1 of papers@2" in oldest
+    assert "index failed exit code 1" in oldest
+    assert "index completed · changed" in newest
+    assert "had changed since report 1" in newest
+    assert operator.get("/-/report?of=papers@2&format=json").json()["report"]["number"] == 2
+    assert operator.get("/-/report?of=papers@2&number=9").status_code == 404
+    assert operator.get("/-/report?of=papers@2&number=x").status_code == 422
+    an_archive(session, "vault")
+    assert visitor(Scope.READ, "vault").get(addresses[0]).status_code == 404
+    assert visitor().get(addresses[0]).status_code == 303
 
 
 def test_deleted_items_are_listed_with_what_brings_them_back(

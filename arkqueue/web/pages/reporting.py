@@ -1,0 +1,47 @@
+"""The page of one report of a run: what its tasks had come to when the report was made, as ``arkqueue report RUN --number N`` shows it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.requests import Request
+
+from arkqueue.model import RunId
+from arkqueue.names import parse_name, task_in_run
+from arkqueue.states import State
+from arkqueue.views.find import find_run
+from arkqueue.views.reports import ReportedTask, report
+from arkqueue.web.pages.answer import Shown, asked
+from arkqueue.web.pages.forms import number
+from arkqueue.web.pages.visitor import Visitor
+
+MOST_TASKS: Final = 200
+"""Tasks that a page lists; the JSON has all that the report names."""
+
+
+def report_page(visitor: Visitor, request: Request) -> Shown:
+    """A report of the run ``?of=``: the one of this ``&number=``, or the newest."""
+    name = parse_name(asked(request, "of"))
+    caller = visitor.at(name.archive).caller
+    caller.archive(name.archive)
+    run = caller.run(RunId(find_run(caller.session, name)))
+    wanted = asked(request, "number")
+    found = report(caller.session, run, number("the number of a report", wanted) if wanted else None)
+    rows = [
+        (found.since is not None and task.changed, found.run + task_in_run(task.name, task.item), task, why(task))
+        for task in found.tasks[:MOST_TASKS]
+    ]
+    return Shown("report.html", {"report": found, "_rows": rows, "_more": found.counts.tasks - len(rows)})
+
+
+def why(task: ReportedTask) -> str:
+    """Why a task had come to its state, in a few words."""
+    message = task.outputs_removed or task.log_removed or task.message
+    words = [
+        message,
+        f"because of {task.root}" if task.root else "",
+        f"superseded by {task.superseded_by}" if task.superseded_by else "",
+        "waived" if task.waived and task.state in (State.FAILED, State.REJECTED) else "",
+        f"exit code {task.exit_code}" if task.exit_code and not message else "",
+    ]
+    return "; ".join(filter(None, words))
