@@ -52,6 +52,9 @@ def some_pieces(random: random.Random, streams: list[Stream]) -> Pieces:
         b"\x1b[1;31m",
         b"\x1b[",
         b"0m",
+        b"nee\x1b[1mdle",
+        b"nee\x1b[3",
+        b"1mdle",
         b"\x1b",
     ]
     return [
@@ -82,6 +85,13 @@ def test_searches_find_what_a_reader_of_all_lines_finds(
         assert lines.search_on(session, attempt, "NeedlE", line).line == next((n for n in having if n >= line), None)
         assert lines.search_back(session, attempt, "needle", line).line == next((n for n in having[::-1] if n < line), None)  # fmt: skip
     assert lines.search_on(session, attempt, "no such words", 1) == lines.Hit(None)
+
+
+@pytest.mark.parametrize("at", range(1, 5))
+def test_a_code_of_colours_may_be_in_two_chunks(session: Session, attempt: AttemptId, at: int) -> None:
+    code = b"\x1b[31m"
+    store(session, attempt, [(OUT, b"nee" + code[:at]), (ERR, b"\n"), (OUT, code[at:] + b"dle\n")])
+    assert lines.search_on(session, attempt, "needle", 1).line == 2
 
 
 @pytest.mark.parametrize("seed", range(4))
