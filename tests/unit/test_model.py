@@ -517,6 +517,24 @@ def test_report_waits_again_unless_it_has_been_made(archive: Archive) -> None:
     assert archive.at("2:REPORT") is COMPLETED
 
 
+def test_a_task_without_a_list_is_work_of_its_own_submission(archive: Archive) -> None:
+    batch = task("batch", on=(Trigger.COMMIT, Trigger.SUBMISSION))
+    archive.revision(2, batch)
+    archive.submit("", 2)
+    archive.do("2:batch", 1)
+    archive.do("2.2:batch", 1)
+    archive.submit("", 2)
+    archive.do("2.3:batch")
+    archive.again("2.2:batch")
+    assert archive.at("2.2:batch") is READY
+    with refused(Reason.OVERWRITES):
+        archive.again("2:batch")
+    archive.revision(3, batch)
+    archive.do("3:batch")
+    archive.submit("", 2)  # no newer work stands in its way
+    assert archive.at("2.4:batch") is READY
+
+
 def test_a_retry_counts_failures_anew_and_lifts_the_waiver(archive: Archive) -> None:
     archive.revision(2, task("a", retries=Retries(max=1)))
     archive.do("2:a", 1)
