@@ -114,12 +114,16 @@ payloads: APIRouter = calls("submissions", "/runs")
 def payload_of_run(request: Request, id: int) -> StreamingResponse:
     """What was handed in with the submission that a run was made for, byte by byte."""
     caller = admit(request, Scope.READ)
-    run = caller.run(id)
-    shown = submissions.submission_of(caller.session, run, "")
+    return payload_as_file(caller.session, caller.run(id))
+
+
+def payload_as_file(session: Session, run: RunId) -> StreamingResponse:
+    """The payload of a run as a file to be saved; raises what a run without a submission is refused with."""
+    shown = submissions.submission_of(session, run, "")
     media_type = next(name for name, kind in KINDS.items() if kind is shown.kind)
     name = f"submission.{FILE[shown.kind]}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "Content-Length": str(shown.size)}
-    return StreamingResponse(_parts(caller.session, run), media_type=media_type, headers=headers | NO_SNIFFING)
+    return StreamingResponse(_parts(session, run), media_type=media_type, headers=headers | NO_SNIFFING)
 
 
 def _parts(session: Session, run: RunId) -> Iterator[bytes]:

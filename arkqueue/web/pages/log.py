@@ -21,6 +21,7 @@ from arkqueue.queue.export import exported
 from arkqueue.views import tasks
 from arkqueue.views.find import find_run
 from arkqueue.views.tasks import AttemptView
+from arkqueue.web.api.submissions import payload_as_file
 from arkqueue.web.pages.answer import HEADERS, Shown, asked
 from arkqueue.web.pages.log_lines import COLOURS, Lines, LogLine
 from arkqueue.web.pages.visitor import Visitor
@@ -182,6 +183,16 @@ def export(visitor: Visitor, request: Request) -> Response:
     file = re.sub(r"[^\w.@-]+", "-", str(name), flags=re.ASCII)
     headers = HEADERS | {"Content-Disposition": f'attachment; filename="{file}.jsonl"'}
     return StreamingResponse(exported(visitor.caller.session, [run]), headers=headers, media_type="application/jsonl")
+
+
+def payload(visitor: Visitor, request: Request) -> Response:
+    """What was handed in with the submission of a run (``?of=``), byte by byte, as ``arkqueue show RUN --payload`` prints it."""
+    name = parse_name(asked(request, "of"))
+    caller = visitor.at(name.archive).caller
+    caller.archive(name.archive)
+    answer = payload_as_file(caller.session, caller.run(RunId(find_run(caller.session, name))))
+    answer.headers.update(HEADERS)
+    return answer
 
 
 def _bytes(session: Session, attempt: AttemptId) -> Iterator[bytes]:

@@ -77,6 +77,7 @@ def routes() -> list[BaseRoute]:
         Route("/-/log/{attempt}", page(log.download)),
         Route("/-/log/{attempt}/lines", page(log.some_lines)),
         Route("/-/report", page(_signed_in_only(reporting.report_page))),
+        Route("/-/payload", page(_signed_in_only(log.payload))),
         Route("/-/export", page(_signed_in_only(log.export))),
         Route("/-/locks", page(administration.locks_page)),
         Route("/-/schedules", page(administration.schedules_page)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx
@@ -62,6 +63,23 @@ def test_a_file_becomes_a_run_whose_page_is_shown(visitor: Visitors, archive: An
     assert other.status_code == 422
     assert "with another payload" in other.text
     assert len(runs(archive)) == 1
+
+
+def test_what_was_handed_in_is_downloaded_as_it_is(visitor: Visitors, session: Session, archive: AnArchive) -> None:
+    browser = visitor(Scope.OPERATE)
+    document = b'[{"id": "a", "title": "<script>alert(1)</script>"}]\n'
+    address = send(browser, ("batch.json", document)).headers["location"]
+    (link,) = re.findall(r'href="(/-/payload[^"]+)" download', browser.get(address).text)
+    answer = browser.get(link)
+    assert answer.content == document
+    assert answer.headers["content-disposition"] == 'attachment; filename="submission.json"'
+    assert answer.headers["content-type"].startswith("application/json")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    an_archive(session, "vault")
+    assert visitor(Scope.READ, "vault").get(link).status_code == 404
+    archive.commit({"check": "", "deposit": ""})
+    assert "/-/payload" not in browser.get("/papers@3").text
+    assert browser.get("/-/payload?of=papers@3").status_code in (404, 409)
 
 
 def test_a_text_becomes_a_run_that_waits_for_a_release_where_that_is_wanted(
