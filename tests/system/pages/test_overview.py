@@ -13,6 +13,7 @@ from arkqueue.queue import claim, locks, pauses
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
+from tests.db.test_scratch import Host
 from tests.system.pages.conftest import Visitors, confirm, first, form_of, said
 
 
@@ -185,8 +186,34 @@ def test_a_wait_for_a_slot_says_how_many_are_busy(operator: httpx.Client, archiv
 
 def test_a_wait_for_a_label_says_which_no_task_manager_has(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"train": "runs_on: gpu"})
-    (wait,) = line(operator)[1]
-    assert wait.startswith("train is ready, but no task manager that runs has the label gpu (`runs_on`)")
+    wait = "train is ready, but no task manager that runs has the label gpu (`runs_on`)"
+    assert line(operator)[1] == [wait]
+    assert wait.removeprefix("train ") in explain(archive.session, archive.task("train@2")).text
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("stopped_at = now()", "pdf is ready, but no task manager is running"),
+        ("fault = 'node2 has no bash'", "pdf is ready, but no host can start it for now"),
+        ("low_disk = '/srv/scratch'", "pdf is ready, but no host can start it for now"),
+    ],
+)
+def test_a_wait_for_a_host_names_none(operator: httpx.Client, archive: AnArchive, change: str, said: str) -> None:
+    archive.commit({"pdf": ""})
+    archive.sql(f"update task_manager set {change}")
+    assert line(operator)[1] == [said]
+    assert said.removeprefix("pdf ") in explain(archive.session, archive.task("pdf@2")).text
+
+
+def test_a_wait_for_a_scratch_folder_names_no_host(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"fetch": "scratch: run", "store": "scratch: run\ndepends: [fetch]"})
+    here = Host(archive.session, "here")
+    here.complete()
+    Host(archive.session, "there")
+    claim.unregister(archive.session, here.process)
+    assert line(operator)[1] == ["store is ready, but its scratch folder is on a host that is away"]
+    assert "its scratch folder is on machine-here" in explain(archive.session, archive.task("store@2")).text
 
 
 def test_a_wait_for_a_list_says_how_many_of_its_items_are_done(operator: httpx.Client, archive: AnArchive) -> None:
