@@ -34,7 +34,7 @@ MOST_OTHERS = 20
 """Runs of the same revision that are shown with a run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, as TaskView
 class Counts:
     """How many tasks of a run are in which state; COMMIT, REPORT and gates of ``PREV:*`` left aside. ``superseded`` are among the canceled."""
 
@@ -49,7 +49,7 @@ class Counts:
     superseded: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, as TaskView
 class RunView:
     """One run. ``rev`` and ``revision`` are the ledger's number and id; ``report`` is the state of its REPORT, None at a baseline; ``dropped``: a rewrite took its revision away.
     ``changed_since_report``: its tasks have come to something else since its last report (design 5.32).
@@ -92,7 +92,7 @@ class RunView:
     planned_items: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, as TaskView
 class ListedRun(RunView):
     """A run of a list. ``tasks`` None: nobody asked for them. Of a long list they have the first item in each state, and ``lists`` its numbers."""
 
@@ -144,7 +144,7 @@ class AttachmentsView:
     is_removed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, as TaskView
 class RunDetail(RunView):
     """A run with its tasks, the edges that its graph shows, what people did to it and its tasks, its reports, its scratch folders, its attachments (None: it has none), and the newest other
     runs of its revision.

@@ -148,7 +148,7 @@ _OF_RUNS = _MEANT | {
 """And on a run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, as TaskView
 class MadeRun(RunDetail):
     """A run that was made by hand. ``note``: why what was committed last may be missing in it; empty: it is not."""
 
