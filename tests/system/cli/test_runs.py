@@ -212,7 +212,7 @@ def test_a_rejection_is_final_and_its_refusal_says_what_may_be_done_instead(arkq
         refused = arkqueue(*words)
         assert (refused.code, refused.err) == (
             1,
-            f"arkqueue: papers@2/a: {final} Mend the input in a new commit; or let what waits for it go on: arkqueue skip papers@2/a --as-completed; "
+            f"arkqueue: papers@2/a: {final} Fix the input in a new commit; or let what waits for it go on: arkqueue skip papers@2/a --as-completed; "
             "or run it again all the same, with what is behind it: arkqueue retry papers@2 --from a\n",
         )
     of_item = arkqueue("retry", "papers@2.2/deposit/x y").err
