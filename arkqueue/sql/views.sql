@@ -455,6 +455,12 @@ select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.failed, 
 from edge e where e.target in (select id from task where run_id = any(%(runs)s) and (%(item)s::text is null or item = %(item)s)) and not (e.kind = 'cancels' and {part spared})
 order by e.target, e.source, e.kind;
 
+-- name: unmet_lists
+-- The pairs of lists of a run between which an edge is unmet.
+select distinct t.name as target, s.name as source
+from task t join edge e on e.target = t.id and not e.met and e.kind = 'depends' join task s on s.id = e.source and s.run_id = t.run_id
+where t.run_id = %(run)s and t.item_id is not null and s.item_id is not null and not t.deleted;
+
 -- name: runs_between
 -- The runs of a branch from one revision to another.
 select id from run where branch_id = %(branch)s and number between %(first)s and %(last)s and deleted_at is null

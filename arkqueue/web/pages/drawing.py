@@ -8,12 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from unicodedata import east_asian_width
+from urllib.parse import quote
 
 import networkx
 
 from arkqueue.model import COMMIT
+from arkqueue.states import State
 from arkqueue.text import shortened, visible
 from arkqueue.views.graph import EdgeView, GraphView, NodeView
+from arkqueue.views.items import ListView
 
 LEAST_WIDTH, HEIGHT = 120, 52
 """Of a box, in units of the picture. The boxes of a layer are as wide as the longest name in it needs."""
@@ -32,12 +35,12 @@ SWEEPS: Final = 4
 MOST_BENDS: Final = 600
 """Places at which arrows pass layers; of a graph with more, arrows run behind boxes."""
 MOST_DRAWN: Final = 300
-"""Tasks of a graph that is drawn; of more nobody could read it."""
+"""Boxes of a graph that is drawn; of more nobody could read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A task in the picture, by its upper left corner. ``label``: its name inside its run, shortened to what a box can show."""
+    """A task or a list in the picture, by its upper left corner. ``label``: the name inside its run, shortened to what a box can show. ``title``: the full name and the state in words; ``query``: what the address of the page has behind the name."""
 
     node: NodeView
     x: int
@@ -45,6 +48,9 @@ class Box:
     width: int
     label: str
     words: str
+    page: str
+    query: str
+    title: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +73,8 @@ class Picture:
     arrows: list[Arrow]
 
 
-def drawn(view: GraphView, archive: str) -> Picture:
-    """Place the nodes of a graph and its edges. ``archive``: whose page it is, so that names go without it."""
+def drawn(view: GraphView, archive: str, lists: Mapping[int, ListView] = {}) -> Picture:
+    """Place the nodes of a graph and its edges. ``archive``: whose page it is, so that names go without it. ``lists``: the numbers of the lists that nodes stand for, by their ids."""
     nodes = {node.id: node for node in view.nodes}
     edges = [
         edge for edge in view.edges if edge.source in nodes and edge.target in nodes and edge.source != edge.target
@@ -88,7 +94,7 @@ def drawn(view: GraphView, archive: str) -> Picture:
     heights = [sum(HEIGHT if id in nodes else LINE for id in layer) + BELOW * (len(layer) - 1) for layer in layers]
     short = distinct([visible(node.label) for node in nodes.values()])
     labels = {id: short[visible(node.label)] for id, node in nodes.items()}
-    words = {id: visible(_words(node, archive))[:LONGEST] for id, node in nodes.items()}
+    words = {id: visible(_words(node, archive, lists.get(id)))[:LONGEST] for id, node in nodes.items()}
     places: dict[int, tuple[int, int]] = {}
     widths: dict[int, int] = {}
     x = MARGIN
@@ -99,7 +105,10 @@ def drawn(view: GraphView, archive: str) -> Picture:
             places[id], widths[id] = (x, y), width
             y += (HEIGHT if id in nodes else LINE) + BELOW
         x += width + BESIDE
-    boxes = [Box(nodes[id], *places[id], widths[id], labels[id], words[id]) for id in nodes]
+    boxes = [
+        Box(node, *places[id], widths[id], labels[id], words[id], *_leads_to(node, lists.get(id)))
+        for id, node in nodes.items()
+    ]
     arrows = [
         Arrow(_curve([e.source, *bends.get((e.source, e.target), ()), e.target], places, widths), e.kind, e.met)
         for e in edges
@@ -226,7 +235,27 @@ def _curve(way: Sequence[int], places: Mapping[int, tuple[int, int]], widths: Ma
     return path
 
 
-def _words(node: NodeView, archive: str) -> str:
+def _words(node: NodeView, archive: str, of: ListView | None) -> str:
+    state = str(node.state) if of is None else _numbers(of)
     if node.outside:
-        return f"of {node.full_name.rpartition('/')[0].removeprefix(archive + '@')} · {node.state}"
-    return "gate" if node.gate and node.name != COMMIT else str(node.state)
+        return f"of {node.full_name.rpartition('/')[0].partition('/')[0].removeprefix(archive + '@')} · {state}"
+    return "gate" if node.gate and node.name != COMMIT else state
+
+
+def _numbers(of: ListView) -> str:
+    """How many items a list has, and how many of them are in the state that needs somebody most."""
+    items = f"{of.tasks:,} item{'s' if of.tasks != 1 else ''}"
+    state, number = next(iter(of.counts.items()), (State.COMPLETED, of.tasks))
+    return f"{items} · {state}" if number == of.tasks else f"{items} · {number:,} {state}"
+
+
+def _leads_to(node: NodeView, of: ListView | None) -> tuple[str, str, str]:
+    """The page of a box, the query of its address, and its title."""
+    if of is None:
+        return node.full_name, "", f"{visible(node.full_name)} is {node.state}"
+    counts = ", ".join(f"{number:,} {state}" for state, number in of.counts.items())
+    return (
+        node.full_name.partition("/")[0],
+        f"?list={quote(node.name, safe='')}",
+        f"{visible(node.full_name)}: {counts}",
+    )

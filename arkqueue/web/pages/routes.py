@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -14,10 +15,11 @@ from starlette.staticfiles import StaticFiles
 
 from arkqueue.errors import ArkqueueError, Forbidden, Invalid, NotFound
 from arkqueue.model import ArchiveId, AttemptId, RunId, TaskId
-from arkqueue.names import EVERY_TASK, as_backfill, parse_branch, parse_name
+from arkqueue.names import EVERY_TASK, Name, as_backfill, parse_branch, parse_name
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_item, find_run, find_task
+from arkqueue.views.items import lists_of
 from arkqueue.web.pages import (
     administration,
     archive,
@@ -35,7 +37,18 @@ from arkqueue.web.pages import (
 )
 from arkqueue.web.pages.acting import act
 from arkqueue.web.pages.administering import administer
-from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, asked, local, page, refused_page, sent_path, to_sign_in
+from arkqueue.web.pages.answer import (
+    HEADERS,
+    SIGN_IN,
+    Shown,
+    asked,
+    local,
+    page,
+    path,
+    refused_page,
+    sent_path,
+    to_sign_in,
+)
 from arkqueue.web.pages.forms import MOST_FIELDS, Form
 from arkqueue.web.pages.visitor import (
     COOKIE,
@@ -142,7 +155,23 @@ def _thing(visitor: Visitor, request: Request) -> Shown | Response:
         return run.run(visitor, request, RunId(id))
     if name.task == EVERY_TASK and name.item:
         return run.item(visitor, request, RunId(find_item(visitor.caller.session, name)), name.item)
-    return task.task(visitor, request, TaskId(find_task(visitor.caller.session, name)))
+    return _task_or_list(visitor, request, name)
+
+
+def _task_or_list(visitor: Visitor, request: Request, name: Name) -> Shown | Response:
+    """The page of a task. The name of a list (``RUN/TASK``, ``RUN/TASK/*``) leads to the items of that list on the page of its run."""
+    session = visitor.caller.session
+    try:
+        return task.task(visitor, request, TaskId(find_task(session, name)))
+    except NotFound:
+        if not name.task or name.item not in ("", EVERY_TASK):
+            raise
+        of_run = replace(name, task=None, item="")
+        id = visitor.caller.run(RunId(find_run(session, of_run)))
+        if name.task not in {of.name for of in lists_of(session, id)}:
+            raise
+        address = f"/{path(str(of_run))}?list={quote(name.task, safe='')}"
+        return RedirectResponse(local(address), 303, HEADERS)
 
 
 def _sign_in_page(request: Request) -> Response:

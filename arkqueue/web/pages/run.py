@@ -16,7 +16,8 @@ from arkqueue.views.runs import RunDetail
 from arkqueue.views.runs import run as show_run
 from arkqueue.views.tasks import TaskView
 from arkqueue.web.pages.answer import Shown, asked
-from arkqueue.web.pages.drawing import MOST_DRAWN, drawn
+from arkqueue.web.pages.drawing import MOST_DRAWN, Picture, drawn
+from arkqueue.web.pages.folding import folded
 from arkqueue.web.pages.grid import words_of
 from arkqueue.web.pages.visitor import Visitor
 
@@ -31,9 +32,9 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
     """One run. ``?list=`` a task's name, with ``&state=``, shows the items of that list, and ``&after=`` an id further ones."""
     caller = visitor.caller
     lists = lists_of(caller.session, caller.run(id))
-    is_long = sum(of.tasks for of in lists) > MOST_ITEMS
+    is_long = sum(of.tasks for of in lists) > MOST_ITEMS or asked(request, "list") in {of.name for of in lists}
     view = show_run(caller.session, id, "" if is_long else None)
-    picture = graph(caller.session, [id], caller.archives()) if view.counts.tasks <= MOST_DRAWN else None
+    picture, boxes = _picture(visitor, view, lists)
     changes = changed_files(caller.session, caller.configuration, id, MOST_FILES) if not view.baseline else None
     return Shown(
         "run.html",
@@ -48,9 +49,28 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
             "deleted": deleted_items(caller.session, id, MOST_DELETED + 1) if visitor.may_administer else [],
             "most_deleted": MOST_DELETED,
             "again": again(view.tasks, lists if is_long else ()),
-            "_picture": drawn(picture, view.archive) if picture and 1 < len(picture.nodes) <= MOST_DRAWN else None,
+            "_picture": picture,
+            "boxes": boxes,
         },
     )
+
+
+def _picture(visitor: Visitor, view: RunDetail, lists: Sequence[ListView]) -> tuple[Picture | None, int]:
+    """The graph of a run with a box for each list, and how many boxes a graph has that is too large to draw (0: it is not)."""
+    caller, run = visitor.caller, RunId(view.id)
+    without_items = view.counts.tasks - sum(of.tasks for of in lists) + len(lists)
+    if without_items > MOST_DRAWN:
+        return None, without_items
+    found = graph(caller.session, [run], caller.archives())
+    numbers = {(view.id, of.name): of for of in lists}
+    outside = {node.run_id for node in found.nodes if node.outside and node.item}
+    numbers |= {(id, of.name): of for id in outside for of in lists_of(caller.session, RunId(id))}
+    unmet = [(row.target, row.source) for row in caller.session.rows("unmet_lists", run=run)] if lists else []
+    one = folded(found, numbers, unmet)
+    if len(one.graph.nodes) > MOST_DRAWN:
+        return None, len(one.graph.nodes)
+    is_drawn = len(one.graph.nodes) > 1
+    return drawn(one.graph, view.archive, one.lists) if is_drawn else None, 0
 
 
 def _items(visitor: Visitor, request: Request, id: RunId, lists: Sequence[ListView]) -> dict[str, object]:

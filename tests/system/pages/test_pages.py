@@ -546,3 +546,62 @@ def test_a_run_and_an_item_say_where_their_scratch_folders_are(visitor: Visitors
     archive.fail("a/x@2")
     stays = "1 folder on store-1, 3.0 MiB; stays for a retry, until the run is deleted or purged"
     assert [stays in browser.get(f"/papers@2{of}").text for of in ("", "/*/x", "/a/x")] == [True, True, True]
+
+
+def boxes(graph: str) -> list[tuple[str, str]]:
+    """The address of each box of a graph, and the words in it."""
+    return re.findall(r'<a href="([^"]*)">.*?<text class="t"[^>]*>([^<]*)<', graph)
+
+
+def test_a_list_is_one_box_however_many_items_it_has(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    items = ", ".join(f"v{n:03}" for n in range(320))
+    archive.commit(
+        {"fetch": f"foreach: [{items}]", "store": f"foreach: [{items}]\ndepends: [fetch]", "index": "depends: [store]"}
+    )
+    archive.fail("fetch/v007@2")
+    archive.run("fetch/v001@2")
+    page = operator.get("/papers@2").text
+    graph = page.partition('<svg class="graph')[2].partition("</section>")[0]
+    assert [box for box in boxes(graph) if "COMMIT" not in box[0]] == [
+        ("/papers@2?list=fetch", "320 items · 1 failed"),
+        ("/papers@2?list=store", "320 items · 1 ready"),
+        ("/papers@2/index", "skipped"),
+    ]
+    assert "papers@2/fetch/*: 1 failed, " in graph
+    assert re.findall(r'<path class="(edge[^"]*)" d', graph).count("edge") == 2, "from item to item is one"
+    assert operator.get("/papers@2?list=fetch").text.count('<tr class="of-task"') == 101
+
+
+def test_a_list_of_another_revision_is_one_box_and_only_met_as_a_whole(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    tasks = {"fetch": "foreach: [a, b, c]\ndepends: [PREV]", "store": "foreach: [a, b, c]\ndepends: [fetch]"}
+    archive.commit(tasks)
+    archive.commit(tasks)
+    archive.run("fetch/a@2", "fetch/b@2", "fetch/c@2", "fetch/a@3")
+    graph = operator.get("/papers@3").text.partition('<svg class="graph')[2].partition("</section>")[0]
+    assert [box for box in boxes(graph) if "COMMIT" not in box[0]] == [
+        ("/papers@2?list=fetch", "of 2 · 3 items · completed"),
+        ("/papers@3?list=fetch", "3 items · 2 running"),
+        ("/papers@3?list=store", "3 items · 1 ready"),
+    ]
+    assert re.findall(r'<path class="(edge[^"]*)" d', graph).count("edge") == 1, "from fetch to store"
+
+
+def test_a_graph_of_too_many_tasks_says_so(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({f"t{n}": "" for n in range(301)})
+    page = operator.get("/papers@3")
+    assert "The graph is too large to draw (301 boxes): the table has all tasks." in said(page)
+    assert '<section class="card below" id="tasks">' in page.text
+
+
+def test_the_name_of_a_list_leads_to_its_items(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"store": "foreach: [a, b/c, d]", "index": "depends: [store]"})
+    for address in ("/papers@3/store", "/papers@3/store/*", "/papers@3/store/%2A"):
+        answer = operator.get(address)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/papers@3?list=store"), address
+    assert all(f"store/{item}" in said(operator.get("/papers@3?list=store")) for item in ("a", "b/c", "d"))
+    assert operator.get("/papers@3/none/*").status_code == 404
+    assert operator.get("/papers@3/index/*").status_code == 404
