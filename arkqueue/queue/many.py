@@ -76,15 +76,24 @@ def skip_run(
     return _on_run(session, run, "has no task to skip", _may_be_skipped, act)
 
 
-def retry_failed(session: Session, run: RunId, by: str, approver: Approver | None = None) -> Done:
-    """Retry exactly the failed tasks of a run that nobody waived. Those that are out of date are refused (design 5.19, 5.33)."""
-    nothing = "has no failed task that nobody waived"
+def retry_failed(
+    session: Session,
+    run: RunId,
+    by: str,
+    approver: Approver | None = None,
+    *,
+    name: str | None = None,
+    force: bool = False,
+    from_start: bool = False,
+) -> Done:
+    """Retry exactly the failed tasks of a run that nobody waived; ``name``: those of one name alone, as the items of a list are. Unless forced, those that are out of date are refused (design 5.19, 5.33)."""
+    nothing = "has no failed task that nobody waived" + (f" by the name {name}" if name else "")
     return _on_run(
         session,
         run,
         nothing,
-        _has_failed,
-        _retry(session, by, approver),
+        _has_failed if name is None else lambda row: _has_failed(row) and row.name == name,
+        lambda task: control.retry(session, task, by, force=force, from_start=from_start, approver=approver),
         "To take a waiver back, retry the task by its name.",
     )
 

@@ -304,7 +304,7 @@ order by f.number, f.run limit 20;
 
 -- name: tasks_to_act_on
 -- The tasks of a run that verbs on a run may act on, or those of an item or among some, in the order of their places; and since when the run is canceled or deleted.
-select t.id, t.item, t.state, t.program, t.polls, t.waived, t.superseded_by, coalesce(run.deleted_at, run.canceled_at) as run_ended_at from task t join run on run.id = t.run_id
+select t.id, t.name, t.item, t.state, t.program, t.polls, t.waived, t.superseded_by, coalesce(run.deleted_at, run.canceled_at) as run_ended_at from task t join run on run.id = t.run_id
 where t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted and (%(item)s::text is null or t.item = %(item)s) and (%(tasks)s::bigint[] is null or t.id = any(%(tasks)s))
 order by t.position, t.item, t.id;
 

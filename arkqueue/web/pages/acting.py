@@ -128,7 +128,13 @@ def _of_run(caller: Caller, id: RunId, verb: str, how: Meant) -> dict[str, Act]:
     run = caller.run(id, also_deleted=verb == "undelete")
     session, by, text = caller.session, caller.by, how.text
     return {
-        "retry": lambda: do_to_run(caller, Verb.RETRY, run, _what_failed(how)),
+        "retry": lambda: (
+            many.retry_failed(
+                session, run, by, caller.approver, name=how.task, force=how.force, from_start=how.from_start
+            )
+            if how.task
+            else do_to_run(caller, Verb.RETRY, run, _what_failed(how))
+        ),
         "retry-from": lambda: do_to_run(caller, Verb.RETRY, run, _again(how)),
         "cancel": lambda: do_to_run(caller, Verb.CANCEL, run, Options()),
         "restart": lambda: do_to_run(caller, Verb.RESTART, run, Options()),

@@ -40,7 +40,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """How a button is meant, beside its verb. ``text``: a reason, a note or a number; ``task``: the one that a run starts again from.
+    """How a button is meant, beside its verb. ``text``: a reason, a note or a number; ``task``: the one that a run starts again from, or the list of which the failed items are retried.
 
     The others are options of the command line. A page offers each of them after a refusal that names it.
     """

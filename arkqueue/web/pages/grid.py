@@ -48,7 +48,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A task of a row, or the items of a list. ``words``: beside its shape, as few as will do. ``retry``: a retry helps. ``says``: one sentence on it.
+    """A task of a row, or the items of a list. ``words``: beside its shape, as few as will do. ``retry``: a retry helps; of a list, of those of its items that failed. ``says``: one sentence on it.
 
     ``edges``: the ids of the tasks that it waited for (``d12``), and of those that it superseded (``x12``), of those that have cells. ``needs``: it is a failure that nobody has handled. ``note``: what a person said of it. ``progress``: how much of its usual time a running task has had, from 0 to 1.
     """
@@ -187,11 +187,11 @@ def _cell(cell: CellView, known: _Known, needs: Collection[tuple[int, str]]) -> 
     edges, note = " ".join(sorted(joined)), known.notes.get(task.id)
     is_bad = task.state in (State.FAILED, State.REJECTED) and not task.waived
     is_needed = is_bad and (task.run_id, task.name) in needs
+    retry = is_bad and task.state is State.FAILED
     if task.item:
         words = f"{cell.completed:,}/{cell.items:,}" + (f", {cell.bad:,} failed" if cell.bad else "")
         says = f"{cell.items:,} items, {words}. {says_of(task, known)}"
-        return Cell(task, words, False, says, edges, is_needed, note, None)
-    retry = is_bad and task.state is State.FAILED
+        return Cell(task, words, retry, says, edges, is_needed, note, None)
     usual, progress = known.usual.get(task.name), None
     if usual and task.state is State.RUNNING and task.started_at is not None:
         progress = min((datetime.now(UTC) - task.started_at).total_seconds() / usual, 1)

@@ -79,6 +79,32 @@ function show(link) {
   foot.querySelector("a").href = link.href;
 }
 
+// A place in the grid by its run and column: who stands for the items of a list changes.
+function placeOf(element) {
+  const cell = element?.closest(".grid tbody td.cell");
+  return cell ? [cell.parentElement.querySelector("th a").getAttribute("href"), cell.cellIndex] : null;
+}
+
+function linkAt([run, column]) {
+  const row = all(".grid tbody tr").find((row) => row.querySelector("th a").getAttribute("href") === run);
+  return row?.cells[column]?.querySelector("a");
+}
+
+// What failed in the cell at hand is retried; in a grid that is never the whole archive.
+function retry() {
+  const at = document.activeElement, button = at?.closest("td, li")?.querySelector("[data-verb=retry]"), foot = document.querySelector(".grid") && document.querySelector(".foot");
+  if (button || !foot) return (button ?? document.querySelector(".head [data-verb=retry]:not(.rare *)"))?.click();
+  const link = cellOf(at), failed = link?.querySelector(".s.failed");
+  if (!link) foot.querySelector(".shape").replaceChildren();
+  foot.classList.add("shown");
+  foot.querySelector(".line").textContent = !link ? "No cell has the focus. Go to one that failed with j, k or the arrows; then r retries it." : failed ? "It cannot be retried here." : "Nothing of this cell has failed, so there is nothing to retry.";
+}
+
+addEventListener("submit", (event) => {
+  const place = placeOf(event.target);
+  if (place) sessionStorage.setItem("place", JSON.stringify(place));
+});
+
 const showFocused = () => show(cellOf(document.activeElement ?? document.body));
 addEventListener("focusin", (event) => {
   const link = cellOf(event.target);
@@ -87,7 +113,12 @@ addEventListener("focusin", (event) => {
 });
 addEventListener("mouseover", (event) => { const link = cellOf(event.target); if (link) show(link); });
 addEventListener("mouseout", (event) => { if (cellOf(event.target) && !event.relatedTarget?.closest?.(".foot, .grid td")) showFocused(); });
-if (/^#t\d+$/.test(location.hash)) document.getElementById(location.hash.slice(1))?.focus();
+const focusNamed = () => /^#t\d+$/.test(location.hash) && document.getElementById(location.hash.slice(1))?.focus();
+focusNamed();
+if (document.querySelector(".grid") && sessionStorage.getItem("place")) {
+  linkAt(JSON.parse(sessionStorage.getItem("place")))?.focus();
+  sessionStorage.removeItem("place");
+}
 
 function toUnhandled() {
   const address = new URL(location.href);
@@ -97,6 +128,10 @@ function toUnhandled() {
 }
 
 addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && isTyping()) {
+    document.activeElement.blur();
+    return void focusNamed();
+  }
   if (event.ctrlKey || event.metaKey || event.altKey || isTyping()) return;
   const focused = document.activeElement;
   const keys = {
@@ -106,7 +141,7 @@ addEventListener("keydown", (event) => {
     f: () => document.querySelector(".filter input, .find input[type=search]")?.select(),
     "?": () => document.querySelector("dialog.help").showModal(),
     l: () => focused?.href ? location.assign(focused.href) : document.querySelector(".log")?.focus(),
-    r: () => (focused?.closest("td, li")?.querySelector("[data-verb=retry]") ?? document.querySelector(".head [data-verb=retry]"))?.click(),
+    r: retry,
     ArrowDown: () => toCell(1, 0), ArrowUp: () => toCell(-1, 0), ArrowLeft: () => toCell(0, -1), ArrowRight: () => toCell(0, 1),
   };
   const isArrow = event.key.startsWith("Arrow");
@@ -153,14 +188,14 @@ function put(fresh) {
   const scrolled = all("main .scroll, main .log").map((e) => [e.scrollTop, e.scrollLeft, e.scrollTop + e.clientHeight >= e.scrollHeight - 4]);
   const opened = all("main details.more[open]").map((e) => e.id);
   const focused = document.activeElement?.closest("main :is(a, button, summary, [tabindex])"), same = () => focused ? all("main " + focused.localName).filter((e) => meaning(e) === meaning(focused)) : [];
-  const place = same().indexOf(focused);
+  const place = same().indexOf(focused), cell = cellOf(focused ?? document.body) && placeOf(focused);
   main.innerHTML = served = next.innerHTML;
   document.title = fresh.title;
   for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
   all("main .scroll, main .log").forEach((e, i) => { if (scrolled[i]) e.scrollTo(scrolled[i][1], scrolled[i][2] && e.matches(".log") ? e.scrollHeight : scrolled[i][0]); });
   shown = null;
   document.dispatchEvent(new Event("put"));
-  same().at(place)?.focus({ preventScroll: true });
+  (same().at(place) ?? (cell && linkAt(cell)))?.focus({ preventScroll: true });
   if (main.dataset.live !== next.dataset.live) {
     main.dataset.live = next.dataset.live ?? "";
     listen();

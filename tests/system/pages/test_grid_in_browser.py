@@ -1,0 +1,130 @@
+"""The grid of an archive's page in a real browser: its menu of columns, its keys, and what stays in sight while it is scrolled."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from arkqueue.db.session import Session
+from arkqueue.queue.tokens import Scope
+from tests.builders import AnArchive, an_archive
+from tests.system.pages.test_browser import Opened, browser, opened
+from tests.system.waking import waking_session
+
+__all__ = ["browser", "opened", "waking_session"]
+
+DESK, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 800}
+LONG = "a-very-long-task-name-that-goes-on-and-on-until-nobody-can-read-it-any-more-really-1234567890"
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    """A list of which two items have failed, what one of them kept from running, and many columns."""
+    archive = an_archive(session)
+    names = ["index", *(f"task-{number:02}" for number in range(12)), "upload"]
+    archive.commit({"check": "foreach: [good, bad, worse]", **dict.fromkeys(names, "depends: [PREV]"), LONG: ""})
+    archive.commit({"check": "foreach: [good, bad, worse]", **dict.fromkeys(names, "depends: [PREV]"), LONG: ""})
+    archive.fail("check/bad@3", "check/worse@3", "index@2")
+    return archive
+
+
+def boxes(page: Page, what: str) -> list[dict[str, float]]:
+    found: list[dict[str, float]] = page.locator(what).evaluate_all(
+        "all => all.map(e => { const b = e.getBoundingClientRect(); return {left: b.left, right: b.right, width: b.width, height: b.height} })"
+    )
+    return found
+
+
+def focused(page: Page) -> Locator:
+    return page.locator(":focus")
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_the_menu_of_columns_has_small_boxes_in_line_and_names_that_wrap(
+    opened: Opened,
+    archive: AnArchive,  # noqa: ARG001
+    size: dict[str, int],
+) -> None:
+    page = opened("/papers", viewport=size)
+    page.get_by_text("Columns", exact=True).click()
+    (menu,) = boxes(page, ".columns .menu")
+    assert menu["left"] >= 0
+    assert menu["right"] <= size["width"]
+    checks = boxes(page, ".columns input")
+    assert len(checks) == 16
+    assert {(box["left"], box["width"], box["height"]) for box in checks} == {(checks[0]["left"], 13, 13)}
+    inside = boxes(page, ".columns label, .columns button")
+    assert all(menu["left"] < box["left"] and box["right"] < menu["right"] for box in inside), (menu, inside)
+    assert page.locator(".columns .menu").evaluate("menu => menu.scrollWidth <= menu.clientWidth")
+    page.get_by_label(LONG).check()
+    page.get_by_role("button", name="Show these").click()
+    expect(page.locator(".grid thead .task-head")).to_have_text([LONG])
+
+
+def test_the_key_of_retry_never_means_the_whole_archive(opened: Opened, archive: AnArchive) -> None:
+    page = opened("/papers")
+    page.keyboard.press("r")
+    expect(page.locator(".foot .line")).to_contain_text("No cell has the focus")
+    page.locator('.grid a[href="/papers@3/index"]').focus()
+    page.keyboard.press("r")
+    expect(page.locator(".foot .line")).to_contain_text("Nothing of this cell has failed")
+    page.keyboard.press("j")
+    expect(focused(page)).to_contain_text("0/3, 2 failed")
+    page.keyboard.press("r")
+    expect(page.locator('.grid tr:has(a[href="/papers@3"]) td').first).to_have_text("0/3")
+    assert [archive.state(f"check/{item}@3") for item in ("good", "bad", "worse")] == ["running", "ready", "ready"]
+    assert archive.state("index@2") == "failed"
+    assert page.url.partition("#")[0].endswith("/papers")
+
+
+def test_a_reader_is_told_that_nothing_can_be_retried(opened: Opened, archive: AnArchive) -> None:
+    page = opened("/papers", scope=Scope.READ)
+    page.locator('.grid a[href="/papers@2/index"]').focus()
+    page.keyboard.press("r")
+    expect(page.locator(".foot .line")).to_have_text("It cannot be retried here.")
+    assert archive.state("index@2") == "failed"
+
+
+def test_a_retried_cell_keeps_the_focus(opened: Opened, archive: AnArchive) -> None:
+    page = opened("/papers")
+    page.locator('.grid a[href="/papers@2/index"]').focus()
+    page.keyboard.press("r")
+    expect(page.locator('.grid a[href="/papers@2/index"] .failed')).to_have_count(0)
+    expect(focused(page)).to_have_attribute("href", "/papers@2/index")
+    page.keyboard.press("j")
+    page.keyboard.press("r")
+    expect(page.locator(".alarm")).to_have_count(0)
+    expect(focused(page)).to_have_attribute("href", re.compile("/papers@3/check/"))
+    archive.run("check/good@3")  # another item stands for the list
+    expect(focused(page)).to_contain_text("1/3")
+
+
+def test_escape_leaves_the_filter_for_the_cell_where_one_was(opened: Opened, archive: AnArchive) -> None:  # noqa: ARG001
+    page = opened("/papers")
+    page.keyboard.press("f")
+    expect(focused(page)).to_have_attribute("name", "message")
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    expect(focused(page)).to_contain_text("2 failed")
+    page.keyboard.press("f")
+    page.keyboard.press("Escape")
+    expect(focused(page)).to_contain_text("2 failed")
+
+
+def test_edges_stay_out_of_the_commits(opened: Opened, archive: AnArchive) -> None:  # noqa: ARG001
+    page = opened("/papers", viewport=DESK)
+    page.locator(".scroll.tall").evaluate("e => e.scrollTo(420, 0)")
+    page.locator('.grid a[href="/papers@3/task-03"]').evaluate("e => e.focus({preventScroll: true})")
+    page.locator('.grid a[href="/papers@3/index"]').dispatch_event("mouseover")
+    expect(page.locator(".edges path")).to_have_count(1)
+    (column,) = boxes(page, ".grid tbody tr:first-child .commit")
+    (edge,) = boxes(page, ".edges path")
+    assert edge["left"] < column["right"] - 20, "an edge lies below the commits"
+    place = page.locator(".grid tbody").bounding_box()
+    assert place is not None
+    clip = {"x": column["left"], "y": place["y"], "width": column["width"], "height": place["height"]}
+    drawn = page.screenshot(clip=clip)  # type: ignore[arg-type]  a rectangle
+    page.locator(".edges").evaluate("e => e.replaceChildren()")
+    assert page.screenshot(clip=clip) == drawn  # type: ignore[arg-type]  a rectangle
