@@ -18,24 +18,20 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import RunId, TaskKind
 from arkqueue.names import item_name, run_name
-from arkqueue.queue.control import (
-    archive_of_run,
-    ask_to_stop,
-    in_portions,
+from arkqueue.queue.control import ask_to_stop, in_portions
+from arkqueue.queue.done import MOST_TASKS, Done
+from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved
+from arkqueue.queue.places import archive_of_run, on_run, place_of_run, task_name_of
+from arkqueue.queue.reopening import (
     judge_again,
     judge_candidates,
-    on_run,
-    place_of_run,
     refuse_outdated,
     refuse_to_let_go_on,
     reopen,
     stand_alone,
-    task_name_of,
     unjudged,
 )
-from arkqueue.queue.done import MOST_TASKS, Done
-from arkqueue.queue.graph import Graph, change
-from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved
 from arkqueue.queue.reports import keep, reopen_after_deletion
 from arkqueue.queue.steps import last_first, set_aside
 from arkqueue.states import State

@@ -22,19 +22,13 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
 from arkqueue.names import run_name
-from arkqueue.queue.control import (
-    archive_of_run,
-    locked_task,
-    place_of_run,
-    refuse_implicit,
-    refuse_outdated,
-    task_name_of,
-)
 from arkqueue.queue.control import in_portions as tasks_in_portions
 from arkqueue.queue.done import LONGEST, MOST_TASKS, Done, Refused, portions
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, unapproved
+from arkqueue.queue.places import archive_of_run, locked_task, place_of_run, refuse_implicit, task_name_of
 from arkqueue.queue.refusals import refuse_stopped
+from arkqueue.queue.reopening import refuse_outdated
 from arkqueue.states import MOVES, SETTLED, Event, State
 
 MOST_RUNS = 500

@@ -17,7 +17,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, Forbidden, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
 from arkqueue.names import backfill_command, item_name, run_name, task_name
-from arkqueue.queue import control
+from arkqueue.queue import control, places
 from arkqueue.queue.done import LONGEST, Done, Refused
 from arkqueue.queue.guards import Approver
 from arkqueue.states import MOVES, SETTLED, Event, State
@@ -163,7 +163,7 @@ def _on_run(
         raise NotFound(f"run {run}", "there is none")
     if found[0].deleted_at is not None:
         raise Conflict(run_name(found[0]), "was deleted")
-    control.refuse_while_planned(found[0])
+    places.refuse_while_planned(found[0])
     done = _each(session, run, concerns, act, _until(session), item=item, last_first=last_first)
     if not (done.tasks or done.refused or done.left):
         if concerns in (_has_failed, _may_be_retried):

@@ -21,8 +21,8 @@ from arkqueue.errors import Conflict
 from arkqueue.model import RunId
 from arkqueue.names import run_name
 from arkqueue.queue import submissions
-from arkqueue.queue.control import task_name_of
 from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.places import task_name_of
 from arkqueue.queue.removal import check_reason
 
 MOST_RUNS = 200

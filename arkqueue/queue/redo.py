@@ -22,23 +22,13 @@ from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import RunId, TaskKind
 from arkqueue.names import EVERY_TASK, item_name, run_name, task_in_run
 from arkqueue.queue import scratch
-from arkqueue.queue.control import (
-    NEWEST,
-    archive_of_run,
-    blocked,
-    gates_again,
-    in_portions,
-    judge_again,
-    place_of_run,
-    refuse_implicit,
-    refuse_outdated,
-    superseded,
-    task_name_of,
-)
+from arkqueue.queue.control import in_portions
 from arkqueue.queue.done import MOST_TASKS, Done, Refused
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved
+from arkqueue.queue.places import archive_of_run, place_of_run, refuse_implicit, task_name_of
 from arkqueue.queue.refusals import MOST_NAMED, refuse_stopped
+from arkqueue.queue.reopening import NEWEST, blocked, gates_again, judge_again, refuse_outdated, superseded
 from arkqueue.states import SETTLED, State
 
 

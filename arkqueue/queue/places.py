@@ -1,0 +1,96 @@
+"""The task or run that a verb is said to: found, locked and named inside the verb's transaction, or refused where nobody may act on it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from arkqueue.db.session import Session
+from arkqueue.errors import Conflict, NotFound
+from arkqueue.model import TaskKind
+from arkqueue.names import item_name, run_name, task_name
+from arkqueue.queue.graph import Graph, change
+
+
+def task_name_of(graph: Graph, task: int) -> str:
+    """The name of a task in full."""
+    return task_name(graph.rows("place_of_task", task=task)[0])
+
+
+def on_task(
+    session: Session, task: int, verb: str, by: str, work: Callable[[Graph, Any], None], note: str = ""
+) -> None:
+    found = session.rows("place_of_task", task=task)
+    if not found:
+        raise NotFound(f"task {task}", "there is none")
+
+    def on_graph(graph: Graph) -> None:
+        row = locked_task(graph, task)
+        work(graph, row)
+        graph.do("remember", by=by, verb=verb, archive=row.archive_id, run=row.run_id, task=task, note=note)
+
+    change(session, [found[0].archive_id], on_graph)
+
+
+def locked_task(graph: Graph, task: int) -> Any:
+    """The locked row of a task; raises where its run or item was deleted, or is purged since it was found."""
+    if not (locked := graph.rows("lock_tasks", tasks=[task])):
+        raise NotFound(f"task {task}", "its run was purged")
+    (place,) = graph.rows("place_of_task", task=task)
+    if place.run_deleted_at is not None:
+        raise Conflict(task_name_of(graph, locked[0].id), "belongs to a run that was deleted")
+    if place.deleted:
+        here = shlex.quote(item_name(place, place.item))
+        raise Conflict(
+            task_name_of(graph, locked[0].id), "belongs to an item that was deleted", f"arkqueue undelete {here}"
+        )
+    if graph.uses_lists:
+        place_of_run(graph, locked[0].run_id)
+    return locked[0]
+
+
+def place_of_run(graph: Graph, run: int) -> Any:
+    """Where a run is, inside the transaction that acts on it; raises where it is purged since it was found."""
+    if not (found := graph.rows("place_of_run", run=run)):
+        raise NotFound(f"run {run}", "was purged")
+    refuse_while_planned(found[0])
+    return found[0]
+
+
+def refuse_while_planned(row: Any) -> None:
+    """Raise ``Conflict`` where a run is not planned to its end: nothing of it has started, and not all of its tasks are there. The row is one of ``place_of_run``."""
+    if row.planned is not None:
+        fault = (
+            f"is still being planned ({row.planned:,} of {row.planned_items:,} items), and nothing of it has started"
+        )
+        raise Conflict(run_name(row), fault, "Try again when it is planned.")
+
+
+def archive_of_run(session: Session, run: int) -> int:
+    """The archive of a run; raises ``NotFound`` where there is no such run."""
+    found = session.rows("place_of_run", run=run)
+    if not found:
+        raise NotFound(f"run {run}", "there is none")
+    return int(found[0].archive_id)
+
+
+def on_run(session: Session, run: int, verb: str, by: str, work: Callable[[Graph, Any], None], note: str = "") -> int:
+    """Act on a run in a transaction of its own, and remember it; returns the run's archive."""
+    archive = archive_of_run(session, run)
+
+    def on_graph(graph: Graph) -> None:
+        row = place_of_run(graph, run)
+        work(graph, row)
+        graph.do("remember", by=by, verb=verb, archive=row.archive_id, run=run, task=None, note=note)
+
+    change(session, [archive], on_graph)
+    return archive
+
+
+def refuse_implicit(row: Any, what: str) -> None:
+    """Raise ``Conflict`` where a task is one that every run has."""
+    if row.kind != TaskKind.ORDINARY:
+        is_resent = row.kind == TaskKind.REPORT and what in ("retried", "restarted")
+        remedy = "send a further report: arkqueue report RUN --update" if is_resent else ""
+        raise Conflict(row.name, f"exists in every run and cannot be {what}", remedy)

@@ -1,0 +1,180 @@
+"""Tasks that come back to work: which of them may, what waits for them again, and why others may not.
+
+A task comes back because a person retries it, waives what had skipped it, deletes an item, or takes a deletion back. The rules are those of
+docs/decisions/0001, points 5 to 8.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from arkqueue.errors import Conflict
+from arkqueue.model import COMMIT, Key, TaskKind, Trigger
+from arkqueue.names import PURGED, item_name, run_name, task_name
+from arkqueue.queue.graph import Graph
+from arkqueue.queue.places import task_name_of
+from arkqueue.queue.refusals import GO_BACK, MOST_NAMED, refuse_overwriting, refuse_stopped, refuse_superseded
+from arkqueue.queue.reports import keep
+from arkqueue.states import State
+
+NEWEST = "or trigger the task at the newest revision"
+"""What helps beside force where a task is superseded."""
+
+
+def stand_alone(graph: Graph, tasks: Sequence[int]) -> list[int]:
+    """Let what waits for all earlier tasks (`PREV:*`) wait for some items themselves, where it waits for them through the gate of their list, which waits for them no more (decision 0001, point 12).
+
+    Returns the items for which something waits so; they are to be followed, or judged again where they had settled before.
+    """
+    return graph.ids("stand_alone", tasks=list(tasks)) if graph.uses_lists else []
+
+
+def judge_again(graph: Graph, roots: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Which tasks skipped because of ``roots`` may come back, and which stay, as another root still skips them; they get that root."""
+    return judge_candidates(graph, roots, graph.ids("skipped_because_of", roots=list(roots)))
+
+
+def judge_candidates(graph: Graph, roots: Sequence[int], candidates: list[int]) -> tuple[list[int], list[int]]:
+    """The same of some of them alone."""
+    keep(graph, [*roots, *candidates])
+    staying: list[int] = []
+    while candidates and (found := graph.rows("staying_skipped", candidates=candidates, roots=list(roots))):
+        graph.do("change_root", tasks=[row.id for row in found], roots=[row.root for row in found])
+        staying += [row.id for row in found]
+        candidates = [c for c in candidates if c not in staying]
+    return candidates, staying
+
+
+def reopen(graph: Graph, sources: Sequence[int], reopened: Sequence[int]) -> list[int]:
+    """Take tasks back to waiting and unmeet what leads from ``sources`` inside their runs; returns the tasks that this leads to, and what is to be judged again for the gates that wait again."""
+    graph.ids("reopen", tasks=list(reopened))
+    if not sources:
+        return []
+    gates = graph.ids("redo", tasks=gates_again(graph, sources))
+    sources = [*sources, *gates]
+    graph.rows("lock_ready_targets", sources=sources)
+    targets = graph.ids("unmeet", sources=sources)
+    graph.do("untick_report", tasks=sources)
+    graph.do("uncancel_run", tasks=sources)
+    # A gate can have passed without an item that was deleted then, is back, and keeps it from passing now.
+    return [*targets, *gates, *(graph.ids("settled_before", tasks=gates) if gates else [])]
+
+
+def gates_again(graph: Graph, tasks: Sequence[int]) -> list[int]:
+    """The gates of lists that wait again as items of theirs come back, with the gates that passed behind them: those behind which nothing has started (design 5.30)."""
+    if not graph.uses_lists:
+        return []
+    found = graph.rows("gates_behind", tasks=list(tasks))
+    if ready := [task for row in found for task in row.ready]:
+        graph.rows("lock_tasks", tasks=ready)  # so that no claim starts one meanwhile
+        found = graph.rows("gates_behind", tasks=list(tasks))
+    unstarted = [row.gates for row in found if not graph.rows("started_after", sources=row.gates, most=1)]
+    return sorted({gate for gates in unstarted for gate in gates})
+
+
+def blocked(graph: Graph, row: Any) -> Conflict | None:
+    """Why a task cannot come back: another bad task of its run skips it, or the product of one that is lost."""
+    here = task_name_of(graph, row.id)
+    if row.root_id is not None:
+        root, remedy = _root(graph, row.root_id, row)
+        return Conflict(here, f"was skipped because of {root}", remedy)
+    if needed := graph.rows("staying_skipped", candidates=[row.id], roots=[]):
+        root, remedy = _root(graph, needed[0].root, row)
+        needs = "runs only where something failed, and is skipped because of" if needed[0].is_unneeded else "needs"
+        return Conflict(here, f"{needs} {root}", remedy)
+    return None
+
+
+def unjudged(graph: Graph, reopened: Sequence[int]) -> list[int]:
+    """Settled tasks of other runs that were not judged for what now comes back (docs/decisions/0001, point 18)."""
+    return graph.ids("unjudged", tasks=list(reopened)) if reopened else []
+
+
+def refuse_to_let_go_on(graph: Graph, archive: int) -> None:
+    """Raise ``Conflict`` where what was just done has made tasks of a stopped archive ready: a waiver is no reason to start them."""
+    if graph.ready:
+        refuse_stopped(graph, archive)
+
+
+def refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str) -> None:
+    """Refuse to bring tasks back to work, because of ``row``, that are gone, superseded, what later revisions built on, or done by later ones (design 5.11, 5.19).
+
+    ``command``: what the person typed.
+    """
+    here = task_name_of(graph, row.id)
+    if graph.rows("place_of_task", task=row.id)[0].gone:
+        raise Conflict(here, "belongs to a revision, branch or archive that is gone", "force it")
+    runs: dict[tuple[int, int], dict[Key, int]] = defaultdict(dict)
+    programs: list[tuple[str, str, int, int]] = []
+    for task in graph.rows("lock_tasks", tasks=list(again)):
+        runs[task.number, task.run][Key(task.name, task.item)] = task.attempts
+        if task.program and task.kind == TaskKind.ORDINARY:
+            programs.append((task.name, task.item, task.number, task.run))
+    for (number, run), attempts in runs.items():
+        refuse_superseded(graph, here, row.branch_id, number, run, attempts)
+    if later := graph.rows("started_after", sources=list(again), most=MOST_NAMED + 1):
+        names = ", ".join(map(task_name, later[:MOST_NAMED]))
+        names += " and more" if len(later) > MOST_NAMED else ""
+        raise Conflict(
+            here, f"tasks of later revisions have started after it: {names}", "force it if they may be out of date"
+        )
+    refuse_overwriting(graph, here, row.branch_id, programs, GO_BACK.format(f"{command} --force"))
+
+
+def _root(graph: Graph, task: int, skipped: Any) -> tuple[str, str]:
+    """What is to be seen to first, with what became of it, and what helps. ``skipped``: the row of the task that it keeps from running."""
+    (row,) = graph.rows("place_of_task", task=task)
+    name = task_name(row)
+    if row.state == State.COMPLETED:  # it did not fail (design 5.6)
+        (place,) = graph.rows("place_of_task", task=skipped.id)
+        branch = "" if place.main else f" --branch {shlex.quote(place.branch)}"
+        without = "" if row.name == COMMIT else f" --without {row.name}"
+        again = f"arkqueue trigger {place.archive}{branch} --revision {place.number} {place.name}{without}"
+        return f"{name}, which is completed", f"run it all the same: {again}"
+    if row.superseded_by is not None:
+        return f"{name}, which {superseded(graph, row)}", f"arkqueue retry {name} --force, {NEWEST}"
+    said = f"{name}, which is {row.state}"
+    if row.state == State.REJECTED:
+        return said, f"arkqueue skip {name} --as-completed"
+    return said, f"arkqueue retry {name}" + (" --force, if it may be out of date" if _is_outdated(graph, task) else "")
+
+
+def _is_outdated(graph: Graph, task: int) -> bool:
+    """Whether a retry of a task would be refused unless it is forced."""
+    try:
+        refuse_outdated(graph, graph.rows("lock_tasks", tasks=[task])[0], [task], "")
+    except Conflict:
+        return True
+    return False
+
+
+def after_rejection(graph: Graph, row: Any) -> str:
+    """What helps where a task was rejected: another input, or a decision to go on without it, or to run it on the same input all the same."""
+    (place,) = graph.rows("place_of_task", task=row.id)
+    fixed = (
+        "fix what was submitted, and submit it under another id"
+        if place.trigger == Trigger.SUBMISSION
+        else "fix the input in a new commit"
+    )
+    skip = (
+        ""
+        if row.waived
+        else f"; or let what waits for it go on: arkqueue skip {shlex.quote(task_name(place))} --as-completed"
+    )
+    return f"{fixed}{skip}; or {again_from(graph, row)}"
+
+
+def again_from(graph: Graph, row: Any) -> str:
+    """How a task that has ended for good is run again all the same, with what is behind it."""
+    (place,) = graph.rows("place_of_task", task=row.id)
+    here = item_name(place, row.item) if row.item else run_name(place)
+    return f"run it again all the same, with what is behind it: arkqueue retry {shlex.quote(here)} --from {row.name}"
+
+
+def superseded(graph: Graph, row: Any) -> str:
+    """By which task another one is superseded, as a person is told."""
+    by = graph.rows("place_of_task", task=row.superseded_by)
+    return f"is superseded by {task_name(by[0]) if by else PURGED}"
