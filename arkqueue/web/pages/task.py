@@ -18,6 +18,7 @@ from arkqueue.views.inputs import Inputs, inputs_of, scratch_of
 from arkqueue.views.tasks import AttemptView, TaskDetail
 from arkqueue.web.pages.answer import Shown, asked
 from arkqueue.web.pages.definition import frozen_text
+from arkqueue.web.pages.helping import remedies_of
 from arkqueue.web.pages.log import log_of, wanted_of
 from arkqueue.web.pages.visitor import Visitor
 
@@ -33,11 +34,11 @@ HELPS: Final[dict[State, tuple[tuple[str, str], ...]]] = {
     State.RUNNING: (("cancel", "Cancel"), ("restart", "Restart")),
     State.CANCELED: (("retry", "Run it again"),),
 }
-"""The verbs that help in each state, the first one first."""
-POLLED: Final = (("refresh", "Poll now"),)
-"""What helps before these where a task is deferred until its next poll."""
-ASSUMED_GONE: Final = (("assume-gone", "Count it as gone"),)
-"""What helps where it was asked to stop, and its task manager is silent."""
+"""The verbs of each state, the first one first. The commands that ``explain`` names stand before them."""
+HINDERS: Final = frozenset(("hold", "cancel", "restart"))
+"""The verbs that keep a task from going on: none of these is the button that helps."""
+SELDOM: Final = frozenset(("hold",))
+"""The verbs that stand behind the menu."""
 NO_INPUTS: Final = Inputs([], is_all=True)
 OF_REPORT: Final = frozenset(("release", "restart"))
 """Those that REPORT takes; whatever became of it, its run has a button for another report."""
@@ -53,7 +54,16 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
     )
     wanted = wanted_of(request)
     explanation = explain(caller.session, id)
-    is_gone = f"arkqueue cancel {view.full_name} --assume-gone" in explanation.commands
+    remedies = remedies_of(explanation.commands, view.full_name)
+    own = {one.verb for one in remedies if one.name == view.full_name}
+    of_state = [
+        verb
+        for verb in HELPS.get(view.state, ())
+        if verb[0] not in own
+        and not (view.waived and verb[0] == "skip")
+        and (view.kind != TaskKind.REPORT or verb[0] in OF_REPORT)
+        and not (view.polls and verb == ("retry", "Try now"))
+    ]
     of_run = view.full_name.partition("/")[0]
     return Shown(
         "task.html",
@@ -67,15 +77,10 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             "attempt": attempt,
             "log": log_of(caller.session, request.app.state.searches, attempt, wanted) if attempt else None,
             "wanted": wanted,
-            "helps": [
-                verb
-                for verb in (
-                    *(POLLED if view.polls and view.state is State.DEFERRED else ()),
-                    *(ASSUMED_GONE if is_gone else ()),
-                    *HELPS.get(view.state, ()),
-                )
-                if not (view.waived and verb[0] == "skip") and (view.kind != TaskKind.REPORT or verb[0] in OF_REPORT)
-            ],
+            "remedies": remedies,
+            "helps": [verb for verb in of_state if verb[0] not in SELDOM],
+            "seldom": [verb for verb in of_state if verb[0] in SELDOM],
+            "hinders": HINDERS,
             "is_again": view.kind is TaskKind.ORDINARY and not view.gate and view.state is State.COMPLETED,
             "again_of": of_run + task_in_run(EVERY_TASK, view.item) if view.item else of_run,
             "removable": [

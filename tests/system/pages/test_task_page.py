@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 
@@ -9,7 +11,7 @@ from arkqueue.db.session import Session
 from arkqueue.model import End, RunId, Usage
 from arkqueue.queue import scratch
 from tests.builders import PROCESS, AnArchive, an_archive
-from tests.system.pages.conftest import HOSTILE, said
+from tests.system.pages.conftest import HOSTILE, first, press, said
 
 
 @pytest.fixture
@@ -93,3 +95,50 @@ def test_a_task_shows_the_scratch_folder_that_it_works_in(
     archive.sql("update scratch set bytes = 3145728 where run_id = %s", RunId(archive.run_id(2)))
     assert "Scratch 1 folder on store-1, 3.0 MiB" in said(reader.get("/papers@2/a"))
     assert "Scratch" not in said(reader.get("/papers@2/b"))
+
+
+def buttons(page: httpx.Response) -> list[tuple[str, str, str, bool]]:
+    """The buttons at the head of a page: the thing, the verb, the words, and whether it is the filled one."""
+    head = page.text.partition('<div class="head">')[2].partition('<div class="says">')[0]
+    form = r'name="name" value="([^"]*)"><input type="hidden" name="verb" value="([^"]*)".*?<button class="b ?([^"]*)"[^>]*>([^<]*)<'
+    asks = ("prioritize", "hold", "note")  # whose filled button is below a question
+    found = [(name, verb, words, "do" in look.split()) for name, verb, look, words in re.findall(form, head, re.S)]
+    return [one for one in found if one[1] not in asks]
+
+
+def test_the_remedies_of_a_wait_are_its_buttons(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"upload": ""})
+    archive.fail("upload@2")
+    archive.commit({"upload": "depends: [PREV]"})
+    page = operator.get("/papers@3/upload")
+    assert buttons(page)[:3] == [
+        ("papers@2/upload", "retry", "Retry 2/upload", True),
+        ("papers@2/upload", "skip", "Waive 2/upload", False),
+        ("papers@3/upload", "cancel", "Cancel", False),
+    ]
+    menu = page.text.partition("<main")[2].partition('class="menu"')[2]
+    assert 'name="verb" value="hold"' in menu.partition("</div>")[0], "what hinders is behind the menu"
+    asked = first(operator, "papers@2/upload", "skip")
+    assert "1 task would be free to start papers@3/upload" in said(asked)
+    press(operator, "/papers@3/upload", "papers@2/upload", "retry")
+    assert archive.state("upload@2") == "ready"
+
+
+def test_a_task_of_a_paused_archive_is_resumed_on_its_page(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"upload": ""})
+    press(operator, "/papers@2/upload", "papers", "pause", "disk")
+    assert ("papers", "resume", "Resume papers", True) in buttons(operator.get("/papers@2/upload"))
+    press(operator, "/papers@2/upload", "papers", "resume")
+    assert [one for one in buttons(operator.get("/papers@2/upload")) if one[3]] == []
+
+
+def test_a_held_task_is_released_and_a_failed_one_retried_by_the_filled_button(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"held": "hold: true", "bad": "", "runs": ""})
+    archive.fail("bad@2")
+    assert buttons(operator.get("/papers@2/held"))[0] == ("papers@2/held", "release", "Release", True)
+    found = buttons(operator.get("/papers@2/bad"))
+    assert found[0] == ("papers@2/bad", "retry", "Retry", True)
+    assert [verb for _, verb, _, _ in found][:3] == ["retry", "skip", "skip-as-completed"]
+    assert [one[3] for one in buttons(operator.get("/papers@2/runs")) if one[1] in ("cancel", "restart")] == [False] * 2

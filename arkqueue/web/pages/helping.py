@@ -1,0 +1,64 @@
+"""Buttons for the commands that ``explain`` names: the remedies of a wait, each with its verb and the thing that it is about. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A button. ``act``: the address below ``/-/act`` that the form is sent to, empty for the verbs of tasks and runs."""
+
+    verb: str
+    name: str
+    words: str
+    act: str = ""
+
+
+_VERBS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
+    ("retry",): ("retry", "Retry"),
+    ("retry", "--force"): ("retry", "Retry"),
+    ("skip",): ("skip", "Waive"),
+    ("skip", "--as-completed"): ("skip-as-completed", "Count as completed"),
+    ("release",): ("release", "Release"),
+    ("release", "--all"): ("release", "Release"),
+    ("unhold",): ("unhold", "End the hold of"),
+    ("resume",): ("resume", "Resume"),
+    ("refresh",): ("refresh", "Poll now"),
+    ("cancel", "--assume-gone"): ("assume-gone", "Count it as gone"),
+}
+"""The commands that a page has a button for, by their verb and options, with the button's verb and its words."""
+_ACTS: Final = {("resume", "--lock"): ("resume-lock", "Resume"), ("undrain",): ("undrain", "Undrain")}
+"""Those that a form of the administration does."""
+
+
+def remedies_of(commands: Sequence[str], name: str) -> list[Remedy]:
+    """The buttons of the commands that help a task, in their order; those that only show something are left out. ``name``: the task's; what is about another thing names that thing."""
+    found = []
+    for command in commands:
+        try:
+            program, verb, *rest = shlex.split(command)
+        except ValueError:
+            continue
+        options = tuple(word for word in rest if word.startswith("--"))
+        things = [word for word in rest if not word.startswith("--")]
+        if program != "arkqueue" or len(things) > 1:
+            continue
+        if (verb, *options) == ("resume", "--all") and not things:
+            found.append(Remedy("resume-all", "", "Resume everything", "resume-all"))
+        elif things and (known := _VERBS.get((verb, *options))):
+            # What has to be forced is refused at first, and the refusal offers the force with its consequences.
+            found.append(Remedy(known[0], things[0], _words(known[1], things[0], name)))
+        elif things and (acts := _ACTS.get((verb, *options))):
+            found.append(Remedy(acts[0], things[0], f"{acts[1]} {things[0]}", acts[0]))
+    return found
+
+
+def _words(words: str, thing: str, name: str) -> str:
+    """What stands on a button: without a name where it is about the task itself, and without the archive where that is the same."""
+    if thing == name:
+        return words
+    return f"{words} {thing.removeprefix(name.partition('@')[0] + '@')}"
