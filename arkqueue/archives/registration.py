@@ -45,6 +45,7 @@ def add(
     kind: ArchiveKind | None = None,
     start: str | None = None,
     settings: ArchiveSettings = ArchiveSettings(),  # noqa: B008  frozen
+    by: str | None = None,
 ) -> ArchiveId:
     """Watch a repository under a name, from its heads on (design 2).
 
@@ -85,6 +86,7 @@ def add(
         folder=identity.folder,
         settings=settings,
         starts=starts,
+        by=by,
     )
     archives.notify(session, [added])
     return added
@@ -249,11 +251,11 @@ def take_up(session: Session, configuration: Configuration, archive: ArchiveId) 
         archives.go_on(session, archive, row.stopped)
 
 
-def sync(session: Session, configuration: Configuration, archive: ArchiveId) -> None:
+def sync(session: Session, configuration: Configuration, archive: ArchiveId, by: str) -> None:
     """Have the repository looked at now. A stopped archive goes on if its repository is the registered one again."""
     if archives.one(session, archive).stopped is not None:
         take_up(session, configuration, archive)
-    archives.sync(session, archive)
+    archives.sync(session, archive, by)
 
 
 def check_name(name: str) -> None:

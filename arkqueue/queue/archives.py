@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -17,6 +18,7 @@ from psycopg.types.json import Jsonb
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, Workflow
+from arkqueue.names import without_password
 from arkqueue.plan import Entry
 from arkqueue.plan.globs import matches
 from arkqueue.plan.ledger import BY_A_GUARD
@@ -53,10 +55,12 @@ def register(
     folder: str,
     settings: ArchiveSettings,
     starts: Sequence[Start],
+    by: str | None = None,
 ) -> ArchiveId:
     """Register an archive with the baselines of its branches; raises ``Conflict`` where the name is taken.
 
     An archive that had the name and was removed is called ``NAME~1``, … from now on, so that no name of a run means two.
+    ``by``: the person who adds the archive, for the audit log.
     """
 
     def work(graph: Graph) -> ArchiveId:
@@ -75,6 +79,9 @@ def register(
         graph.do("rename_removed", name=name)
         fit_slots(graph, found[0], is_limited=settings.max_running is not None)
         _start(graph, found[0], starts)
+        if by is not None:
+            note = f"{kind} {without_password(url)}"
+            graph.do("remember", by=by, verb="add", archive=found[0], run=None, task=None, note=note)
         return ArchiveId(found[0])
 
     return change(session, [], work)
@@ -155,6 +162,7 @@ def remove(session: Session, archive: ArchiveId, by: str) -> None:
         for branch in graph.rows("branches", archive=archive):
             graph.do("drop_schedules_of_branch", branch=branch.id)
             cancel_unstarted(graph, graph.ids("runs_of_branch", branch=branch.id), by)
+        graph.do("remember", by=by, verb="remove", archive=archive, run=None, task=None, note="")
 
     change(session, [archive], work)
 
@@ -165,10 +173,13 @@ def notify(session: Session, archives: Iterable[ArchiveId], revision: str | None
     session.wake("look")
 
 
-def sync(session: Session, archive: ArchiveId) -> None:
-    """Have an archive's repository looked at, also before the pause after a failure is over: a person may have mended what failed."""
+def sync(session: Session, archive: ArchiveId, by: str | None = None) -> None:
+    """Have an archive's repository scanned, also before the pause after a failure is over: a person may have mended what failed.
+
+    ``by``: who asked for the scan, for the audit log. None: the scan is part of another verb, which has an entry of its own.
+    """
     with session.admitted([archive]):
-        session.do("let_be_due", archive=archive)
+        session.do("let_be_due", archive=archive, by=by)
     notify(session, [archive])
 
 
@@ -372,6 +383,9 @@ def rewind(
         graph.do("ask_to_look", archives=[archive], revision=None)
         graph.do("withhold", archive=archive)
         offer_again(graph, archive)
+        on = f" --branch {shlex.quote(start.branch)}" if start.branch and not start.main else ""
+        note = start.baseline.revision.id + on if start.baseline else on.strip()
+        graph.do("remember", by=by, verb="rewind", archive=archive, run=None, task=None, note=note)
 
     change(session, [archive], work)
     session.wake("look")

@@ -49,9 +49,8 @@ def trigger(
     """Make a further run of a revision in the ledger (its id) for a person; returns the run's id.
 
     ``names``: these tasks alone. A dependency that is not part of the run stands for the product of its nearest earlier occurrence (design 5.18); nothing waits
-    for those that ``without`` names. Nothing may be started that a later revision has superseded, or that has completed there, unless ``force`` (5.11, 5.19),
-    which is kept as an audit log entry. Raises ``Conflict`` or ``Invalid``,
-    naming what is in the way.
+    for those that ``without`` names. Nothing may be started that a later revision has superseded, or that has completed there, unless ``force`` (5.11, 5.19).
+    The audit log keeps who triggered the run, and with which options. Raises ``Conflict`` or ``Invalid``, naming what is in the way.
     """
     archive = session.rows("archive_of_revision", revision=revision)
     if not archive:
@@ -62,9 +61,8 @@ def trigger(
             graph, revision, Trigger.MANUAL, names=names, without=without, force=force, approver=approver
         )
         run = store(graph, proposal, by)
-        if force:
-            note = " ".join(["--force", *(f"--without {name}" for name in without), *(names or ())])
-            graph.do("remember", by=by, verb="trigger", archive=archive[0].archive_id, run=run, task=None, note=note)
+        note = " ".join([*(["--force"] if force else ()), *(f"--without {name}" for name in without), *(names or ())])
+        graph.do("remember", by=by, verb="trigger", archive=archive[0].archive_id, run=run, task=None, note=note)
         return run
 
     return change(

@@ -17,7 +17,8 @@ select a.name, a.stopped, a.trouble, a.next_read_at > clock_timestamp() as is_tr
 from archive a left join look l on l.archive_id = a.id where a.id = %(archive)s;
 
 -- name: let_be_due
--- Let an archive's time have come, also in the pause after a failure: a person says that it may have been mended.
+-- Let an archive's time have come, also in the pause after a failure: a person says that it may have been mended. `by`: who has an audit log entry of that.
+with remembered as (insert into deed (by, verb, archive_id) select %(by)s, 'sync', %(archive)s where %(by)s::text is not null)
 update archive set next_read_at = least(next_read_at, clock_timestamp()) where id = %(archive)s;
 
 -- name: sweep_all

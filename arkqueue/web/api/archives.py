@@ -228,6 +228,7 @@ def add_archive(request: Request, response: Response, new: NewArchive) -> Archiv
         kind=new.kind,
         start=None if new.start is None else str(new.start),
         settings=new.applied_to(ArchiveSettings()),
+        by=caller.by,
     )
     request.app.state.watched.forget()
     response.headers["Location"] = f"/api/v1/archives/{new.name}"
@@ -275,7 +276,7 @@ def sync_archive(request: Request, name: str) -> ArchiveView:
     """Look at the repository now. A stopped archive goes on if its repository is the registered one again."""
     caller = admit(request, Scope.OPERATE)
     archive = _watched(caller, name)
-    registration.sync(caller.session, caller.configuration, archive)
+    registration.sync(caller.session, caller.configuration, archive, caller.by)
     return views.archive(caller.session, archive)
 
 

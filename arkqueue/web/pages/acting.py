@@ -201,7 +201,7 @@ def _of_archive(caller: Caller, name: str, how: Meant) -> dict[str, Act]:
         "retry": lambda: many.retry_failed_of_archive(session, archive, by, caller.approver),
         "refresh": lambda: control.refresh_archive(session, archive, by),
         "purge": lambda: purge_by_age(session, archive, by, text),
-        "sync": lambda: registration.sync(session, caller.configuration, archive),
+        "sync": lambda: registration.sync(session, caller.configuration, archive, by),
     }
 
 

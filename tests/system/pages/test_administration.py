@@ -11,12 +11,16 @@ from pathlib import Path
 import httpx
 import pytest
 
+from arkqueue.archives.scan import scan
 from arkqueue.db.session import Session
-from arkqueue.queue import claim, notifications
+from arkqueue.model import ArchiveId
+from arkqueue.queue import claim, notifications, schedules
 from arkqueue.queue.locks import pass_on
 from arkqueue.queue.tokens import Scope, check
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.db.test_notifications import CHAT, CI, choose, failed_runs, set_receivers
+from tests.db.test_schedules import NIGHTLY, make_due, runs
+from tests.repositories import a_subversion_repository
 from tests.system.pages.conftest import Visitors, form_of, said
 
 PLACES = (
@@ -171,6 +175,39 @@ def test_the_audit_log_says_who_did_what_to_what(admin: httpx.Client, archive: A
     entries = shown(admin, "/-/audit-log", by="ANN", verb="retry")["entries"]
     assert [(entry["by"], entry["verb"], entry["name"]) for entry in entries] == [("ann", "retry", "papers@2/a")]  # type: ignore[attr-defined]
     assert shown(admin, "/-/audit-log", archive="papers", verb="pause")["entries"] == []
+
+
+def test_every_verb_of_a_person_is_in_the_audit_log(admin: httpx.Client, archive: AnArchive, tmp_path: Path) -> None:
+    archive.commit({"a": "on: [commit, manual]", "b": "on: [commit, manual, submission]"})
+    by_hand = {"name": "papers@2", "verb": "trigger", "sure": "yes", "revision": str(archive.revisions["", 2])}
+    made = admin.post("/-/act", data={"form": form_of(admin.get("/")), "task": "a", "without": "b", **by_hand})
+    assert made.headers["location"] == "/papers@2.2", made.text
+    archive.submit()
+    assert admin.post("/-/act", data={"form": form_of(admin.get("/")), "name": "papers", "verb": "sync"}).is_redirect
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"x": "1"})
+    send(admin, "add-archive", name="thesis", url=repository.url)
+    send(admin, "rewind", name="thesis", revision="1")
+    send(admin, "remove-archive", name="thesis", text="thesis")
+    entries = shown(admin, "/-/audit-log")["entries"]
+    told = [(entry["verb"], entry["name"], entry["note"]) for entry in entries if entry["by"] == "admin test"]  # type: ignore[attr-defined]
+    assert told == [
+        ("remove", "thesis", ""),
+        ("rewind", "thesis", "1"),
+        ("add", "thesis", f"subversion {repository.url}"),
+        ("sync", "papers", ""),
+        ("trigger", "papers@2.2", "--without b a"),
+    ]
+    assert [(entry["verb"], entry["name"]) for entry in entries if entry["by"] == "ann"] == [("submit", "papers@2.3")]  # type: ignore[attr-defined]
+
+
+def test_what_no_person_asked_for_is_not_in_the_audit_log(archive: AnArchive) -> None:
+    archive.commit(NIGHTLY)
+    make_due(archive)
+    schedules.fire(archive.session)
+    assert runs(archive) == [(2, 2)]
+    scan(archive.session, ArchiveId(archive.id))  # what a trigger does first is no verb of its own
+    assert archive.sql("select verb from deed") == []
 
 
 def test_the_audit_log_has_pages(admin: httpx.Client, archive: AnArchive) -> None:
