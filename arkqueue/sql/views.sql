@@ -547,11 +547,20 @@ select r.baseline, w.tasks, w.faults, a.name as archive, b.name as branch, null 
 from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
 where r.id = %(revision)s;
 
--- name: names_defined
--- Those of some names that tasks of a run's workflow files have.
-select t->>'name' as name
-from run join revision r on r.id = run.revision_id join workflow w on w.id = r.workflow_id cross join lateral jsonb_array_elements(w.tasks) t
-where run.id = %(run)s and t->>'name' = any(%(names)s);
+-- name: newest_definition
+-- The tasks of the newest workflow files of a branch that have no fault, in their order: names, files and what makes their runs. So many revisions are looked at.
+select t->>'name' as name, coalesce(t->>'path', '') as path, coalesce(t->'on', '["commit", "manual"]') as triggers
+from (select w.tasks from (select number, workflow_id from revision where branch_id = %(branch)s and dropped_at is null order by number desc limit %(looked_at)s) r
+      join workflow w on w.id = r.workflow_id where w.faults = '[]' order by r.number desc limit 1) w
+cross join lateral jsonb_array_elements(w.tasks) with ordinality e(t, at)
+order by at;
+
+-- name: faulty_at_head
+-- The newest run of a branch that a commit made, where its workflow files have faults.
+select id
+from (select run.id, run.faults from revision r join run on run.revision_id = r.id and run.trigger = 'commit' and run.deleted_at is null
+      where r.branch_id = %(branch)s and r.dropped_at is null order by r.number desc limit 1) newest
+where faults <> '[]';
 
 -- name: for_submissions
 -- The tasks of a branch's head (of the main branch's, where none is given) that are for submissions, with the globs of their branches, and the file of the schema of payloads.
@@ -860,10 +869,6 @@ cross join lateral (
     select substring(c.data from greatest(length(c.data) - %(bytes)s + 1, 1)) as data
     from (select * from log_chunk where attempt_id = a.id and stream <> 'note' order by position desc limit 20) c
     order by c.stream = 'stderr' desc, c.position desc limit 1) said;
-
--- name: files_of_tasks
--- The workflow files that define some tasks.
-select t.id, d.body->>'path' as path from task t join definition d on d.id = t.definition_id where t.id = any(%(tasks)s);
 
 -- name: branch_withheld
 -- Whether nothing of a branch starts, as its archive is paused or stopped.

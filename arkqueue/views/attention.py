@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from arkqueue.db.session import Session
-from arkqueue.model import SILENCE, ArchiveId, BranchId
+from arkqueue.model import COMMIT, REPORT, SILENCE, ArchiveId, BranchId
 from arkqueue.names import backfill_name
 from arkqueue.views.runs import RunView, views_of_runs
 from arkqueue.views.tasks import TaskView, tasks_by_id
@@ -18,6 +18,8 @@ LONGEST_LINE = 400
 """Bytes of a log that are looked at for its last line."""
 TIMES, LONGER = 3.0, 600.0
 """A running task hangs, perhaps, when it takes so many times as long as usual, and so many seconds longer."""
+MOST_REVISIONS = 1000
+"""The newest revisions of which one may have workflow files without faults."""
 MOST_RUNNING = 200
 """Running tasks that are looked at for that."""
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
@@ -101,6 +103,27 @@ def hanging_tasks(session: Session, archives: Sequence[ArchiveId] | None, most: 
     )
     tasks = {task.id: task for task in tasks_by_id(session, [row.id for row in rows])}
     return [Hanging(tasks[row.id], row.is_silent, row.seen_at, row.seconds) for row in rows if row.id in tasks]
+
+
+def faulty_at_head(session: Session, branch: BranchId) -> RunView | None:
+    """The newest run of a branch that a commit made, where its workflow files have faults: nobody has mended them yet."""
+    rows = session.rows("faulty_at_head", branch=branch)
+    return next(iter(views_of_runs(session, [row.id for row in rows])), None) if rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """A task as a workflow file defines it. ``triggers``: what makes its runs; without ``commit``, no commit's run has it."""
+
+    name: str
+    path: str
+    triggers: list[str]
+
+
+def newest_definition(session: Session, branch: BranchId) -> list[Defined]:
+    """The tasks of the newest workflow files of a branch without faults, in their order."""
+    rows = session.rows("newest_definition", branch=branch, looked_at=MOST_REVISIONS)
+    return [Defined(row.name, row.path, row.triggers) for row in rows if row.name not in (COMMIT, REPORT)]
 
 
 def completed_places(session: Session, branch: BranchId) -> dict[str, int]:

@@ -119,12 +119,6 @@ def edges_into(session: Session, tasks: Sequence[int]) -> list[Joined]:
     return [Joined(row.target, row.source, row.met, row.run_id, row.name) for row in rows]
 
 
-def files_of(session: Session, tasks: Sequence[int]) -> dict[int, str]:
-    """The workflow files that define some tasks."""
-    rows = session.rows("files_of_tasks", tasks=list(tasks)) if tasks else []
-    return {row.id: row.path or "" for row in rows}
-
-
 def _read(
     session: Session,
     runs: Sequence[RunId],

@@ -93,6 +93,13 @@ class Around:
 
     def __init__(self, session: Session, tasks: Sequence[int]) -> None:
         self.session, self.tasks = session, list(tasks)
+        self._slots: dict[int, bool] = {}
+
+    def has_slot(self, archive: int) -> bool:
+        """Whether an archive may run one more task at once."""
+        if archive not in self._slots:
+            self._slots[archive] = bool(self.session.rows("free_slots", archive=archive)[0].n)
+        return self._slots[archive]
 
     @cached_property
     def managers(self) -> list[TaskManagerView]:
@@ -249,7 +256,7 @@ def ready(session: Session, row: Any, subject: str, around: Around | None = None
     around = around or Around(session, [row.id])
     for reason in stopped(row, f"{subject} is ready, but ") or paused(row, f"{subject} is ready, but "):
         return replace(reason, tasks=[name])
-    if row.max_running is not None and not session.rows("free_slots", archive=row.archive_id)[0].n:
+    if row.max_running is not None and not around.has_slot(row.archive_id):
         text = f"{subject} is ready, but {row.archive} runs as many tasks as it may at once (max_running is {row.max_running})."
         return Reason(
             kind=Why.MAX_RUNNING, text=text, tasks=[name], commands=[f"arkqueue runs {row.archive} --state processing"]

@@ -1,4 +1,4 @@
-"""Why the tasks of each archive wait: one sentence for each cause, in the words of ``explain``, from a bounded number of rows. Called by the overview.
+"""Why the tasks of each archive wait: one sentence for each cause, in the words of ``explain``, from a bounded number of rows. Called by the overview and the grid.
 
 ``explain`` follows every edge of one task. The overview asks about twenty archives at once, so it takes one task for each cause, and reads what stands around all of these
 tasks together.
@@ -64,6 +64,17 @@ def waits_of(session: Session, archives: Sequence[ArchiveId]) -> dict[int, list[
         archive: [*_of_archive(session, causes, tasks, gates, around)][:MOST_CAUSES]
         for archive, causes in found.items()
     }
+
+
+def alone(session: Session, tasks: Sequence[int]) -> dict[int, str]:
+    """Why each of some tasks waits that waits for no other: what ``explain`` says of it behind its name. Without those that are about to start, or wait for something else."""
+    found, rows = {}, rows_of(session, list(tasks)) if tasks else []
+    around = Around(session, [row.id for row in rows])
+    for row in rows:
+        cause, subject = "ready" if row.state == State.READY else "locks", _label(row)
+        for reason in _alone(session, cause, row, around):
+            found[row.id] = reason.text.removeprefix(subject).strip().removesuffix(".")
+    return found
 
 
 def _gates(session: Session, gates: Sequence[int]) -> list[Any]:

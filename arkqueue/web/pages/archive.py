@@ -14,7 +14,7 @@ from arkqueue.model import ArchiveId, BranchId, Trigger
 from arkqueue.names import COMMIT_RUN, branch_name
 from arkqueue.states import RunState, State
 from arkqueue.views import archives as views
-from arkqueue.views.attention import unhandled_failures
+from arkqueue.views.attention import faulty_at_head, unhandled_failures
 from arkqueue.views.backfills import backfills
 from arkqueue.views.coming import coming
 from arkqueue.views.find import find_branch
@@ -79,8 +79,10 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
         return feed(request, caller, id, branch, label)
     wanted, before = filter_of(request), request.query_params.get("before", "")
     failures = [t for t in unhandled_failures(caller.session, [ArchiveId(id)], 100) if t.branch == (named or main)]
+    faulty = faulty_at_head(caller.session, branch)
     if wanted.state == UNHANDLED:
-        page = runs_by_id(caller.session, sorted({task.run_id for task in failures}, reverse=True)[:ROWS])
+        those = {task.run_id for task in failures} | ({faulty.id} if faulty else set())
+        page = runs_by_id(caller.session, sorted(those, reverse=True)[:ROWS])
     else:
         page = _runs(visitor, id, branch, wanted, int(before) if before.isdecimal() and len(before) < 19 else None)
     shown = page.runs
@@ -118,8 +120,9 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
                 ),
                 None,
             ),
-            "failures": failures[:MOST_TOLD],
-            "failed": len(failures),
+            "faulty": faulty,
+            "failures": failures[: MOST_TOLD - (faulty is not None)],
+            "failed": len(failures) + (faulty is not None),
             "takes_submissions": bool(for_submissions(caller.session, id, named).tasks),
             "backfills": backfills(caller.session, id, MOST_BACKFILLS),
             "rare": _rare(visitor, view, len(failures)),
@@ -176,7 +179,7 @@ def _nothing_yet(view: views.ArchiveView) -> dict[str, object]:
         "_coming": None,
     }
     nothing |= {"filter": Filter("", "", "", ""), "filter_address": "", "states": []}
-    return nothing | {"newest": None, "complete": None, "failures": [], "failed": 0}
+    return nothing | {"newest": None, "complete": None, "failures": [], "failed": 0, "faulty": None}
 
 
 def _runs(visitor: Visitor, archive: ArchiveId, branch: BranchId, wanted: Filter, before: int | None) -> RunPage:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from arkqueue.model import ArchiveId, BranchId, Trigger
 from arkqueue.states import OPEN, RunState
-from arkqueue.views.attention import unhandled_failures
+from arkqueue.views.attention import faulty_at_head, unhandled_failures
 from arkqueue.views.runs import runs
 from arkqueue.views.tasks import cells_of
 from arkqueue.web.access import Caller
@@ -27,6 +27,7 @@ COLOURS = {"failed": "#b3261e", "completed": "#1f7a44", "processing": "#1f5fbf",
 def badge(caller: Caller, archive: ArchiveId, branch: BranchId, branch_name: str, label: str) -> Response:
     """The state of the newest commit of a branch, or the number of failures that need somebody: never greener than its worst part."""
     failed = sum(task.branch == branch_name for task in unhandled_failures(caller.session, [archive], MOST))
+    failed += faulty_at_head(caller.session, branch) is not None
     newest = runs(caller.session, archives=[archive], branch=branch, trigger=Trigger.COMMIT, limit=1).runs
     state, words = "", "no run yet"
     if failed:

@@ -13,34 +13,47 @@ from typing import Final
 from arkqueue.db.session import Session
 from arkqueue.model import BranchId, Trigger
 from arkqueue.states import ATTENTION, SETTLED, State
-from arkqueue.views.attention import NoteView, completed_places, last_lines, notes_of
+from arkqueue.views.attention import Defined, NoteView, completed_places, last_lines, newest_definition, notes_of
 from arkqueue.views.expected import Expected, Wait, expected, may_start, usual_durations
-from arkqueue.views.graph import edges_into, files_of
+from arkqueue.views.graph import edges_into
 from arkqueue.views.runs import ListedRun
 from arkqueue.views.tasks import Cells, CellView, TaskView, cells_of
+from arkqueue.views.waits import alone
 from arkqueue.web.pages.answer import age_of, took
 
 MOST_CELLS: Final = 900
 """Cells of a page: with many columns it has fewer rows."""
 MOST_LINES: Final = 100
 """Failures of a page of which the last line is told."""
+GONE: Final = "gone"
+"""The group of the columns that no workflow file has any more."""
+_WAYS: Final = {
+    Trigger.COMMIT: "for commits",
+    Trigger.MANUAL: "by hand",
+    Trigger.SCHEDULE: "by its schedule",
+    Trigger.SUBMISSION: "for submissions",
+}
+MOST_ASKED: Final = 40
+"""Tasks of a page that wait for no other of which is told why."""
 MOST_NAMED: Final = 4
 """Tasks that a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A task's name. ``highest``: the task at the highest revision of the rows; ``completed``: at which highest revision it ever completed. ``gone``: the newest workflow files do not have it."""
+    """A task's name. ``highest``: the task at the highest revision of the rows; ``completed``: at which highest revision it ever completed. ``gone``: the newest workflow files do not have it; ``triggers``: what makes its runs by these files. ``never``: why the runs of commits do not have it; empty: they may."""
 
     name: str
     highest: TaskView | None
     completed: int | None
     gone: bool
+    triggers: list[str]
+    never: str
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Neighbouring columns whose tasks stand in one workflow file; ``name``: that of the file without its ending."""
+    """Neighbouring columns whose tasks stand in one workflow file; ``name``: that of the file without its ending, ``gone`` for tasks that no file has any more."""
 
     name: str
     width: int
@@ -87,7 +100,7 @@ class Grid:
 
 @dataclass(slots=True)
 class _Known:
-    """What the sentences are made of. ``cells``: those of each run by their names; ``tasks``: the tasks that stand for them by their ids; ``sources``: what each of them waits for, and whether it still does."""
+    """What the sentences are made of. ``cells``: those of each run by their names; ``tasks``: the tasks that stand for them by their ids; ``sources``: what each of them waits for, and whether it still does; ``alone``: why those wait that wait for no other."""
 
     cells: dict[int, dict[str, CellView]]
     tasks: dict[int, CellView]
@@ -97,6 +110,7 @@ class _Known:
     lines: Mapping[int, str] = field(default_factory=dict)
     expected: Mapping[int, Expected] = field(default_factory=dict)
     usual: Mapping[str, float] = field(default_factory=dict)
+    alone: Mapping[int, str] = field(default_factory=dict)
 
 
 def grid_of(
@@ -110,36 +124,38 @@ def grid_of(
 ) -> Grid:
     """The grid of some runs. ``failures``: those that nobody has handled. ``chosen``: the names of its columns; ``all_names``: also those that are gone."""
     found = cells_of(session, shown, MOST_CELLS, [*chosen])
-    if chosen and not any(found.runs.values()):
+    defined = {task.name: task for task in newest_definition(session, branch)}
+    if chosen and not any(found.runs.values()) and not any(name in defined for name in chosen):
         found, chosen = cells_of(session, shown, MOST_CELLS), ()
     shown = [run for run in shown if run.id in found.runs]
     known = _known(session, branch, found)
-    commits = [run for run in shown if run.trigger is Trigger.COMMIT and not run.faults]
-    newest = next((known.cells[run.id] for run in commits if known.cells[run.id]), {})
-    names = list(dict.fromkeys([*newest, *found.names]))
-    # What runs for submissions, by a schedule or by hand alone is there as well, though no commit's run has it.
-    others = [name for name in names if name not in newest]
-    defined = session.rows("names_defined", run=commits[0].id, names=others) if commits and others else []
-    there = {*newest, *(row.name for row in defined)}
-    wanted = [name for name in chosen if name in names] or [name for name in names if all_names or name in there]
+    names = list(dict.fromkeys([*defined, *found.names]))
+    wanted = [name for name in chosen if name in names] or [name for name in names if all_names or name in defined]
     completed = completed_places(session, branch)
     highest: dict[str, TaskView] = {}
     for run in sorted(shown, key=lambda run: (run.rev, run.run)):
         highest |= {name: cell.task for name, cell in known.cells[run.id].items()}
     needs = {(task.run_id, task.name) for task in failures}
     return Grid(
-        [Column(name, highest.get(name), completed.get(name), name not in there) for name in wanted],
-        _groups(session, newest, wanted),
+        [_column(name, highest.get(name), completed.get(name), defined.get(name)) for name in wanted],
+        _groups(defined, wanted),
         [_row(run, wanted, known, needs) for run in shown],
         [name for name in names if name not in wanted and not chosen],
         names,
     )
 
 
-def _groups(session: Session, newest: Mapping[str, CellView], wanted: Sequence[str]) -> list[Group]:
+def _column(name: str, highest: TaskView | None, completed: int | None, defined: Defined | None) -> Column:
+    triggers, never = defined.triggers if defined else [], ""
+    if defined and Trigger.COMMIT not in triggers:
+        ways = [_WAYS[Trigger(one)] for one in triggers if one != Trigger.MANUAL or len(triggers) == 1]
+        never = f"no commit runs it: it runs {' or '.join(ways)}" if ways else "no commit runs it"
+    return Column(name, highest, completed, defined is None, triggers, never)
+
+
+def _groups(defined: Mapping[str, Defined], wanted: Sequence[str]) -> list[Group]:
     """The workflow files of the columns, where there are several."""
-    files = files_of(session, [cell.task.id for cell in newest.values()])
-    paths = [files.get(newest[name].task.id, "") if name in newest else "" for name in wanted]
+    paths = [defined[name].path if name in defined else GONE for name in wanted]
     if len(set(paths)) < 2:
         return []
     return [Group(PurePosixPath(path).stem, len(list(group))) for path, group in groupby(paths)]
@@ -162,10 +178,22 @@ def _known(session: Session, branch: BranchId, found: Cells) -> _Known:
         if source is not None and source.task.id != edge.target:
             known.sources[edge.target].append((source, edge.met))
             joined.append(Wait(edge.target, source.task.id, edge.met))
+    known.alone = alone(session, _asked(every))
     is_open = [task for task in every if task.state not in SETTLED]
     known.usual = usual_durations(session, branch, {task.name for task in is_open if not task.item})
     known.expected = expected(every, joined, known.usual, datetime.now(UTC), may_start=may_start(session, branch))
     return known
+
+
+def _asked(every: Sequence[TaskView]) -> list[int]:
+    """The tasks that wait for no other, as many of them as can be asked about; of each name those of the newest runs first."""
+    places: dict[str, int] = defaultdict(int)
+    found: list[tuple[int, int, int]] = []
+    for task in every:
+        if task.state is State.READY or (task.state is State.WAITING and not task.why):
+            found.append((places[task.name], len(found), task.id))
+            places[task.name] += 1
+    return [id for _, _, id in sorted(found)[:MOST_ASKED]]
 
 
 def _row(run: ListedRun, wanted: Sequence[str], known: _Known, needs: Collection[tuple[int, str]]) -> Row:
@@ -207,6 +235,8 @@ def says_of(task: TaskView, known: _Known) -> str:
             where = f" on {task.host}" if task.host else ""
             words = f"runs{where} for {took(task.started_at)}" if task.started_at else f"is being prepared{where}"
             words += _usually(task.started_at, usual) if usual and task.started_at else ""
+        case State.WAITING | State.READY if task.id in known.alone:
+            words = known.alone[task.id]
         case State.WAITING:
             words = _wait(task, known)
         case State.COMPLETED:

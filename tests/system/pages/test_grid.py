@@ -12,9 +12,9 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
 from arkqueue.model import End, RunId, Stream, Workflow
-from arkqueue.queue import control
+from arkqueue.queue import claim, control
 from arkqueue.queue.tokens import Scope
-from tests.builders import AnArchive, a_gateway, a_workflow, an_archive, faulty
+from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_workflow, an_archive, faulty
 from tests.system.pages.conftest import Visitors, press, said
 
 TASKS = {"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]", "upload": "depends: [pdf]"}
@@ -47,6 +47,28 @@ def test_a_cell_says_what_its_task_waits_for_and_has_its_edges(operator: httpx.C
     assert found["papers@3/index"]["edges"] == f"d{archive.task('index@2')}"
     assert found["papers@3/upload"]["edges"] == f"d{archive.task('pdf@3')}"
     assert found["papers@2/index"]["edges"] == ""
+
+
+def test_a_cell_says_why_its_task_waits_that_waits_for_no_other(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "lock: web"})
+    archive.claim("a@2")
+    archive.commit({"a": "lock: web", "gpu": "runs_on: [gpu]", "b": ""})
+    found = cells(operator)
+    assert found["papers@3/gpu"]["says"] == "papers@3/gpu is ready, but no task manager is running."
+    claim.register(session, PROCESS, HOST, "machine", 4)
+    found = cells(operator)
+    assert found["papers@3/gpu"]["says"] == (
+        "papers@3/gpu is ready, but no task manager that runs has the label gpu (`runs_on`)."
+    )
+    assert (
+        found["papers@3/a"]["says"] == "papers@3/a waits for the lock papers/web, which papers@2/a has; it is the next."
+    )
+    assert found["papers@3/b"]["says"] == "papers@3/b is ready."
+    (line,) = operator.get("/?format=json").json()["lines"]
+    overview = " ".join(wait["text"] for wait in line["waits"])
+    for of in ("gpu", "a"):
+        assert found[f"papers@3/{of}"]["says"].removeprefix("papers@3/").removesuffix(".") in overview
 
 
 def test_a_cell_says_what_its_task_superseded(operator: httpx.Client, archive: AnArchive) -> None:
@@ -123,6 +145,62 @@ def test_columns_of_several_workflow_files_have_groups(operator: httpx.Client, s
     archive.commit(in_files(build="index pdf", checks="links"))
     assert grid(operator)["groups"] == [{"name": "build", "width": 2}, {"name": "checks", "width": 1}]
     assert "build checks" in said(operator.get("/papers"))
+
+
+def test_columns_come_from_the_newest_workflow_files_also_those_that_never_ran(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    build = a_workflow({"index": "", "store": "on: submission", "pdf": "depends: [index]"}).tasks
+    nightly = a_workflow({"sweep": "on: schedule\nschedule: '0 3 * * *'"}).tasks
+    tasks = [*build, *(replace(task, path="_workflows/nightly.yaml") for task in nightly)]
+    archive.commit({"old": ""})
+    archive.commit(Workflow(tuple(tasks)))
+    archive.commit(faulty())
+    found = grid(operator)
+    assert [(c["name"], c["never"]) for c in found["columns"]] == [
+        ("index", ""),
+        ("store", "no commit runs it: it runs for submissions"),
+        ("pdf", ""),
+        ("sweep", "no commit runs it: it runs by its schedule"),
+    ]
+    assert found["groups"] == [{"name": "test", "width": 3}, {"name": "nightly", "width": 1}]
+    assert found["gone"] == ["old"]
+    assert [g["name"] for g in grid(operator, gone="yes")["groups"]] == ["test", "nightly", "gone"]
+    page = operator.get("/papers").text
+    assert page.count('<span class="never') == 2 * 2, "two columns that commits never have, in the rows of two commits"
+    assert page.count('title="not part of this run"') == 2, "that of the commit before has none of the others"
+    assert [c["name"] for c in grid(operator, columns="sweep")["columns"]] == ["sweep"]
+
+
+def test_a_newest_revision_with_faulty_workflow_files_needs_somebody_until_a_later_one_has_none(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.fail("index@2")
+    archive.commit(faulty())
+    archive.commit(faulty())
+    found = grid(operator)
+    assert (found["failed"], found["faulty"]["rev"]) == (2, 5)
+    page = operator.get("/papers")
+    assert "<title>(2) papers" in page.text
+    assert re.findall(r'class="[^"]*alarm[^>]*href="([^"]*)"|href="([^"]*)" class="alarm"', page.text) == [("/papers@5", ""), ("", "/papers@2/index")]  # fmt: skip
+    assert "2 failures need you : 5 (its workflow files), 2/index ." in said(page)
+    assert [row["run"]["rev"] for row in grid(operator, state="unhandled")["rows"]] == [5, 2]
+    assert ">2 failures<" in operator.get("/papers?format=svg").text
+    archive.commit(TASKS)
+    assert (grid(operator)["failed"], grid(operator)["faulty"]) == (1, None)
+
+
+def test_failures_are_named_as_the_command_line_writes_them_and_the_others_counted(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"check": "foreach: [bad/1, bad 2, c, d, e, f, g]"})
+    archive.fail(*(f"check/{item}@2" for item in ("bad/1", "bad 2", "c", "d", "e", "f", "g")))
+    told = said(operator.get("/papers")).partition("Filter")[0].partition("7 failures ")[2]
+    assert told.startswith(
+        "need you : 2/check/bad%202 , 2/check/bad%2F1 , 2/check/c , 2/check/d , 2/check/e and 2 more."
+    )
 
 
 def test_names_that_are_gone_are_folded_and_counted(operator: httpx.Client, archive: AnArchive) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from arkqueue.db.session import Session
+from arkqueue.model import Workflow
 from arkqueue.queue.tokens import Scope
-from tests.builders import AnArchive, an_archive
+from tests.builders import AnArchive, a_workflow, an_archive, faulty
 from tests.system.pages.test_browser import Opened, browser, opened
 from tests.system.waking import waking_session
 
@@ -32,7 +34,7 @@ def archive(session: Session) -> AnArchive:
 
 def boxes(page: Page, what: str) -> list[dict[str, float]]:
     found: list[dict[str, float]] = page.locator(what).evaluate_all(
-        "all => all.map(e => { const b = e.getBoundingClientRect(); return {left: b.left, right: b.right, width: b.width, height: b.height} })"
+        "all => all.map(e => { const b = e.getBoundingClientRect(); return {left: b.left, right: b.right, bottom: b.bottom, width: b.width, height: b.height} })"
     )
     return found
 
@@ -128,3 +130,30 @@ def test_edges_stay_out_of_the_commits(opened: Opened, archive: AnArchive) -> No
     drawn = page.screenshot(clip=clip)  # type: ignore[arg-type]  a rectangle
     page.locator(".edges").evaluate("e => e.replaceChildren()")
     assert page.screenshot(clip=clip) == drawn  # type: ignore[arg-type]  a rectangle
+
+
+def test_faults_of_a_revision_and_names_of_groups_stay_in_sight(opened: Opened, archive: AnArchive) -> None:
+    tasks = a_workflow({f"task-{number:02}": "" for number in range(14)}).tasks
+    files = (replace(task, path=f"_workflows/{'first' if at < 2 else 'second'}.yaml") for at, task in enumerate(tasks))
+    archive.commit(Workflow(tuple(files)))
+    archive.commit(faulty())
+    for size in (DESK, PHONE):
+        page = opened("/papers", viewport=size)
+        page.locator(".scroll.tall").evaluate("e => e.scrollTo(600, 0)")
+        (column,) = boxes(page, ".grid tbody tr:first-child .commit")
+        inside = boxes(page, ".fault .t, .fault .s, .groups th:nth-child(3) .stay, .grid tbody tr:last-child .stay")
+        assert len(inside) == 4
+        assert all(column["right"] < box["left"] < box["right"] <= size["width"] for box in inside), (column, inside)
+        page.keyboard.press("j")
+        expect(focused(page)).to_contain_text("a fault")
+
+
+def test_a_row_without_an_author_is_in_line(opened: Opened, session: Session) -> None:
+    archive = an_archive(session)
+    archive.sql("update revision set author = '', message = ''")
+    page = opened("/papers")
+    row = page.locator(".grid tbody tr").first
+    assert not row.inner_text().strip().startswith("·")
+    expect(row.locator(".who")).to_have_text(re.compile("^[^·]*$"))
+    (rev,), (who,) = boxes(page, ".grid tbody .rev"), boxes(page, ".grid tbody .who")
+    assert abs(rev["bottom"] - who["bottom"]) < 3, (rev, who)
