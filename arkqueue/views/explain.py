@@ -294,17 +294,7 @@ class _Task:
         return str(name_of(row.archive, *place, branch=row.branch, main=row.main, item=other.item))
 
     def _later(self, row: Any) -> list[Any]:
-        """A task of a later revision that has started on the strength of one, or has done its work."""
-        if started := self.session.rows("started_after", sources=[row.id], most=1):
-            return started
-        own: dict[str, Any] = {
-            "names": [row.name],
-            "items": [row.item],
-            "numbers": [row.number],
-            "runs": [row.run],
-            "cause": None,
-        }
-        return self.session.rows("completed_after", branch=row.branch_id, most=1, **own)
+        return _later(self.session, row)
 
     def _waiting(self) -> tuple[list[Reason], list[Wait]]:
         row = self.row
@@ -614,6 +604,25 @@ def _wait(edge: Any, source: Any) -> Wait:
 def _tasks(session: Session, tasks: Iterable[int]) -> dict[int, Any]:
     wanted = sorted(tasks)
     return {row.id: row for row in rows_of(session, wanted)} if wanted else {}
+
+
+def outdated(session: Session, tasks: Iterable[int]) -> set[int]:
+    """Those of some tasks whose retry has to be forced, as later revisions have gone on from them (design 5.19)."""
+    return {id for id, row in _tasks(session, tasks).items() if gone(row) or _later(session, row)}
+
+
+def _later(session: Session, row: Any) -> list[Any]:
+    """A task of a later revision that has started on the strength of one, or has done its work."""
+    if started := session.rows("started_after", sources=[row.id], most=1):
+        return started
+    own: dict[str, Any] = {
+        "names": [row.name],
+        "items": [row.item],
+        "numbers": [row.number],
+        "runs": [row.run],
+        "cause": None,
+    }
+    return session.rows("completed_after", branch=row.branch_id, most=1, **own)
 
 
 def _is_superseded(row: Any) -> bool:

@@ -53,6 +53,7 @@ class Counts:
 class RunView:
     """One run. ``rev`` and ``revision`` are the ledger's number and id; ``report`` is the state of its REPORT, None at a baseline; ``dropped``: a rewrite took its revision away.
     ``changed_since_report``: its tasks have come to something else since its last report (design 5.32).
+    ``failing``: the run goes on, and a task of it failed or was rejected, which nobody waived.
     ``backfill``: the name of the backfill that it is part of; it has the workflow files of the revision ``definitions``, a number. ``left_out``: later fires of its schedule that made no run of their own, as this one stands for them (design 5.17).
     ``submission``: its name by the id by which the sender of a submission knows it; None: there is no such id.
     ``planned``: of a large run that is not planned to its end (design 5.30), the tasks of how many items are stored, of ``planned_items``; None: it is.
@@ -68,6 +69,7 @@ class RunView:
     trigger: Trigger
     by: str
     state: RunState
+    failing: bool
     counts: Counts
     report: State | None
     faults: list[Fault]
@@ -323,13 +325,15 @@ def _scratch(session: Session, run: RunId, item: str | None) -> list[ScratchView
 
 
 def _view(row: Any) -> RunView:
+    state = run_state(row)
     return view_of(
         row,
         RunView,
         full_name=run_name(row),
         rev=row.number,
         trigger=Trigger(row.trigger),
-        state=run_state(row),
+        state=state,
+        failing=state in OPEN and bool(row.bad),
         counts=view_of(row, Counts),
         report=row.report_state and State(row.report_state),
         faults=[Fault(**fault) for fault in row.faults],

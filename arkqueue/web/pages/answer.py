@@ -41,9 +41,9 @@ SIGN_IN: Final = "/-/sign-in"
 SHAPES: Final = {
     "completed": "completed", "running": "running", "processing": "running", "reporting": "running", "waiting": "waiting",
     "ready": "waiting", "pending": "waiting", "planning": "waiting", "deferred": "waiting", "failed": "failed", "rejected": "failed",
-    "canceled": "canceled", "superseded": "canceled", "skipped": "skipped", "held": "held", "deleted": "left",
+    "canceled": "canceled", "superseded": "canceled", "skipped": "skipped", "held": "held", "deleted": "left", "failing": "failing",
 }  # fmt: skip
-"""Which of the eight shapes stands for each state of a task or a run."""
+"""Which of the nine shapes stands for each state of a task or a run. ``failing``: a run that goes on although tasks of it failed."""
 
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:@~%-]*")

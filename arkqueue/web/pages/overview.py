@@ -22,6 +22,7 @@ from arkqueue.views.attention import (
     recent_runs,
     unhandled_failures,
 )
+from arkqueue.views.explain import outdated
 from arkqueue.views.installation import (
     About,
     Depth,
@@ -50,13 +51,14 @@ PAGE: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Something that waits for a person. ``verb``: what the button does to ``name``; empty: the page of the thing says more."""
+    """Something that waits for a person. ``verb``: what the button does to ``name``; empty: the page of the thing says more. ``force``: the button shows first what is forced."""
 
     state: str
     name: str
     text: str
     verb: str = ""
     button: str = ""
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +102,17 @@ def overview(visitor: Visitor, request: Request) -> Shown:
     needs = [*_of_archives(found), *_of_runs(recent)]
     failures = unhandled_failures(caller.session, covered, MOST_NEEDS)
     lines = last_lines(caller.session, failures)
-    needs += [_failure(task, lines.get(task.id, "")) for task in failures]
+    late = outdated(caller.session, [task.id for task in failures if task.state is State.FAILED])
+    needs += [_failure(task, lines.get(task.id, ""), is_late=task.id in late) for task in failures]
     needs += [_failed_in(one) for one in failures_of_backfills(caller.session, covered, MOST_NEEDS)]
     needs += [_hanging(one) for one in hanging_tasks(caller.session, covered, MOST_NEEDS)]
     needs += [_held(task) for task in held_tasks(caller.session, covered, MOST_NEEDS)]
     waits = waits_of(caller.session, [ArchiveId(a.id) for a in on_page])
     depths = queue_depth(caller.session) if covered is None else []
     running = numbers.tasks.get(State.RUNNING, 0) if numbers else None
+    if depths and numbers:  # the last sample is up to a minute old, or of the minutes before
+        ready = numbers.tasks.get(State.READY, 0)
+        depths = [*depths, Depth(datetime.now(UTC), ready, running or 0)]
     waiting = sum(numbers.tasks.get(state, 0) for state in (State.WAITING, State.READY)) if numbers else None
     return Shown(
         "overview.html",
@@ -137,7 +143,9 @@ class Plot:
 
 
 def plot(depths: Sequence[Depth], now: datetime) -> Plot | None:
-    """The plot of what was ready; None: nothing was counted, or nothing waited."""
+    """The plot of what was ready; None: nothing waited, or there is one sample beside that of now, which makes no line."""
+    if len(depths) < 3:
+        return None
     most = max(depths, key=lambda one: one.ready, default=None)
     if most is None or not most.ready:
         return None
@@ -218,10 +226,17 @@ def _of_runs(recent: dict[str, list[RunView]]) -> list[Need]:
     return needs
 
 
-def _failure(task: TaskView, line: str) -> Need:
+def _failure(task: TaskView, line: str, *, is_late: bool) -> Need:
+    """A failure with what helps. ``is_late``: a plain retry would be refused, as later revisions have gone on."""
     text = (task.why or str(task.state)) + (f": {line}" if line else "")
     if task.kind == TaskKind.REPORT:
         return Need("failed", task.full_name, text)
+    if task.state is State.REJECTED:  # a retry is refused
+        return Need("failed", task.full_name, text, "skip", "Waive")
+    if is_late:
+        return Need(
+            "failed", task.full_name, f"{text} · later revisions have gone on", "retry", "Retry all the same", True
+        )
     return Need("failed", task.full_name, text, "retry", "Retry")
 
 
@@ -261,12 +276,16 @@ def _now(runs: list[RunView]) -> tuple[str, str]:
     if all(run.baseline for run in runs):
         return "left", "no run yet"
     working = [run for run in runs if run.state in (RunState.PROCESSING, RunState.REPORTING)]
+    failing = sum(run.failing for run in runs)
+    but = f", {failing} run{'s' if failing > 1 else ''} with failures" if failing else ""
     if running := sum(run.counts.running for run in working):
-        return "running", f"{running} running" + (f" in {len(working)} runs" if len(working) > 1 else "")
+        words = f"{running} running" + (f" in {len(working)} runs" if len(working) > 1 else "")
+        return "failing" if failing else "running", words + but
     if held := sum(run.counts.held for run in runs if run.state in OPEN):
-        return "held", f"{held} held"
+        return "failing" if failing else "held", f"{held} held{but}"
     if waiting := [run for run in runs if run.state in OPEN]:
-        return "waiting", f"{len(waiting)} run{'s' if len(waiting) > 1 else ''} waiting"
+        words = f"{len(waiting)} run{'s' if len(waiting) > 1 else ''} waiting"
+        return "failing" if failing else "waiting", words + but
     if runs[0].state is RunState.FAILED:
         return "failed", "workflow has a fault" if runs[0].faults else "failed"
     return str(runs[0].state), str(runs[0].state)

@@ -201,6 +201,26 @@ def test_the_hits_of_a_log_are_walked_without_javascript(opened: Opened, archive
     expect(page.locator(".pad.found")).to_contain_text("Hit 1 of 11 lines. Line 199.")
 
 
+def test_a_long_log_is_at_its_end_without_javascript(opened: Opened, archive: AnArchive, session: Session) -> None:
+    claimed = archive.claim("index@3")
+    logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
+    writer = logs.open(claimed.attempt)
+    writer.write(Stream.STDOUT, b"x\n" * 120_000)
+    logs.flush([writer])
+    page = opened("/papers@3/index", java_script_enabled=False)
+    expect(page.locator("#L120000")).to_be_in_viewport()
+    expect(page.locator("#L119700")).not_to_be_in_viewport()
+    heights = page.locator(".log").evaluate(
+        "log => ['L119999', 'L120000'].map(id => document.getElementById(id).offsetHeight)"
+    )
+    assert max(heights) < 30, "a line takes one row"
+    expect(page.locator(".parts")).to_contain_text(
+        "Lines 119,601 to 120,000, the newest at the end; load the page again"
+    )
+    page.get_by_role("link", name="Earlier lines").click()
+    expect(page.locator("#L119300")).to_be_attached()
+
+
 def test_the_overview_leads_to_who_has_the_lock_and_brings_deleted_items_back_without_javascript(
     opened: Opened, archive: AnArchive, session: Session
 ) -> None:

@@ -253,3 +253,63 @@ def test_what_waits_for_the_revisions_before_it_names_what_runs_there(
     archive.claim("pdf@2")
     archive.commit(strict)
     assert line(operator)[1] == ["pdf waits for 2/pdf"]
+
+
+def test_a_run_that_goes_on_shows_its_failures(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": ""}, author="Ann Lee <ann@example.org>")
+    archive.claim("a@2")
+    assert line(operator)[0] == "2 running"
+    assert 'class="s failing' not in operator.get("/papers@2").text
+    archive.fail("a@2")
+    assert line(operator)[0] == "1 running, 1 run with failures"
+    overview = operator.get("/").text
+    assert '<i class="failing" title="papers@2: processing, with failures">' in overview
+    assert 'class="s failing" title="failing"' in overview
+    for page in ("/papers@2", "/-/search?q=lee", "/-/mine?author=lee"):
+        assert 'title="processing, with failures"' in operator.get(page).text, page
+    archive.skip("a@2")  # a waived failure is none any more
+    assert line(operator)[0] == "1 running"
+    assert "failing" not in operator.get("/").text
+
+
+def test_a_held_run_shows_its_failures(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "hold: true"})
+    archive.fail("a@2")
+    assert line(operator)[0] == "1 held, 1 run with failures"
+
+
+def test_no_retry_is_offered_that_the_queue_refuses(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"build": "depends: [{task: PREV, when: settled}]"})
+    archive.fail("build@2")
+    assert needs(operator)[0][2:] == ("retry",)
+    assert 'name="force"' not in operator.get("/").text
+    archive.commit({"build": "depends: [{task: PREV, when: settled}]"})
+    archive.claim("build@3")
+    ((name, text, verb),) = needs(operator)
+    assert (name, verb) == ("papers@2/build", "retry")
+    assert "later revisions have gone on" in text
+    page = operator.get("/")
+    assert "Retry all the same" in page.text
+    assert 'name="force" value="yes"' in page.text
+    told = {"form": form_of(page), "name": name, "verb": verb, "back": "/", "force": "yes"}
+    before = operator.post("/-/act", data=told)
+    assert before.status_code == 200, before.text
+    assert archive.state("build@2") == "failed"  # the consequences come first
+    confirm(operator, before)
+    assert archive.state("build@2") == "ready"
+
+
+def test_a_rejected_task_can_be_waived_and_not_retried(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"build": ""})
+    archive.end("build@2", 65)
+    assert [verb for *_, verb in needs(operator)] == ["skip"]
+
+
+def test_the_plot_of_the_queue_ends_with_what_is_ready_now(admin: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": ""})
+    archive.sql("insert into queue_depth values (now() - interval '20 minutes', 112, 4)")
+    words = said(admin.get("/"))
+    assert "2 ready and waiting for a slot now, 112 at most so far" in words
+    archive.sql("insert into queue_depth values (now() - interval '40 minutes', 31, 4)")
+    words = said(admin.get("/"))
+    assert "2 now · 112 at" in words

@@ -142,3 +142,12 @@ def test_a_held_task_is_released_and_a_failed_one_retried_by_the_filled_button(
     assert found[0] == ("papers@2/bad", "retry", "Retry", True)
     assert [verb for _, verb, _, _ in found][:3] == ["retry", "skip", "skip-as-completed"]
     assert [one[3] for one in buttons(operator.get("/papers@2/runs")) if one[1] in ("cancel", "restart")] == [False] * 2
+
+
+def test_an_attempt_that_was_deferred_has_not_failed(reader: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.end("a@2", 75)
+    attempts = reader.get("/papers@2/a").text.partition('aria-label="Attempts"')[2].partition("</aside>")[0]
+    assert 'title="deferred"' in attempts
+    assert "exit 75" in attempts
+    assert 'title="failed"' not in attempts

@@ -50,7 +50,7 @@ class LogView {
   // The lines of an answer, each with what arkqueue says before it.
   take(from) {
     let before = [], last = 0;
-    for (const line of [...from.children]) {
+    for (const line of [...(from.querySelector(":scope > .lines") ?? from).children]) {
       before.push(line);
       if (!/^L\d+$/.test(line.id)) continue;
       this.lines.set(last = +line.id.slice(1), before);
