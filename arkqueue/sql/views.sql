@@ -175,15 +175,23 @@ where strpos(lower(n.name), lower(%(text)s)) > 0 and a.removed_at is null and b.
   and (%(archives)s::bigint[] is null or a.id = any(%(archives)s))
 order by n.name <> %(text)s, length(n.name), n.name, a.name limit %(limit)s;
 
--- name: tasks_of_item
--- For each task that a list has had for a key, the newest one, of present branches of watched archives.
-select newest.id
+-- name: tasks_of_items_like
+-- Tasks of present branches of watched archives whose item has a key that begins with a text, the newest first; `above`: what sorts behind all such keys.
+-- Of each list: `looked_at` of the key that is the text, and so many of the others, as the index of keys has them. `before`: older ones than this task alone.
+select found.id
 from archive a join branch b on b.archive_id = a.id join task_name n on n.branch_id = b.id
 cross join lateral (
-    select t.id from task t join run on run.id = t.run_id
-    where t.branch_id = b.id and t.name = n.name and t.item = %(item)s and run.deleted_at is null and not t.deleted order by t.number desc, t.run desc limit 1) newest
+    (select t.id, t.run_id, t.deleted from task t
+     where t.branch_id = b.id and t.name = n.name and t.item = %(item)s
+     order by t.item desc, t.number desc, t.run desc limit %(looked_at)s)
+    union all
+    (select t.id, t.run_id, t.deleted from task t
+     where t.branch_id = b.id and t.name = n.name and t.item > %(item)s and t.item < %(above)s and starts_with(t.item, %(item)s)
+     order by t.item desc, t.number desc, t.run desc limit %(looked_at)s)) found
+join run on run.id = found.run_id
 where a.uses_lists and a.removed_at is null and b.deleted_at is null and (%(archives)s::bigint[] is null or a.id = any(%(archives)s))
-order by newest.id desc limit %(limit)s;
+  and run.deleted_at is null and not found.deleted and (%(before)s::bigint is null or found.id < %(before)s)
+order by found.id desc limit %(limit)s;
 
 -- name: revision_of_run
 -- The revision of a run, and where its archive is.

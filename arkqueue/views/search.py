@@ -20,6 +20,8 @@ from arkqueue.views.tasks import TaskView, tasks_by_id
 
 LONGEST = 200
 """Characters of what somebody looks for that count."""
+MOST_LOOKED_AT = 500
+"""Tasks of a list whose keys begin with a text that are looked at for the newest ones."""
 _BLANKS = str.maketrans(dict.fromkeys(punctuation, " "))
 _SHA = re.compile(r"g?([0-9a-f]{4,64})", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{1,18}")
@@ -35,32 +37,47 @@ class TaskName:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found, of each kind some. ``exact``: commit runs of revisions that the text names by a number or by the beginning of an id; ``runs``: by words."""
+    """What was found, of each kind some. ``exact``: commit runs of revisions that the text names by a number or by the beginning of an id; ``runs``: by words.
+    ``further``: the id of the last task of ``items``, where there are older ones; None: there are none.
+    """
 
     archives: list[str]
     exact: list[RunView]
     runs: list[RunView]
     tasks: list[TaskName]
     items: list[TaskView]
+    further: int | None = None
 
     @property
     def is_empty(self) -> bool:
         return not (self.archives or self.exact or self.runs or self.tasks or self.items)
 
 
-def search(session: Session, text: str, archives: Sequence[ArchiveId] | None, most: int) -> Found:
-    """What a text may mean, of each kind ``most`` at most. ``archives`` None: of all."""
+def search(
+    session: Session, text: str, archives: Sequence[ArchiveId] | None, most: int, before: int | None = None
+) -> Found:
+    """What a text may mean, of each kind ``most`` at most. ``archives`` None: of all. ``before``: of items, those older than this task (`Found.further`)."""
     asked: dict[str, Any] = {"archives": None if archives is None else list(archives), "limit": most}
     names = [row.name for row in session.rows("archives_like", text=text, **asked)] if text else []
     tasks = session.rows("task_names_like", text=text, **asked) if text else []
-    items = session.rows("tasks_of_item", item=text, **asked) if text else []
+    items = _items(session, text, before, asked | {"limit": most + 1}) if text else []
     return Found(
         archives=names,
         exact=_named(session, text, archives, most),
         runs=runs_with_words(session, text, archives, most),
         tasks=[TaskName(row.name, branch_name(row.archive, None if row.main else row.branch)) for row in tasks],
-        items=tasks_by_id(session, [row.id for row in items]),
+        items=tasks_by_id(session, items[:most]),
+        further=items[most - 1] if len(items) > most else None,
     )
+
+
+def _items(session: Session, text: str, before: int | None, asked: dict[str, Any]) -> list[int]:
+    """The tasks of items whose keys begin with a text, the newest first."""
+    above = f"{text}\U0010ffff"
+    found = session.rows(
+        "tasks_of_items_like", item=text, above=above, before=before, looked_at=MOST_LOOKED_AT, **asked
+    )
+    return [row.id for row in found]
 
 
 def runs_with_words(

@@ -41,7 +41,7 @@ class Hit:
 
 
 def look_for(visitor: Visitor, request: Request) -> Shown | Response:
-    """What ``?q=`` may mean; ``?archive=``: where a number alone is looked for first; ``?author=``: the last revisions of somebody."""
+    """What ``?q=`` may mean; ``?archive=``: where a number alone is looked for first; ``?items=``: items older than this task; ``?author=``: the last revisions of somebody."""
     caller = visitor.caller
     text, author = asked(request, "q"), asked(request, "author")
     if text and (address := _address(caller, text, asked(request, "archive"))):
@@ -51,7 +51,9 @@ def look_for(visitor: Visitor, request: Request) -> Shown | Response:
         nothing = Found([], [], [], [], [])
         runs = runs_with_words(caller.session, text, covered, MOST, author)
         return _shown(caller, text, author, nothing, runs)
-    found = search(caller.session, text, covered, MOST)
+    items = asked(request, "items")
+    before = int(items) if items.isdecimal() and len(items) < 19 else None
+    found = search(caller.session, text, covered, MOST, before)
     if len(found.exact) == 1 and not text.isdecimal():
         return RedirectResponse(local(f"/{found.exact[0].full_name}"), 303, HEADERS)
     known = {run.id for run in found.exact}

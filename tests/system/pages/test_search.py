@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.queue import sign_ins, tokens
+from arkqueue.model import RunId
+from arkqueue.queue import deletion, sign_ins, tokens
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer
 from tests.builders import AnArchive, an_archive
@@ -72,6 +73,31 @@ def test_archives_tasks_and_items_are_found(reader: httpx.Client) -> None:
     assert found(reader, q="aper")["archives"] == ["papers"]
     assert found(reader, q="til")["tasks"] == ["papers/tile"]
     assert found(reader, q="south")["items"] == ["papers@3/tile/south"]
+
+
+def test_items_are_found_by_the_beginning_of_their_keys_in_all_runs(reader: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"tile": "foreach: ['bad/1', 'bad/2', 'bae', 'Bad', 'ba%']"})
+    archive.commit({"tile": "foreach: ['bad/1']"})
+    archive.commit({"other": ""})
+    newest = ["papers@5/tile/bad%2F1", "papers@4/tile/bad%2F2", "papers@4/tile/bad%2F1"]
+    assert sorted(found(reader, q="bad")["items"]) == sorted(newest)
+    assert found(reader, q="bad")["items"][0] == newest[0]
+    assert found(reader, q="bad/1")["items"] == [newest[0], newest[2]]
+    assert found(reader, q="ba%")["items"] == ["papers@4/tile/ba%25"]
+    deletion.delete_run(archive.session, RunId(archive.run_id(5)), "ann")
+    assert found(reader, q="bad/1")["items"] == [newest[2]]
+
+
+def test_items_that_are_found_have_pages(reader: httpx.Client, archive: AnArchive) -> None:
+    items = ", ".join(f"map{number:02}" for number in range(50))
+    archive.commit({"tile": f"foreach: [{items}]"})
+    seen, address = [], "/-/search?q=map"
+    for _ in range(3):
+        seen += [task["full_name"] for task in reader.get(f"{address}&format=json").json()["found"]["items"]]
+        (*_, address) = re.findall(r'href="(/-/search\?q=map&amp;items=\d+)"', reader.get(address).text) or [""]
+        address = address.replace("&amp;", "&")
+    assert address == ""
+    assert sorted(seen) == [f"papers@4/tile/map{number:02}" for number in range(50)]
 
 
 def test_the_last_revisions_of_an_author_say_what_failed(reader: httpx.Client, archive: AnArchive) -> None:
