@@ -1,4 +1,4 @@
-"""Verbs on the tasks of a run or an archive that judge each task for itself: restart, retry, skip; and every verb on the tasks of an item (design 5.33).
+"""Verbs on the tasks of a run or an archive that judge each task for itself: restart, retry, skip; and every verb on the tasks of an item or of a list (design 5.33).
 
 Each task has a transaction of its own, the oldest first. A refused task stays unchanged and stops no other; each task sees what the tasks before it have changed; and no
 archive is locked for longer than by a verb on one task. A command acts for so long (`LONGEST`) and says how many tasks it has not reached. Whoever gives it
@@ -100,20 +100,10 @@ def retry_failed(
 
 def act_on_item(session: Session, run: RunId, item: str, verb: str, act: Act, *, failed: bool = False) -> Done:
     """Act on the tasks of an item. ``failed``: on those alone that failed and that nobody waived. What waits for others is canceled first, so that it is not skipped."""
-    of_verb: dict[str, Callable[[Any], bool]] = {
-        "restart": _runs,
-        "retry": _has_failed if failed else _may_be_retried,
-        "skip": _may_be_skipped,
-        "cancel": lambda row: row.state not in SETTLED,
-        "hold": lambda row: row.program and row.state in MOVES[Event.HOLD].sources,
-        "release": lambda row: row.state == State.HELD,
-        "refresh": lambda row: row.polls and row.state == State.DEFERRED,
-        "prioritize": lambda row: row.state in (State.WAITING, State.HELD, State.READY),
-    }
     if session.rows("tombstone_of_item", run=run, item=item):
         here = item_name(session.rows("place_of_run", run=run)[0], item)
         raise Conflict(here, "was deleted", f"arkqueue undelete {shlex.quote(here)}")
-    concerns = of_verb[verb]
+    concerns = _concerned(verb, failed=failed)
     tasks = session.rows("states_of_item", run=run, item=item)
     states = ", ".join(f"{row.name} is {row.state}" for row in tasks[:MOST_NAMED]) + (", …" if len(tasks) > MOST_NAMED else "")  # fmt: skip
     nothing = f"has no task of the item {item} to {verb}" + (f": {states}" if states else "")
@@ -126,6 +116,32 @@ def act_on_item(session: Session, run: RunId, item: str, verb: str, act: Act, *,
         item=item,
         last_first=verb == "cancel",
     )
+
+
+def act_on_list(session: Session, run: RunId, name: str, state: State | None, verb: str, act: Act) -> Done:
+    """Act on the items of a list. ``name``: of the task that has the list; ``state``: on those alone that are in this state now (None: in any). Of retry, those that failed and that nobody waived."""
+    concerns = _concerned(verb, failed=True)
+    rows = session.rows("tasks_to_act_on", run=run, item=None, tasks=None)
+    chosen = {row.id for row in rows if row.name == name and row.item and state in (None, row.state)}
+    nothing = f"has no item of {name} to {verb}" + (f" that is {state}" if state else "")
+    return _on_run(
+        session, run, nothing, lambda row: row.id in chosen and concerns(row), act, last_first=verb == "cancel"
+    )
+
+
+def _concerned(verb: str, *, failed: bool) -> Callable[[Any], bool]:
+    """Which tasks of an item or a list a verb acts on. ``failed``: of retry, those alone that failed and that nobody waived."""
+    of_verb: dict[str, Callable[[Any], bool]] = {
+        "restart": _runs,
+        "retry": _has_failed if failed else _may_be_retried,
+        "skip": _may_be_skipped,
+        "cancel": lambda row: row.state not in SETTLED,
+        "hold": lambda row: row.program and row.state in MOVES[Event.HOLD].sources,
+        "release": lambda row: row.state == State.HELD,
+        "refresh": lambda row: row.polls and row.state == State.DEFERRED,
+        "prioritize": lambda row: row.state in (State.WAITING, State.HELD, State.READY),
+    }
+    return of_verb[verb]
 
 
 def retry_failed_of_archive(session: Session, archive: ArchiveId, by: str, approver: Approver | None = None) -> Done:

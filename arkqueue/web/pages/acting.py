@@ -21,6 +21,7 @@ from arkqueue.queue.purge import purge_runs
 from arkqueue.queue.removal import remove
 from arkqueue.queue.reports import update_report
 from arkqueue.queue.tokens import Scope
+from arkqueue.states import State
 from arkqueue.views.backfills import find_backfill
 from arkqueue.views.find import find_item, find_run, find_task
 from arkqueue.views.tasks import task as show_task
@@ -31,7 +32,9 @@ from arkqueue.web.pages.answer import HEADERS, Shown, answer, local
 from arkqueue.web.pages.forms import Form, Meant, meant
 from arkqueue.web.pages.preview import (
     REMOVALS,
+    is_list,
     is_shown_first,
+    list_run,
     new_run,
     preview,
     preview_of_purge,
@@ -94,7 +97,9 @@ def _act(caller: Caller, name: str, verb: str, how: Meant) -> object:
     else:
         parsed = parse_name(name)
         caller.archive(parsed.archive)
-        if parsed.task == EVERY_TASK and parsed.item:
+        if is_list(name):
+            done = _chosen(_of_list(caller, list_run(caller, parsed), parsed.task or "", verb, how), verb)()
+        elif parsed.task == EVERY_TASK and parsed.item:
             done = _chosen(_of_item(caller, find_item(caller.session, parsed), parsed.item, verb, how), verb)()
         elif parsed.task is None:
             done = _chosen(_of_run(caller, find_run(caller.session, parsed), verb, how), verb)()
@@ -175,6 +180,28 @@ def _of_item(caller: Caller, id: RunId, item: str, verb: str, how: Meant) -> dic
         "release": lambda: each(lambda task: holds.release(session, task, by, text, _how(caller, how))),
         "delete": lambda: deletion.delete_item(session, run, item, by, caller.approver),
         "undelete": lambda: deletion.undelete_item(session, run, item, by, caller.approver),
+    }
+
+
+def _of_list(caller: Caller, run: RunId, name: str, verb: str, how: Meant) -> dict[str, Act]:
+    session, by, text = caller.session, caller.by, how.text
+    if how.state not in ("", *State):
+        raise Invalid("the form", f"names no state of a task: {how.state!r}", "Open the page again.")
+
+    def each(act: Callable[[TaskId], object]) -> Act:
+        of = "skip" if verb == "skip-as-completed" else verb
+        return lambda: many.act_on_list(session, run, name, State(how.state) if how.state else None, of, act)
+
+    def do(to: Verb, options: Options) -> Act:
+        return each(lambda task: do_to_task(caller, to, task, options))
+
+    return {
+        "retry": do(Verb.RETRY, Options(force=how.force, from_start=how.from_start)),
+        "cancel": do(Verb.CANCEL, Options()),
+        "skip": do(Verb.SKIP, Options()),
+        "skip-as-completed": do(Verb.SKIP, Options(as_completed=True, force=how.force)),
+        "hold": each(lambda task: holds.hold(session, task, by, text)),
+        "release": each(lambda task: holds.release(session, task, by, text, _how(caller, how))),
     }
 
 

@@ -40,13 +40,14 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """How a button is meant, beside its verb. ``text``: a reason, a note or a number; ``task``: the one that a run starts again from, or the list of which the failed items are retried.
+    """How a button is meant, beside its verb. ``text``: a reason, a note or a number; ``task``: the one that a run starts again from, or the list of which the failed items are retried; ``state``: that of the items of a list which are meant, empty for all.
 
     The others are options of the command line. A page offers each of them after a refusal that names it.
     """
 
     text: str = ""
     task: str = ""
+    state: str = ""
     force: bool = False
     from_start: bool = False
     skip_outdated: bool = False
@@ -60,7 +61,7 @@ class Meant:
 def meant(form: Form) -> Meant:
     """How a form means its button."""
     options = {name: form[name] == "yes" for name in ("force", "from_start", "skip_outdated")}
-    return Meant(form["text"], form["task"], **options)
+    return Meant(form["text"], form["task"], form["state"], **options)
 
 
 def number(thing: str, text: str) -> int:

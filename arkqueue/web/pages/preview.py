@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from arkqueue.archives.retention import purge_by_age
@@ -17,6 +17,7 @@ from arkqueue.queue.purge import purge_runs
 from arkqueue.queue.removal import holders_of
 from arkqueue.states import State
 from arkqueue.views.find import find_item, find_run, find_task
+from arkqueue.views.items import lists_of
 from arkqueue.views.naming import task_names
 from arkqueue.views.tasks import attempts
 from arkqueue.views.tasks import task as show_task
@@ -44,6 +45,7 @@ QUESTIONS: Final = {
     "delete": "It is in no list, count or report any more, and what waited for it goes on without it. It can be undeleted.",
     "undelete": "It is listed again. What its deletion canceled comes back as held, and waits for a release.",
     "release": "What is held of it goes on, approval steps too.",
+    "hold": "What of it has not started waits for a release.",
 }
 """The verbs whose consequences are shown first, and what they mean."""
 REMOVALS: Final = {"purge-log": "log", "purge-outputs": "outputs"}
@@ -59,7 +61,7 @@ _WORDS: Final = {
 }
 _BEFORE: Final = {
     "cancel": ("Cancel", "cancel it"), "restart": ("Restart", "restart it"), "skip": ("Waive", "waive it"), "skip-as-completed": ("Count as completed", "count it as completed"),
-    "delete": ("Delete", "delete it"), "undelete": ("Undelete", "undelete it"), "release": ("Release", "release it"), "retry": ("Retry", "retry it"),
+    "delete": ("Delete", "delete it"), "undelete": ("Undelete", "undelete it"), "release": ("Release", "release it"), "hold": ("Hold", "hold it"), "retry": ("Retry", "retry it"),
     "retry-from": ("Run again", "run it again"), "purge": ("Purge", "purge it for good"), "assume-gone": ("Count as gone", "count it as gone"),
 }  # fmt: skip
 
@@ -77,9 +79,26 @@ class Consequence:
 
 def is_shown_first(name: str, verb: str) -> bool:
     """Whether an action is done only after its consequences were shown: it destroys, or it concerns many."""
+    if is_list(name):
+        return True
     if verb == "release":
         return "/" not in name.partition("@")[2]
+    if verb == "hold":
+        return False
     return verb in QUESTIONS and (verb != "retry" or "@" not in name)
+
+
+def is_list(name: str) -> bool:
+    """Whether a name is that of all items of a list, ``RUN/TASK/*``. The key of an item never has a bare ``*``."""
+    return "@" in name and name.endswith(f"/{EVERY_TASK}")
+
+
+def list_run(caller: Caller, name: Name) -> RunId:
+    """The run of a list that is named ``RUN/TASK/*``."""
+    run = caller.run(RunId(find_run(caller.session, replace(name, task=None, item=""))))
+    if name.task not in {of.name for of in lists_of(caller.session, run)}:
+        raise NotFound(str(name), "is no list of this run", "Open the page of the run again.")
+    return run
 
 
 def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Callable[[Caller], object]) -> Shown:
@@ -109,7 +128,8 @@ def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Cal
             "offers": [one for one in offers_of(done, name, verb) if not getattr(how, one.option)],
             "is_all": len(before) < MOST_LOOKED_AT,
             "back": back,
-            "is_asked_why": verb == "release",
+            "is_asked_why": verb in ("release", "hold"),
+            "state": how.state,
             "_fields": _fields(how),
         },
     )
@@ -206,7 +226,9 @@ def _concerned(caller: Caller, name: str, verb: str) -> tuple[int | None, dict[s
         return None, {"archive": caller.archive(archive)}
     parsed: Name = parse_name(name)
     caller.archive(parsed.archive)
-    if parsed.task == EVERY_TASK and parsed.item:
+    if is_list(name):
+        run = list_run(caller, parsed)
+    elif parsed.task == EVERY_TASK and parsed.item:
         run = find_item(caller.session, parsed)
     elif parsed.task is None:
         run = find_run(caller.session, parsed)

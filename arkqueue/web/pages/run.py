@@ -9,7 +9,7 @@ from starlette.requests import Request
 from arkqueue.archives.changed import ChangedFiles, changed_files
 from arkqueue.model import RunId, TaskKind
 from arkqueue.names import EVERY_TASK, Name, task_in_run
-from arkqueue.states import SETTLED, RunState, State
+from arkqueue.states import MOVES, SETTLED, Event, RunState, State
 from arkqueue.views.graph import graph
 from arkqueue.views.items import ListView, deleted_items, lists_of, page_of_items
 from arkqueue.views.runs import RunDetail
@@ -24,6 +24,7 @@ from arkqueue.web.pages.visitor import Visitor
 MOST_FILES = 50
 MOST_DELETED = 50
 """Deleted items that are listed."""
+_MAY_BE_SKIPPED = frozenset((*MOVES[Event.SKIP].sources, State.FAILED, State.REJECTED))
 MOST_ITEMS = 100
 """Tasks with items that are shown one by one, of the whole run or of one list."""
 
@@ -44,7 +45,7 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
             "changes": changes or ChangedFiles(files=[], total=0, fault=""),
             "sentence": sentence(view, lists if is_long else ()),
             "lists": lists if is_long else [],
-            **_items(visitor, request, id, lists if is_long else ()),
+            **_items(visitor, request, id, view.full_name, lists if is_long else ()),
             "rare": rare(visitor, view),
             "deleted": deleted_items(caller.session, id, MOST_DELETED + 1) if visitor.may_administer else [],
             "most_deleted": MOST_DELETED,
@@ -73,11 +74,11 @@ def _picture(visitor: Visitor, view: RunDetail, lists: Sequence[ListView]) -> tu
     return drawn(one.graph, view.archive, one.lists) if is_drawn else None, 0
 
 
-def _items(visitor: Visitor, request: Request, id: RunId, lists: Sequence[ListView]) -> dict[str, object]:
-    """The items of the list that an address asks for, in the state that it asks for."""
+def _items(visitor: Visitor, request: Request, id: RunId, name: str, lists: Sequence[ListView]) -> dict[str, object]:
+    """The items of the list that an address asks for, in the state that it asks for. ``name``: the run's."""
     chosen = next((of for of in lists if of.name == asked(request, "list")), None)
     if chosen is None:
-        return {"list": None, "state": "", "items": [], "next": None}
+        return {"list": None, "state": "", "items": [], "next": None, "bulk": []}
     state = next((state for state in chosen.counts if state == asked(request, "state")), None)
     after = asked(request, "after")
     first = int(after) if after.isdecimal() and len(after) < 19 else 0
@@ -85,6 +86,8 @@ def _items(visitor: Visitor, request: Request, id: RunId, lists: Sequence[ListVi
     found = page_of_items(visitor.caller.session, id, chosen.name, states, first, MOST_ITEMS)
     return {
         "list": chosen,
+        "of_list": f"{name}{task_in_run(chosen.name)}/{EVERY_TASK}",
+        "bulk": of_list(chosen, state),
         "state": str(state or ""),
         "items": [(task, words_of(task)) for task in found.tasks],
         "next": found.next,
@@ -133,6 +136,20 @@ def rare(visitor: Visitor, view: RunDetail) -> list[tuple[str, str]]:
         ("delete", "Delete"): not is_running and view.planned is None,
     }
     return [*(one for one, is_possible in can.items() if is_possible), *purge]
+
+
+def of_list(of: ListView, state: State | None) -> list[tuple[str, str]]:
+    """The verbs that can do something to the items of a list, or to those in one state, with the words of their buttons."""
+    there = {one for one, number in of.counts.items() if number and state in (None, one)}
+    can = {
+        ("retry", "Retry what failed"): State.FAILED in there,
+        ("release", "Release"): State.HELD in there,
+        ("hold", "Hold"): bool(there & MOVES[Event.HOLD].sources),
+        ("cancel", "Cancel"): bool(there - SETTLED),
+        ("skip", "Waive"): bool(there & _MAY_BE_SKIPPED),
+        ("skip-as-completed", "Count as completed"): bool(there & _MAY_BE_SKIPPED),
+    }
+    return [one for one, is_possible in can.items() if is_possible]
 
 
 def again(tasks: Sequence[TaskView], lists: Sequence[ListView] = ()) -> list[str]:

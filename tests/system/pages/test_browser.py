@@ -254,6 +254,29 @@ def test_names_in_a_graph_fit_into_their_boxes_and_differ(opened: Opened, sessio
     assert all(room >= 2 for _, room in shown.values()), shown
 
 
+@pytest.mark.parametrize("width", [360, 1280])
+def test_menus_and_tables_cut_nothing_off(opened: Opened, session: Session, width: int) -> None:
+    archive = an_archive(session)
+    archive.commit({f"a-{'very-' * 15}long-name": "", "check": "foreach: [a, b]", "c": "depends: [check]"})
+    archive.fail("check/a@2")
+    archive.run(f"a-{'very-' * 15}long-name@2")
+    for number in range(3):
+        a_token(session, Scope.HOOK, *(["papers"] if number else []))
+    page = opened("/papers@2", Scope.ADMIN, viewport={"width": width, "height": 800})
+    page.get_by_label("More", exact=True).click()
+    outside = """[...document.querySelectorAll(".rare[open] > .menu :is(.b, select, label)")].filter((one) => {
+        const menu = one.closest(".menu").getBoundingClientRect(), at = one.getBoundingClientRect();
+        return at.width < 1 || at.right > menu.right || at.left < menu.left || one.scrollWidth > one.clientWidth + 1;
+    }).map((one) => one.outerHTML)"""
+    assert page.evaluate(outside) == []
+    expect(page.get_by_role("button", name="Show what runs")).to_be_visible()
+    for address in ("/-/tokens", "/papers@2?list=check", "/papers@2?list=check&state=failed", "/papers@2/c"):
+        page.goto(address)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, address
+        cut = """[...document.querySelectorAll("main .card .b")].filter((one) => one.checkVisibility() && one.getBoundingClientRect().right > one.closest(".card").getBoundingClientRect().right).length"""
+        assert page.evaluate(cut) == 0, address
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])

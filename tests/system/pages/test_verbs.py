@@ -565,3 +565,49 @@ def test_no_reader_and_no_other_site_does_any_of_it(
 )  # fmt: skip
 def test_a_remedy_is_a_sentence_and_a_command_stays_as_it_is_typed(remedy: str, words: str) -> None:
     assert as_sentence(remedy) == words
+
+
+def test_a_list_and_its_filter_have_verbs_with_their_consequences(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"check": "foreach: [a, b/c, d]", "store": "foreach: [a, b/c, d]\ndepends: [check]", "other": ""})
+    archive.fail("check/a@3", "check/b/c@3", "other@3")
+    of, page = "papers@3/check/*", "/papers@3?list=check&state=failed"
+    assert {"retry", "skip", "skip-as-completed"} <= verbs_on(operator.get(page), of)
+    assert not {"hold", "cancel"} & verbs_on(operator.get(page), of)
+    assert {"retry", "cancel"} <= verbs_on(operator.get("/papers@3?list=check"), of)
+    asked = send_list(operator, page, of, "retry", "failed")
+    assert "2 tasks would be free to start papers@3/check/a, papers@3/check/b%2Fc" in said(asked)
+    assert archive.state("check/a@3") == "failed"
+    confirm(operator, asked)
+    assert [archive.state(one) for one in ("check/a@3", "check/b/c@3", "other@3")] == ["ready", "ready", "failed"]
+    asked = send_list(operator, page, of, "hold", "ready")
+    assert "Hold papers@3/check/*, what is ready?" in said(asked)
+    confirm(operator, asked)
+    assert [archive.state(f"check/{one}@3") for one in ("a", "b/c", "d")] == ["held", "held", "running"]
+    confirm(operator, send_list(operator, page, of, "release", ""))
+    assert [archive.state(f"check/{one}@3") for one in ("a", "b/c")] == ["ready", "ready"]
+    confirm(operator, send_list(operator, page, of, "cancel", "ready"))
+    assert [archive.state(f"check/{one}@3") for one in ("a", "b/c", "d")] == ["canceled", "canceled", "running"]
+    archive.fail("check/d@3")
+    confirm(operator, send_list(operator, page, of, "skip-as-completed", "failed"))
+    assert archive.state("store/d@3") == "ready"
+    assert "has no item of check to hold that is ready" in said(send_list(operator, page, of, "hold", "ready"), 409)
+    assert send_list(operator, page, "papers@3/other/*", "cancel", "").status_code == 404
+    assert send_list(operator, page, of, "cancel", "<b>").status_code == 422
+
+
+def test_an_item_of_the_key_star_is_an_item(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"check": "foreach: ['*', b]"})
+    assert operator.get("/papers@3/check/%2A").status_code == 200
+    assert press(operator, "/papers@3?list=check", "papers@3/check/%2A", "cancel").status_code == 303
+    assert (archive.state("check/*@3"), archive.state("check/b@3")) == ("canceled", "ready")
+
+
+def verbs_on(page: httpx.Response, name: str) -> set[str]:
+    """The verbs that a page offers for a thing."""
+    return set(re.findall(f'name="name" value="{re.escape(name)}"><input type="hidden" name="verb" value="([^"]*)"', page.text))  # fmt: skip
+
+
+def send_list(browser: httpx.Client, page: str, name: str, verb: str, state: str) -> httpx.Response:
+    """Press a button of a list."""
+    fields = {"form": form_of(browser.get(page)), "name": name, "verb": verb, "state": state, "back": page}
+    return browser.post("/-/act", data=fields)
