@@ -214,6 +214,13 @@ def test_a_long_log_is_at_its_end_without_javascript(opened: Opened, archive: An
         "log => ['L119999', 'L120000'].map(id => document.getElementById(id).offsetHeight)"
     )
     assert max(heights) < 30, "a line takes one row"
+    ends = page.locator("#L120000").evaluate(
+        "line => [...line.children].map(part => Math.round(part.getBoundingClientRect().right))"
+    )
+    starts = page.locator("#L120000 span").evaluate(
+        "span => { const range = document.createRange(); range.selectNodeContents(span); return range.getBoundingClientRect().left }"
+    )
+    assert abs(starts - ends[0]) < 2, "the text begins right behind the number"
     expect(page.locator(".parts")).to_contain_text(
         "Lines 119,601 to 120,000, the newest at the end; load the page again"
     )
