@@ -18,7 +18,7 @@ from arkqueue.web.api.archives import Correction, NewArchive, NewPause, Rewind, 
 from arkqueue.web.api.deliveries import resend_delivery
 from arkqueue.web.api.locks import Capacity
 from arkqueue.web.pages.administration import LONG, shown_settings, tokens_page
-from arkqueue.web.pages.answer import HEADERS, Shown, local
+from arkqueue.web.pages.answer import HEADERS, Shown, answer, local
 from arkqueue.web.pages.forms import Form, number, valid
 from arkqueue.web.pages.sessions import end_sessions
 from arkqueue.web.pages.visitor import Visitor, check_form
@@ -35,7 +35,7 @@ def administer(visitor: Visitor, request: Request, body: bytes) -> Shown | Respo
         visitor = visitor.at(form["name"])
         request.state.token = visitor.caller.token
     went = act(visitor, request, form)
-    return went if isinstance(went, Shown) else RedirectResponse(local(went or form["back"]), 303, HEADERS)
+    return went if isinstance(went, Shown | Response) else RedirectResponse(local(went or form["back"]), 303, HEADERS)
 
 
 def _set_lock(visitor: Visitor, request: Request, form: Form) -> None:  # noqa: ARG001  all acts are called alike
@@ -67,11 +67,10 @@ def _add_archive(visitor: Visitor, request: Request, form: Form) -> str:  # noqa
     return f"/{branch_name(form['name'], None)}"
 
 
-def _remove_archive(visitor: Visitor, request: Request, form: Form) -> str:  # noqa: ARG001
+def _remove_archive(visitor: Visitor, request: Request, form: Form) -> str | Response:
     if form["text"] != form["name"]:
-        raise Invalid(
-            f"archive {form['name']}", "was not confirmed", "Write its name into the field, and press the button again."
-        )
+        again = Shown("remove-archive.html", {"name": form["name"], "typed": form["text"], "back": local(form["back"])})
+        return answer(request, visitor, again, 422)
     archives.remove_archive(request, form["name"])
     return "/"
 
@@ -92,7 +91,7 @@ def _waive(visitor: Visitor, request: Request, form: Form) -> None:  # noqa: ARG
     archives.waive_until(request, form["name"], wanted)
 
 
-ACTS: Final[dict[str, Callable[[Visitor, Request, Form], Shown | str | None]]] = {
+ACTS: Final[dict[str, Callable[[Visitor, Request, Form], Shown | Response | str | None]]] = {
     "set-lock": _set_lock,
     "pause-lock": lambda _, request, form: _done(locks.pause_lock(request, form["name"], _why(form))),
     "resume-lock": lambda _, request, form: _done(locks.resume_lock(request, form["name"])),

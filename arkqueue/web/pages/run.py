@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from starlette.requests import Request
 
 from arkqueue.archives.changed import ChangedFiles, changed_files
+from arkqueue.db.session import Session
 from arkqueue.model import RunId, TaskKind
 from arkqueue.names import EVERY_TASK, Name, task_in_run
 from arkqueue.states import MOVES, SETTLED, Event, RunState, State
@@ -15,6 +16,7 @@ from arkqueue.views.items import ListView, deleted_items, lists_of, page_of_item
 from arkqueue.views.runs import RunDetail
 from arkqueue.views.runs import run as show_run
 from arkqueue.views.tasks import TaskView
+from arkqueue.views.waits import alone
 from arkqueue.web.pages.answer import Shown, asked
 from arkqueue.web.pages.drawing import MOST_DRAWN, Picture, drawn
 from arkqueue.web.pages.folding import folded
@@ -25,6 +27,8 @@ MOST_FILES = 50
 MOST_DELETED = 50
 """Deleted items that are listed."""
 _MAY_BE_SKIPPED = frozenset((*MOVES[Event.SKIP].sources, State.FAILED, State.REJECTED))
+MOST_READY = 20
+"""Ready tasks of which it is said why they have not started."""
 MOST_ITEMS = 100
 """Tasks with items that are shown one by one, of the whole run or of one list."""
 
@@ -35,6 +39,7 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
     lists = lists_of(caller.session, caller.run(id))
     is_long = sum(of.tasks for of in lists) > MOST_ITEMS or asked(request, "list") in {of.name for of in lists}
     view = show_run(caller.session, id, "" if is_long else None)
+    why_ready(caller.session, view.tasks)
     picture, boxes = _picture(visitor, view, lists)
     changes = changed_files(caller.session, caller.configuration, id, MOST_FILES) if not view.baseline else None
     return Shown(
@@ -84,6 +89,7 @@ def _items(visitor: Visitor, request: Request, id: RunId, name: str, lists: Sequ
     first = int(after) if after.isdecimal() and len(after) < 19 else 0
     states = [] if state is None else [state]
     found = page_of_items(visitor.caller.session, id, chosen.name, states, first, MOST_ITEMS)
+    why_ready(visitor.caller.session, found.tasks)
     return {
         "list": chosen,
         "of_list": f"{name}{task_in_run(chosen.name)}/{EVERY_TASK}",
@@ -92,6 +98,14 @@ def _items(visitor: Visitor, request: Request, id: RunId, name: str, lists: Sequ
         "items": [(task, words_of(task)) for task in found.tasks],
         "next": found.next,
     }
+
+
+def why_ready(session: Session, tasks: Sequence[TaskView]) -> None:
+    """Say of the first ready tasks why each has not started, as its ``why``, in the words of ``explain``."""
+    ready = {task.id: task for task in tasks if task.state is State.READY}
+    for id, text in alone(session, [*ready][:MOST_READY]).items():
+        words = text.removeprefix("is ready").removeprefix(",").strip()
+        ready[id].why = words.removeprefix("but ").removeprefix("and ")
 
 
 def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # noqa: ARG001  every page gets its request

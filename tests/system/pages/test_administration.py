@@ -327,7 +327,10 @@ def test_an_archive_is_added_and_removed(admin: httpx.Client, tmp_path: Path) ->
     added = send(admin, "add-archive", name="thesis", url=str(tmp_path / "repository"), process="yes")
     assert added.headers["location"] == "/thesis"
     assert "first run" in said(admin.get("/thesis"))
-    assert "was not confirmed" in said(send(admin, "remove-archive", name="thesis", text="thesi"), 422)
+    again = send(admin, "remove-archive", name="thesis", text="thesi")
+    assert "was not confirmed: “thesi” is not the name of this archive. Write thesis" in said(again, 422)
+    assert 'action="/-/act/remove-archive"' in again.text
+    assert 'name="name" value="thesis"' in again.text
     assert send(admin, "remove-archive", name="thesis", text="thesis").headers["location"] == "/"
     assert "thesis" not in said(admin.get("/"))
     refused = send(admin, "add-archive", name="thesis", url=str(tmp_path / "nothing"))

@@ -326,6 +326,7 @@ def test_focus_draws_the_edges_of_a_cell_and_says_why_it_waits_without_a_request
     expect(page.locator(".foot .line")).to_have_text(
         re.compile("papers@4/pdf waits for papers@4/index, which is waiting")
     )
+    expect(page.locator(".foot a")).to_be_hidden()  # it has no log
     expect(page.locator(".edges path")).to_have_count(2)  # index of its run, and index of the run before
     box = page.locator(".edges path").first.bounding_box()
     assert box is not None
@@ -334,6 +335,9 @@ def test_focus_draws_the_edges_of_a_cell_and_says_why_it_waits_without_a_request
     expect(page.locator('.grid a[href="/papers@2/index"]')).to_have_css("opacity", "1")  # a failure is never dimmed
     page.locator('.grid a[href="/papers@3/index"]').hover()
     expect(page.locator(".foot .line")).to_have_text(re.compile("papers@3/index"))
+    page.locator('.grid a[href="/papers@2/index"]').hover()
+    expect(page.locator(".foot a")).to_be_visible()
+    expect(page.locator(".foot a")).to_have_attribute("href", re.compile("/papers@2/index$"))
     assert [
         url for url in requests if not re.search(r"/papers$|/icon\.svg|/-/live\?", url)
     ] == []  # an open page asks for itself alone

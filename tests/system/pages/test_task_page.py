@@ -151,3 +151,27 @@ def test_an_attempt_that_was_deferred_has_not_failed(reader: httpx.Client, archi
     assert 'title="deferred"' in attempts
     assert "exit 75" in attempts
     assert 'title="failed"' not in attempts
+
+
+def test_the_newest_note_stands_beside_the_state(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"upload": ""})
+    archive.fail("upload@2")
+    for text in ("old news", "known: disk of node 3"):
+        press(operator, "/papers@2/upload", "papers@2/upload", "note", text)
+    page = operator.get("/papers@2/upload").text
+    says = page.partition('<div class="says">')[2].partition("</div>")[0]
+    assert "known: disk of node 3" in says
+    assert "old news" not in says
+
+
+def test_the_table_of_a_run_says_how_long_a_failure_took_and_why_a_ready_task_waits(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"bad": "", "gpu": "runs_on: [gpu]"})
+    archive.claim("bad@2")
+    archive.sql("update attempt set started_at = clock_timestamp() - interval '83 seconds'")
+    archive.fail("bad@2")
+    page = operator.get("/papers@2")
+    assert "ready: no task manager" in said(page)
+    (row,) = [row for row in page.text.split('<tr class="of-task">')[1:] if 'href="/papers@2/bad"' in row]
+    assert re.search(r'<td class="num">1:2\d</td>', row), row

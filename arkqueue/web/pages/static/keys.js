@@ -77,6 +77,7 @@ function show(link) {
   foot.querySelector(".shape").replaceChildren(link.querySelector(".s").cloneNode(true));
   foot.querySelector(".line").textContent = link.title;
   foot.querySelector("a").href = link.href;
+  foot.querySelector("a").hidden = ["waiting", "ready", "held", "skipped"].includes(link.querySelector(".s svg")?.getAttribute("aria-label"));
 }
 
 // A place in the grid by its run and column: who stands for the items of a list changes.
