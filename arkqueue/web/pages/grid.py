@@ -33,7 +33,7 @@ _WAYS: Final = {
     Trigger.SCHEDULE: "by its schedule",
     Trigger.SUBMISSION: "for submissions",
 }
-MOST_ASKED: Final = 40
+MOST_ASKED: Final = 100
 """Tasks of a page that wait for no other of which is told why."""
 MOST_NAMED: Final = 4
 """Tasks that a sentence names."""

@@ -15,7 +15,7 @@ from arkqueue.model import End, RunId, Stream, Workflow
 from arkqueue.queue import claim, control
 from arkqueue.queue.tokens import Scope
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_workflow, an_archive, faulty
-from tests.system.pages.conftest import Visitors, press, said
+from tests.system.pages.conftest import Visitors, form_of, press, said
 
 TASKS = {"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]", "upload": "depends: [pdf]"}
 
@@ -69,6 +69,21 @@ def test_a_cell_says_why_its_task_waits_that_waits_for_no_other(operator: httpx.
     overview = " ".join(wait["text"] for wait in line["waits"])
     for of in ("gpu", "a"):
         assert found[f"papers@3/{of}"]["says"].removeprefix("papers@3/").removesuffix(".") in overview
+
+
+def test_a_retry_of_a_list_that_is_forced_concerns_that_list_alone(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    for _ in range(2):
+        archive.commit({"check": "foreach: [good, bad]", "other": ""})
+    archive.fail("check/bad@2", "other@2")
+    archive.run("check/bad@3")
+    fields = {"form": form_of(operator.get("/papers")), "name": "papers@2", "verb": "retry", "task": "check"}
+    fields["back"] = "/papers"
+    refused = operator.post("/-/act", data=fields)
+    assert "would replace the work of later revisions" in said(refused, 409)
+    assert "1 task would be free to start" in said(operator.post("/-/act", data=fields | {"force": "yes"}))
+    assert operator.post("/-/act", data=fields | {"force": "yes", "sure": "yes"}).status_code == 303
+    assert [archive.state(one) for one in ("check/bad@2", "other@2")] == ["ready", "failed"]
 
 
 def test_a_cell_says_what_its_task_superseded(operator: httpx.Client, archive: AnArchive) -> None:
