@@ -15,6 +15,7 @@ from arkqueue.model import BranchId, Trigger
 from arkqueue.states import ATTENTION, SETTLED, State
 from arkqueue.views.attention import Defined, NoteView, completed_places, last_lines, newest_definition, notes_of
 from arkqueue.views.expected import Expected, Wait, expected, may_start, usual_durations
+from arkqueue.views.explain import outdated
 from arkqueue.views.graph import edges_into
 from arkqueue.views.runs import ListedRun
 from arkqueue.views.tasks import Cells, CellView, TaskView, cells_of
@@ -23,6 +24,8 @@ from arkqueue.web.pages.answer import age_of, took
 
 MOST_CELLS: Final = 900
 """Cells of a page: with many columns it has fewer rows."""
+MOST_LATE: Final = 20
+"""Failed tasks, the newest first, of which the page knows whether later revisions have gone on."""
 MOST_LINES: Final = 100
 """Failures of a page of which the last line is told."""
 GONE: Final = "gone"
@@ -74,6 +77,8 @@ class Cell:
     needs: bool
     note: NoteView | None
     progress: float | None
+    force: bool = False
+    """A plain retry would be refused, as later revisions have gone on: the button shows first what a forced one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,7 @@ class _Known:
     expected: Mapping[int, Expected] = field(default_factory=dict)
     usual: Mapping[str, float] = field(default_factory=dict)
     alone: Mapping[int, str] = field(default_factory=dict)
+    late: Collection[int] = ()
 
 
 def grid_of(
@@ -167,6 +173,8 @@ def _known(session: Session, branch: BranchId, found: Cells) -> _Known:
     known = _Known(cells, {cell.task.id: cell for of in cells.values() for cell in of.values()})
     failed = [task for task in every if task.state in (State.FAILED, State.REJECTED)]
     known.notes = notes_of(session, [task.id for task in failed])
+    alike = [task.id for task in failed if task.state is State.FAILED and not task.waived and not task.item]
+    known.late = outdated(session, alike[:MOST_LATE])
     known.lines = last_lines(session, failed[:MOST_LINES])
     for task in every:
         if task.superseded_by:
@@ -223,7 +231,9 @@ def _cell(cell: CellView, known: _Known, needs: Collection[tuple[int, str]]) -> 
     usual, progress = known.usual.get(task.name), None
     if usual and task.state is State.RUNNING and task.started_at is not None:
         progress = min((datetime.now(UTC) - task.started_at).total_seconds() / usual, 1)
-    return Cell(task, words_of(task), retry, says_of(task, known), edges, is_needed, note, progress)
+    return Cell(
+        task, words_of(task), retry, says_of(task, known), edges, is_needed, note, progress, task.id in known.late
+    )
 
 
 def says_of(task: TaskView, known: _Known) -> str:

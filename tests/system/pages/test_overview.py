@@ -291,6 +291,8 @@ def test_no_retry_is_offered_that_the_queue_refuses(operator: httpx.Client, arch
     page = operator.get("/")
     assert "Retry all the same" in page.text
     assert 'name="force" value="yes"' in page.text
+    grid = operator.get("/papers").text
+    assert grid.count("Retry all the same") == grid.count('name="force" value="yes"') == 1
     told = {"form": form_of(page), "name": name, "verb": verb, "back": "/", "force": "yes"}
     before = operator.post("/-/act", data=told)
     assert before.status_code == 200, before.text
