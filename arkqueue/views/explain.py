@@ -608,21 +608,30 @@ def _tasks(session: Session, tasks: Iterable[int]) -> dict[int, Any]:
 
 def outdated(session: Session, tasks: Iterable[int]) -> set[int]:
     """Those of some tasks whose retry has to be forced, as later revisions have gone on from them (design 5.19)."""
-    return {id for id, row in _tasks(session, tasks).items() if gone(row) or _later(session, row)}
+    rows = _tasks(session, tasks)
+    late = {id for id, row in rows.items() if gone(row)}
+    branches: dict[int, list[Any]] = defaultdict(list)
+    for row in rows.values():
+        branches[row.branch_id].append(row)
+    for some in branches.values():
+        # Mostly nothing has gone on, which one look at all of a branch says.
+        if _later(session, *some):
+            late |= {row.id for row in some if len(some) == 1 or _later(session, row)}
+    return late
 
 
-def _later(session: Session, row: Any) -> list[Any]:
-    """A task of a later revision that has started on the strength of one, or has done its work."""
-    if started := session.rows("started_after", sources=[row.id], most=1):
+def _later(session: Session, *some: Any) -> list[Any]:
+    """A task of a later revision that has started on the strength of one of some tasks of a branch, or has done its work."""
+    if started := session.rows("started_after", sources=[row.id for row in some], most=1):
         return started
     own: dict[str, Any] = {
-        "names": [row.name],
-        "items": [row.item],
-        "numbers": [row.number],
-        "runs": [row.run],
+        "names": [row.name for row in some],
+        "items": [row.item for row in some],
+        "numbers": [row.number for row in some],
+        "runs": [row.run for row in some],
         "cause": None,
     }
-    return session.rows("completed_after", branch=row.branch_id, most=1, **own)
+    return session.rows("completed_after", branch=some[0].branch_id, most=1, **own)
 
 
 def _is_superseded(row: Any) -> bool:
