@@ -274,7 +274,7 @@ class _Task:
             helps = [f"{again} --force" if command == again else command for command in helps]
         commands = [f"arkqueue logs {name}", *helps]
         if row.state == State.REJECTED:
-            text = f"It rejected its input{when} (exit code 65) and is never retried.{waived} Mend the input, and commit or submit it anew."
+            text = f"It rejected its input{when} (exit code 65) and is never retried.{waived} Fix the input, and commit or submit it anew."
             return Reason(kind=Why.REJECTED, text=text, commands=commands)
         if row.fault:
             text = f"It failed{when} when it asked for its locks, without an attempt: {row.fault}.{waived} A retry evaluates the name anew."

@@ -216,14 +216,14 @@ def test_a_rejection_is_final_and_its_refusal_says_what_may_be_done_instead(arkq
             "or run it again all the same, with what is behind it: arkqueue retry papers@2 --from a\n",
         )
     of_item = arkqueue("retry", "papers@2.2/deposit/x y").err
-    assert "Mend what was submitted, and submit it under another id; or let" in of_item
+    assert "Fix what was submitted, and submit it under another id; or let" in of_item
     assert "arkqueue skip papers@2.2/deposit/x%20y --as-completed; or run" in of_item
     assert of_item.endswith("arkqueue retry 'papers@2.2/*/x%20y' --from deposit\n")
     assert arkqueue("retry", "papers@2", "--failed").err == (
         "arkqueue: papers@2: has no failed task that nobody waived; 1 was rejected, which is final. arkqueue explain papers@2/a\n"
     )
     assert "2 were rejected, which is final" in arkqueue("retry", "papers@2.2", "--failed").err
-    assert "Mend the input" in arkqueue("explain", "papers@2/a").out
+    assert "Fix the input" in arkqueue("explain", "papers@2/a").out
     # What the refusal names is possible.
     assert arkqueue("skip", "papers@2/a", "--as-completed").code == 0
     assert archive.state("b@2") == "ready"
