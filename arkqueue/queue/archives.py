@@ -174,7 +174,7 @@ def notify(session: Session, archives: Iterable[ArchiveId], revision: str | None
 
 
 def sync(session: Session, archive: ArchiveId, by: str | None = None) -> None:
-    """Have an archive's repository scanned, also before the pause after a failure is over: a person may have mended what failed.
+    """Have an archive's repository scanned, also before the pause after a failure is over: a person may have fixed what failed.
 
     ``by``: who asked for the scan, for the audit log. None: the scan is part of another verb, which has an entry of its own.
     """

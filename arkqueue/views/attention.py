@@ -106,7 +106,7 @@ def hanging_tasks(session: Session, archives: Sequence[ArchiveId] | None, most: 
 
 
 def faulty_at_head(session: Session, branch: BranchId) -> RunView | None:
-    """The newest run of a branch that a commit made, where its workflow files have faults: nobody has mended them yet."""
+    """The newest run of a branch that a commit made, where its workflow files have faults that nobody has fixed yet."""
     rows = session.rows("faulty_at_head", branch=branch)
     return next(iter(views_of_runs(session, [row.id for row in rows])), None) if rows else None
 

@@ -187,8 +187,13 @@ def parked(row: Any, subject: str) -> list[Reason]:
     return [replace(reason, tasks=[task_name(row)]) for reason in found]
 
 
-def asking(session: Session, row: Any, subject: str, around: Around | None = None) -> list[Reason]:
-    """What keeps a task from the locks that it asks for, where it asks: a pause, or who has each of them and who is before it (design 5.25)."""
+def asking(
+    session: Session, row: Any, subject: str, around: Around | None = None, *, brief: bool = False
+) -> list[Reason]:
+    """What keeps a task from the locks that it asks for, where it asks: a pause, or who has each of them and who is before it (design 5.25).
+
+    ``brief``: as in `ready`.
+    """
     if not row.asks or row.state != State.WAITING:
         return []
     around = around or Around(session, [row.id])
@@ -217,11 +222,12 @@ def asking(session: Session, row: Any, subject: str, around: Around | None = Non
     there = [m for m in alive if store in (None, m.store)]
     waits = f"{subject} waits for its locks"
     if alive and not there:
-        found.append(_no_store(session, row, waits, store, managers, is_attached=is_attached))
+        found.append(_no_store(session, row, waits, store, managers, is_attached=is_attached, brief=brief))
     elif labels and alive and not any({*labels} <= {*m.labels} for m in there):
-        found.append(_no_label(waits, name, labels, there))
+        found.append(_no_label(waits, name, labels, there, brief=brief))
     if not found:
-        text = f"{waits}: no task manager that could run it lives, and others have their turn meanwhile."
+        meanwhile = "" if brief else ", and others have their turn meanwhile"
+        text = f"{waits}: no task manager that could run it lives{meanwhile}."
         found.append(Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"]))
     return found
 
@@ -250,8 +256,11 @@ def _some_of(tasks: Sequence[int], names: dict[int, str]) -> str:
     return ", ".join(known) + more
 
 
-def ready(session: Session, row: Any, subject: str, around: Around | None = None, *, counts: bool = True) -> Reason:
-    """Why a ready task is not claimed yet. ``counts``: whether the tasks ahead of it are counted, and what would help is said, too."""
+def ready(session: Session, row: Any, subject: str, around: Around | None = None, *, brief: bool = False) -> Reason:
+    """Why a ready task is not claimed yet.
+
+    ``brief``: without the names of hosts, which not everybody who sees an archive may know, without what would help, and without counting the tasks ahead.
+    """
     name = task_name(row)
     around = around or Around(session, [row.id])
     for reason in stopped(row, f"{subject} is ready, but ") or paused(row, f"{subject} is ready, but "):
@@ -265,18 +274,21 @@ def ready(session: Session, row: Any, subject: str, around: Around | None = None
     alive = [m for m in managers if m.alive]
     _, pool, labels, store, is_attached = around.pools[row.id]
     if store and not any(m.store == store for m in alive):
-        return _no_store(session, row, f"{subject} is ready", store, managers, is_attached=is_attached)
+        return _no_store(session, row, f"{subject} is ready", store, managers, is_attached=is_attached, brief=brief)
     if not alive:
-        text = f"{subject} is ready, but no task manager is running{_last(managers)}.{_handed_back(row)}"
+        more = "." if brief else f"{_last(managers)}.{_handed_back(row)}"
+        text = f"{subject} is ready, but no task manager is running{more}"
         command = " ".join(["arkqueue worker", *(f"--label {label}" for label in labels)])
         return Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=[command])
     there = [m for m in alive if store in (None, m.store)]
     labeled = [m for m in there if {*labels} <= {*m.labels}]
     if not labeled:
-        return _no_label(f"{subject} is ready", name, labels, there)
+        return _no_label(f"{subject} is ready", name, labels, there, brief=brief)
     fit = [m for m in labeled if not m.fault and not m.low_disk and m.drained_at is None]
     if pool == Pool.CONTAINER:
         fit = [m for m in fit if not m.engine_fault]
+    if not fit and brief:
+        return Reason(kind=Why.NO_FIT_HOST, text=f"{subject} is ready, but no host can start it for now.", tasks=[name])
     if not fit:
         # What a host cannot start is found out by trying, how full its disk is by looking.
         tried = (
@@ -293,13 +305,13 @@ def ready(session: Session, row: Any, subject: str, around: Around | None = None
         return Reason(kind=Why.NO_FIT_HOST, text=text, tasks=[name], commands=drained)
     slots, free = sum(m.slots for m in fit), sum(m.free for m in fit)
     hosts = f"{_counted(len(fit), 'task manager')} with {_counted(slots, 'slot')}, {free} free"
-    if not counts and not free:
+    if brief and not free:
         return Reason(kind=Why.NO_SLOT, text=f"{subject} is ready and waits for a slot ({hosts}).", tasks=[name])
     # Where nothing but processes can be started, what needs a container is in nobody's way.
     pools = [pool] if pool == Pool.PROCESS and all(m.engine_fault for m in fit) else list(Pool)
     theirs = sorted({(*m.labels, f"@{m.store}") for m in fit})
     asked: dict[str, Any] = {"pools": [str(one) for one in pools], "labels": json.dumps(theirs)}
-    ahead = session.rows("ready_ahead", task=row.id, most=MOST_AHEAD, **asked)[0].n if counts else 0
+    ahead = session.rows("ready_ahead", task=row.id, most=MOST_AHEAD, **asked)[0].n if not brief else 0
     if free > ahead:
         text = f"{subject} is ready and about to be claimed ({hosts}).{_handed_back(row)}"
         return Reason(kind=Why.ABOUT_TO_START, text=text, tasks=[name])
@@ -323,13 +335,15 @@ def at_gate(gate: Any, subject: str) -> Reason:
     return Reason(kind=Why.GATE, text=text)
 
 
-def _no_label(state: str, name: str, labels: Sequence[str], alive: Sequence[TaskManagerView]) -> Reason:
+def _no_label(state: str, name: str, labels: Sequence[str], alive: Sequence[TaskManagerView], *, brief: bool) -> Reason:
     """That no task manager which runs has all labels that a task wants. ``state``: what the sentence begins with, that it is ready or waits for its locks."""
     lacking = [label for label in labels if not any(label in m.labels for m in alive)]
     if lacking:
         what = f"no task manager that runs has the label {' or '.join(lacking)}"
     else:
         what = f"no task manager that runs has all of its labels: {', '.join(labels)}"
+    if brief:
+        return Reason(kind=Why.NO_LABEL, text=f"{state}, but {what} (`runs_on`).", tasks=[name])
     there = "; ".join(f"{called(m, alive)}: {', '.join(m.labels) or 'none'}" for m in alive)
     start = " ".join(f"--label {label}" for label in labels)
     text = (
@@ -340,9 +354,20 @@ def _no_label(state: str, name: str, labels: Sequence[str], alive: Sequence[Task
 
 
 def _no_store(
-    session: Session, row: Any, state: str, store: str, managers: Sequence[TaskManagerView], *, is_attached: bool
+    session: Session,
+    row: Any,
+    state: str,
+    store: str,
+    managers: Sequence[TaskManagerView],
+    *,
+    is_attached: bool,
+    brief: bool,
 ) -> Reason:
     """That no task manager runs where a task's scratch folder is, or the attachments of its run are. ``state``: as in `_no_label`."""
+    if brief:
+        what = "the attachments of its run are" if is_attached else "its scratch folder is"
+        text = f"{state}, but {what} on a host that is away."
+        return Reason(kind=Why.NO_SCRATCH, text=text, tasks=[task_name(row)])
     last = next((m for m in sorted(managers, key=lambda m: m.seen_at, reverse=True) if m.store == store), None)
     where = f"{last.hostname} ({last.host[:8]})" if last else f"the host {store[:8]}"
     if last and last.store != last.host:

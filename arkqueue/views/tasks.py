@@ -23,8 +23,9 @@ from arkqueue.views.rows import view_of
 class AttemptView:
     """One execution of a task, or of its poll. ``end`` None: it goes on. ``base``: the revision id that BASE had. ``log_bytes``: how much it wrote.
 
-    ``processor_seconds``, ``peak_memory_bytes``: the processor time, of user and system, and the most memory that it used; None: not known, as while it runs. Of a process the memory is that of the one that had
-    the most of its tree (never less than about 10 MB, its guard's own). ``usage_sampled``: both were read while it ran, as those of a container are: it used at least as much.
+    ``processor_seconds``: the processor time, of user and system. ``peak_memory_bytes``: the memory of the largest process of the attempt's tree, or of
+    its container; the guard's own 10 MiB are the least that a process shows. Both are None while the attempt runs, and where nobody measured them.
+    ``usage_sampled``: both were read while the attempt ran, as those of a container are, so that it used at least as much.
 
     ``image``: what its container was made from, by digest; None: it was a process. ``log_removed``, ``outputs_removed``: the sentence in place of what was removed for good.
     """

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId
@@ -30,13 +30,6 @@ MOST_CAUSES = 3
 """Causes that are told of an archive."""
 ORDER = ("task", "locks", "ready", "gate", "through", "deferred", "held")
 """The causes, in the order in which they are told."""
-ENDS: Final = {
-    Why.NO_LABEL: ("(`runs_on`)",),
-    Why.NO_FIT_HOST: ("no host can start it for now",),
-    Why.NO_TASK_MANAGER: ("no task manager is running", "no task manager that could run it lives"),
-    Why.NO_SCRATCH: ("its scratch folder is on", "the attachments of its run are on"),
-}
-"""With which words the reasons end that go on with the names of hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,24 +105,15 @@ def _alone(session: Session, cause: str, row: Any, around: Around) -> list[Reaso
     """Why a task waits that waits for no other."""
     subject = _label(row)
     if cause == "locks":
-        return [_without_hosts(reason) for reason in reasons.asking(session, row, subject, around)[:1]]
+        return reasons.asking(session, row, subject, around, brief=True)[:1]
     if cause == "ready" and row.state == State.READY:
-        reason = reasons.ready(session, row, subject, around, counts=False)
-        return [] if reason.kind is Why.ABOUT_TO_START else [_without_hosts(reason)]
+        reason = reasons.ready(session, row, subject, around, brief=True)
+        return [] if reason.kind is Why.ABOUT_TO_START else [reason]
     if cause == "deferred" and row.state == State.DEFERRED:
         return [reasons.deferred(row, subject)]
     if cause == "held" and row.state == State.HELD:
         return [reasons.held(row, subject)]
     return []
-
-
-def _without_hosts(reason: Reason) -> Reason:
-    """A reason up to where it begins to name hosts, which not everybody who sees an archive may know, and to say what would help."""
-    for mark in ENDS.get(reason.kind, ()):
-        if mark in reason.text:
-            end = " a host that is away" if reason.kind is Why.NO_SCRATCH else ""
-            return replace(reason, text=reason.text.partition(mark)[0] + mark + end)
-    return reason
 
 
 def _waits_for(target: Any, source: Any) -> Wait:

@@ -840,9 +840,12 @@ INGREDIENTS = {
 }
 """What the random examples must have, so that nobody takes it from them unseen.
 
-Other tests show what is too rare to be asked for: a submission that is refused, or that waits at no gate (tests/db/test_submissions.py); a lock whose name has a value (tests/db/test_lock_fields.py);
-a COMMIT that waits for commit runs alone (tests/db/test_rules.py); a victim that runs inside the run of what cancels it; a submission that another one supersedes, or that works beside newer work (tests/db/test_submissions.py, tests/unit/test_model.py); what was purged
-and had started (tests/db/test_purge.py); which verb is refused to somebody who may not approve (tests/db/test_guards.py).
+Some cases are too rare to be asked for. These tests show them:
+- tests/db/test_submissions.py and tests/unit/test_model.py: a submission that is refused, waits at no gate, is superseded by another one, or works beside newer work.
+- tests/db/test_lock_fields.py: a lock whose name has a value.
+- tests/db/test_rules.py: a COMMIT that waits for commit runs alone, and a victim that runs inside the run of what cancels it.
+- tests/db/test_purge.py: a purged task that had started.
+- tests/db/test_guards.py: each verb that is refused to somebody who may not approve.
 """
 
 

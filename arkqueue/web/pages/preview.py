@@ -50,6 +50,16 @@ QUESTIONS: Final = {
 """The verbs whose consequences are shown first, and what they mean."""
 REMOVALS: Final = {"purge-log": "log", "purge-outputs": "outputs"}
 """The verbs that remove what an attempt left, and what that is."""
+OF_A_PURGE: Final = {
+    "from": "",
+    "refused": (),
+    "count": 0,
+    "offers": (),
+    "is_all": True,
+    "is_asked_why": True,
+    "_fields": (),
+}
+"""The fields that the preview of a purge has alike, whatever is purged: nothing is refused, and a reason is asked for."""
 _WORDS: Final = {
     State.CANCELED: "canceled",
     State.SKIPPED: "skipped",
@@ -162,20 +172,14 @@ def preview_of_purge(caller: Caller, name: str, back: str) -> Shown:
         "preview.html",
         {
             "name": name,
-            "from": "",
+            **OF_A_PURGE,
             "verb": "purge",
             "words": _BEFORE["purge"][0],
             "yes": _BEFORE["purge"][1],
             "question": question,
             "consequences": [one for one in found if one.count],
-            "refused": [],
-            "count": 0,
-            "offers": [],
-            "is_all": True,
             "back": back,
-            "is_asked_why": True,
             "export": name if "@" in name else "",
-            "_fields": [],
         },
     )
 
@@ -197,7 +201,7 @@ def preview_of_removal(caller: Caller, name: str, verb: str, reason: str, back: 
         "preview.html",
         {
             "name": name,
-            "from": "",
+            **OF_A_PURGE,
             "verb": verb,
             "words": f"Purge the {what} of",
             "yes": "purge it for good" if is_log else "purge them for good",
@@ -205,16 +209,10 @@ def preview_of_removal(caller: Caller, name: str, verb: str, reason: str, back: 
             "consequences": [Consequence(f"removed{bytes}", number, [], thing="log" if is_log else "output")]
             if number
             else [],
-            "refused": [],
-            "count": 0,
-            "offers": [],
-            "is_all": True,
             "back": back,
-            "is_asked_why": True,
             "why": "Why? (others will see it)",
             "reason": reason,
             "holders": [*holders, "backups and dumps that were made before"],
-            "_fields": [],
         },
     )
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import count
 from types import SimpleNamespace
 
@@ -21,6 +20,7 @@ from arkqueue.model import End, Stream
 from arkqueue.queue import finish
 from tests.builders import AnArchive, a_gateway, an_archive
 from tests.system.cli.conftest import Cli, Server, Start, the_rest
+from tests.web_servers import answering
 
 
 class Writing:
@@ -227,22 +227,12 @@ def saying(*answers: str) -> Iterator[str]:
     """A web server that gives these answers, one after the other, the last one for ever."""
     left = list(answers)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.wfile.write(f"HTTP/1.1 {left.pop(0) if len(left) > 1 else left[0]}".encode())
-            self.close_connection = True
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(f"HTTP/1.1 {left.pop(0) if len(left) > 1 else left[0]}".encode())
+        handler.close_connection = True
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(answer) as url:
+        yield url
 
 
 @pytest.fixture

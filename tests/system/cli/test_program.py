@@ -8,10 +8,9 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -25,32 +24,23 @@ from tests.builders import an_archive
 from tests.ports import a_port
 from tests.program import run_cli
 from tests.system.cli.conftest import Cli, Server, Start, _environment, cli_of_ordinary_user
+from tests.web_servers import answering
 
 
 @contextmanager
 def something_else(status: int, text: str, kind: str, told: list[str | None] | None = None) -> Iterator[str]:
     """A web server that is not arkqueue, or one before it that answers in its place. ``told`` gets the tokens that it is sent."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if told is not None:
-                told.append(self.headers["Authorization"])
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.end_headers()
-            self.wfile.write(text.encode())
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if told is not None:
+            told.append(handler.headers["Authorization"])
+        handler.send_response(status)
+        handler.send_header("Content-Type", kind)
+        handler.end_headers()
+        handler.wfile.write(text.encode())
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(answer) as url:
+        yield url
 
 
 # Help and usage
