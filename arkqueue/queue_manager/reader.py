@@ -231,7 +231,12 @@ class Reader(threading.Thread):
         archive = self._entries.archive
         former = next((branch for branch in known.values() if branch.main), None)
         former_name = former and former.name
-        heads = archive.heads(settings.branches, former_name)
+        last = {
+            branch.name: last_known(branch)
+            for branch in known.values()
+            if branch.head_id is not None and not branch.deleted
+        }
+        heads = archive.heads(settings.branches, former_name, last)
         main = archive.main_branch(former_name)
         if not (heads or settings.branches) and former_name and archive.heads([former_name]):
             # Not what a person means who lets HEAD name a branch that is still to come, or has mistyped it.
@@ -245,7 +250,7 @@ class Reader(threading.Thread):
         for branch in gone:
             archive.check_gone(branch.name)  # what has not started there will be canceled
         # Of other branches that are gone the repository need not keep anything.
-        archive.check_known(*(last_known(branch) for branch in left if branch.head_id is not None))
+        archive.check_known(*(last[branch.name] for branch in left if branch.name in last))
         # What is new on a branch is told by what is not on others: the main one comes first, and those that are gone count with what they had.
         # Only branches that are in the ledger: two new ones would hide their common commits from each other.
         # What a rewind retired (``rewound~1``) is another history.

@@ -113,10 +113,13 @@ class Archive(Protocol):
         HEAD names no branch. Of a remote it is as of the last look at its heads.
         """
 
-    def heads(self, branches: Sequence[str] = (), main: str | None = None) -> dict[str, str]:
+    def heads(
+        self, branches: Sequence[str] = (), main: str | None = None, known: Mapping[str, Revision] | None = None
+    ) -> dict[str, str]:
         """The head of each branch that a glob matches (none given: of the main branch; ``main`` is the known one), asked of the repository now.
 
-        Subversion: ``{"": youngest revision}``, which need not touch the archive's folder: `advance` may add nothing.
+        ``known``: the last revision of each branch's ledger, for which `check_known` and `advance` are going to be called. An archive that another process
+        reads has these answered along with the heads. Subversion: ``{"": youngest revision}``, which need not touch the archive's folder: `advance` may add nothing.
         """
 
     # ``digests``: whether `Revision.paths_digest` is to be told, which takes memory for each path that a revision changes.

@@ -84,7 +84,7 @@ class ScriptedArchive:
     def main_branch(self, _known: str | None = None) -> str:
         return next(iter(self.repository.heads))
 
-    def heads(self, branches: Sequence[str] = (), _main: str | None = None) -> dict[str, str]:
+    def heads(self, branches: Sequence[str] = (), _main: str | None = None, _known: object = None) -> dict[str, str]:
         wanted = branches or [self.main_branch()]
         return {name: head.id for name, head in self.repository.heads.items() if name in wanted or "*" in wanted}
 

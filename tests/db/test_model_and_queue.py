@@ -557,7 +557,7 @@ class BesideQueue(Beside):
                 self.saw("something happens during a look")
                 self.do_something(data, data.draw(st.sampled_from([OUTSIDE, OUTSIDE, ()])))
 
-    def heads(self, branches: Sequence[str], _main: str | None) -> dict[str, str]:
+    def heads(self, branches: Sequence[str], _main: str | None, _known: object) -> dict[str, str]:
         look = self.looks[-1]
         look.heads, look.changes = ScriptedArchive(self.repository).heads(branches), self.repository.changes
         self.pause()

@@ -134,7 +134,12 @@ class GitArchive:
                 raise NotFound(self._location.shown, "its HEAD names no branch", "Name the branches to track.")
             return head.removeprefix(_HEADS)
 
-    def heads(self, branches: Sequence[str] = (), main: str | None = None) -> dict[str, str]:
+    def heads(
+        self,
+        branches: Sequence[str] = (),
+        main: str | None = None,
+        known: Mapping[str, Revision] | None = None,  # noqa: ARG002  it is asked about right here
+    ) -> dict[str, str]:
         self._refresh()
         main = None if branches else self.main_branch(main)
         with self._reading() as repository:

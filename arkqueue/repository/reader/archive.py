@@ -41,9 +41,9 @@ from arkqueue.repository.reader.messages import (
     take_file,
     take_files,
     take_followed,
-    take_heads,
     take_identity,
     take_lists,
+    take_look,
     take_revision,
     take_survey,
     take_workflow,
@@ -77,6 +77,10 @@ class ReadArchive:
         """What `heads` has found."""
         self._main: tuple[str | None, str] | None = None
         """The main branch as it was then, and what was known of it."""
+        self._checked: frozenset[Revision] = frozenset()
+        """What `heads` has found to be there, of what is known."""
+        self._ahead: tuple[tuple[str, str, str], Advance] | None = None
+        """What is new on one branch, as `heads` has found it, with the branch, the id that is known of it, and its head."""
         self._workflows_keys: dict[str, str] = {}
         """Those of the revisions that `advance` has found."""
 
@@ -97,11 +101,20 @@ class ReadArchive:
             return self._main[1]
         return self._read("main_branch", "asking for its HEAD", text, known=known)
 
-    def heads(self, branches: Sequence[str] = (), main: str | None = None) -> dict[str, str]:
-        self._workflows_keys = {}
-        given: dict[str, Any] = {"branches": list(branches), "main": main}
-        self._heads, found = self._read("heads", "asking for its heads", take_heads, **given)
-        self._main = None if found is None else (main, found)
+    def heads(
+        self, branches: Sequence[str] = (), main: str | None = None, known: Mapping[str, Revision] | None = None
+    ) -> dict[str, str]:
+        known = known or {}
+        plain: dict[str, Any] = {"branches": list(branches), "main": main, "known": {}}
+        given = {**plain, "known": {name: put_revision(one, with_message=False) for name, one in known.items()}}
+        doing = "asking for its heads and what is new" if known else "asking for its heads"
+        found = self._read("heads", doing, take_look, plain, **given)
+        self._heads, self._workflows_keys = found.heads, found.workflows_keys
+        self._main = None if found.main is None else (main, found.main)
+        self._checked = frozenset(known[name] for name in found.checked if name in known)
+        self._ahead = None
+        if found.ahead is not None and (name := found.moved) in known and name in self._heads:
+            self._ahead = (name, known[name].id, self._heads[name]), found.ahead
         return dict(self._heads)
 
     def baseline(self, branch: str, at: str | None = None, *, digests: bool = True) -> Revision | None:
@@ -120,8 +133,10 @@ class ReadArchive:
         return self._read("baselines", "looking up the heads of its branches", take_baselines, heads=dict(heads))
 
     def check_known(self, *known: Revision) -> None:
-        found = [put_revision(revision, with_message=False) for revision in known]
-        self._read("check_known", "looking for what is known of it", nothing, known=found)
+        """What the last look has found is not asked for again."""
+        found = [put_revision(revision, with_message=False) for revision in known if revision not in self._checked]
+        if found:
+            self._read("check_known", "looking for what is known of it", nothing, known=found)
 
     def check_gone(self, branch: str) -> None:
         self._read("check_gone", f"looking for branch {branch}", nothing, branch=branch)
@@ -138,6 +153,11 @@ class ReadArchive:
         siblings: Mapping[str, str] | None = None,
         digests: bool = True,
     ) -> Advance:
+        """What the last look has found is not asked for again."""
+        if known is not None and siblings is None and self._ahead is not None:
+            asked, ahead = self._ahead
+            if asked == (branch, known.id, new_head) and len(ahead.revisions) <= limit:
+                return ahead
         given = {
             "branch": branch,
             "known": known and put_revision(known, with_message=False),

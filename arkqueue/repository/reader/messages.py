@@ -20,7 +20,7 @@ import socket
 import struct
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -180,12 +180,6 @@ def names(value: object) -> dict[str, str]:
     return found
 
 
-def take_heads(value: object) -> tuple[dict[str, str], str | None]:
-    """The heads of branches, and the main branch where there is one."""
-    found = _dict(value)
-    return names(found.get("heads")), optional(text)(found.get("main"))
-
-
 def optional(take: Callable[[Any], T]) -> Callable[[Any], T | None]:
     return lambda value: None if value is None else take(value)
 
@@ -250,6 +244,29 @@ def take_advance(value: object) -> tuple[Advance, dict[str, str]]:
         optional(take_revision)(found.get("baseline")),
     )
     return advance, names(found.get("keys"))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The heads of branches, and what is asked for right afterwards.
+
+    ``main``: the main branch, where there is one. ``checked``: branches whose known revision is there. ``moved``: the one branch that has moved; ``ahead``
+    and ``workflows_keys``: its advance, where that is short, and the keys of the workflow files of its revisions.
+    """
+
+    heads: dict[str, str]
+    main: str | None = None
+    checked: tuple[str, ...] = ()
+    moved: str | None = None
+    ahead: Advance | None = None
+    workflows_keys: dict[str, str] = field(default_factory=dict)
+
+
+def take_look(value: object) -> Look:
+    found = _dict(value)
+    heads, main = names(found.get("heads")), optional(text)(found.get("main"))
+    ahead, keys = optional(take_advance)(found.get("ahead")) or (None, {})
+    return Look(heads, main, texts(found.get("checked")), optional(text)(found.get("moved")), ahead, keys)
 
 
 def take_baselines(value: object) -> dict[str, Revision]:

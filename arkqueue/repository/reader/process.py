@@ -26,13 +26,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from arkqueue.errors import ArkqueueError
 from arkqueue.model import ArchiveKind, Origin
 from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Following, Login
 from arkqueue.repository.git import program
 from arkqueue.repository.limits import TooManyPaths
-from arkqueue.repository.protocol import Archive, open_archive
+from arkqueue.repository.protocol import Advance, Archive, open_archive
 from arkqueue.repository.reader.messages import (
     Malformed,
     frame,
@@ -58,6 +57,8 @@ MOST_OPEN = 64
 """Archives that are open at once."""
 QUIET = 20.0
 """Seconds without a call after which an archive is closed. Commits come in bursts."""
+MOST_AHEAD = 20
+"""Revisions that are told along with the heads; where there are more, they are asked for."""
 GROWN = 2**28
 """Bytes of memory after which a process is replaced when it has answered: it does not give all of them back."""
 SPARE = 5.0
@@ -225,12 +226,21 @@ def _follow(archive: Archive, given: Given) -> dict[str, Any]:
 
 
 def _heads(archive: Archive, given: Given) -> dict[str, Any]:
-    """With the main branch, which is asked for right afterwards."""
+    """With what is asked for right afterwards: the main branch, whether what is known is there, and what is new on a branch that has moved."""
     heads = archive.heads(tuple(given["branches"]), given["main"])
-    main = None
-    with suppress(ArkqueueError):  # it is met again by whoever asks
-        main = archive.main_branch(given["main"])
-    return {"heads": heads, "main": main}
+    known = {name: take_revision(one) for name, one in given["known"].items() if name in heads}
+    look: dict[str, Any] = {"heads": heads, "main": None, "checked": [], "moved": None, "ahead": None}
+    with suppress(Exception):  # it is met again by whoever asks
+        look["main"] = archive.main_branch(given["main"])
+        archive.check_known(*known.values())
+        look["checked"] = list(known)
+        moved = [name for name, one in known.items() if heads[name] != one.id]
+        if len(moved) == 1:
+            look["moved"] = moved[0]
+            advance = archive.advance(moved[0], known[moved[0]], heads[moved[0]], limit=MOST_AHEAD)
+            if advance.complete:
+                look["ahead"] = _with_keys(archive, advance)
+    return look
 
 
 def _advance(archive: Archive, given: Given) -> dict[str, Any]:
@@ -243,9 +253,13 @@ def _advance(archive: Archive, given: Given) -> dict[str, Any]:
         siblings=given["siblings"],
         digests=given["digests"],
     )
+    return _with_keys(archive, advance) if given["keys"] else {**put_advance(advance), "keys": {}}
+
+
+def _with_keys(archive: Archive, advance: Advance) -> dict[str, Any]:
     keys = {}
     with suppress(Exception):  # it is met again by whoever asks
-        for revision in advance.revisions if given["keys"] else ():
+        for revision in advance.revisions:
             if not revision.oversized:
                 keys[revision.id] = archive.workflows_key(revision.id)
     return {**put_advance(advance), "keys": keys}

@@ -134,7 +134,12 @@ class SubversionArchive:
     def main_branch(self, known: str | None = None) -> str:  # noqa: ARG002  there is one
         return ""
 
-    def heads(self, branches: Sequence[str] = (), main: str | None = None) -> dict[str, str]:  # noqa: ARG002  there is one
+    def heads(
+        self,
+        branches: Sequence[str] = (),  # noqa: ARG002  there is one
+        main: str | None = None,  # noqa: ARG002  there is one
+        known: Mapping[str, Revision] | None = None,  # noqa: ARG002  it is asked about right here
+    ) -> dict[str, str]:
         with self._session(fresh=True) as session:
             return {"": str(session.get_latest_revnum())}
 

@@ -11,19 +11,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import pygit2
 import pytest
 
-from arkqueue.errors import ArchiveHarmful, ArchiveUnreachable, NotFound, WorkspaceError
+from arkqueue.errors import ArchiveHarmful, ArchiveMismatch, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.model import LONGEST_LIST, STAMPS, TreeChange
 from arkqueue.repository import Following, locate
 from arkqueue.repository.reader import archive as reader_archive
-from arkqueue.repository.reader import client
+from arkqueue.repository.reader import client, process
 from arkqueue.repository.reader.archive import ReadArchive
-from arkqueue.repository.reader.client import ReaderProcesses
+from arkqueue.repository.reader.client import Call, ReaderProcesses
 from tests.attacks import stored
 from tests.loaded import begin_reader_alone
 from tests.repositories import a_git_repository, a_subversion_repository, commit_with_a_long_message
@@ -86,6 +87,74 @@ def test_errors_arrive_as_what_they_are(opened: Open, tmp_path: Path) -> None:
     (target / "a").mkdir(parents=True)
     with pytest.raises(WorkspaceError, match="is not empty"):
         archive.working_copy("0", "", target, author="ada")
+
+
+@pytest.mark.parametrize("kind", ["git", "subversion"])
+def test_what_is_new_is_told_in_one_exchange(
+    opened: Open, processes: ReaderProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """What a look at a commit asks: where the head is, whether what is known is there, what is new, and whether its workflow files are others."""
+    repository = a_git_repository(tmp_path) if kind == "git" else a_subversion_repository(tmp_path)
+    repository.commit({"readme": "1"})
+    papers, calls = opened(repository.path), exchanges(processes, monkeypatch)
+    (branch,) = papers.heads()
+    known = papers.baseline(branch)
+    assert known is not None
+    revisions = [repository.commit({"readme": content}) for content in ("2", "3")]
+    calls.clear()
+    heads = papers.heads((), branch, {branch: known})
+    papers.main_branch(branch)
+    papers.check_known(known)
+    advance = papers.advance(branch, known, heads[branch], limit=100)
+    assert [papers.workflows_key(revision.id) for revision in advance.revisions] == ["", ""]
+    assert calls == ["heads"]
+    assert [revision.id for revision in advance.revisions] == revisions == [revisions[0], heads[branch]]
+    assert advance == papers.advance(branch, known, heads[branch], limit=100, siblings={}), "as it is told by itself"
+    assert len(papers.advance(branch, known, heads[branch], limit=1).revisions) == 1
+
+
+def test_a_look_tells_neither_much_nor_what_it_was_not_asked_for(
+    opened: Open, processes: ReaderProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = a_subversion_repository(tmp_path)
+    papers, calls = opened(repository.path), exchanges(processes, monkeypatch)
+    known = papers.baseline("")
+    assert known is not None
+    for _ in range(process.MOST_AHEAD + 1):
+        repository.empty()
+    calls.clear()
+    head = papers.heads((), "", {"": known})[""]
+    assert len(papers.advance("", known, head).revisions) == process.MOST_AHEAD + 1
+    assert calls == ["heads", "advance"]
+    with pytest.raises(ArchiveMismatch, match="by eve"):
+        papers.check_known(replace(known, author="eve"), known)
+    papers.heads()
+    papers.advance("", known, head)
+    papers.check_known(known)
+    assert calls == ["heads", "advance", "check_known", "heads", "advance", "check_known"]
+
+
+def test_a_repository_that_lost_what_is_known_is_found_out(opened: Open, tmp_path: Path) -> None:
+    papers = opened(a_subversion_repository(tmp_path).path)
+    known = papers.baseline("")
+    assert known is not None
+    known = replace(known, id="7", number=7)
+    assert papers.heads((), "", {"": known}) == {"": "0"}
+    with pytest.raises(ArchiveMismatch, match="has only 0 revisions, but 7 is known"):
+        papers.check_known(known)
+
+
+def exchanges(processes: ReaderProcesses, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls that are made from now on."""
+    made: list[str] = []
+    call = processes.call
+
+    def note(one: Call) -> object:
+        made.append(one.request["call"])
+        return call(one)
+
+    monkeypatch.setattr(processes, "call", note)
+    return made
 
 
 def test_call_is_made_again_when_its_process_is_killed(
@@ -214,15 +283,16 @@ def test_revision_that_needs_too_much_memory_is_harmful(
     monkeypatch.setattr(client, "MEMORY", 128 << 20)
     repository = a_git_repository(tmp_path)
     repository.commit({"readme": "1"})
-    books = opened(a_subversion_repository(tmp_path).path)
+    books, papers = opened(a_subversion_repository(tmp_path).path), opened(repository.path)
+    known = papers.baseline("main")
+    assert known is not None
     head = commit_with_a_long_message(repository, 64 << 20)
-    papers = opened(repository.path)
     with pytest.raises(
         ArchiveHarmful, match=f"listing what is new up to revision {head}: it needs more than 128 MiB of memory"
     ):
         papers.advance("main", None, head, siblings={})
     assert books.heads() == {"": "0"}
-    assert papers.heads() == {"main": head}
+    assert papers.heads((), "main", {"main": known}) == {"main": head}, "without what is new"
 
 
 @pytest.mark.full
