@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
@@ -26,9 +28,16 @@ from arkqueue.web.pages.cells import link_of
 from arkqueue.web.pages.drawing import MOST_DRAWN, drawn
 from arkqueue.web.pages.feeds import badge, feed
 from arkqueue.web.pages.grid import grid_of
+from arkqueue.web.pages.series import Line, lines_of, runs_in_lines, stand_ins
 from arkqueue.web.pages.visitor import Visitor
 
 ROWS: Final = 50
+MOST_RUNS: Final = 200
+"""Runs that a page looks at to fill its lines where one line stands for many."""
+MOST_OPENED: Final = 50
+"""Lines of the grid that an address opens."""
+KEPT: Final = ("before", "columns", "gone")
+"""What the address of a page keeps when a line of the grid is opened."""
 RUN_STATES: Final = tuple(state for state in RunState if state is not RunState.DELETED)
 UNHANDLED: Final = "unhandled"
 """In place of a state: runs with failures that nobody has handled."""
@@ -85,12 +94,18 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
         page = runs_by_id(caller.session, sorted(those, reverse=True)[:ROWS])
     else:
         page = _runs(visitor, id, branch, wanted, int(before) if before.isdecimal() and len(before) < 19 else None)
+    needing = {task.run_id for task in failures} | {run.id for run in page.runs[:1] if not before}
+    if not wanted.address:
+        page = _filled(page, needing, lambda before: _runs(visitor, id, branch, wanted, before))
     shown = page.runs
     chosen = [name for text in request.query_params.getlist("columns") for name in text.split(",") if name]
     grid = grid_of(
         caller.session, branch, shown, failures=failures, chosen=chosen,
         all_names=asked(request, "gone") == "yes",
     )  # fmt: skip
+    opened = {int(one) for one in request.query_params.getlist("open")[:MOST_OPENED] if one.isdecimal() and len(one) < 19}
+    parameters = [one for one in request.query_params.multi_items() if one[0] in KEPT]
+    lines = [Line(None, [row]) for row in grid.rows] if wanted.address else lines_of(grid.rows, needing, opened, parameters)
     return Shown(
         "archive.html",
         {
@@ -99,7 +114,8 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             "branch": named or main,
             "branches": [b for b in view.branches if not b.deleted],
             "rows": grid.rows,
-            "_link": link_of,
+            "_lines": lines,
+            "_link": partial(link_of, stand_ins=stand_ins(lines, grid.rows)),
             "columns": grid.columns,
             "groups": grid.groups,
             "gone": grid.gone,
@@ -131,6 +147,15 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             ),
         },
     )
+
+
+def _filled(page: RunPage, needing: Collection[int], following: Callable[[int], RunPage]) -> RunPage:
+    """A page with as many lines as it has room for. ``following``: the runs before a run."""
+    runs, next = list(page.runs), page.next
+    while next is not None and len(runs) < MOST_RUNS and len(runs_in_lines(runs, needing)) < ROWS:
+        page = following(next)
+        runs, next = runs + page.runs, page.next
+    return RunPage(runs=runs, next=next)
 
 
 def _rare(visitor: Visitor, view: views.ArchiveView, failures: int) -> list[tuple[str, str]]:
@@ -165,6 +190,7 @@ def _nothing_yet(view: views.ArchiveView) -> dict[str, object]:
         "branch": "",
         "branches": [],
         "rows": [],
+        "_lines": [],
         "_link": link_of,
         "columns": [],
         "groups": [],
