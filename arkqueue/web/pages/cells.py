@@ -26,10 +26,11 @@ def link_of(cell: Cell, stand_ins: Mapping[int, int] = MappingProxyType({})) -> 
     ends = _shown(cell.edges, stand_ins) if stand_ins else cell.edges
     edges = f' data-edges="{relative(ends, task.id)}"' if ends else ""
     since = f' data-since="{task.started_at.isoformat()}"' if is_counting and task.started_at else ""
+    log = " data-log" if task.attempts else ""
     alarm = ' class="alarm"' if cell.needs else ""
     bar = _NOTHING if cell.progress is None else _BAR.format(round(60 * cell.progress, 1))
     return Markup(
-        f'<a id="t{task.id}" href="/{escape(path(task.full_name))}"{alarm}{edges}'
+        f'<a id="t{task.id}" href="/{escape(path(task.full_name))}"{alarm}{log}{edges}'
         f' title="{escape(one_line(cell.says))}">{drawn_state(task.state)}<span class="t"{since}>'
         f"{escape(one_line(cell.words))}{' · noted' if cell.note else ''}</span>{bar}</a>"
     )

@@ -81,6 +81,31 @@ def test_the_key_of_retry_never_means_the_whole_archive(opened: Opened, archive:
     assert page.url.partition("#")[0].endswith("/papers")
 
 
+def test_a_log_is_offered_of_what_ever_started_alone(opened: Opened, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"index": "", "pdf": "depends: [index]"})
+    archive.cancel("index@2")
+    archive.commit({"index": "", "pdf": "depends: [index]"})
+    archive.run("index@3")
+    archive.retry("index@2", force=True)
+    archive.cancel("index@2")
+    page = opened("/papers")
+    log = page.locator(".foot a")
+    for task, has_log in (("index@3", True), ("index@2", False), ("pdf@2", False), ("pdf@3", False)):
+        page.locator(f"#t{archive.task(task)}").focus()
+        expect(page.locator(".foot .line")).to_contain_text(
+            f"papers@{task.partition('@')[2]}/{task.partition('@')[0]} "
+        )
+        expect(log).to_be_visible(visible=has_log)
+    page.locator(f"#t{archive.task('index@2')}").focus()
+    page.keyboard.press("l")
+    expect(page.locator(".foot .line")).to_contain_text("It has no log, as it never started.")
+    expect(page).to_have_url(re.compile("/papers#"))
+    page.locator(f"#t{archive.task('index@3')}").focus()
+    page.keyboard.press("l")
+    expect(page).to_have_url(re.compile("/papers@3/index$"))
+
+
 def test_a_reader_is_told_that_nothing_can_be_retried(opened: Opened, archive: AnArchive) -> None:
     page = opened("/papers", scope=Scope.READ)
     page.locator('.grid a[href="/papers@2/index"]').focus()

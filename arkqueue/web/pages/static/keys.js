@@ -77,7 +77,7 @@ function show(link) {
   foot.querySelector(".shape").replaceChildren(link.querySelector(".s").cloneNode(true));
   foot.querySelector(".line").textContent = link.title;
   foot.querySelector("a").href = link.href;
-  foot.querySelector("a").hidden = ["waiting", "ready", "held", "skipped"].includes(link.querySelector(".s svg")?.getAttribute("aria-label"));
+  foot.querySelector("a").hidden = !("log" in link.dataset);
 }
 
 // A place in the grid by its run and column: who stands for the items of a list changes.
@@ -121,6 +121,14 @@ if (document.querySelector(".grid") && sessionStorage.getItem("place")) {
   sessionStorage.removeItem("place");
 }
 
+// The log of the cell at hand, or that of the page.
+function toLog() {
+  const focused = document.activeElement, link = cellOf(focused ?? document.body);
+  if (link && !("log" in link.dataset)) document.querySelector(".foot .line").textContent = `${link.title} It has no log, as it never started.`;
+  else if (focused?.href) location.assign(focused.href);
+  else document.querySelector(".log")?.focus();
+}
+
 function toUnhandled() {
   const address = new URL(location.href);
   address.hash = "";
@@ -141,7 +149,7 @@ addEventListener("keydown", (event) => {
     "/": () => document.querySelector(".search input[type=search]")?.select(),
     f: () => document.querySelector(".filter input, .find input[type=search]")?.select(),
     "?": () => document.querySelector("dialog.help").showModal(),
-    l: () => focused?.href ? location.assign(focused.href) : document.querySelector(".log")?.focus(),
+    l: toLog,
     r: retry,
     ArrowDown: () => toCell(1, 0), ArrowUp: () => toCell(-1, 0), ArrowLeft: () => toCell(0, -1), ArrowRight: () => toCell(0, 1),
   };
