@@ -372,6 +372,8 @@ class Foreach:
     items: str
     key: str | None = None
     file: str | None = None
+    count: int | None = field(default=None, compare=False)
+    """How many items it has; None: each run has the items for itself, or an older version stored it."""
 
     @classmethod
     def of_submission(cls, key: str | None) -> Foreach:
@@ -384,7 +386,7 @@ class Foreach:
 
     def at_each_revision(self) -> Foreach:
         """The items of a file as it is at whichever revision a run of a backfill has."""
-        return replace(self, items=f"{_AT_EACH_REVISION}{self.key or ''}:{self.file}")
+        return replace(self, items=f"{_AT_EACH_REVISION}{self.key or ''}:{self.file}", count=None)
 
     @property
     def is_of_run(self) -> bool:

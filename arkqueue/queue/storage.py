@@ -198,7 +198,10 @@ class Content:
 def files_of(workflow: Workflow) -> bytes:
     """A digest of the workflow files of a revision, by which they are accepted (design 5.22). It does not cover list files and schema files."""
     bare = [
-        replace(one, foreach=replace(one.foreach, items="")) if one.foreach and one.foreach.file else one
+        # What is accepted stays accepted, though an older version counted no items.
+        replace(one, foreach=replace(one.foreach, items="" if one.foreach.file else one.foreach.items, count=None))
+        if one.foreach
+        else one
         for one in workflow.tasks
     ]
     schema = [workflow.schema.path] if workflow.schema else []

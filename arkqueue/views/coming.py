@@ -13,10 +13,11 @@ from arkqueue.workflow import from_json
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """``places``: the file and line of each node, by its id; ``faults``: those of the files, which leave the run without tasks. ``is_filtered``: some of its tasks depend on the changed paths or the branch."""
+    """``places``: the file and line of each node, by its id; ``items``: how many items those have that are lists, None: not known before their run; ``faults``: those of the files, which leave the run without tasks. ``is_filtered``: some of its tasks depend on the changed paths or the branch."""
 
     graph: GraphView
     places: dict[int, str] = field(default_factory=dict)
+    items: dict[int, int | None] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     is_filtered: bool = False
 
@@ -41,6 +42,7 @@ def coming(session: Session, revision: int) -> Coming:
     return Coming(
         GraphView(nodes=nodes, edges=edges, locks=[], more_locks=False),
         {ids[one.name]: f"{one.path.rpartition('/')[2]}:{one.line}" for one in tasks},
+        {ids[one.name]: one.foreach.count for one in tasks if one.foreach is not None},
         faults,
         any(one.paths or one.branches for one in tasks),
     )

@@ -248,7 +248,7 @@ class _File:
         place = (id(node) if file is None else file, key)
         if place not in self.judged:
             items = self._in_place(node, key) if file is None else self._in_file(node, file, key)
-            self.judged[place] = items, Foreach(digest_of(items), key, file)
+            self.judged[place] = items, Foreach(digest_of(items), key, file, len(items))
         return self.judged[place]
 
     def _in_place(self, node: Node, key: str | None) -> tuple[Item, ...]:

@@ -12,6 +12,7 @@ from arkqueue.model import ArchiveSettings, RunId, SourceFile, Workflow
 from arkqueue.queue import archives, control, guards, holds, schedules
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.holds import How
+from arkqueue.queue.storage import files_of
 from arkqueue.views.explain import explain
 from arkqueue.workflow import parse
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry
@@ -279,6 +280,16 @@ def test_a_list_in_a_file_is_data_and_needs_no_author(session: Session) -> None:
     assert [archive.state(f"scan/a@{number}") for number in (4, 5, 6)] == ["held"] * 3
     archive.commit(over("a\ne\n"), author="mallory")  # a revert needs nobody, whatever the list is now
     assert archive.state("scan/e@7") == "ready"
+
+
+def test_files_that_an_older_version_accepted_without_counting_items_stay_accepted() -> None:
+    counted = a_workflow({"tile": "foreach: [a, b]", "index": ""})
+    tile, index = counted.tasks
+    assert tile.foreach
+    assert tile.foreach.count == 2
+    older = replace(counted, tasks=(replace(tile, foreach=replace(tile.foreach, count=None)), index))
+    assert files_of(counted) == files_of(older)
+    assert files_of(counted) != files_of(a_workflow({"tile": "foreach: [a, b, c]", "index": ""}))
 
 
 def test_no_trigger_schedule_or_branch_gets_around_the_authors(session: Session) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Final
 from urllib.parse import urlencode
@@ -18,7 +18,7 @@ from arkqueue.states import RunState, State
 from arkqueue.views import archives as views
 from arkqueue.views.attention import faulty_at_head, unhandled_failures
 from arkqueue.views.backfills import backfills
-from arkqueue.views.coming import coming
+from arkqueue.views.coming import Coming, coming
 from arkqueue.views.find import find_branch
 from arkqueue.views.runs import RunPage, matching_runs, runs, runs_by_id
 from arkqueue.views.search import query_of
@@ -103,9 +103,13 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
         caller.session, branch, shown, failures=failures, chosen=chosen,
         all_names=asked(request, "gone") == "yes",
     )  # fmt: skip
-    opened = {int(one) for one in request.query_params.getlist("open")[:MOST_OPENED] if one.isdecimal() and len(one) < 19}
+    opened = {
+        int(one) for one in request.query_params.getlist("open")[:MOST_OPENED] if one.isdecimal() and len(one) < 19
+    }
     parameters = [one for one in request.query_params.multi_items() if one[0] in KEPT]
-    lines = [Line(None, [row]) for row in grid.rows] if wanted.address else lines_of(grid.rows, needing, opened, parameters)
+    lines = (
+        [Line(None, [row]) for row in grid.rows] if wanted.address else lines_of(grid.rows, needing, opened, parameters)
+    )
     return Shown(
         "archive.html",
         {
@@ -176,11 +180,18 @@ def _coming(visitor: Visitor, name: str, branch: BranchId | None) -> dict[str, o
     found = None
     if branch is not None and (head := visitor.caller.session.rows("head_revision", branch=branch)):
         found = coming(visitor.caller.session, head[0].id)
-    picture = drawn(found.graph, name) if found and 0 < len(found.graph.nodes) <= MOST_DRAWN else None
-    if found and picture:
-        boxes = [replace(box, words=found.places[box.node.id]) for box in picture.boxes]
-        picture = replace(picture, boxes=boxes)
+    is_drawn = found is not None and 0 < len(found.graph.nodes) <= MOST_DRAWN
+    picture = drawn(found.graph, name, words=_words(found)) if found and is_drawn else None
     return {"coming": found, "_coming": picture}
+
+
+def _words(coming: Coming) -> dict[int, str]:
+    """Where the file has each task, and of a list how many items it has."""
+    words = coming.places
+    for id, count in coming.items.items():
+        items = "a list" if count is None else f"{count:,} item{'s' if count != 1 else ''}"
+        words = words | {id: f"{items} · {words[id]}"}
+    return words
 
 
 def _nothing_yet(view: views.ArchiveView) -> dict[str, object]:

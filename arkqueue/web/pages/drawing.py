@@ -73,8 +73,10 @@ class Picture:
     arrows: list[Arrow]
 
 
-def drawn(view: GraphView, archive: str, lists: Mapping[int, ListView] = {}) -> Picture:
-    """Place the nodes of a graph and its edges. ``archive``: whose page it is, so that names go without it. ``lists``: the numbers of the lists that nodes stand for, by their ids."""
+def drawn(
+    view: GraphView, archive: str, lists: Mapping[int, ListView] = {}, words: Mapping[int, str] | None = None
+) -> Picture:
+    """Place the nodes of a graph and its edges. ``archive``: whose page it is, so that names go without it. ``lists``: the numbers of the lists that nodes stand for, by their ids. ``words``: what each box says below its name, where that is not its state."""
     nodes = {node.id: node for node in view.nodes}
     edges = [
         edge for edge in view.edges if edge.source in nodes and edge.target in nodes and edge.source != edge.target
@@ -94,7 +96,8 @@ def drawn(view: GraphView, archive: str, lists: Mapping[int, ListView] = {}) -> 
     heights = [sum(HEIGHT if id in nodes else LINE for id in layer) + BELOW * (len(layer) - 1) for layer in layers]
     short = distinct([visible(node.label) for node in nodes.values()])
     labels = {id: short[visible(node.label)] for id, node in nodes.items()}
-    words = {id: visible(_words(node, archive, lists.get(id)))[:LONGEST] for id, node in nodes.items()}
+    said = words or {id: _words(node, archive, lists.get(id)) for id, node in nodes.items()}
+    words = {id: shortened(visible(said[id]), LONGEST) for id in nodes}
     places: dict[int, tuple[int, int]] = {}
     widths: dict[int, int] = {}
     x = MARGIN

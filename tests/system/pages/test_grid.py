@@ -304,6 +304,17 @@ def test_before_the_first_run_a_page_shows_what_the_next_commit_makes(operator: 
     assert "_workflows/first.yaml" in operator.get("/empty").text
 
 
+def test_what_the_next_commit_makes_has_one_box_for_a_list(operator: httpx.Client, session: Session) -> None:
+    fields = {"tile": "foreach: [a, b, c]", "check": "foreach: [a, b, c]\ndepends: [tile]", "one": "foreach: [a]"}
+    an_archive(session, "scans", tasks=a_workflow(fields | {"deposit": "depends: [check]"}))
+    page = operator.get("/scans").text
+    assert re.findall(r"<title>(\w+)</title><rect", page) == ["tile", "check", "one", "deposit"]
+    assert re.findall(r'<text class="t"[^>]*>([^<]*)</text>', page) == [
+        "3 items · test.yaml:1", "3 items · test.yaml:4", "1 item · test.yaml:8", "test.yaml:11",
+    ]  # fmt: skip
+    assert len(re.findall('class="edge[ "]', page)) == 2
+
+
 def test_a_task_that_runs_for_longer_than_usual_is_said_to(visitor: Visitors, session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"pdf": ""})
