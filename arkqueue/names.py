@@ -119,6 +119,16 @@ def as_backfill(text: str) -> tuple[str, int] | None:
     return (unquote(found["archive"]), int(found["number"])) if found else None
 
 
+def is_list(text: str) -> bool:
+    """Whether a text names all items of a list, ``RUN/TASK/*``. The key of an item is never written as a bare ``*``."""
+    return "@" in text and text.endswith(f"/{EVERY_TASK}") and f"/{EVERY_TASK}/" not in text
+
+
+def list_name(run: str, task: str) -> str:
+    """The name of all items of a list. ``run``: the name of the run; ``task``: that of the task that has the list."""
+    return f"{run}{task_in_run(task)}/{EVERY_TASK}"
+
+
 def run_name(row: Any) -> str:
     """The name of a run; the row has its archive, branch, main, number and run."""
     return str(name_of(row.archive, row.number, row.run, branch=row.branch, main=row.main))

@@ -8,12 +8,16 @@ from arkqueue.cli.client import Client
 from arkqueue.errors import Invalid
 
 
-def find(client: Client, name: str, *, items: bool = False) -> Any:
+def find(client: Client, name: str, *, items: bool = False, lists: bool = False) -> Any:
     """What a name means: ``full_name``, the id of the run, and of the task (None: it is the name of a run).
 
-    ``items``: it may be the name of an ``item`` of that run (``RUN/*/KEY``), which is refused otherwise.
+    ``items``: it may be the name of an ``item`` of that run (``RUN/*/KEY``), which is refused otherwise; ``lists``: likewise of a ``list`` (``RUN/TASK/*``).
     """
     found = client.get("/find", name=name)
+    if found["list"] is not None and not lists:
+        run = found["full_name"].partition("/")[0]
+        fault = "is the name of a list, which this command does not take"
+        raise Invalid(found["full_name"], fault, f"Name its run: {run}.")
     if found["item"] is not None and not items:
         run = found["full_name"].partition("/")[0]
         fault = "is the name of an item, which this command does not take"

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from arkqueue.cli.options import as_json, calls_server, dry_run
+from arkqueue.cli.options import as_json, calls_server, dry_run, of_states
 from arkqueue.cli.output import bold
 from arkqueue.cli.verbs import act, each, is_archive, many_lines, tasks
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
 
-_names = click.argument("names", metavar="ARCHIVE|RUN|ITEM|TASK…", nargs=-1, required=True)
+_names = click.argument("names", metavar="ARCHIVE|RUN|ITEM|LIST|TASK…", nargs=-1, required=True)
 _reason = click.option("--reason", default="", metavar="TEXT", help="Why, for the audit log and whoever looks next.")
 
 
@@ -24,12 +24,15 @@ _reason = click.option("--reason", default="", metavar="TEXT", help="Why, for th
 )
 @_names
 @_reason
+@of_states
 @dry_run
 @as_json
 @calls_server
-def hold(client: Client, names: Sequence[str], reason: str, dry_run: bool, as_json: bool) -> None:
+def hold(
+    client: Client, names: Sequence[str], reason: str, states: Sequence[str], dry_run: bool, as_json: bool
+) -> None:
     """Let nothing start that has not started, until it is released. An archive's runs that have begun go on; new ones are held until unhold."""
-    act(client, "hold", names, {"reason": reason}, as_json, dry_run, _held)
+    act(client, "hold", names, {"reason": reason}, as_json, dry_run, _held, states=states)
 
 
 @click.command(epilog="Example: arkqueue unhold papers, and then arkqueue release papers --all")
@@ -59,6 +62,7 @@ def unhold(client: Client, names: Sequence[str], reason: str, as_json: bool) -> 
 @click.option("--force", is_flag=True, help="Also what would replace the work of later revisions, or is superseded.")
 @click.option("--skip-outdated", is_flag=True, help="Waive that, and release the rest.")
 @_reason
+@of_states
 @dry_run
 @as_json
 @calls_server
@@ -69,6 +73,7 @@ def release(
     force: bool,
     skip_outdated: bool,
     reason: str,
+    states: Sequence[str],
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -81,7 +86,7 @@ def release(
                 raise click.UsageError(f"{name!r} is no name of an archive, and --all is for archives: leave it out.")
             raise click.UsageError(f"{name!r} is the name of an archive: name a run or a task, or add --all.")
     body = {"reason": reason, "force": force, "skip_outdated": skip_outdated}
-    act(client, "release", names, body, as_json, dry_run, partial(many_lines, "released"))
+    act(client, "release", names, body, as_json, dry_run, partial(many_lines, "released"), states=states)
 
 
 def _held(name: str, answer: Any) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from arkqueue.cli.options import as_json, calls_server, dry_run
+from arkqueue.cli.options import as_json, calls_server, dry_run, of_states
 from arkqueue.cli.output import bold, print_json, say, state
 from arkqueue.model import USUAL_PRIORITY
 from arkqueue.text import visible
@@ -22,16 +22,19 @@ _names = click.argument("names", metavar="TASK-OR-RUN…", nargs=-1, required=Tr
 
 
 @click.command(
-    epilog="A running task is asked to stop, and killed after its grace; it is canceled when it is proved gone."
+    epilog="A running task is asked to stop, and killed after its grace; it is canceled when it is proved gone. Example: arkqueue cancel 'papers@12/deposit/*' --state waiting"
 )
 @_names
 @click.option("--assume-gone", is_flag=True, help="You know that the task's process is gone although its task manager is silent.")  # fmt: skip
+@of_states
 @dry_run
 @as_json
 @calls_server
-def cancel(client: Client, names: Sequence[str], assume_gone: bool, dry_run: bool, as_json: bool) -> None:
-    """Cancel a task, or all of a run that is not settled."""
-    act(client, "cancel", names, {"assume_gone": assume_gone}, as_json, dry_run)
+def cancel(
+    client: Client, names: Sequence[str], assume_gone: bool, states: Sequence[str], dry_run: bool, as_json: bool
+) -> None:
+    """Cancel a task, or all of a run or a list (RUN/TASK/*) that is not settled."""
+    act(client, "cancel", names, {"assume_gone": assume_gone}, as_json, dry_run, states=states)
 
 
 @click.command()
@@ -45,13 +48,14 @@ def restart(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) 
 
 
 @click.command(
-    epilog="Examples: arkqueue retry papers@12/index; arkqueue retry papers@12 --from fetch; arkqueue retry 'papers@12/*/volume-7' --from fetch"
+    epilog="Examples: arkqueue retry papers@12/index; arkqueue retry papers@12 --from fetch; arkqueue retry 'papers@12/*/volume-7' --from fetch; arkqueue retry 'papers@12/deposit/*' --state canceled"
 )
 @click.argument("names", metavar="TASK-OR-RUN-OR-ARCHIVE…", nargs=-1, required=True)
 @click.option(
     "--force", is_flag=True, help="Although it is superseded, or later revisions have gone on from it or done its work."
 )
-@click.option("--failed", is_flag=True, help="Of a run or an archive: the failed tasks alone, and none that is out of date.")  # fmt: skip
+@click.option("--failed", is_flag=True, help="Of a run, a list or an archive: the failed tasks alone, and none that is out of date.")  # fmt: skip
+@of_states
 @click.option("--from", "from_task", metavar="TASK", help="Of a run or an item: this task and everything behind it, also what has completed.")  # fmt: skip
 @click.option("--from-start", is_flag=True, help="The command also of a task that is polled or must not run twice: it may do a second time what it has done.")  # fmt: skip
 @dry_run
@@ -62,6 +66,7 @@ def retry(
     names: Sequence[str],
     force: bool,
     failed: bool,
+    states: Sequence[str],
     from_task: str | None,
     from_start: bool,
     dry_run: bool,
@@ -85,7 +90,7 @@ def retry(
     body: dict[str, Any] = {"failed": True} if failed else {"force": force, "from_start": from_start}
     if from_task is not None:
         body["from_task"] = from_task
-    act(client, "retry", names, body, as_json, dry_run, partial(many_lines, "to be run again"))
+    act(client, "retry", names, body, as_json, dry_run, partial(many_lines, "to be run again"), states=states)
 
 
 @click.command(epilog="Examples: arkqueue refresh papers@12/deposit; arkqueue refresh papers")
@@ -99,12 +104,14 @@ def refresh(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) 
 
 
 @click.command(
-    epilog="Examples: arkqueue skip papers@12/index lets later revisions go on without it; arkqueue skip papers/index --until 12 waives every failure of the task up to revision 12."
+    epilog="Examples: arkqueue skip papers@12/index lets later revisions go on without it; arkqueue skip papers/index --until 12 waives every failure of the task up to revision 12; arkqueue skip 'papers@12/deposit/*' --failed waives every failure of a list."
 )
 @_names
 @click.option("--as-completed", is_flag=True, help="What waits for it in its own run may go on too, as if it had completed.")  # fmt: skip
 @click.option("--force", is_flag=True, help="As completed although what waits for it is superseded, or later revisions have gone on from it or done its work.")  # fmt: skip
 @click.option("--until", type=click.IntRange(min=0), metavar="REV", help="Of ARCHIVE/TASK: every failure up to this revision.")  # fmt: skip
+@click.option("--failed", is_flag=True, help="Of RUN/TASK/*: only the items that failed.")
+@of_states
 @dry_run
 @as_json
 @calls_server
@@ -114,6 +121,8 @@ def skip(
     as_completed: bool,
     force: bool,
     until: int | None,
+    failed: bool,
+    states: Sequence[str],
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -123,8 +132,11 @@ def skip(
             "--force goes with --as-completed only: nothing else of skip is refused for what came later."
         )
     if until is None:
-        act(client, "skip", names, {"as_completed": as_completed, "force": force}, as_json, dry_run)
+        body = {"as_completed": as_completed, "force": force}
+        act(client, "skip", names, body, as_json, dry_run, states=_with_failed(states, failed))
         return
+    if failed or states:
+        raise click.UsageError("--until takes ARCHIVE/TASK, and --failed and --state take RUN/TASK/*.")
     if as_completed:
         raise click.UsageError("--until and --as-completed do not go together.")
     waivers = {name: _waiver(name) for name in names}
@@ -136,31 +148,45 @@ def skip(
 )
 @_names
 @click.argument("priority", metavar="PRIORITY", type=click.IntRange(0, 1000))
+@of_states
 @dry_run
 @as_json
 @calls_server
-def prioritize(client: Client, names: Sequence[str], priority: int, dry_run: bool, as_json: bool) -> None:
+def prioritize(
+    client: Client, names: Sequence[str], priority: int, states: Sequence[str], dry_run: bool, as_json: bool
+) -> None:
     """Say what goes first inside its archive: the lower the number, the sooner. It changes what has not started."""
-    act(client, "prioritize", names, {"priority": priority}, as_json, dry_run)
+    act(client, "prioritize", names, {"priority": priority}, as_json, dry_run, states=states)
 
 
 _runs = click.argument("names", metavar="RUN|ITEM…", nargs=-1, required=True)
 
 
-@click.command(epilog="What runs is not deleted: cancel it first. `arkqueue runs --state deleted` lists the runs that were deleted, and `arkqueue show RUN --deleted` the items.")  # fmt: skip
-@_runs
+@click.command(epilog="What runs is not deleted: cancel it first. `arkqueue runs --state deleted` lists the runs that were deleted, and `arkqueue show RUN --deleted` the items. Example: arkqueue delete 'papers@12/deposit/*' --state rejected")  # fmt: skip
+@click.argument("names", metavar="RUN|ITEM|LIST…", nargs=-1, required=True)
+@click.option("--failed", is_flag=True, help="Of RUN/TASK/*: only the items that failed.")
+@of_states
 @dry_run
 @as_json
 @calls_server
-def delete(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) -> None:
-    """Leave a tombstone in place of a run, or of an item of a list (RUN/*/KEY), of which nothing runs.
+def delete(
+    client: Client, names: Sequence[str], failed: bool, states: Sequence[str], dry_run: bool, as_json: bool
+) -> None:
+    """Leave a tombstone in place of a run, of an item of a list (RUN/*/KEY) or of each item of a list (RUN/TASK/*), of which nothing runs.
 
     What is not settled of it is canceled. What waits for its failed tasks goes on, as if they were waived; behind a deleted item also inside its run. No list shows it
     any more, and its history is readable with a token of scope admin. `arkqueue undelete` takes that back.
     """
 
+    wanted = _with_failed(states, failed)
+
     def one(name: str) -> tuple[Any, list[str]]:
-        found = _run_or_item(client, name)
+        found = _run_or_item(client, name, lists=True)
+        if found["list"] is not None:
+            body = {"list": found["list"], "states": wanted}
+            answer = client.post(f"/runs/{found['run']}/delete-items", body, dry_run="true" if dry_run else None)
+            return answer, _list_lines(found["full_name"], "delete", answer)
+        _refuse_states(found["full_name"], wanted)
         query = {"item": found["item"], "dry_run": "true" if dry_run else None}
         run = client.send("DELETE", f"/runs/{found['run']}", **query)
         return run, [_deleted(found, run, "deleted")]
@@ -185,12 +211,26 @@ def undelete(client: Client, names: Sequence[str], dry_run: bool, as_json: bool)
     each(names, one, as_json, dry_run)
 
 
-def _run_or_item(client: Client, name: str) -> Any:
-    """A run, which may be deleted, or an item of one, by its name."""
+def _with_failed(states: Sequence[str], failed: bool) -> list[str]:
+    """The states of ``--state``, and that of ``--failed``."""
+    return list(dict.fromkeys([*states, *(["failed"] if failed else [])]))
+
+
+def _refuse_states(name: str, states: Sequence[str]) -> None:
+    """Raise ``Invalid`` where states are named of what is no list."""
+    from arkqueue.errors import Invalid
+
+    if states:
+        fault = "is not the name of a list, and --state and --failed are for lists"
+        raise Invalid(name, fault, "Write RUN/TASK/* for the items of a task, or leave the option out.")
+
+
+def _run_or_item(client: Client, name: str, *, lists: bool = False) -> Any:
+    """A run, which may be deleted, an item of one or, with ``lists``, a list, by its name."""
     from arkqueue.cli.find import find
     from arkqueue.errors import Invalid
 
-    found = find(client, name, items=True)
+    found = find(client, name, items=True, lists=lists)
     if found["task"] is not None:
         run = found["full_name"].partition("/")[0]
         raise Invalid(found["full_name"], "is the name of a task, not of a run", f"Its run is {run}.")
@@ -226,7 +266,19 @@ def note(client: Client, name: str, text: str, as_json: bool) -> None:
 
 
 OF_ITEMS = ("cancel", "restart", "retry", "refresh", "skip", "hold", "release", "prioritize")
-"""The verbs that take the name of an item, ``RUN/*/KEY``."""
+"""The verbs that take the name of an item, ``RUN/*/KEY``, or of a list, ``RUN/TASK/*``."""
+_DONE = {
+    "cancel": "canceled or asked to stop",
+    "restart": "restarted",
+    "retry": "retried",
+    "refresh": "polled",
+    "skip": "skipped or waived",
+    "hold": "held",
+    "release": "released",
+    "prioritize": "with the new priority",
+    "delete": "deleted",
+}
+"""What is said of the items of a list to which a verb was done."""
 
 
 def is_archive(name: str) -> bool:
@@ -242,23 +294,37 @@ def act(
     as_json: bool,
     dry_run: bool,
     of_archive: Callable[[str, Any], list[str]] | None = None,
+    *,
+    states: Sequence[str] = (),
 ) -> None:
-    """Do what a verb says to tasks, runs and (with ``of_archive``, which says what was done) archives."""
+    """Do what a verb says to tasks, runs, items, lists (to those of their items that are in ``states``) and (with ``of_archive``, which says what was done) archives."""
     from arkqueue.cli import backfill
     from arkqueue.cli.client import archive_path
     from arkqueue.cli.find import find
     from arkqueue.errors import Invalid
+    from arkqueue.names import is_list
 
     def post(place: str, more: Mapping[str, Any] = MappingProxyType({})) -> Any:
         return client.post(f"{place}/{verb}", {**body, **more}, dry_run="true" if dry_run else None)
 
     def one(name: str) -> tuple[Any, list[str]]:
+        if states and not is_list(name):
+            _refuse_states(name, states)
         if of_archive is not None and is_archive(name):
             answer = post(archive_path(name))
             return answer, of_archive(name, answer) + (_some_done(answer) if dry_run else [])
         if backfill.is_one(name):
             return backfill.act(client, verb, name, body, dry_run)
-        found = find(client, name, items=verb in OF_ITEMS)
+        found = find(client, name, items=verb in OF_ITEMS, lists=verb in OF_ITEMS)
+        if found["list"] is not None:
+            if body.get("from_task") is not None:
+                fault = "is the name of a list, and --from is for runs and items"
+                raise Invalid(found["full_name"], fault, f"Name its run: {found['full_name'].partition('/')[0]}.")
+            if body.get("assume_gone"):
+                fault = "is the name of a list, and --assume-gone is for tasks"
+                raise Invalid(found["full_name"], fault, "Name the task whose process is gone.")
+            answer = post(f"/runs/{found['run']}", {"list": found["list"], "states": list(states)})
+            return answer, _list_lines(found["full_name"], verb, answer)
         of_item = {} if found["item"] is None else {"item": found["item"]}
         if found["task"] is not None:
             if body.get("failed"):
@@ -350,6 +416,15 @@ def many_lines(what: str, name: str, answer: Any) -> list[str]:
         said += [f"{are}, approved by this:", *_first(answer["approved"])]
     more = [f"and {len(refused) - MOST_LINES} more"] if len(refused) > MOST_LINES else []
     return [*said, *(refusal_line(refusal) for refusal in refused[:MOST_LINES]), *more]
+
+
+def _list_lines(name: str, verb: str, answer: Any) -> list[str]:
+    """What was done to the items of a list, and why not to others."""
+    done, refused = answer["done"], answer["refused"]
+    items = f"{len(done):,} item{'s' if len(done) != 1 else ''}"
+    said = f"{bold(name)}: {items} {_DONE[verb]}" + (f", {len(refused):,} not" if refused else "")
+    more = [f"and {len(refused) - MOST_LINES:,} more"] if len(refused) > MOST_LINES else []
+    return [said, *_first(done), *map(refusal_line, refused[:MOST_LINES]), *more]
 
 
 def _some_done(answer: Any) -> list[str]:

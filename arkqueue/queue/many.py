@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, Forbidden, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
 from arkqueue.names import backfill_command, item_name, run_name, task_name
-from arkqueue.queue import control, places
+from arkqueue.queue import control, deletion, holds, places
 from arkqueue.queue.done import LONGEST, Done, Refused
 from arkqueue.queue.guards import Approver
 from arkqueue.states import MOVES, SETTLED, Event, State
@@ -118,14 +118,54 @@ def act_on_item(session: Session, run: RunId, item: str, verb: str, act: Act, *,
     )
 
 
-def act_on_list(session: Session, run: RunId, name: str, state: State | None, verb: str, act: Act) -> Done:
-    """Act on the items of a list. ``name``: of the task that has the list; ``state``: on those alone that are in this state now (None: in any). Of retry, those that failed and that nobody waived."""
-    concerns = _concerned(verb, failed=True)
+def act_on_list(
+    session: Session, run: RunId, name: str, states: Collection[State], verb: str, act: Callable[[TaskId, str], object]
+) -> Done:
+    """Act on the items of a list. ``name``: of the task that has the list; ``states``: on those alone that are in one of these states now (empty: in any); ``act`` takes a task and the key of its item.
+
+    Of retry, on those that failed and that nobody waived; where ``states`` names others, also on what was canceled, skipped or deferred.
+    """
+    concerns = _may_come_back if verb == "retry" and states else _concerned(verb, failed=True)
     rows = session.rows("tasks_to_act_on", run=run, item=None, tasks=None)
-    chosen = {row.id for row in rows if row.name == name and row.item and state in (None, row.state)}
-    nothing = f"has no item of {name} to {verb}" + (f" that is {state}" if state else "")
+    chosen = {row.id: row.item for row in rows if row.name == name and row.item and (not states or row.state in states)}
+    nothing = f"has no item of {name} to {verb}" + (f" that is {' or '.join(states)}" if states else "")
+    if verb == "retry" and State.REJECTED in states:
+        nothing += "; what was rejected stays so"
     return _on_run(
-        session, run, nothing, lambda row: row.id in chosen and concerns(row), act, last_first=verb == "cancel"
+        session,
+        run,
+        nothing,
+        lambda row: row.id in chosen and concerns(row),
+        lambda task: act(task, chosen[task]),
+        last_first=verb == "cancel",
+    )
+
+
+def hold_list(session: Session, run: RunId, name: str, states: Collection[State], by: str, note: str) -> Done:
+    """Hold the items of a list that have not started; ``name`` and ``states`` as of `act_on_list`."""
+    return act_on_list(session, run, name, states, "hold", lambda task, _: holds.hold(session, task, by, note))
+
+
+def release_list(
+    session: Session, run: RunId, name: str, states: Collection[State], by: str, note: str, how: holds.How
+) -> Done:
+    """Release the held items of a list; ``name`` and ``states`` as of `act_on_list`."""
+    return act_on_list(
+        session, run, name, states, "release", lambda task, _: holds.release(session, task, by, note, how)
+    )
+
+
+def delete_items(
+    session: Session, run: RunId, name: str, states: Collection[State], by: str, approver: Approver | None = None
+) -> Done:
+    """Delete the items of a list, each with its tasks of all names; ``name`` and ``states`` as of `act_on_list`."""
+    return act_on_list(
+        session,
+        run,
+        name,
+        states,
+        "delete",
+        lambda _, item: deletion.delete_item(session, run, item, by, approver),
     )
 
 
@@ -140,6 +180,7 @@ def _concerned(verb: str, *, failed: bool) -> Callable[[Any], bool]:
         "release": lambda row: row.state == State.HELD,
         "refresh": lambda row: row.polls and row.state == State.DEFERRED,
         "prioritize": lambda row: row.state in (State.WAITING, State.HELD, State.READY),
+        "delete": lambda _: True,
     }
     return of_verb[verb]
 
@@ -258,6 +299,11 @@ def _runs(row: Any) -> bool:
 
 def _may_be_retried(row: Any) -> bool:
     return row.state in (State.FAILED, State.DEFERRED) or (row.state == State.CANCELED and row.superseded_by is None)
+
+
+def _may_come_back(row: Any) -> bool:
+    """Whether a retry of a task by its name may be accepted. A waiver is taken back by the name of the task alone."""
+    return _has_failed(row) or row.state in (State.CANCELED, State.SKIPPED, State.DEFERRED)
 
 
 def _may_be_skipped(row: Any) -> bool:

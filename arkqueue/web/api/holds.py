@@ -5,6 +5,8 @@ from __future__ import annotations
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from arkqueue.errors import Invalid
+from arkqueue.model import RunId
 from arkqueue.queue import holds, many
 from arkqueue.queue.holds import How
 from arkqueue.queue.tokens import Scope
@@ -15,7 +17,7 @@ from arkqueue.views.tasks import TaskDetail
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.api.answers import ArchiveAction, RunAction, on_archive, on_run
 from arkqueue.web.api.calls import DryRun, calls
-from arkqueue.web.api.runs import LONGEST_NOTE, Item
+from arkqueue.web.api.runs import LONGEST_NOTE, Item, OfList, States, check_list
 
 router = calls("holds")
 
@@ -36,15 +38,19 @@ class Release(Hold):
 
 
 class HoldOfRun(Hold):
-    """The same of a run. ``item``: only the tasks of this item."""
+    """The same of a run. ``item``: only the tasks of this item. ``list`` and ``states``: only these items of a list, as in ``Options``."""
 
     item: Item = None
+    list: OfList = None
+    states: States = []
 
 
 class ReleaseOfRun(Release):
-    """The same of a run. ``item``: only the tasks of this item."""
+    """The same of a run. ``item``, ``list``, ``states``: as in ``HoldOfRun``."""
 
     item: Item = None
+    list: OfList = None
+    states: States = []
 
 
 @router.post("/tasks/{id}/hold")
@@ -84,10 +90,14 @@ def hold_run(
     hold: HoldOfRun = HoldOfRun(),  # noqa: B008  frozen by use
     dry_run: DryRun = False,
 ) -> RunAction:
-    """Hold the tasks of a run, or of an item of it, that have not started."""
+    """Hold the tasks of a run, or of an item or a list of it, that have not started."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
+    _check(caller, run, hold)
     with caller.acting(dry_run, run=run) as caller:
+        if hold.list is not None:
+            done = many.hold_list(caller.session, run, hold.list, hold.states, caller.by, hold.reason)
+            return on_run(caller, run, done)
         if hold.item is None:
             return on_run(caller, run, holds.hold_run(caller.session, run, caller.by, hold.reason))
         act = lambda task: holds.hold(caller.session, task, caller.by, hold.reason)  # noqa: E731
@@ -101,11 +111,17 @@ def release_run(
     release: ReleaseOfRun = ReleaseOfRun(),  # noqa: B008  frozen by use
     dry_run: DryRun = False,
 ) -> RunAction:
-    """Release the held tasks of a run, or of an item of it."""
+    """Release the held tasks of a run, or of an item or a list of it."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
+    _check(caller, run, release)
     with caller.acting(dry_run, run=run) as caller:
         meant = how(caller, release)
+        if release.list is not None:
+            session, states = caller.session, release.states
+            return on_run(
+                caller, run, many.release_list(session, run, release.list, states, caller.by, release.reason, meant)
+            )
         if release.item is None:
             return on_run(caller, run, holds.release_run(caller.session, run, caller.by, release.reason, meant))
         act = lambda task: holds.release(caller.session, task, caller.by, release.reason, meant)  # noqa: E731
@@ -149,6 +165,17 @@ def release_archive(
     with caller.acting(dry_run, archive=archive) as caller:
         done = holds.release_archive(caller.session, archive, caller.by, release.reason, how(caller, release))
         return on_archive(caller, archive, done)
+
+
+def _check(caller: Caller, run: RunId, which: HoldOfRun | ReleaseOfRun) -> None:
+    """Raise ``Invalid`` or ``NotFound`` where an item and a list are named, states without a list, or what is no list."""
+    if which.list is None:
+        if which.states:
+            raise Invalid("the request", "names states, and no list", "Give list, the name of the task that has it.")
+        return
+    if which.item is not None:
+        raise Invalid("the request", "names an item and a list", "Leave one of them out.")
+    check_list(caller, run, which.list)
 
 
 def how(caller: Caller, release: Release) -> How:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -17,7 +17,7 @@ from arkqueue.archives.scan import scan
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, LONGEST_KEY, ArchiveId, BranchId, RunId, TaskId, Trigger
-from arkqueue.names import EVERY_TASK, Name, parse_name, task_in_run
+from arkqueue.names import EVERY_TASK, Name, is_list, list_name, parse_name, task_in_run
 from arkqueue.queue import control, deletion, many, redo, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.proposed import ProposedRun, proposed
@@ -59,6 +59,12 @@ Item = Annotated[str | None, Field(min_length=1, max_length=LONGEST_KEY)]
 """The key of an item, where a verb on a run is for the tasks of that item alone."""
 
 
+OfList = Annotated[str | None, Field(min_length=1, max_length=100)]
+"""The name of a task that has a list, where a verb on a run is for the items of that list."""
+States = Annotated[list[State], Field(max_length=len(State))]
+"""States of the items that a verb on a list is for; empty: any."""
+
+
 OfItem = Annotated[
     str | None, Query(min_length=1, max_length=LONGEST_KEY, description="of a run, only the tasks of this item")
 ]
@@ -79,7 +85,8 @@ class Options(BaseModel):
     a run or an archive, the failed tasks alone, and none that is out of date. ``from_start``: of retry, the command also of what is polled.
     ``from_task``: of retry of a run or an item, the task of this name and everything behind it, also what had completed.
 
-    ``priority``: of prioritize; lower numbers go first. ``item``: of a run, only the tasks of this item.
+    ``priority``: of prioritize; lower numbers go first. ``item``: of a run, only the tasks of this item. ``list``: of a run, only the items of the list of the task with this name;
+    ``states``: of these, those in one of these states. A retry of a list without ``states`` is for those that failed.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -92,6 +99,8 @@ class Options(BaseModel):
     from_task: str | None = Field(default=None, min_length=1, max_length=100)
     priority: StrictInt | None = Field(default=None, ge=LEAST_PRIORITY, le=GREATEST_PRIORITY)
     item: Item = None
+    list: OfList = None
+    states: States = []
 
     def check(self, *meant: str) -> None:
         """Raise ``Invalid`` where an option is set that means nothing here, rather than do half of what was asked."""
@@ -120,6 +129,15 @@ class Options(BaseModel):
         return self.priority
 
 
+class DeletionOfItems(BaseModel):
+    """The items that are deleted; ``list`` and ``states`` as in ``Options``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    list: str = Field(min_length=1, max_length=100)
+    states: States = []
+
+
 class NewNote(BaseModel):
     """What a person has to say; characters that cannot be stored are refused."""
 
@@ -138,12 +156,12 @@ _MEANT: dict[Verb, tuple[str, ...]] = {
 }
 """The options of each verb on a task."""
 _OF_RUNS = _MEANT | {
-    Verb.CANCEL: ("item",),
-    Verb.RESTART: ("item",),
-    Verb.REFRESH: ("item",),
-    Verb.RETRY: ("force", "failed", "from_start", "from_task", "item"),
-    Verb.SKIP: ("as_completed", "force", "item"),
-    Verb.PRIORITIZE: ("priority", "item"),
+    Verb.CANCEL: ("item", "list", "states"),
+    Verb.RESTART: ("item", "list", "states"),
+    Verb.REFRESH: ("item", "list", "states"),
+    Verb.RETRY: ("force", "failed", "from_start", "from_task", "item", "list", "states"),
+    Verb.SKIP: ("as_completed", "force", "item", "list", "states"),
+    Verb.PRIORITIZE: ("priority", "item", "list", "states"),
 }
 """And on a run."""
 
@@ -164,12 +182,13 @@ class ProposedAndScanned(ProposedRun):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a name means. ``task`` None: it is the name of a run, or of an ``item`` of it (``RUN/*/KEY``). ``earlier``: the revision of the same number in a ledger from before a rewind; None: there is none, or the name says which is meant."""
+    """What a name means. ``task`` None: it is the name of a run, of an ``item`` of it (``RUN/*/KEY``), or of a ``list`` of it (``RUN/TASK/*``). ``earlier``: the revision of the same number in a ledger from before a rewind; None: there is none, or the name says which is meant."""
 
     full_name: str
     run: int
     task: int | None
     item: str | None = None
+    list: str | None = None
     earlier: str | None = None
 
 
@@ -314,6 +333,17 @@ def undelete_run(request: Request, id: int, item: OfItem = None, dry_run: DryRun
         return runs.run(caller.session, run, item)
 
 
+@router.post("/runs/{id}/delete-items")
+def delete_items(request: Request, id: int, which: DeletionOfItems, dry_run: DryRun = False) -> RunAction:
+    """Delete the items of a list of a run, or those of them that are in one of some states, each with its tasks of all names."""
+    caller = admit(request, Scope.OPERATE)
+    run = caller.run(id)
+    check_list(caller, run, which.list)
+    with caller.acting(dry_run, run=run) as caller:
+        done = many.delete_items(caller.session, run, which.list, which.states, caller.by, caller.approver)
+        return on_run(caller, run, done.unless_refused())
+
+
 @router.get("/runs/{id}/items")
 def list_items(
     request: Request,
@@ -364,6 +394,11 @@ def do_to_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Done:
     """Do what a verb says to the tasks of a run."""
     session, by, who = caller.session, caller.by, caller.approver
     force, as_completed, from_start = options.force, options.as_completed, options.from_start
+    if options.list is not None:
+        check_list(caller, run, options.list)
+        return do_to_list(caller, verb, run, options.list, options.states, options)
+    if options.states:
+        raise Invalid("the request", "names states, and no list", "Give list, the name of the task that has it.")
     if options.from_task is not None and not options.the_failed():
         task, item = options.from_task, options.item
         return redo.retry_from(session, run, task, by, item=item, force=force, from_start=from_start, approver=who)
@@ -384,6 +419,28 @@ def do_to_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Done:
             return many.skip_run(session, run, by, as_completed=as_completed, force=force, approver=who)
         case Verb.PRIORITIZE:
             return control.prioritize_run(session, run, options.the_priority(), by)
+
+
+def check_list(caller: Caller, run: RunId, name: str) -> None:
+    """Raise ``NotFound`` where no task of this name has a list in a run."""
+    if name not in {of.name for of in items.lists_of(caller.session, run)}:
+        here = list_name(find.name_of_run(caller.session, run), name)
+        raise NotFound(here, "is no list of this run", f"arkqueue show {here.partition('/')[0]} --items")
+
+
+def do_to_list(caller: Caller, verb: Verb, run: RunId, name: str, states: Sequence[State], options: Options) -> Done:
+    """Do what a verb says to the items of a list; ``states``: to those alone that are in one of these. Of a retry, what failed is what it means without states."""
+    if options.item is not None or options.from_task is not None:
+        raise Invalid("the request", "names a list, and an item or a task to start from", "Leave one of them out.")
+    if options.the_failed() and states and set(states) != {State.FAILED}:
+        raise Invalid("the request", "asks for what failed, and for other states", "Leave out failed or states.")
+    beside = {"item", "list", "states", "failed"}
+    of_each = Options(**options.model_dump(exclude_unset=True, exclude=beside))
+    if verb is Verb.PRIORITIZE:
+        of_each.the_priority()
+    return many.act_on_list(
+        caller.session, run, name, states, verb, lambda task, _: do_to_task(caller, verb, task, of_each)
+    )
 
 
 def _do_to_item(caller: Caller, verb: Verb, run: RunId, item: str, options: Options) -> Done:
@@ -490,7 +547,7 @@ def do_to_task(caller: Caller, verb: Verb, task: TaskId, options: Options) -> No
 
 @router.get("/find")
 def find_name(request: Request, name: str) -> Found:
-    """The run or task that a name means: ARCHIVE@REVISION or ARCHIVE@REVISION/TASK, in full ARCHIVE:BRANCH@REVISION.RUN/TASK/ITEM. ARCHIVE@REVISION/*/ITEM is an item."""
+    """The run or task that a name means: ARCHIVE@REVISION or ARCHIVE@REVISION/TASK, in full ARCHIVE:BRANCH@REVISION.RUN/TASK/ITEM. ARCHIVE@REVISION/*/ITEM is an item, and ARCHIVE@REVISION/TASK/* a list."""
     caller = admit(request, Scope.READ)
     parsed = parse_name(name)
     caller.archive(parsed.archive)
@@ -501,6 +558,11 @@ def find_name(request: Request, name: str) -> Found:
     if parsed.task is None:
         run = find.find_run(caller.session, parsed)
         return Found(full_name=find.name_of_run(caller.session, run), run=run, task=None, earlier=earlier)
+    if is_list(name):
+        run = caller.run(RunId(find.find_run(caller.session, replace(parsed, task=None, item=""))))
+        check_list(caller, run, parsed.task)
+        full_name = list_name(find.name_of_run(caller.session, run), parsed.task)
+        return Found(full_name=full_name, run=run, task=None, list=parsed.task, earlier=earlier)
     if parsed.task == EVERY_TASK and parsed.item:
         run = find.find_item(caller.session, parsed)
         name = find.name_of_run(caller.session, run) + task_in_run(EVERY_TASK, parsed.item)

@@ -13,7 +13,7 @@ from arkqueue.archives import registration
 from arkqueue.archives.retention import purge_by_age
 from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, USUAL_PRIORITY, RunId, TaskId
-from arkqueue.names import EVERY_TASK, as_backfill, parse_branch, parse_name, run_name
+from arkqueue.names import EVERY_TASK, as_backfill, is_list, parse_branch, parse_name, run_name
 from arkqueue.queue import backfill, control, deletion, holds, many, pauses, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.holds import How
@@ -26,13 +26,12 @@ from arkqueue.views.backfills import find_backfill
 from arkqueue.views.find import find_item, find_run, find_task
 from arkqueue.views.tasks import task as show_task
 from arkqueue.web.access import Caller, admit
-from arkqueue.web.api.runs import LONGEST_NOTE, Options, Verb, do_to_run, do_to_task, revision_scanned
+from arkqueue.web.api.runs import LONGEST_NOTE, Options, Verb, do_to_list, do_to_run, do_to_task, revision_scanned
 from arkqueue.web.pages import filling
 from arkqueue.web.pages.answer import HEADERS, Shown, answer, local
 from arkqueue.web.pages.forms import Form, Meant, meant
 from arkqueue.web.pages.preview import (
     REMOVALS,
-    is_list,
     is_shown_first,
     list_run,
     new_run,
@@ -98,7 +97,7 @@ def _act(caller: Caller, name: str, verb: str, how: Meant) -> object:
         parsed = parse_name(name)
         caller.archive(parsed.archive)
         if is_list(name):
-            done = _chosen(_of_list(caller, list_run(caller, parsed), parsed.task or "", verb, how), verb)()
+            done = _chosen(_of_list(caller, list_run(caller, parsed), parsed.task or "", how), verb)()
         elif parsed.task == EVERY_TASK and parsed.item:
             done = _chosen(_of_item(caller, find_item(caller.session, parsed), parsed.item, verb, how), verb)()
         elif parsed.task is None:
@@ -183,25 +182,24 @@ def _of_item(caller: Caller, id: RunId, item: str, verb: str, how: Meant) -> dic
     }
 
 
-def _of_list(caller: Caller, run: RunId, name: str, verb: str, how: Meant) -> dict[str, Act]:
+def _of_list(caller: Caller, run: RunId, name: str, how: Meant) -> dict[str, Act]:
     session, by, text = caller.session, caller.by, how.text
     if how.state not in ("", *State):
         raise Invalid("the form", f"names no state of a task: {how.state!r}", "Open the page again.")
-
-    def each(act: Callable[[TaskId], object]) -> Act:
-        of = "skip" if verb == "skip-as-completed" else verb
-        return lambda: many.act_on_list(session, run, name, State(how.state) if how.state else None, of, act)
+    states = [State(how.state)] if how.state else []
 
     def do(to: Verb, options: Options) -> Act:
-        return each(lambda task: do_to_task(caller, to, task, options))
+        return lambda: do_to_list(caller, to, run, name, states, options)
 
     return {
         "retry": do(Verb.RETRY, Options(force=how.force, from_start=how.from_start)),
         "cancel": do(Verb.CANCEL, Options()),
         "skip": do(Verb.SKIP, Options()),
         "skip-as-completed": do(Verb.SKIP, Options(as_completed=True, force=how.force)),
-        "hold": each(lambda task: holds.hold(session, task, by, text)),
-        "release": each(lambda task: holds.release(session, task, by, text, _how(caller, how))),
+        "prioritize": lambda: do_to_list(caller, Verb.PRIORITIZE, run, name, states, _priority(text)),
+        "hold": lambda: many.hold_list(session, run, name, states, by, text),
+        "release": lambda: many.release_list(session, run, name, states, by, text, _how(caller, how)),
+        "delete": lambda: many.delete_items(session, run, name, states, by, caller.approver),
     }
 
 

@@ -10,19 +10,18 @@ from arkqueue.archives.retention import purge_by_age
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import COMMIT, REPORT, Fault, RunId, TaskId, Trigger
-from arkqueue.names import EVERY_TASK, Name, as_backfill, parse_branch, parse_name
+from arkqueue.names import EVERY_TASK, Name, as_backfill, is_list, parse_branch, parse_name
 from arkqueue.queue.done import Done
 from arkqueue.queue.proposed import proposed
 from arkqueue.queue.purge import purge_runs
 from arkqueue.queue.removal import holders_of
 from arkqueue.states import State
 from arkqueue.views.find import find_item, find_run, find_task
-from arkqueue.views.items import lists_of
 from arkqueue.views.naming import task_names
 from arkqueue.views.tasks import attempts
 from arkqueue.views.tasks import task as show_task
 from arkqueue.web.access import Caller
-from arkqueue.web.api.runs import NewRun, revision_scanned, revision_wanted
+from arkqueue.web.api.runs import NewRun, check_list, revision_scanned, revision_wanted
 from arkqueue.web.pages.answer import Shown
 from arkqueue.web.pages.forms import Meant
 from arkqueue.web.pages.refusals import offers_of, refused_tasks
@@ -46,6 +45,7 @@ QUESTIONS: Final = {
     "undelete": "It is listed again. What its deletion canceled comes back as held, and waits for a release.",
     "release": "What is held of it goes on, approval steps too.",
     "hold": "What of it has not started waits for a release.",
+    "prioritize": "What of it has not started goes sooner or later than the rest of its archive.",
 }
 """The verbs whose consequences are shown first, and what they mean."""
 REMOVALS: Final = {"purge-log": "log", "purge-outputs": "outputs"}
@@ -72,7 +72,7 @@ _WORDS: Final = {
 _BEFORE: Final = {
     "cancel": ("Cancel", "cancel it"), "restart": ("Restart", "restart it"), "skip": ("Waive", "waive it"), "skip-as-completed": ("Count as completed", "count it as completed"),
     "delete": ("Delete", "delete it"), "undelete": ("Undelete", "undelete it"), "release": ("Release", "release it"), "hold": ("Hold", "hold it"), "retry": ("Retry", "retry it"),
-    "retry-from": ("Run again", "run it again"), "purge": ("Purge", "purge it for good"), "assume-gone": ("Count as gone", "count it as gone"),
+    "retry-from": ("Run again", "run it again"), "purge": ("Purge", "purge it for good"), "assume-gone": ("Count as gone", "count it as gone"), "prioritize": ("Change the priority of", "change it"),
 }  # fmt: skip
 
 
@@ -93,21 +93,15 @@ def is_shown_first(name: str, verb: str) -> bool:
         return True
     if verb == "release":
         return "/" not in name.partition("@")[2]
-    if verb == "hold":
+    if verb in ("hold", "prioritize"):
         return False
     return verb in QUESTIONS and (verb != "retry" or "@" not in name)
-
-
-def is_list(name: str) -> bool:
-    """Whether a name is that of all items of a list, ``RUN/TASK/*``. The key of an item never has a bare ``*``."""
-    return "@" in name and name.endswith(f"/{EVERY_TASK}")
 
 
 def list_run(caller: Caller, name: Name) -> RunId:
     """The run of a list that is named ``RUN/TASK/*``."""
     run = caller.run(RunId(find_run(caller.session, replace(name, task=None, item=""))))
-    if name.task not in {of.name for of in lists_of(caller.session, run)}:
-        raise NotFound(str(name), "is no list of this run", "Open the page of the run again.")
+    check_list(caller, run, name.task or "")
     return run
 
 
@@ -123,6 +117,9 @@ def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Cal
         done = done if isinstance(done, Done) else Done()
         after = rehearsed.session.rows("states_of", tasks=list({*before, *done.tasks}))
         found = _consequences(rehearsed.session, before, after)
+        if verb == "delete" and done.tasks:
+            named = task_names(rehearsed.session, done.tasks[:MOST_NAMED])
+            found.insert(0, Consequence("deleted", len(done.tasks), list(named.values()), thing="item"))
     return Shown(
         "preview.html",
         {

@@ -27,6 +27,9 @@ MOST_FILES = 50
 MOST_DELETED = 50
 """Deleted items that are listed."""
 _MAY_BE_SKIPPED = frozenset((*MOVES[Event.SKIP].sources, State.FAILED, State.REJECTED))
+_MAY_COME_BACK = frozenset((State.CANCELED, State.SKIPPED, State.DEFERRED))
+"""The states beside failed from which a retry takes the items of a list that are in one of them."""
+_HAS_PRIORITY = frozenset((State.WAITING, State.HELD, State.READY))
 MOST_READY = 20
 """Ready tasks of which it is said why they have not started."""
 MOST_ITEMS = 100
@@ -83,7 +86,7 @@ def _items(visitor: Visitor, request: Request, id: RunId, name: str, lists: Sequ
     """The items of the list that an address asks for, in the state that it asks for. ``name``: the run's."""
     chosen = next((of for of in lists if of.name == asked(request, "list")), None)
     if chosen is None:
-        return {"list": None, "state": "", "items": [], "next": None, "bulk": []}
+        return {"list": None, "state": "", "items": [], "next": None, "bulk": [], "has_priority": False}
     state = next((state for state in chosen.counts if state == asked(request, "state")), None)
     after = asked(request, "after")
     first = int(after) if after.isdecimal() and len(after) < 19 else 0
@@ -94,6 +97,7 @@ def _items(visitor: Visitor, request: Request, id: RunId, name: str, lists: Sequ
         "list": chosen,
         "of_list": f"{name}{task_in_run(chosen.name)}/{EVERY_TASK}",
         "bulk": of_list(chosen, state),
+        "has_priority": any(chosen.counts.get(one) and state in (None, one) for one in _HAS_PRIORITY),
         "state": str(state or ""),
         "items": [(task, words_of(task)) for task in found.tasks],
         "next": found.next,
@@ -157,11 +161,13 @@ def of_list(of: ListView, state: State | None) -> list[tuple[str, str]]:
     there = {one for one, number in of.counts.items() if number and state in (None, one)}
     can = {
         ("retry", "Retry what failed"): State.FAILED in there,
+        ("retry", "Retry"): state in _MAY_COME_BACK and bool(there),
         ("release", "Release"): State.HELD in there,
         ("hold", "Hold"): bool(there & MOVES[Event.HOLD].sources),
         ("cancel", "Cancel"): bool(there - SETTLED),
         ("skip", "Waive"): bool(there & _MAY_BE_SKIPPED),
         ("skip-as-completed", "Count as completed"): bool(there & _MAY_BE_SKIPPED),
+        ("delete", "Delete"): State.RUNNING not in there,
     }
     return [one for one, is_possible in can.items() if is_possible]
 

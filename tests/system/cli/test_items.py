@@ -49,6 +49,82 @@ def test_an_item_is_prioritized(arkqueue: Cli, session: Session) -> None:
     assert arkqueue("prioritize", "papers@2/*/a", "1001").code == 2
 
 
+def test_the_items_of_a_list_are_held_prioritized_released_and_canceled_by_one_name(
+    arkqueue: Cli, session: Session
+) -> None:
+    archive = a_list(session)
+    archive.run("fetch/a@2")
+    tried = arkqueue("hold", "papers@2/check/*", "--state", "ready", "--dry-run")
+    assert tried.lines == ["Nothing is changed. It would be:", "papers@2/check/*: 1 item held", "  papers@2/check/a"]
+    assert archive.state("check/a@2") == "ready"
+    assert arkqueue("hold", "papers@2/check/*", "--state", "ready").lines[0] == "papers@2/check/*: 1 item held"
+    assert [archive.state(f"check/{item}@2") for item in ("a", "b/c")] == ["held", "waiting"]
+    first = arkqueue("prioritize", "papers@2/check/*", "10")
+    assert first.lines[0] == "papers@2/check/*: 2 items with the new priority"
+    assert arkqueue("release", "papers@2/check/*").lines == ["papers@2/check/*: 1 item released", "  papers@2/check/a"]
+    again = arkqueue("release", "papers@2/check/*")
+    assert (again.code, again.err) == (1, "arkqueue: papers@2: has no item of check to release\n")
+    done = json.loads(arkqueue("cancel", "papers@2/check/*", "--state", "waiting", "--json").out)
+    assert (done["done"], done["refused"], done["left"]) == (["papers@2/check/b%2Fc"], [], 0)
+    assert [archive.state(f"check/{item}@2") for item in ("a", "b/c")] == ["ready", "canceled"]
+
+
+def test_a_retry_of_a_list_takes_what_failed_or_the_states_that_are_named(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"deposit": "foreach: [a, b, c, d]", "other": ""})
+    archive.cancel("deposit/b@2")
+    archive.fail("deposit/a@2", "other@2")
+    archive.end("deposit/c@2", 65)
+    assert arkqueue("retry", "papers@2/deposit/*").lines == [
+        "papers@2/deposit/*: 1 item retried",
+        "  papers@2/deposit/a",
+    ]
+    assert [archive.state(one) for one in ("deposit/b@2", "other@2")] == ["canceled", "failed"]
+    archive.fail("deposit/a@2")
+    both = arkqueue("retry", "papers@2/deposit/*", "--state", "failed", "--state", "canceled", "--dry-run")
+    assert both.lines[1:] == ["papers@2/deposit/*: 2 items retried", "  papers@2/deposit/a", "  papers@2/deposit/b"]
+    assert arkqueue("retry", "papers@2/deposit/*", "--failed").lines[0].endswith("1 item retried")
+    assert archive.state("deposit/b@2") == "canceled"
+    final = arkqueue("retry", "papers@2/deposit/*", "--state", "rejected")
+    assert "has no item of deposit to retry that is rejected; what was rejected stays so" in final.err
+    assert arkqueue("retry", "papers@2/deposit/*", "--failed", "--state", "canceled").code == 2
+
+
+def test_failures_of_a_list_are_waived_or_deleted_together(arkqueue: Cli, session: Session) -> None:
+    archive = a_list(session)
+    archive.fail("fetch/a@2", "fetch/b/c@2")
+    assert arkqueue("skip", "papers@2/fetch/*", "--failed", "--as-completed").lines[0] == (
+        "papers@2/fetch/*: 2 items skipped or waived"
+    )
+    archive.fail("check/a@2")
+    tried = arkqueue("delete", "papers@2/check/*", "--failed", "--dry-run")
+    assert tried.lines[1:] == ["papers@2/check/*: 1 item deleted", "  papers@2/check/a"]
+    assert arkqueue("delete", "papers@2/check/*", "--failed").lines[0] == "papers@2/check/*: 1 item deleted"
+    assert "papers@2/*/a" in arkqueue("show", "papers@2", "--deleted").out
+    archive.claim("check/b/c@2")
+    refused = arkqueue("delete", "papers@2/check/*")
+    assert (refused.code, "is running" in refused.err or "runs" in refused.err) == (1, True)
+
+
+def test_a_name_of_a_list_is_refused_where_it_means_nothing(arkqueue: Cli, session: Session) -> None:
+    archive = a_list(session)
+    archive.commit({"one": "", "star": "foreach: ['*', b]"})
+    for command, fault in (
+        (("cancel", "papers@3/one/*"), "papers@3/one/*: is no list of this run. arkqueue show papers@3 --items"),
+        (("show", "papers@2/fetch/*"), "is the name of a list, which this command does not take. Name its run: papers@2."),
+        (("cancel", "papers@2", "--state", "ready"), "is not the name of a list, and --state and --failed are for lists"),
+        (("delete", "papers@2/*/a", "--failed"), "is not the name of a list"),
+        (("cancel", "papers@2/fetch/*", "--assume-gone"), "--assume-gone is for tasks"),
+        (("retry", "papers@2/fetch/*", "--from", "fetch"), "--from is for runs and items"),
+    ):  # fmt: skip
+        done = arkqueue(*command)
+        assert (done.code in (1, 2), fault in done.err) == (True, True), (command, done.err)
+    assert arkqueue("skip", "papers/fetch", "--until", "2", "--failed").code == 2
+    assert arkqueue("cancel", "papers@2/fetch/*", "--state", "dead").code == 2
+    assert arkqueue("cancel", "papers@3/star/%2A").code == 0
+    assert [archive.state(f"star/{item}@3") for item in ("*", "b")] == ["canceled", "ready"]
+
+
 def test_an_item_is_polled_now(arkqueue: Cli, session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"deposit": "foreach: [a, b]\npoll: {command: ask, every: 1h}"})

@@ -595,6 +595,30 @@ def test_a_list_and_its_filter_have_verbs_with_their_consequences(operator: http
     assert send_list(operator, page, of, "cancel", "<b>").status_code == 422
 
 
+def test_items_that_were_canceled_come_back_and_others_get_a_priority_or_are_deleted(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"check": "foreach: [a, b, c]"})
+    archive.cancel("check/a@3")
+    archive.cancel("check/c@3")
+    archive.fail("check/b@3")
+    of, page = "papers@3/check/*", "/papers@3?list=check&state="
+    assert "retry" in verbs_on(operator.get(f"{page}canceled"), of)
+    confirm(operator, send_list(operator, f"{page}canceled", of, "retry", "canceled"))
+    assert [archive.state(f"check/{item}@3") for item in "abc"] == ["ready", "failed", "ready"]
+    assert {"prioritize", "delete"} <= verbs_on(operator.get(f"{page}ready"), of)
+    fields = {"form": form_of(operator.get(page)), "name": of, "verb": "prioritize", "back": page, "text": "7"}
+    asked = operator.post("/-/act", data=fields)
+    assert "Change the priority of papers@3/check/*?" in said(asked)
+    confirm(operator, asked)
+    found = archive.sql("select item, priority from task where name = 'check' and number = 3 order by item")
+    assert [tuple(row.values()) for row in found] == [("a", 7), ("b", 50), ("c", 7)]
+    asked = send_list(operator, page, of, "delete", "failed")
+    assert "1 item would be deleted papers@3/check/b" in said(asked)
+    confirm(operator, asked)
+    assert archive.sql("select item from deleted_item") == [{"item": "b"}]
+
+
 def test_an_item_of_the_key_star_is_an_item(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"check": "foreach: ['*', b]"})
     assert operator.get("/papers@3/check/%2A").status_code == 200

@@ -34,6 +34,40 @@ def test_a_hold_of_an_item_holds_what_has_not_started_of_it(operator: httpx.Clie
     )
 
 
+def test_a_list_is_named_in_a_verb_on_its_run(operator: httpx.Client, session: Session) -> None:
+    archive = a_list(session)
+    at = run_of(archive)
+    held = operator.post(f"{at}/hold", json={"list": "fetch", "reason": "wait"}).json()
+    assert held["done"] == ["papers@2/fetch/a", "papers@2/fetch/b%2Fc"]
+    released = operator.post(f"{at}/release", json={"list": "fetch", "states": ["held"]}).json()
+    assert len(released["done"]) == 2
+    problem(operator.post(f"{at}/release", json={"list": "fetch"}), 409, "papers@2: has no item of fetch to release")
+    problem(operator.post(f"{at}/cancel", json={"list": "one"}), 404, "papers@2/one/*: is no list of this run")
+    for verb, body in (
+        ("cancel", {"states": ["ready"]}),
+        ("hold", {"states": ["ready"]}),
+        ("hold", {"list": "fetch", "item": "a"}),
+        ("cancel", {"list": "fetch", "item": "a"}),
+        ("retry", {"list": "fetch", "from_task": "fetch"}),
+        ("retry", {"list": "fetch", "failed": True, "states": ["canceled"]}),
+        ("cancel", {"list": "fetch", "states": ["no-state"]}),
+        ("cancel", {"list": ""}),
+        ("prioritize", {"list": "fetch"}),
+        ("delete-items", {"states": ["failed"]}),
+    ):
+        assert operator.post(f"{at}/{verb}", json=body).status_code == 422, (verb, body)
+    assert archive.state("fetch/a@2") == "ready"
+
+
+def test_a_verb_on_a_list_needs_its_archive_and_a_scope(client: Client, session: Session) -> None:
+    archive = a_list(session)
+    for verb in ("cancel", "hold", "delete-items"):
+        at = f"{run_of(archive)}/{verb}"
+        assert client(Scope.READ).post(at, json={"list": "fetch"}).status_code == 403
+        assert client(Scope.OPERATE, "other").post(at, json={"list": "fetch"}).status_code == 404
+    assert client(Scope.OPERATE, "other").get("/find", params={"name": "papers@2/fetch/*"}).status_code == 404
+
+
 def test_a_release_of_an_item_releases_nothing_of_another(operator: httpx.Client, session: Session) -> None:
     archive = a_list(session)
     operator.post(f"{run_of(archive)}/hold", json={})
