@@ -119,7 +119,7 @@ def test_task_has_its_definition_and_attempts(reader: httpx.Client, archive: AnA
 
 def test_names_are_found(reader: httpx.Client, archive: AnArchive) -> None:
     found = reader.get("/find", params={"name": "papers@2/b"}).json()
-    nothing_else = {"item": None, "earlier": None}
+    nothing_else = {"item": None, "list": None, "earlier": None}
     assert found == {"full_name": "papers@2/b", "run": archive.run_id(2), "task": archive.task("b@2")} | nothing_else
     found = reader.get("/find", params={"name": "papers@2"}).json()
     assert found == {"full_name": "papers@2", "run": archive.run_id(2), "task": None} | nothing_else
