@@ -144,22 +144,25 @@ def audit_page(visitor: Visitor, request: Request) -> Shown:
 
 
 def notifications_page(visitor: Visitor, request: Request) -> Shown:
-    """Who was told of what, and what was wrong; ``?archive=`` and ``?state=`` choose. Receivers are persons: who has not signed in learns nothing of them."""
+    """Who was told of what, and what was wrong; ``?archive=`` and ``?state=``, which may come several times, choose. Receivers are persons: who has not signed in learns nothing of them."""
     if visitor.is_anybody:
         raise SignInNeeded
     caller = visitor.caller
-    archive, state, before = (asked(request, name) for name in ("archive", "state", "before"))
-    if state and state not in STATES:
-        raise Invalid("the state", f"is none of a notification: {state!r}", f"There are: {', '.join(STATES)}.")
+    archive, before = (asked(request, name) for name in ("archive", "before"))
+    states = [state for state in dict.fromkeys(request.query_params.getlist("state")) if state]
+    for state in states:
+        if state not in STATES:
+            raise Invalid("the state", f"is none of a notification: {state!r}", f"There are: {', '.join(STATES)}.")
     page = deliveries(
         caller.session,
         [caller.archive(archive)] if archive else caller.archives(),
-        states=[state] if state else (),
+        states=states,
         before=int(before) if before.isdecimal() and len(before) < 19 else None,
         limit=ENTRIES,
     )
     return Shown(
-        "notifications.html", {"deliveries": page.deliveries, "next": page.next, "of": archive, "asked": state}
+        "notifications.html",
+        {"deliveries": page.deliveries, "next": page.next, "of": archive, "asked": states, "_states": STATES},
     )
 
 

@@ -177,6 +177,7 @@ def preview_of_purge(caller: Caller, name: str, back: str) -> Shown:
             "consequences": [one for one in found if one.count],
             "back": back,
             "export": name if "@" in name else "",
+            "export_command": "" if "@" in name else f"arkqueue purge {name} --export {name}.jsonl",
         },
     )
 

@@ -2,14 +2,19 @@
 
 Who may not submit is refused before the file is read. A file goes to the disk as it comes. Faults of the document are all shown, above the form as it was sent; a browser
 keeps no file for that, so it is chosen again.
+
+Attachments come with the form, up to `LONGEST_ATTACHED`, and are then handed to the API's own calls, which judge their names (`web.api.uploads`). More, and larger ones, take the command line,
+which goes on where a connection has broken.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
+from uuid import uuid4
 
 from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
@@ -25,7 +30,9 @@ from arkqueue.queue.tokens import Scope
 from arkqueue.views.submissions import for_submissions
 from arkqueue.web.access import admit
 from arkqueue.web.api.submissions import KINDS, MOST_AT_ONCE, submit, too_long
+from arkqueue.web.api.uploads import TYPES, NewAttachment, NewUpload, begin_upload, continue_attachment, end_upload
 from arkqueue.web.pages.answer import HEADERS, Shown, answer, asked, refused_page, sign_in_first
+from arkqueue.web.pages.forms import valid
 from arkqueue.web.pages.visitor import SignInNeeded, Visitor, check_form, check_site, visitor_of
 from arkqueue.web.problems import Refused
 
@@ -33,6 +40,10 @@ LONGEST_TEXT: Final = 1 << 20
 """Bytes of a text that is written into the form; what is longer is a file."""
 BESIDE: Final = 64 << 10
 """Bytes of a form beside its document: names of fields, and borders between them."""
+LONGEST_ATTACHED: Final = 256 << 20
+"""Bytes of all attachments of a form: until it is whole, they are on the disk of the server's temporary folder."""
+MOST_ATTACHED: Final = 50
+"""Attachments of a form."""
 PIECE: Final = 1 << 20
 BY_NAME: Final = {"json": PayloadKind.JSON, "yaml": PayloadKind.YAML, "yml": PayloadKind.YAML, "csv": PayloadKind.CSV, "txt": PayloadKind.LINES}  # fmt: skip
 """What a file is by the end of its name."""
@@ -56,7 +67,7 @@ async def submit_form(request: Request) -> Response:
         await run_in_threadpool(admit(request, Scope.OPERATE).archive, name)
         with _a_place():
             counted = Request(request.scope, _Counted(request).receive)
-            async with counted.form(max_files=1, max_fields=20, max_part_size=LONGEST_TEXT) as form:
+            async with counted.form(max_files=1 + MOST_ATTACHED, max_fields=20, max_part_size=LONGEST_TEXT) as form:
                 check_form(request, visitor, _text(form, "form"))
                 try:
                     return await _submitted(request, name, form)
@@ -83,7 +94,9 @@ def _shown(visitor: Visitor, name: str, given: dict[str, str], faults: list[str]
     caller = visitor.caller
     found = for_submissions(caller.session, caller.archive(name), given.get("branch") or None)
     names: dict[str, Any] = {"archive": name, "given": given, "faults": faults, "tasks": found.tasks, "schema": found.schema}  # fmt: skip
-    return Shown("submit.html", names | {"_kinds": [str(kind) for kind in PayloadKind]})
+    return Shown(
+        "submit.html", names | {"_kinds": [str(kind) for kind in PayloadKind], "_most_attached": LONGEST_ATTACHED >> 20}
+    )
 
 
 async def _submitted(request: Request, name: str, form: FormData) -> Response:
@@ -93,6 +106,8 @@ async def _submitted(request: Request, name: str, form: FormData) -> Response:
     if has_file == bool(text.strip()):
         fault = "has a file and a text" if has_file else "has neither a file nor a text"
         raise Invalid("the form", fault, "Choose a file, or write a text.")
+    if isinstance(file, UploadFile) and (file.size or 0) > LONGEST_PAYLOAD:
+        raise too_long()
     ending = str(file.filename).rpartition(".")[2].lower() if has_file and isinstance(file, UploadFile) else ""
     chosen = _text(form, "kind")
     kind = PayloadKind(chosen) if chosen in list(PayloadKind) else BY_NAME.get(ending)
@@ -118,20 +133,98 @@ async def _submitted(request: Request, name: str, form: FormData) -> Response:
         "state": dict(request.scope["state"]),
     }
     id = _text(form, "id")
+    attached = await _attached(form)
+    begun = None
+    if attached:
+        id = id or f"form-{uuid4().hex}"
+        try:
+            begun = await _send(request, name, id, attached)
+        except ArkqueueError as error:
+            raise _of_form(error) from None
     try:
         made = await submit(
             Request(scope, receive), Response(), name,
             revision=_text(form, "revision") or None, branch=_text(form, "branch") or None, hold=_text(form, "hold") == "yes",
-            idempotency_key=id.encode().decode("latin-1") if id else None,
+            attachments=bool(attached), idempotency_key=id.encode().decode("latin-1") if id else None,
         )  # fmt: skip
-    except Invalid as error:
-        if error.thing == "Idempotency-Key":
-            raise Invalid("the id", error.fault, error.remedy) from None
-        raise
-    assert not isinstance(made, Response)  # that is of attachments, which the form has not
+    except ArkqueueError as error:
+        if begun is not None:
+            await run_in_threadpool(end_upload, request, begun)
+        raise _of_form(error) from None
+    if isinstance(made, Response):  # somebody has ended the upload meanwhile, or sends it, too
+        raise Conflict("the attachments", "are not all there any more", "Choose them, and submit again.")
     if made.run is None:
         raise Conflict(f"the id {id}", f"was handled before: {made.purged}", "Give a new submission an id of its own.")
     return RedirectResponse(f"/{made.run.full_name}", 303, HEADERS)
+
+
+def _of_form(error: ArkqueueError) -> ArkqueueError:
+    """An error in the words of the form, which calls the id otherwise than the API does."""
+    return Invalid("the id", error.fault, error.remedy) if error.thing == "Idempotency-Key" else error
+
+
+async def _attached(form: FormData) -> list[tuple[NewAttachment, UploadFile]]:
+    """The attachments of a form, with their digests."""
+    files = [
+        file for file in form.getlist("attachments") if isinstance(file, UploadFile) and (file.filename or file.size)
+    ]
+    if sum(file.size or 0 for file in files) > LONGEST_ATTACHED:
+        raise _too_many_bytes()
+    found = []
+    for file in files:
+        digest = hashlib.sha256()
+        while piece := await file.read(PIECE):
+            await run_in_threadpool(digest.update, piece)
+        new = valid(NewAttachment, name=file.filename or "", size=file.size or 0, digest=digest.hexdigest())
+        found.append((new, file))
+    return found
+
+
+async def _send(
+    request: Request, name: str, id: str, attached: Sequence[tuple[NewAttachment, UploadFile]]
+) -> int | None:
+    """Hand the attachments of a form to the API's calls. Returns the upload where it was begun for them; else it goes on, or its submission was made before."""
+    answered = Response(status_code=201)
+    files = NewUpload(attachments=[new for new, _ in attached])
+    key = id.encode().decode("latin-1")
+    upload = await run_in_threadpool(begin_upload, request, answered, name, files, idempotency_key=key)
+    if upload.id is None:
+        return None
+    begun = upload.id if answered.status_code != 200 else None
+    sent = {new.name: file for new, file in attached}
+    try:
+        for position, there in enumerate(upload.attachments):
+            if not there.is_there:
+                await _send_one(request, upload.id, position, sent[there.name], there.received)
+    except ArkqueueError:
+        if begun is not None:
+            await run_in_threadpool(end_upload, request, begun)
+        raise
+    return begun
+
+
+async def _send_one(request: Request, upload: int, position: int, file: UploadFile, received: int) -> None:
+    """Hand what is missing of one file to the API's call, which answers 202 as long as it computes the digest."""
+    await file.seek(received)
+
+    async def receive() -> Message:
+        piece = await file.read(PIECE)
+        return {"type": "http.request", "body": piece, "more_body": bool(piece)}
+
+    while True:
+        scope = dict(request.scope) | {
+            "headers": [(b"content-type", TYPES[0].encode())],
+            "state": dict(request.scope["state"]),
+        }
+        answer = await continue_attachment(Request(scope, receive), upload, position, received)
+        if answer.status_code != 202:
+            return
+        received = int(answer.headers["upload-offset"])
+
+
+def _too_many_bytes() -> Refused:
+    fault = f"has more than {LONGEST_ATTACHED >> 20} MiB of attachments, or a document of more than {LONGEST_PAYLOAD >> 20} MiB"
+    return Refused(413, "the form", fault, "Submit with the command line: arkqueue submit ARCHIVE FILE --attach PATH.")
 
 
 @contextmanager
@@ -148,7 +241,7 @@ def _a_place() -> Iterator[None]:
 
 
 class _Counted:
-    """The messages of a request; raises `Refused` once they are longer than any document with its form."""
+    """The messages of a request; raises `Refused` once they are longer than any document with its attachments and its form."""
 
     def __init__(self, request: Request) -> None:
         self._request, self._seen = request, 0
@@ -156,8 +249,8 @@ class _Counted:
     async def receive(self) -> Message:
         message = await self._request.receive()
         self._seen += len(message.get("body", b""))
-        if self._seen > LONGEST_PAYLOAD + BESIDE:
-            raise too_long()
+        if self._seen > LONGEST_PAYLOAD + LONGEST_ATTACHED + BESIDE:
+            raise _too_many_bytes()
         return message
 
 

@@ -248,6 +248,18 @@ def settings_form(browser: httpx.Client) -> dict[str, str]:
     return {"was": unescape(was), "name": "papers"} | json.loads(unescape(was))
 
 
+def test_notifications_are_chosen_by_several_states(admin: httpx.Client, archive: AnArchive) -> None:
+    set_receivers(archive, ci=["failed"])
+    failed_runs(archive, 2)
+    (delivery,) = choose(archive)
+    for states, found in ((["waiting"], 1), (["failed"], 0), (["failed", "waiting"], 1), ([], 1), (["sent"], 0)):
+        page = admin.get("/-/notifications", params={"state": states, "format": "json"}).json()
+        assert [one["id"] for one in page["deliveries"]] == [delivery.id] * found, states
+    page = admin.get("/-/notifications", params={"state": ["failed", "waiting"]})
+    assert re.findall(r'name="state" value="(\w+)" checked', page.text) == ["waiting", "failed"]
+    assert admin.get("/-/notifications", params={"state": "<b>"}).status_code == 422
+
+
 def test_notifications_say_what_was_wrong_and_are_sent_again(
     admin: httpx.Client, visitor: Visitors, archive: AnArchive
 ) -> None:

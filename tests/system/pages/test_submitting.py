@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
+from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.model import LONGEST_PAYLOAD, SourceFile, Workflow
+from arkqueue.queue import claim
 from arkqueue.queue.tokens import Scope
+from arkqueue.runtime.home import host_id
+from arkqueue.web.pages import submitting
 from arkqueue.workflow import parse
 from tests.builders import AnArchive, an_archive
 from tests.system.pages.conftest import Visitors, form_of
@@ -147,12 +152,111 @@ def test_a_text_and_a_document_have_their_limits(visitor: Visitors, archive: AnA
         yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n'
         for _ in range((LONGEST_PAYLOAD >> 20) + 2):
             yield b"x" * (1 << 20)
+        form = form_of(browser.get("/-/submit/papers"))
+        yield f'\r\n--b\r\nContent-Disposition: form-data; name="form"\r\n\r\n{form}\r\n--b--\r\n'.encode()
 
     huge = browser.post(
         "/-/submit/papers", content=endless(), headers={"content-type": "multipart/form-data; boundary=b"}
     )
     assert huge.status_code == 413
     assert "is longer than 64 MiB" in huge.text
+    assert runs(archive) == []
+
+
+def attach(browser: httpx.Client, *files: tuple[str, bytes], **fields: str) -> httpx.Response:
+    """Send the form with a document and attachments, as a browser does."""
+    data = {"form": form_of(browser.get("/-/submit/papers")), "text": "a", "kind": "lines", **fields}
+    parts = [("file", ("", b"")), *(("attachments", file) for file in files or [("", b"")])]
+    return browser.post("/-/submit/papers", data=data, files=parts)
+
+
+@pytest.fixture
+def stored(configuration: Configuration, session: Session) -> Callable[[], dict[str, bytes]]:
+    """A task manager has the server's home folder. Gives the attachments that stand in its scratch folder."""
+    configuration.home.mkdir(exist_ok=True)
+    host = host_id(configuration.home)
+    claim.register(session, "manager", host, "box", 4, store=host)
+
+    def read() -> dict[str, bytes]:
+        return {
+            path.name: path.read_bytes()
+            for path in configuration.scratch.rglob("*")
+            if path.is_file() and not path.name.endswith("-id")
+        }
+
+    return read
+
+
+def test_attachments_come_with_the_form(
+    visitor: Visitors, archive: AnArchive, stored: Callable[[], dict[str, bytes]]
+) -> None:
+    browser = visitor(Scope.OPERATE)
+    assert 'name="attachments" multiple' in browser.get("/-/submit/papers").text
+    large = b"\0\xff" * (3 << 20)
+    sent = attach(browser, ("scan 1.tif", large), ("<b>é.txt", b""))
+    assert (sent.status_code, sent.headers["location"]) == (303, "/papers@2.2"), sent.text
+    assert archive.sql("select name, size from attachment order by position") == [
+        {"name": "scan 1.tif", "size": len(large)}, {"name": "<b>é.txt", "size": 0},
+    ]  # fmt: skip
+    assert sorted(map(len, stored().values())) == [0, len(large)]
+    assert large in stored().values()
+    assert re.fullmatch("form-[0-9a-f]{32}", archive.sql("select sender_id from submission")[0]["sender_id"])
+    page = browser.get("/papers@2.2").text
+    assert "<b>é.txt" not in page
+
+
+def test_attachments_of_an_id_that_was_submitted_make_no_second_run(
+    visitor: Visitors, archive: AnArchive, stored: Callable[[], dict[str, bytes]]
+) -> None:
+    browser = visitor(Scope.OPERATE)
+    for _ in range(2):
+        assert attach(browser, ("a.txt", b"x"), id="may").headers["location"] == "/papers@2.2"
+    assert "other" in attach(browser, ("a.txt", b"y"), id="may").text
+    assert len(runs(archive)) == 1
+    assert list(stored().values()) == [b"x"]
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a/../b", "..", "x" * 300])
+def test_an_attachment_with_a_hostile_name_is_refused(
+    visitor: Visitors, archive: AnArchive, stored: Callable[[], dict[str, bytes]], name: str
+) -> None:
+    refused = attach(visitor(Scope.OPERATE), ("fine.txt", b"x"), (name, b"y"))
+    assert refused.status_code == 422, refused.text
+    assert "nothing was made" in refused.text
+    assert (runs(archive), stored()) == ([], {})
+
+
+def test_attachments_of_what_is_refused_are_given_up(
+    visitor: Visitors, archive: AnArchive, stored: Callable[[], dict[str, bytes]]
+) -> None:
+    archive.commit(judged())
+    browser = visitor(Scope.OPERATE)
+    refused = attach(browser, ("a.txt", b"x"), id="may", text="{}", kind="json")
+    assert refused.status_code == 422
+    assert runs(archive) == []
+    assert archive.sql("select id from upload") == []
+    again = attach(browser, ("b.txt", b"other"), id="may", text='{"title": "May", "items": ["a"]}', kind="json")
+    assert again.status_code == 303, again.text
+    assert b"other" in stored().values()
+
+
+def test_attachments_have_their_limits(
+    visitor: Visitors, archive: AnArchive, stored: Callable[[], dict[str, bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = visitor(Scope.OPERATE)
+    many = attach(browser, *((f"{n}.txt", b"") for n in range(submitting.MOST_ATTACHED + 2)))
+    assert many.status_code == 400
+    monkeypatch.setattr(submitting, "LONGEST_ATTACHED", 1 << 20)
+    large = attach(browser, ("a", b"x" * (1 << 19)), ("b", b"x" * ((1 << 19) + 1)))
+    assert large.status_code == 413
+    assert "has more than 1 MiB of attachments" in large.text
+    assert (runs(archive), stored()) == ([], {})
+
+
+def test_without_a_task_manager_that_finds_them_attachments_are_refused(visitor: Visitors, archive: AnArchive) -> None:
+    refused = attach(visitor(Scope.OPERATE), ("a.txt", b"x"))
+    assert refused.status_code == 422
+    assert "no task would find them there" in refused.text
     assert runs(archive) == []
 
 

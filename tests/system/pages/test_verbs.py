@@ -115,6 +115,7 @@ def test_an_archive_is_purged_of_what_it_keeps_no_longer(admin: httpx.Client, ar
     let_age(archive, 2, 3)
     page = first(admin, "papers", "purge")
     assert "1 run would be purged papers@2" in said(page)
+    assert "arkqueue purge papers --export papers.jsonl writes each run to a file before" in said(page)
     assert confirm(admin, page).headers["location"] == "/papers"
     assert not [name for name in archive.states() if name.endswith("@2")]
 
