@@ -387,6 +387,8 @@ create unique index task_key on task (branch_id, name, item, number, run);
 create index task_run on task (run_id);
 -- Pages of the items of long lists are read from it. Who looks for other items says `item <> ''`, so that no plan from before there were items walks through it.
 create index task_items on task (run_id, position, id) where item_id is not null;
+-- Who searches finds items by the beginning of their keys, in whatever order the collation of the database puts texts.
+create index task_item_key on task (branch_id, name, item collate "C", number, run) where item_id is not null;
 create index task_ready on task (pool, archive_id, priority, entry_id, run, position, id) where state = 'ready';
 create index task_due on task (due_at) where state = 'deferred';
 create index task_held on task (archive_id, run_id) where state = 'held';

@@ -177,17 +177,21 @@ order by n.name <> %(text)s, length(n.name), n.name, a.name limit %(limit)s;
 
 -- name: tasks_of_items_like
 -- Tasks of present branches of watched archives whose item has a key that begins with a text, the newest first; `above`: what sorts behind all such keys.
--- Of each list: `looked_at` of the key that is the text, and so many of the others, as the index of keys has them. `before`: older ones than this task alone.
-select found.id
+-- Of each list: `looked_at` of the key that is the text, and so many of the others, the last by key; `is_cut`: a list has more of the latter. `before`: older ones than this task alone.
+select found.id, bool_or(found.is_cut) over () as is_cut
 from archive a join branch b on b.archive_id = a.id join task_name n on n.branch_id = b.id
 cross join lateral (
-    (select t.id, t.run_id, t.deleted from task t
-     where t.branch_id = b.id and t.name = n.name and t.item = %(item)s
-     order by t.item desc, t.number desc, t.run desc limit %(looked_at)s)
+    (select t.id, t.run_id, t.deleted, false as is_cut from task t
+     where t.branch_id = b.id and t.name = n.name and t.item collate "C" = %(item)s and t.item_id is not null
+     order by t.item collate "C" desc, t.number desc, t.run desc limit %(looked_at)s)
     union all
-    (select t.id, t.run_id, t.deleted from task t
-     where t.branch_id = b.id and t.name = n.name and t.item > %(item)s and t.item < %(above)s and starts_with(t.item, %(item)s)
-     order by t.item desc, t.number desc, t.run desc limit %(looked_at)s)) found
+    (select t.id, t.run_id, t.deleted, t.of_list > %(looked_at)s
+     from (select t.*, count(*) over () as of_list
+           from (select t.id, t.run_id, t.deleted from task t
+                 where t.branch_id = b.id and t.name = n.name and t.item collate "C" > %(item)s and t.item collate "C" < %(above)s and starts_with(t.item, %(item)s)
+                   and t.item_id is not null
+                 order by t.item collate "C" desc, t.number desc, t.run desc limit %(looked_at)s + 1) t) t
+     limit %(looked_at)s)) found
 join run on run.id = found.run_id
 where a.uses_lists and a.removed_at is null and b.deleted_at is null and (%(archives)s::bigint[] is null or a.id = any(%(archives)s))
   and run.deleted_at is null and not found.deleted and (%(before)s::bigint is null or found.id < %(before)s)

@@ -21,7 +21,7 @@ from arkqueue.views.tasks import TaskView, tasks_by_id
 LONGEST = 200
 """Characters of what somebody looks for that count."""
 MOST_LOOKED_AT = 500
-"""Tasks of a list whose keys begin with a text that are looked at for the newest ones."""
+"""Tasks of a list whose keys begin with a text that are looked at for the newest ones: the last by key. `Found.is_cut` says that a list has more."""
 _BLANKS = str.maketrans(dict.fromkeys(punctuation, " "))
 _SHA = re.compile(r"g?([0-9a-f]{4,64})", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{1,18}")
@@ -38,7 +38,7 @@ class TaskName:
 @dataclass(frozen=True, slots=True)
 class Found:
     """What was found, of each kind some. ``exact``: commit runs of revisions that the text names by a number or by the beginning of an id; ``runs``: by words.
-    ``further``: the id of the last task of ``items``, where there are older ones; None: there are none.
+    ``further``: the id of the last task of ``items``, where there are older ones; None: there are none. ``is_cut``: not all items whose keys begin so were looked at.
     """
 
     archives: list[str]
@@ -47,6 +47,7 @@ class Found:
     tasks: list[TaskName]
     items: list[TaskView]
     further: int | None = None
+    is_cut: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -60,7 +61,7 @@ def search(
     asked: dict[str, Any] = {"archives": None if archives is None else list(archives), "limit": most}
     names = [row.name for row in session.rows("archives_like", text=text, **asked)] if text else []
     tasks = session.rows("task_names_like", text=text, **asked) if text else []
-    items = _items(session, text, before, asked | {"limit": most + 1}) if text else []
+    items, is_cut = _items(session, text, before, asked | {"limit": most + 1}) if text else ([], False)
     return Found(
         archives=names,
         exact=_named(session, text, archives, most),
@@ -68,16 +69,17 @@ def search(
         tasks=[TaskName(row.name, branch_name(row.archive, None if row.main else row.branch)) for row in tasks],
         items=tasks_by_id(session, items[:most]),
         further=items[most - 1] if len(items) > most else None,
+        is_cut=is_cut,
     )
 
 
-def _items(session: Session, text: str, before: int | None, asked: dict[str, Any]) -> list[int]:
-    """The tasks of items whose keys begin with a text, the newest first."""
+def _items(session: Session, text: str, before: int | None, asked: dict[str, Any]) -> tuple[list[int], bool]:
+    """The tasks of items whose keys begin with a text, the newest first, and whether not all were looked at."""
     above = f"{text}\U0010ffff"
     found = session.rows(
         "tasks_of_items_like", item=text, above=above, before=before, looked_at=MOST_LOOKED_AT, **asked
     )
-    return [row.id for row in found]
+    return [row.id for row in found], bool(found and found[0].is_cut)
 
 
 def runs_with_words(

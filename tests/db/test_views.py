@@ -383,6 +383,19 @@ def plan_of(session: Session, block: str, **parameters: Any) -> str:
     return "\n".join(row["QUERY PLAN"] for row in rows)
 
 
+def test_keys_are_found_along_an_index_of_their_bytes_whatever_the_collation_is(session: Session) -> None:
+    """An index in the collation of the database sorts `aa` behind `z` in Danish. Only its own index has the order that a query in the collation C asks for."""
+    archive = an_archive(session)
+    archive.commit({"tile": f"foreach: {[f'a{number:03}' for number in range(300)]}", "index": ""})
+    archive.sql("analyze task")
+    asked = {"item": "a1", "above": "a1\U0010ffff", "before": None, "looked_at": 50, "archives": None, "limit": 20}
+    plan = plan_of(session, "tasks_of_items_like", **asked)
+    assert len(re.findall(r"using task_item_key on task", plan)) == 2, plan
+    for bound in ("> 'a1'", "< 'a1"):
+        assert re.search(rf"Index Cond:.*\(item\)?(::text)? {bound}", plan), plan
+    assert "Sort Key: t" not in plan
+
+
 def test_lists_are_read_along_indices(session: Session) -> None:
     archive = an_archive(session)
     for _ in range(30):

@@ -19,7 +19,7 @@ from arkqueue.views.attention import last_lines
 from arkqueue.views.backfills import find_backfill
 from arkqueue.views.find import find_branch, find_run, find_task
 from arkqueue.views.runs import RunView
-from arkqueue.views.search import Found, runs_with_words, search
+from arkqueue.views.search import MOST_LOOKED_AT, Found, runs_with_words, search
 from arkqueue.views.tasks import TaskView, cells_of
 from arkqueue.web.access import Caller
 from arkqueue.web.pages.answer import HEADERS, Shown, asked, local
@@ -82,7 +82,14 @@ def _hits(caller: Caller, runs: Sequence[RunView]) -> list[Hit]:
 def _shown(caller: Caller, text: str, author: str, found: Found, runs: Sequence[RunView]) -> Shown:
     hits = _hits(caller, runs)
     is_empty = not hits and found.is_empty
-    names = {"text": text, "author": author, "found": found, "hits": hits, "is_empty": is_empty}
+    names = {
+        "text": text,
+        "author": author,
+        "found": found,
+        "hits": hits,
+        "is_empty": is_empty,
+        "_looked_at": MOST_LOOKED_AT,
+    }
     return Shown("search.html", names | {"own": caller.token.authors})
 
 

@@ -11,6 +11,7 @@ from arkqueue.db.session import Session
 from arkqueue.model import RunId
 from arkqueue.queue import deletion, sign_ins, tokens
 from arkqueue.queue.tokens import Scope
+from arkqueue.views import search as views
 from arkqueue.web import ApiServer
 from tests.builders import AnArchive, an_archive
 from tests.system.pages.conftest import Visitors
@@ -98,6 +99,20 @@ def test_items_that_are_found_have_pages(reader: httpx.Client, archive: AnArchiv
         address = address.replace("&amp;", "&")
     assert address == ""
     assert sorted(seen) == [f"papers@4/tile/map{number:02}" for number in range(50)]
+
+
+def test_where_too_many_keys_begin_so_the_page_says_it(
+    reader: httpx.Client, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.commit({"tile": f"foreach: {[f'sheet{number:02}' for number in range(30)]}"})
+    said_so = "type more of the key to see others"
+    monkeypatch.setattr(views, "MOST_LOOKED_AT", 30)
+    assert said_so not in reader.get("/-/search", params={"q": "sheet"}).text
+    monkeypatch.setattr(views, "MOST_LOOKED_AT", 29)
+    page = reader.get("/-/search", params={"q": "sheet"})
+    assert said_so in page.text
+    assert reader.get("/-/search", params={"q": "sheet", "format": "json"}).json()["found"]["is_cut"] is True
+    assert said_so not in reader.get("/-/search", params={"q": "sheet2"}).text
 
 
 def test_the_last_revisions_of_an_author_say_what_failed(reader: httpx.Client, archive: AnArchive) -> None:
