@@ -177,7 +177,8 @@ class OwnEngine:
             (self.folder / "pid").unlink()
         alone = ["unshare", "--net"] if self._options else []
         engine = ["dockerd", f"--host={self.url}", "--cgroup-parent", self.folder.name, *own, *self._options]
-        command = shlex.join([*alone, *engine])
+        # Each start of a container has the engine start itself again: what lives so short need not look for garbage.
+        command = shlex.join(["env", "GOGC=400", *alone, *engine])
         # It belongs to the run, not to the worker that happens to start it.
         subprocess.run(
             ["/bin/sh", "-c", f"exec 9>&-; {command} >>{self.folder}/log 2>&1 </dev/null &"],

@@ -2,7 +2,7 @@
 
 A server that is started by ``python -m arkqueue`` takes a second of CPU time, most of it for its modules, and its reader process a third of one.
 Forked, they have them already. What starts so has its own session, environment and output, as any other program. Only it is no child of the test:
-a process that stands between tells how it ended.
+the loader tells how it ended.
 
 A plugin of ``conftest.py``: the first worker that needs the loader starts it, and it ends with the process that controls the run.
 """

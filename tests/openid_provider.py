@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -26,6 +27,12 @@ from joserfc.jwk import KeySet, RSAKey
 
 CLIENT, SECRET = "arkqueue", "a secret of forty characters: 0123456789"
 Claims = dict[str, Any]
+
+
+@cache
+def _a_key() -> RSAKey:
+    """The key of every provider: each of a test's own would take 0.1 s of CPU time."""
+    return RSAKey.generate_key(2048, auto_kid=True)
 
 
 @dataclass
@@ -103,7 +110,7 @@ class OpenIdProvider:
     arrived: threading.Condition = field(default_factory=threading.Condition)
     released: threading.Event = field(default_factory=threading.Event)
     client: _Client = field(default_factory=lambda: _Client([], SECRET))
-    key: RSAKey = field(default_factory=lambda: RSAKey.generate_key(2048, auto_kid=True))
+    key: RSAKey = field(default_factory=_a_key)
     shown_keys: list[RSAKey] | None = None
     """The keys at ``jwks_uri``; None: the one that signs."""
 
