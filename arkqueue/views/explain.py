@@ -115,18 +115,18 @@ class Explanation:
     expected: Expected | None = None
 
 
-def explain(session: Session, task: TaskId) -> Explanation:
-    """Why a task is where it is."""
+def explain(session: Session, task: TaskId, *, brief: bool = False) -> Explanation:
+    """Why a task is where it is. ``brief``: for who has not signed in, without the hosts that could run it and what is wrong with them (decision 28)."""
     # Of one moment: what a task waits for may complete while the edges to it are read.
     with session.snapshot() as moment:
-        return _explain(moment, task)
+        return _explain(moment, task, brief=brief)
 
 
-def _explain(session: Session, task: TaskId) -> Explanation:
+def _explain(session: Session, task: TaskId, *, brief: bool = False) -> Explanation:
     rows = _tasks(session, [task])
     if task not in rows:
         raise NotFound(f"task {task}", "there is none")
-    return _Task(session, rows[task]).explanation()
+    return _Task(session, rows[task], brief=brief).explanation()
 
 
 def explain_name(session: Session, text: str) -> Explanation:
@@ -168,8 +168,8 @@ def _explanation(name: str, state: State | None, reasons: list[Reason], waits: S
 class _Task:
     """One task under explanation."""
 
-    def __init__(self, session: Session, row: Any) -> None:
-        self.session, self.row, self.name = session, row, task_name(row)
+    def __init__(self, session: Session, row: Any, *, brief: bool = False) -> None:
+        self.session, self.row, self.name, self.brief = session, row, task_name(row), brief
 
     def explanation(self) -> Explanation:
         waits: list[Wait] = []
@@ -197,7 +197,7 @@ class _Task:
     def _present(self) -> Reason:
         match self.row.state:
             case State.READY:
-                return ready(self.session, self.row, "It")
+                return ready(self.session, self.row, "It", brief=self.brief)
             case State.RUNNING:
                 return running(self.session, self.row, "It")
             case State.DEFERRED:
@@ -303,7 +303,7 @@ class _Task:
             (run,) = self.session.rows("place_of_run", run=row.run_id)
             if run.planned is not None:
                 return [being_planned(run)], []
-            return asking(self.session, row, "It") or [self._without_edges()], []
+            return asking(self.session, row, "It", brief=self.brief) or [self._without_edges()], []
         into: dict[int, list[Any]] = defaultdict(list)
         for edge in edges:
             into[edge.target].append(edge)
@@ -368,7 +368,7 @@ class _Task:
                 reason = running(self.session, other, subject)
                 return replace(reason, kind=Why.SILENT if reason.kind is Why.SILENT else Why.WAITS_FOR_RUNNING)
             case State.READY:
-                return ready(self.session, other, subject)
+                return ready(self.session, other, subject, brief=self.brief)
             case State.DEFERRED:
                 return deferred(other, subject)
             case State.HELD:
@@ -379,7 +379,7 @@ class _Task:
             case State.COMPLETED:
                 text = f"{subject} is to run again: a retry with --from was broken off before it. Give that command again; arkqueue show {run_name(other)} has it."
                 return Reason(kind=Why.BLOCKED, text=text, tasks=[name])
-        for reason in asking(self.session, other, subject) or parked(other, subject):
+        for reason in asking(self.session, other, subject, brief=self.brief) or parked(other, subject):
             return reason
         return Reason(kind=Why.ABOUT_TO_START, text=f"{subject} is {other.state}.", tasks=[name])
 

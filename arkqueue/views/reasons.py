@@ -259,7 +259,7 @@ def _some_of(tasks: Sequence[int], names: dict[int, str]) -> str:
 def ready(session: Session, row: Any, subject: str, around: Around | None = None, *, brief: bool = False) -> Reason:
     """Why a ready task is not claimed yet.
 
-    ``brief``: without the names of hosts, which not everybody who sees an archive may know, without what would help, and without counting the tasks ahead.
+    ``brief``: without the hosts that could run it, which a visitor who has not signed in may not know, without what would help, and without counting the tasks ahead.
     """
     name = task_name(row)
     around = around or Around(session, [row.id])

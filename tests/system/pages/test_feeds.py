@@ -9,9 +9,10 @@ import pytest
 
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
+from arkqueue.queue import claim
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import create_app, run_api
-from tests.builders import AnArchive, an_archive
+from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.db.test_notifications import set_receivers
 from tests.system.pages.conftest import HOSTILE, Visitors
 from tests.system.web.conftest import PLAIN
@@ -78,6 +79,31 @@ def test_every_page_is_there_as_json(visitor: Visitors, page: str) -> None:
     assert answer.headers["content-type"] == "application/json"
     assert browser.get(page + ("&" if "?" in page else "?") + "format=json").json().keys() == answer.json().keys()
     assert not [name for name in answer.json() if name.startswith("_")]
+
+
+def test_who_is_signed_in_is_told_of_hosts_and_who_is_not_is_told_briefly(
+    session: Session,
+    archive: AnArchive,  # noqa: ARG001  it stands there
+    visitor: Visitors,
+    configuration: Configuration,
+) -> None:
+    claim.register(session, PROCESS, HOST, "cellar-7", 4, fault="work folder: /srv/x is full. Make room")
+    reader = visitor(Scope.READ, "papers")
+    assert "cellar-7: work folder: /srv/x is full" in reader.get("/papers@2/a").text
+    assert "cellar-7" in reader.get("/-/task-managers").text
+    public = create_app(session, configuration.model_copy(update={"public": ("papers",)}))
+    server = run_api(public, "127.0.0.1", 0)
+    try:
+        with httpx.Client(base_url=server.url, timeout=60, **PLAIN) as anybody:
+            page = anybody.get("/papers@2/a")
+            assert "is ready, but no host can start it for now." in page.text
+            for answer in (page, anybody.get("/papers@2/a?format=json"), anybody.get("/papers"), anybody.get("/")):
+                assert answer.status_code == 200
+                assert "cellar-7" not in answer.text
+                assert "/srv/x" not in answer.text
+            assert anybody.get("/-/task-managers").status_code == 303
+    finally:
+        server.close()
 
 
 def test_everybody_sees_what_is_public_and_nothing_else(
