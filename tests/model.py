@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from fnmatch import fnmatchcase
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from arkqueue.model import (
@@ -147,6 +148,8 @@ class Revision:
     last_run: int = 1
     """The highest number that a run of it ever had."""
     dropped: bool = False
+    files: Mapping[str, tuple[Item, ...]] = field(default_factory=dict)
+    """The items of list files, by their paths."""
 
 
 Outcome = tuple[int, bool, bool]
@@ -414,6 +417,8 @@ class Appended(NamedTuple):
     number: int
     workflow: Workflow
     changed: frozenset[str]
+    files: Mapping[str, tuple[Item, ...]] = MappingProxyType({})
+    """The items of list files, by their paths."""
 
 
 @dataclass(slots=True)
@@ -615,6 +620,7 @@ def archive_waits_for(archive: Model) -> set[str]:
 
 
 Changes = dict[Key, tuple[State | None, State]]
+NO_FILES: Mapping[str, tuple[Item, ...]] = MappingProxyType({})
 
 
 class Model:
@@ -700,13 +706,13 @@ class Model:
 
     # -------------------------------------------------------------------------------------------------------------------------- plan
 
-    def baseline(self, branch: str, number: int) -> Changes:
+    def baseline(self, branch: str, number: int, files: Mapping[str, tuple[Item, ...]] = NO_FILES) -> Changes:
         """The revision at which watching began: a completed COMMIT and no other task (design 2)."""
         before = self.states()
         run = Run(branch, Place(number, 1), Trigger.COMMIT, Workflow())
         run.tasks[Name(COMMIT)] = Task(run, TaskDefinition(COMMIT), 0, State.COMPLETED)
         self.runs.append(run)
-        self.revisions[branch, number] = Revision(run.workflow)
+        self.revisions[branch, number] = Revision(run.workflow, files=files)
         return self._follow(before)
 
     def commit(self, branch: str, number: int, workflow: Workflow, changed: Iterable[str] = ()) -> Changes:
@@ -735,7 +741,7 @@ class Model:
         faulty = bool(new.workflow.faults)
         chosen = [task for task in new.workflow.tasks if not faulty and _exists(task, run, new.changed)]
         head = max(number for of, number in self.revisions if of == branch)
-        self.revisions[branch, new.number] = Revision(new.workflow)
+        self.revisions[branch, new.number] = Revision(new.workflow, files=new.files)
         self._plan(run, chosen, hold)
         for other in self.on_branch(branch):
             if other.trigger is Trigger.SUBMISSION:
@@ -782,13 +788,17 @@ class Model:
         return self.trigger(branch, number, trigger=Trigger.SUBMISSION, items=items)
 
     def backfill(self, branch: str, first: int, last: int, names: Collection[str], force: bool = False) -> Changes:
-        """Run tasks at old revisions, in order, with the head's definitions (issue 34). Who asks is refused what holds for the first of them."""
+        """Run tasks at old revisions, in order, with the head's definitions (issue 34). Who asks is refused what holds for the first of them.
+
+        A list in a file has the items that the file has at each revision (decision 0001, point 29).
+        """
         on_branch = {at: r for (on, at), r in self.revisions.items() if on == branch and not r.dropped}
         fill = Backfill()
         before, changes = self.states(), Changes()
         for number in sorted(at for at in on_branch if first <= at <= last):
             place = Place(number, on_branch[number].last_run + 1)
-            run = Run(branch, place, Trigger.MANUAL, on_branch[max(on_branch)].workflow, fill=fill)
+            workflow = _over_files(on_branch[max(on_branch)].workflow, on_branch[number].files)
+            run = Run(branch, place, Trigger.MANUAL, workflow, fill=fill)
             chosen = self._asked(run, names, force) if number == first else self._chosen(run, names)
             self._add(run, chosen)
             changes = self._follow(before, [run])
@@ -803,8 +813,8 @@ class Model:
         if workflow.faults:
             raise Refused(Reason.FAULTY)
         left = {digest for other in self.runs for digest in other.workflow.lists}
-        needed = [task.foreach for task in workflow.tasks if task.foreach and not task.foreach.is_of_submission]
-        if not {foreach.items for foreach in needed} <= left:
+        of_run = {task.foreach.items for task in workflow.tasks if task.foreach and task.foreach.is_of_run}
+        if not workflow.lists.keys() - of_run - {Foreach.of_submission(None).items} <= left:
             raise Refused(Reason.GONE)  # a list goes with the last run that has it
         # Who names no task does not mean those that only run by hand, such as a release.
         meant = (
@@ -816,7 +826,8 @@ class Model:
         if names is not None and set(names) != {task.name for task in chosen}:
             raise Refused(Reason.UNKNOWN)
         planned = [(task, item) for task in chosen for item in _items(workflow, task)]
-        if not (planned or (chosen and trigger is Trigger.SUBMISSION)):
+        may_be_empty = any(trigger is Trigger.SUBMISSION or (d.foreach and d.foreach.is_of_run) for d in chosen)
+        if not (planned or may_be_empty):
             raise Refused(Reason.NOTHING)
         if (
             trigger is Trigger.MANUAL
@@ -2446,6 +2457,18 @@ def _items(workflow: Workflow, task: TaskDefinition) -> list[str]:
     """The keys of a task's list; that of a task without a list is empty."""
     items = workflow.items_of(task)
     return [""] if items is None else [item.key for item in items]
+
+
+def _over_files(workflow: Workflow, files: Mapping[str, tuple[Item, ...]]) -> Workflow:
+    """Definitions of one revision over the list files of another one."""
+    lists = {**workflow.lists}
+    tasks = list(workflow.tasks)
+    for place, task in enumerate(tasks):
+        if task.foreach and task.foreach.file:
+            foreach = task.foreach.at_each_revision()
+            tasks[place] = replace(task, foreach=foreach)
+            lists[foreach.items] = files[task.foreach.file]
+    return replace(workflow, tasks=tuple(tasks), lists=lists)
 
 
 def _in_order(chosen: Iterable[TaskDefinition]) -> list[str]:

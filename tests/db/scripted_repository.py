@@ -7,12 +7,14 @@ there, as in Git. Revisions may leave numbers out, as those of a Subversion fold
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from arkqueue.errors import ArchiveMismatch
-from arkqueue.model import Revision, Workflow
+from arkqueue.model import MOST_ITEMS, Item, Revision, SourceFile, Workflow
 from arkqueue.repository import Advance
+from arkqueue.workflow.list_files import read_lists
+from tests.db.strategies import LIST_FILE, over_list_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,19 @@ class Commit:
     """Every path with the commit that last wrote it."""
     gap: int = 1
     """How much higher its number is than that of the revision before it."""
+    listed: str = "k"
+    """The items in `LIST_FILE`, a letter each."""
+
+    def lists(self, wanted: Sequence[tuple[str, str | None]]) -> list[tuple[Item, ...]]:
+        """The items in some files, by their paths and the fields that identify items."""
+        found, faults = read_lists(wanted, lambda path: SourceFile(path, "\n".join(self.listed).encode()), MOST_ITEMS)
+        assert not faults, faults
+        return found
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """Those in `LIST_FILE`."""
+        return self.lists([(LIST_FILE, None)])[0]
 
 
 class Repository:
@@ -34,10 +49,16 @@ class Repository:
         self.changes = 0
         """Grows with everything that happens to it."""
 
-    def commit(self, branch: str, workflow: Workflow, changed: Collection[str] = (), gap: int = 1) -> str:
+    def commit(
+        self, branch: str, workflow: Workflow, changed: Collection[str] = (), gap: int = 1, listed: str | None = None
+    ) -> str:
+        """``listed``: what `LIST_FILE` has from now on, where the commit changes it."""
         id = f"{branch}-{len(self.commits)}"
         before = self.heads[branch]
-        self.commits[id] = Commit(id, before, workflow, {**before.tree, **dict.fromkeys(changed, id)}, gap)
+        changed = changed if listed in (None, before.listed) else [*changed, LIST_FILE]
+        tree = {**before.tree, **dict.fromkeys(changed, id)}
+        made = Commit(id, before, workflow, tree, gap, before.listed if listed is None else listed)
+        self.commits[id] = replace(made, workflow=over_list_file(workflow, made.items))
         self._move(branch, self.commits[id])
         return id
 

@@ -85,8 +85,8 @@ def _locks(fields: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:
 
 _retries = st.sampled_from([Retries(max=most) for most in (0, 0, 0, 1, 2)])
 _triggers = st.sampled_from(
-    [(Trigger.COMMIT, Trigger.MANUAL)] * 8
-    + [(Trigger.COMMIT, Trigger.MANUAL, Trigger.SUBMISSION)] * 3
+    [(Trigger.COMMIT, Trigger.MANUAL)] * 6
+    + [(Trigger.COMMIT, Trigger.MANUAL, Trigger.SUBMISSION)] * 5
     + [(Trigger.MANUAL,), (Trigger.COMMIT,), (Trigger.SUBMISSION,)]
 )
 _paths = st.sampled_from([()] * 8 + [("docs/*",), ("docs/b", "src/*")])
@@ -179,17 +179,38 @@ _LISTS = {keys: tuple(Item(key, json.dumps(key)) for key in keys) for keys in ("
 _lists = st.sampled_from(["kl", "kl", "kl", "k", "lm", ""])
 _SUBMITTED = "submission"
 """In place of the keys of a list: it has the items of a submission."""
+LIST_FILE = "lists/items.txt"
+_OF_FILE = "file"
+"""In place of the keys of a list: it has the items of `LIST_FILE`."""
+list_files = st.sampled_from([None, None, "", "k", "kl", "kl", "lm"])
+"""The keys that a commit writes into `LIST_FILE`; None: it leaves the file alone."""
 submitted = st.sampled_from([_LISTS[keys] for keys in ("kl", "kl", "k", "")])
 
 
 @st.composite
 def with_lists(draw: st.DrawFn, workflow: Workflow) -> Workflow:
     """The same definitions, where most have one of two lists; so lists grow, shrink, and come and go from revision to revision."""
-    some = st.sampled_from([None, *[draw(_lists)] * 3, draw(_lists), _SUBMITTED])
+    first = _OF_FILE if draw(st.booleans()) else draw(_lists)
+    some = st.sampled_from([None, *[first] * 3, draw(_lists), _SUBMITTED])
     of_task = {t.name: None if t.name in (COMMIT, REPORT) else draw(some) for t in workflow.tasks}
     tasks = tuple(_with_list(task, of_task, draw(_scratch_of_item)) for task in workflow.tasks)
-    used = {keys for keys in of_task.values() if keys is not None and keys != _SUBMITTED}
-    return Workflow(tasks, workflow.faults, {digest_of(_LISTS[keys]): _LISTS[keys] for keys in used})
+    used = {keys for keys in of_task.values() if keys in _LISTS}
+    named = (LIST_FILE,) if _OF_FILE in of_task.values() else ()
+    lists = {digest_of(_LISTS[keys]): _LISTS[keys] for keys in used if keys is not None}
+    return Workflow(tasks, workflow.faults, lists, named)
+
+
+def over_list_file(workflow: Workflow, items: tuple[Item, ...]) -> Workflow:
+    """The same definitions at a revision whose `LIST_FILE` has these items."""
+    if not workflow.list_files:
+        return workflow
+    foreach = Foreach(digest_of(items), None, LIST_FILE)
+    tasks = tuple(replace(task, foreach=foreach) if is_of_file(task) else task for task in workflow.tasks)
+    return replace(workflow, tasks=tasks, lists={**workflow.lists, foreach.items: items})
+
+
+def is_of_file(task: TaskDefinition) -> bool:
+    return task.foreach is not None and task.foreach.file is not None
 
 
 def _with_list(task: TaskDefinition, of_task: dict[str, str | None], scratch: str) -> TaskDefinition:
@@ -204,7 +225,8 @@ def _with_list(task: TaskDefinition, of_task: dict[str, str | None], scratch: st
     is_submitted = keys == _SUBMITTED
     foreach = None
     if keys is not None:
-        foreach = Foreach.of_submission(None) if is_submitted else Foreach(digest_of(_LISTS[keys]))
+        foreach = Foreach.of_submission(None) if is_submitted else Foreach("", None, LIST_FILE)
+        foreach = Foreach(digest_of(_LISTS[keys])) if keys in _LISTS else foreach
     was_submitted = task.foreach is not None and task.foreach.is_of_submission
     on = (Trigger.SUBMISSION,) if is_submitted else (Trigger.COMMIT, Trigger.MANUAL) if was_submitted else task.on
     scratch = scratch if keys else "run"
@@ -217,7 +239,8 @@ _scratch_of_item = st.sampled_from(["run", "item", "item"])
 def mostly(workflow: Workflow) -> st.SearchStrategy[Workflow]:
     """The same definitions as before, or with other lists, or others."""
     same = [st.just(workflow)] * 4
-    return st.one_of(same + [with_lists(workflow)] * (2 if workflow.lists else 0) + [workflows()])
+    has_lists = workflow.lists or workflow.list_files
+    return st.one_of(same + [with_lists(workflow)] * (2 if has_lists else 0) + [workflows()])
 
 
 LABELS = ("gpu", "tex", "@here")

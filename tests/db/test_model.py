@@ -18,10 +18,10 @@ from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from arkqueue.model import COMMIT, REPORT, End, Item, Trigger, When, Workflow
+from arkqueue.model import COMMIT, REPORT, End, Item, TaskDefinition, Trigger, When, Workflow
 from arkqueue.states import SETTLED, State
 from tests.db import strategies
-from tests.db.scripted_repository import Repository
+from tests.db.scripted_repository import Commit, Repository
 from tests.model import (
     Appended,
     Blocks,
@@ -49,7 +49,7 @@ class Subject(Protocol):
     What a look at the repository appends is not among them: who is tested finds it out by itself (``Beside.take_turn``).
     """
 
-    def baseline(self, branch: str, number: int) -> object: ...
+    def baseline(self, branch: str, number: int, files: Mapping[str, tuple[Item, ...]]) -> object: ...
     def trigger(self, branch: str, number: int, names: Collection[str] | None, force: bool) -> object: ...
     def submit(self, branch: str, number: int, items: Sequence[Item] = ()) -> object: ...
     def backfill(self, branch: str, first: int, last: int, names: Collection[str], force: bool) -> object: ...
@@ -158,14 +158,14 @@ class Beside(RuleBasedStateMachine):
         """Whether the step has said anything to the model: else the runs are what they were."""
         self.subject = self.make_subject()
         for branch in strategies.BRANCHES:
-            self.both("baseline", branch, 1)
+            self.both("baseline", branch, 1, _files(self.repository.heads[branch]))
 
     @initialize(workflow=strategies.workflows(), branch=st.sampled_from(strategies.BRANCHES))
     def begin(self, workflow: Workflow, branch: str) -> None:
-        """Two revisions with the same definitions, so that there is something to do."""
+        """Two revisions with the same definitions, so that there is something to do. The second one changes the list file."""
         self.workflow = workflow
-        for _ in range(2):
-            self.repository.commit(branch, workflow, strategies.PATHS)
+        for listed in ("k", "kl"):
+            self.repository.commit(branch, workflow, strategies.PATHS, listed=listed)
             self.sweep()
             self.take_turn()
         self.compare_runs()
@@ -204,8 +204,12 @@ class Beside(RuleBasedStateMachine):
             before, self.workflow = self.workflow, data.draw(strategies.mostly(self.workflow))
             self.saw("definitions that change", before != self.workflow)
             gap = data.draw(st.sampled_from([1, 1, 1, 3]))
-            id = self.repository.commit(branch, self.workflow, data.draw(strategies.changed_paths), gap)
+            listed = data.draw(strategies.list_files) if self.workflow.list_files else None
+            was = self.repository.heads[branch]
+            id = self.repository.commit(branch, self.workflow, data.draw(strategies.changed_paths), gap, listed)
             note(f"commit {id}")
+            is_same = was.workflow.list_files and listed in (None, was.listed)
+            self.saw("a list file changes", was.workflow.list_files and not is_same)
             self.tell(data, id)
         self.perhaps_look(data)
 
@@ -310,7 +314,7 @@ class Beside(RuleBasedStateMachine):
             last, commit = ledger.entries[-1], self.repository.commits[id]
             ledger.entries.append(Entry(id, last.number + commit.gap))
             changed = frozenset(self.repository.difference(last.id, id))
-            revisions.append(Appended(last.number + commit.gap, commit.workflow, changed))
+            revisions.append(Appended(last.number + commit.gap, commit.workflow, changed, _files(commit)))
         return revisions, numbers
 
     def check_ledgers(self) -> None:
@@ -327,15 +331,63 @@ class Beside(RuleBasedStateMachine):
         if runs:
             run = self.draw_run(data, runs)
             if any(Trigger.SUBMISSION in task.on for task in run.workflow.tasks) and data.draw(st.booleans()):
-                self.both("submit", run.branch, run.place.number, data.draw(strategies.submitted))
-                planned = self.model.runs[-1]
-                is_new = planned.trigger is Trigger.SUBMISSION and self.refused is None
-                self.saw("a submission has items", is_new and any(task.item for task in planned.own))
-                self.saw("submit", is_new)
-                self.saw("a submission waits at no gate", is_new and planned.behind and not planned.behind.settled)
+                self.submit(data, run)
                 return
             some = st.lists(st.sampled_from(sorted(task.name for task in run.own)), min_size=1, unique=True)
             self.both("trigger", run.branch, run.place.number, data.draw(st.none() | some), data.draw(st.booleans()))
+
+    def submit(self, data: st.DataObject, run: Run) -> None:
+        """At the revision of a run. A task without a list does the work of its submission alone: no later completion of its name stands in the way, of the submission or of a retry (design 5.19)."""
+        self.both("submit", run.branch, run.place.number, data.draw(strategies.submitted))
+        planned = self.model.runs[-1]
+        if planned.trigger is not Trigger.SUBMISSION or self.refused:
+            return
+        self.saw("a submission has items", any(task.item for task in planned.own))
+        self.saw("submit")
+        self.saw("a submission waits at no gate", planned.behind and not planned.behind.settled)
+        beside = [task for task in planned.own if self.works_beside_newer_work(planned, task.definition)]
+        self.saw("a submission beside newer work", beside)
+        if beside:
+            self.claim_all()
+        for task in beside:
+            while task.state is State.RUNNING and not task.stop:
+                self.both("finish", task.key, End.EXITED, 1)
+                if task.state is State.DEFERRED:
+                    self.both("due", task.key)
+                    self.claim_all()
+            if task.state is State.FAILED:
+                self.both("retry", task.key, False, judged_again=[task.key])
+                self.saw("a retry of a submission beside newer work", self.refused is None)
+
+    def submit_beside_newer_work(self, data: st.DataObject) -> None:
+        """Submit at a revision after which a command without a list has completed that a submission has, too. Where none has, runs are brought on until one does."""
+        gone = self.model.deleted_branches
+        runs = [run for run in self.model.runs if run.own and not run.dropped and run.branch not in gone]
+        known = [run for run in runs if self.later_of_submission(run)]
+        done = [run for run in known if any(self.works_beside_newer_work(run, task) for task in run.workflow.tasks)]
+        if not known:
+            return
+        run = self.draw_run(data, done or known)
+        if run not in done and not self.model.paused:
+            key = data.draw(st.sampled_from(self.later_of_submission(run)))
+            for other in self.model.on_branch(run.branch):
+                if other.place <= key.run_key[1:] and not self.model.task(key).settled:
+                    self.settle(other, first=0)
+        self.submit(data, run)
+
+    def later_of_submission(self, run: Run) -> list[Key]:
+        """What later revisions have of the commands without a list that a submission at the revision of a run would have."""
+        names = {task.name for task in run.workflow.tasks if Trigger.SUBMISSION in task.on and self._is_alone(task)}
+        later = [other for other in self.model.on_branch(run.branch) if other.place.number > run.place.number]
+        return [other.tasks[Name(name)].key for other in later for name in names if Name(name) in other.tasks]
+
+    def works_beside_newer_work(self, run: Run, task: TaskDefinition) -> bool:
+        """Whether a command without a list has completed at a later revision than that of a run."""
+        highest = self.model.highest.get((run.branch, Name(task.name)), run.place)
+        return self._is_alone(task) and Trigger.SUBMISSION in task.on and highest.number > run.place.number
+
+    def _is_alone(self, task: TaskDefinition) -> bool:
+        return task.foreach is None and not task.is_gate and task.name not in (COMMIT, REPORT)
 
     def backfill(self, data: st.DataObject) -> None:
         """At some of the revisions that a branch has, of tasks that the head has; the head may be among them."""
@@ -347,10 +399,19 @@ class Beside(RuleBasedStateMachine):
         if branches := sorted(branch for branch, names in with_tasks.items() if names):
             branch = data.draw(st.sampled_from(branches))
             first, last = sorted(data.draw(st.lists(st.sampled_from(on_branch[branch]), min_size=2, max_size=2)))
-            names = data.draw(st.lists(st.sampled_from(with_tasks[branch]), min_size=1, max_size=2, unique=True))
-            self.both("backfill", branch, first, last, names, data.draw(st.booleans()))
+            some = with_tasks[branch]
+            head = self.model.revisions[branch, self.last(branch)]
+            of_files = sorted(task.name for task in head.workflow.tasks if strategies.is_of_file(task))
+            others = [n for n in on_branch[branch] if self.model.revisions[branch, n].files != head.files]
+            force = data.draw(st.booleans())
+            if of_files and others and data.draw(st.sampled_from([True, True, False])):
+                some, first, force = of_files, data.draw(st.sampled_from(others)), True
+                last = max(first, last)
+            names = data.draw(st.lists(st.sampled_from(some), min_size=1, max_size=2, unique=True))
+            self.both("backfill", branch, first, last, names, force)
             runs = [run for run in self.model.on_branch(branch) if run.fill]
             self.saw("a backfill of several revisions", len(runs) > 1)
+            self.saw("a backfill reads a list file at an old revision", any(map(self._reads_another_list, runs)))
             self.saw(
                 "a backfill waits for the revision before",
                 any(
@@ -360,6 +421,14 @@ class Beside(RuleBasedStateMachine):
                     for edge in task.into
                 ),
             )
+
+    def _reads_another_list(self, run: Run) -> bool:
+        """Whether the list file of a run of a backfill has other items at its revision than at the head."""
+        files = self.model.revisions[run.branch, run.place.number].files
+        head = self.model.revisions[run.branch, self.last(run.branch)].files
+        return files != head and any(
+            task.name in run.chosen and strategies.is_of_file(task) for task in run.workflow.tasks
+        )
 
     def _tasks_of(self, branch: str, number: int) -> list[str]:
         tasks = self.model.revisions[branch, number].workflow.tasks
@@ -1135,6 +1204,7 @@ class Beside(RuleBasedStateMachine):
         for task in self.model.tasks():
             if task.item and task.superseded_by:
                 found.add("an item is superseded" + (" by its key" if task.superseded_by.item else ""))
+            found.update({"a list is in a file"} if task.item and strategies.is_of_file(task.definition) else ())
             found.update({"an item has a scratch folder"} if task.item and task.attempts and task.folder else ())
             found.update({"an item fails alone"} if task.item and task.state is State.FAILED and _others(task) else ())
         return found
@@ -1160,6 +1230,11 @@ class Beside(RuleBasedStateMachine):
                     self.say("due", key)
             self.compare()
             self.model.check_invariants(before)
+
+
+def _files(commit: Commit) -> dict[str, tuple[Item, ...]]:
+    """The items of the list files of a commit, by their paths."""
+    return {strategies.LIST_FILE: commit.items}
 
 
 def _others(task: Task) -> bool:
@@ -1195,7 +1270,8 @@ BAD = {State.FAILED, State.REJECTED, State.CANCELED, State.SKIPPED}
 VERBS: list[tuple[str, int, set[State]]] = [
     ("commit", 6, set()),
     ("trigger", 3, set()),
-    ("backfill", 1, set()),
+    ("submit_beside_newer_work", 2, set()),
+    ("backfill", 2, set()),
     ("rewrite", 1, set()),
     ("delete_branch", 1, set()),
     ("deliver", 2, set()),

@@ -70,7 +70,7 @@ from arkqueue.repository.reader.entries import EntryReader
 from arkqueue.states import RunState, State, run_state
 from arkqueue.views import reports as told
 from arkqueue.views.explain import explain
-from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry, no_lists
+from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry
 from tests.db import strategies
 from tests.db.scripted_repository import Repository, ScriptedArchive
 from tests.db.test_model import OUTSIDE, VERBS, Beside, Subject
@@ -90,7 +90,8 @@ NEVER = "366d"
 class QueueAsSubject:
     """The queue with one archive, every verb one call."""
 
-    def __init__(self, session: Session, kept: Kept) -> None:
+    def __init__(self, session: Session, kept: Kept, repository: Repository) -> None:
+        self.repository = repository
         # Another queue for each example: one remembers what it has stored, and its database is emptied.
         self.session = Session(session.database)
         kept.empty()
@@ -104,7 +105,7 @@ class QueueAsSubject:
         self.said: set[str] = set()
         """The branches whose baseline the machine has spoken of; the archive has all from the first."""
 
-    def baseline(self, branch: str, number: int) -> None:
+    def baseline(self, branch: str, number: int, _files: Mapping[str, Sequence[Item]]) -> None:
         assert self.archive.numbers[branch] == number
         self.said.add(branch)
 
@@ -143,10 +144,26 @@ class QueueAsSubject:
             )
 
     def backfill(self, branch: str, first: int, last: int, names: Collection[str], force: bool) -> None:
-        place = ArchiveId(self.archive.id), BranchId(self.archive.branches[branch].id), first, last
+        id = BranchId(self.archive.branches[branch].id)
+        asked: dict[str, Any] = {"names": list(names), "force": force, "approver": self.approver}
         with _refusals():
-            backfill.begin(self.session, *place, names=list(names), force=force, approver=self.approver)
-        assert backfill.plan(self.session, no_lists) is None, "so few revisions are planned at once"
+            wanted = backfill.wanted_first(self.session, id, first, names)
+            lists = self.read_lists(self.session, ArchiveId(self.archive.id), [wanted])[0] if wanted else None
+            made = backfill.begin(self.session, ArchiveId(self.archive.id), id, first, last, **asked, lists=lists)
+            assert made is not None, "the branch has no other head meanwhile"
+        while (pause := backfill.plan(self.session, self.read_lists)) is not None:
+            assert pause == 0.0, "the lists of each revision can be read"
+
+    def read_lists(
+        self, _session: Session, _archive: ArchiveId, wanted: Sequence[backfill.Wanted]
+    ) -> list[backfill.Lists]:
+        """From the scripted repository."""
+        found = []
+        for one in wanted:
+            (row,) = self.archive.sql("select name from revision where id = %s", one.revision)
+            lists = self.repository.commits[row["name"]].lists(one.files)
+            found.append(backfill.Lists(one, dict(zip(one.files, lists, strict=True))))
+        return found
 
     def claim(self, labels: Sequence[str] = strategies.LABELS) -> Key | None:
         claimed = self.claim_some(1, labels)
@@ -485,7 +502,7 @@ class BesideQueue(Beside):
     configuration: ClassVar[Configuration]
 
     def make_subject(self) -> Subject:
-        self.real = QueueAsSubject(self.session, self.kept)
+        self.real = QueueAsSubject(self.session, self.kept, self.repository)
         self.looks: list[Look] = []
         """The innermost last; the others wait for it."""
         self.failed: BaseException | None = None
@@ -706,7 +723,7 @@ LEADS: dict[str, tuple[str, ...]] = {
     "purge": ("purge", "delete"), "label": ("man", "claim"), "host": ("claim",), "locks": ("man", "set_lock"), "lock": ("set_lock",), "as may": ("limit", "claim"), "than may": ("limit",),
     "guard": ("guard", "release"), "approver": ("guard", "act_as"), "held": ("hold", "retry", "release"), "outdated": ("hold", "release"), "pause": ("pause_archive", "resume_archive"),
     "item": ("item",), "list": ("commit", "item"), "lost": ("lose",), "undelete": ("delete", "undelete"), "comes back": ("delete_branch", "undelete"), "hold": ("hold_archive", "release"),
-    "prioritize": ("prioritize",), "submission": ("trigger",), "backfill": ("backfill",), "cancel": ("cancel", "finish", "pause_archive"), "failure": ("work", "finish"), "ends": ("work", "finish"),
+    "prioritize": ("prioritize",), "submission": ("trigger", "submit_beside_newer_work"), "backfill": ("backfill",), "cancel": ("cancel", "finish", "pause_archive"), "failure": ("work", "finish"), "ends": ("work", "finish"),
 }  # fmt: skip
 """To what the verbs lead: words of ingredients. While one of these is missing, the verbs are drawn more often."""
 INGREDIENTS = {
@@ -835,13 +852,15 @@ INGREDIENTS = {
         "a gate of a list waits again",
     ),
     *("an item has a scratch folder", "a submission has items"),
+    *("a submission beside newer work", "a retry of a submission beside newer work"),
+    *("a list is in a file", "a list file changes", "a backfill reads a list file at an old revision"),
     # Large runs alone are planned in portions: tests/db/test_planning.py.
     *(f"a run is {state}" for state in RunState if state is not RunState.PLANNING),
 }
 """What the random examples must have, so that nobody takes it from them unseen.
 
 Some cases are too rare to be asked for. These tests show them:
-- tests/db/test_submissions.py and tests/unit/test_model.py: a submission that is refused, waits at no gate, is superseded by another one, or works beside newer work.
+- tests/db/test_submissions.py and tests/unit/test_model.py: a submission that is refused, waits at no gate, or is superseded by another one.
 - tests/db/test_lock_fields.py: a lock whose name has a value.
 - tests/db/test_rules.py: a COMMIT that waits for commit runs alone, and a victim that runs inside the run of what cancels it.
 - tests/db/test_purge.py: a purged task that had started.
