@@ -10,8 +10,8 @@ from functools import partial
 
 from arkqueue import workflow
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId, Claim, End, Outcome, RunId, SourceFile, Workflow
-from arkqueue.queue import claim, control, deletion, finish, holds, pauses, planning, purge
+from arkqueue.model import ArchiveId, BranchId, Claim, End, Outcome, RunId, SourceFile, Workflow
+from arkqueue.queue import archives, claim, control, deletion, ending, finish, holds, pauses, planning, purge
 from arkqueue.queue.graph import change
 from benchmarks.bench import Bench, Figure, at_most, never_above, ratio_at_most
 from benchmarks.canceling import PROCESS, timed_step
@@ -48,6 +48,10 @@ def large_lists(bench: Bench) -> Iterator[Figure]:
             (run,) = session.rows("runs_of_revisions", revisions=[batch.branch.head])
             for verb, act in VERBS.items():
                 verbs.setdefault(verb, []).append(_done(session, batch, partial(act, session, RunId(run.id))))
+            # The run before is still there, with all of its items.
+            verbs.setdefault("end of the branch", []).append(
+                _done(session, batch, partial(_end_of_branch, session, batch))
+            )
     for which, what in (("first", f"{items} items of {STEPS} steps"), ("behind", f"{items} items, each behind its earlier one")):  # fmt: skip
         yield Figure("20", f"parse, plan and store {what}", "s", took[which], [at_most(LONGEST, "s")])
         yield Figure("20", f"longest step of another archive beside {what}", "ms", steps[which], [never_above(LONGEST_STEP, "ms")], note="claim and finish of one task")  # fmt: skip
@@ -66,6 +70,13 @@ VERBS: dict[str, Callable[[Session, RunId], object]] = {
     "purge": lambda session, run: purge.purge_runs(session, [run], PROCESS, "measured"),
 }
 """What is done one after the other to a run that is ready."""
+
+
+def _end_of_branch(session: Session, batch: Line) -> None:
+    archives.untrack(session, ArchiveId(batch.branch.archive), BranchId(batch.branch.id))
+    ender = ending.Ender(session)
+    while ender.turn() is not None:
+        pass
 
 
 def _done(session: Session, batch: Line, act: Callable[[], object]) -> tuple[float, float]:

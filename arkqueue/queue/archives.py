@@ -22,9 +22,9 @@ from arkqueue.names import without_password
 from arkqueue.plan import Entry
 from arkqueue.plan.globs import matches
 from arkqueue.plan.ledger import BY_A_GUARD
-from arkqueue.queue import schedules
+from arkqueue.queue import ending, schedules
 from arkqueue.queue.graph import Graph, change, change_in_turn
-from arkqueue.queue.ledger import Branch, begin, cancel_unstarted
+from arkqueue.queue.ledger import Branch, begin
 from arkqueue.queue.limits import fit_slots
 from arkqueue.workflow import from_json
 
@@ -159,9 +159,11 @@ def remove(session: Session, archive: ArchiveId, by: str) -> None:
         if not graph.rows("remove_archive", archive=archive):
             raise NotFound(f"archive {archive}", "is removed already")
         graph.do("drop_look", archive=archive)
+        runs: list[int] = []
         for branch in graph.rows("branches", archive=archive):
             graph.do("drop_schedules_of_branch", branch=branch.id)
-            cancel_unstarted(graph, graph.ids("runs_of_branch", branch=branch.id), by)
+            runs += graph.ids("runs_of_branch", branch=branch.id)
+        ending.begin(graph, archive, runs, by)
         graph.do("remember", by=by, verb="remove", archive=archive, run=None, task=None, note="")
 
     change(session, [archive], work)
@@ -352,9 +354,8 @@ def untrack(session: Session, archive: ArchiveId, branch: BranchId, *, head: int
             return
         graph.do("delete_branch", branch=branch)
         graph.do("drop_schedules_of_branch", branch=branch)
-        cancel_unstarted(
-            graph, graph.ids("runs_of_branch", branch=branch), "the end of its branch (deleted, or tracked no more)"
-        )
+        by = "the end of its branch (deleted, or tracked no more)"
+        ending.begin(graph, archive, graph.ids("runs_of_branch", branch=branch), by)
 
     change(session, [archive], work)
 
@@ -375,7 +376,7 @@ def rewind(
         count = graph.ids("rewound", archive=archive)[0]
         graph.do("retire_branch", branch=branch, name=f"rewound~{count + 1}")
         graph.do("drop_schedules_of_branch", branch=branch)
-        cancel_unstarted(graph, graph.ids("runs_of_branch", branch=branch), by)
+        ending.begin(graph, archive, graph.ids("runs_of_branch", branch=branch), by)
         _start(graph, archive, [start])
         graph.do("take_up", archive=archive, uuid=uuid, still=still)
         graph.do("have_archive_judged", archive=archive)

@@ -15,7 +15,7 @@ from arkqueue.model import Revision, Workflow
 from arkqueue.names import parse_name
 from arkqueue.plan import BEGINNING, Draft, Entry, Known, generations, part_of
 from arkqueue.plan.ledger import BY_WORKFLOW_AUTHORS
-from arkqueue.queue import schedules
+from arkqueue.queue import ending, schedules
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import WorkflowGuard
 from arkqueue.queue.storage import Branch, Content, Head, new_ids, read, write
@@ -27,7 +27,6 @@ __all__ = [
     "append_in",
     "begin",
     "begin_import",
-    "cancel_unstarted",
     "end_import",
 ]
 
@@ -151,15 +150,8 @@ def _drop(graph: Graph, branch: Branch, dropped: Collection[str]) -> bool:
     if head.head_id != branch.head or head.import_until != branch.until or head.gone or head.stopped:
         return False
     revisions = graph.ids("drop_revisions", branch=branch.id, names=list(dropped))
-    cancel_unstarted(graph, graph.ids("runs_of_revisions", revisions=revisions), "a rewrite of the branch")
+    ending.begin(graph, branch.archive, graph.ids("runs_of_revisions", revisions=revisions), "a rewrite of the branch")
     return True
-
-
-def cancel_unstarted(graph: Graph, runs: Sequence[int], by: str) -> None:
-    """Cancel what has not started in some runs; what runs goes on."""
-    tasks = graph.ids("not_started_of_gone", runs=list(runs))
-    graph.rows("lock_tasks", tasks=tasks)
-    graph.follow(graph.ids("cancel", tasks=tasks, by=by))
 
 
 def begin_import(session: Session, branch: Branch, until: str, limit: int) -> bool:

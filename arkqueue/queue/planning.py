@@ -28,8 +28,8 @@ from arkqueue.names import name_of
 from arkqueue.plan import Draft, next_portion, part_of, plan
 from arkqueue.plan.graph import EVERYTHING
 from arkqueue.plan.ledger import Place
+from arkqueue.queue import ending
 from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change, change_in_turn
-from arkqueue.queue.ledger import cancel_unstarted
 from arkqueue.queue.storage import Content, bound, items_of_list, occurrence, read, workflow_of, write
 from arkqueue.queue.triggering import Part, planned_before
 from arkqueue.states import State
@@ -164,7 +164,7 @@ def _follow(graph: Graph, row: Any) -> None:
     """All of a run is stored: follow up what settled meanwhile."""
     graph.do("begin_to_let_in", run=row.run_id, everything=EVERYTHING)
     if row.gone:
-        cancel_unstarted(graph, [row.run_id], "the end of its branch, which came while it was planned")
+        ending.begin(graph, row.archive_id, [row.run_id], "the end of its branch, which came while it was planned")
     # Those of commits close it as they are planned, and those of submissions close none (design 5.14).
     closes = row.trigger not in (Trigger.COMMIT, Trigger.SUBMISSION)
     if closes and (exclusives := graph.ids("exclusives_of_run", run=row.run_id)):

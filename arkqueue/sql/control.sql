@@ -15,7 +15,7 @@ returning t.id;
 -- name: could_start
 -- The tasks of runs that run and were not asked to stop, and those that could start while the runs are canceled or deleted in steps: those that have not started, are not held, and do not wait for the success
 -- of a task of their run that has not started either. A deferred one is due within so many seconds. What is ready comes first.
-select t.id from task t
+select t.id, t.state from task t
 where t.run_id = any(%(runs)s::bigint[]) and t.kind = 'ordinary'
   and (t.state in ('waiting', 'ready') or t.state = 'running' and t.stop is distinct from 'cancel'
        or t.state = 'deferred' and t.due_at < clock_timestamp() + make_interval(secs => %(within)s))
@@ -331,13 +331,6 @@ order by id;
 select id from task
 where run_id = any(%(runs)s) and state in ('waiting', 'held', 'ready', 'deferred')
   and kind = 'ordinary'
-order by id;
-
--- name: not_started_of_gone
--- The same for a rewritten or deleted branch (design 5.16), with what a REPORT would run.
-select id from task
-where run_id = any(%(runs)s) and state in ('waiting', 'held', 'ready', 'deferred')
-  and (kind = 'ordinary' or kind = 'report' and program)
 order by id;
 
 -- name: report_to_cancel

@@ -212,6 +212,14 @@ create table planning (
 create index planning_branch on planning (branch_id);
 create index planning_open on planning (branch_id) where next < items;
 
+-- Runs of which what has not started is being canceled in steps, as their branch, revision or archive is gone (design 5.16). A row goes when all of its run is canceled.
+create table ending (
+    run_id      bigint primary key,
+    archive_id  bigint not null references archive,
+    deed_id     bigint not null,                    -- of `deed`: what could start is held because of it; its `by` says what became of the run
+    is_aside    boolean not null default false      -- all that could start is held
+);
+
 -- Runs of old revisions with the definitions of a newer one (design 5.2), planned in order, some with each transaction.
 create table backfill (
     id          bigint generated always as identity primary key,

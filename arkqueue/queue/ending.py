@@ -1,0 +1,128 @@
+"""Cancels tasks of what is gone: of a deleted or rewound branch, a rewrite, or a removed archive (design 5.16). Only tasks that have not started are canceled.
+
+    begin     in the transaction that marks the runs as gone: few tasks are canceled there. Of many, those that would start first are held, and a row of ``ending`` names each run
+    aside     what else could start of these runs is held                                                       as often as it takes
+    cancel    the tasks end, the oldest run first, and of a large run each before what it depends on            as often as it takes; then the row goes
+
+Each step is a transaction of its own under the archive's lock, of about `MOST_TASKS` tasks. A queue manager takes the steps, at once and after a crash. A task that runs goes on. So does a task that starts before
+a step has reached it, as if the end had come after it. A branch that comes back meanwhile changes nothing: what its end was to cancel is canceled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any, Final
+
+from arkqueue.db.session import Session
+from arkqueue.errors import DatabaseUnavailable
+from arkqueue.model import RunId
+from arkqueue.queue.done import MOST_TASKS
+from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change_in_turn
+from arkqueue.queue.steps import NOT_DUE, NOTE, last_first
+from arkqueue.states import State
+
+log = logging.getLogger("arkqueue")
+
+PAUSE_AFTER_ERROR: Final = 10.0
+"""Seconds until the loop goes on with runs that it could not end further."""
+
+
+def begin(graph: Graph, archive: int, runs: Sequence[int], by: str) -> None:
+    """Cancel what has not started of some runs, which are gone from this transaction on; where these are many tasks, the queue manager does it in steps. ``by``: what became of the runs."""
+    tasks = graph.ids("not_started_of_gone", runs=list(runs), most=MOST_TASKS + 1)
+    if len(tasks) <= MOST_TASKS:
+        graph.rows("lock_tasks", tasks=tasks)
+        graph.follow(graph.ids("cancel", tasks=tasks, by=by))
+        return
+    (entry,) = graph.ids("remember", by=by, verb="cancel", archive=archive, run=None, task=None, note=NOTE)
+    graph.do("begin_to_end", runs=list(runs), archive=archive, entry=entry)
+    _hold(graph, graph.ids("ready_of_runs", runs=list(runs), most=MOST_TASKS), entry)
+    graph.to_wake.add("ending")
+
+
+def _hold(graph: Graph, tasks: Sequence[int], entry: int) -> None:
+    graph.rows("lock_tasks", tasks=list(tasks))
+    graph.do("set_aside", tasks=list(tasks), hold=entry, delay=NOT_DUE)
+
+
+class Ender:
+    """Takes the steps. It remembers in which order the tasks of a run end, as to find that out again for each step would take longer than the step."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._left: dict[tuple[int, int], list[int]] = {}
+        """The tasks that are still to be canceled, by the run and the entry of the audit log."""
+
+    def turn(self, patience: float = BRIEF) -> float | None:
+        """Take the next step of each archive; returns the seconds until there is more to do (None: there is nothing). One that fails, or that is busy, holds up no other."""
+        found = self._session.rows("endings")
+        self._left = {key: left for key, left in self._left.items() if key in {(row.run, row.entry) for row in found}}
+        pauses: list[float] = []
+        for archive, rows in groupby(found, key=lambda row: row.archive):
+            try:
+                is_done = self._step(archive, list(rows), patience)
+            except DatabaseUnavailable as error:
+                if not isinstance(error, TOO_LONG):
+                    raise
+                log.warning("what is gone of archive %s is canceled later: %s", archive, error)
+                pauses.append(BRIEF)
+            except Exception:
+                log.exception("what is gone of archive %s could not be canceled further, and is tried again", archive)
+                pauses.append(PAUSE_AFTER_ERROR)
+            else:
+                pauses.append(0.0 if is_done else BRIEF)
+        return min(pauses, default=None)
+
+    def _step(self, archive: int, rows: Sequence[Any], patience: float) -> bool:
+        """Take the next step of an archive; False where it was busy."""
+        if aside := [row for row in rows if not row.is_aside]:
+            entry = aside[0].entry
+            runs = [row.run for row in aside if row.entry == entry]
+            could_start = self._session.rows("could_start", runs=runs, within=NOT_DUE / 2)
+            tasks = [row.id for row in could_start if row.state != State.RUNNING][:MOST_TASKS]
+            work = partial(_aside, tasks=tasks, runs=runs, entry=entry)
+            return not change_in_turn(self._session, work, archives=[archive], patience=patience)[1]
+        portion: list[int] = []
+        ended: list[int] = []
+        first = rows[0]
+        for row in rows:
+            left = self._order(row)
+            if row.entry != first.entry or (portion and len(portion) + len(left) > MOST_TASKS):
+                break
+            portion += left[:MOST_TASKS]
+            ended += [] if left[MOST_TASKS:] else [row.run]
+        work = partial(_cancel, tasks=portion, ended=ended, by=first.by, entry=first.entry)
+        busy = change_in_turn(self._session, work, archives=[archive], patience=patience)[1]
+        if not busy and (rest := self._left.get((first.run, first.entry))):
+            self._left[first.run, first.entry] = rest[MOST_TASKS:]
+        return not busy
+
+    def _order(self, row: Any) -> list[int]:
+        """The tasks of a run that are still to be canceled, in the order in which they are: first what its REPORT runs, and each before what it depends on."""
+        key = row.run, row.entry
+        if key not in self._left:
+            tasks = [task.id for task in self._session.rows("not_started_of_gone", runs=[row.run], most=None)]
+            is_large = len(tasks) > MOST_TASKS
+            others = last_first(self._session, RunId(row.run), tasks) if is_large else tasks
+            self._left[key] = (
+                [row.report_id, *(t for t in others if t != row.report_id)] if row.report_id in tasks else others
+            )
+        return self._left[key]
+
+
+def _aside(graph: Graph, tasks: Sequence[int], runs: Sequence[int], entry: int) -> None:
+    if tasks:
+        _hold(graph, tasks, entry)
+    else:
+        graph.do("set_runs_aside", runs=list(runs), entry=entry)
+
+
+def _cancel(graph: Graph, tasks: Sequence[int], ended: Sequence[int], by: str, entry: int) -> None:
+    graph.rows("lock_tasks", tasks=list(tasks))
+    canceled = graph.ids("cancel", tasks=list(tasks), by=by)
+    graph.follow(canceled)
+    graph.do("forget_set_aside", tasks=canceled)
+    graph.do("end_ending", runs=list(ended), entry=entry)
