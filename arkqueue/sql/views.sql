@@ -321,6 +321,10 @@ select t.run_id, t.name, t.state, count(*)::int as n, min(t.id) as first
 from task t where t.run_id = any(%(runs)s) and t.item_id is not null and not t.deleted
 group by t.run_id, t.position, t.name, t.state order by t.run_id, t.position;
 
+-- name: has_list
+-- Whether a task of a run has a list.
+select exists (select from task t where t.run_id = %(run)s and t.item_id is not null and t.name = %(name)s and not t.deleted) as is_there;
+
 -- name: page_of_items
 -- A page of the items of a run, in the order of its files and lists, by id alone.
 select t.id from task t
@@ -468,10 +472,17 @@ from edge e where e.target in (select id from task where run_id = any(%(runs)s) 
 order by e.target, e.source, e.kind;
 
 -- name: unmet_lists
--- The pairs of lists of a run between which an edge is unmet.
-select distinct t.name as target, s.name as source
-from task t join edge e on e.target = t.id and not e.met and e.kind = 'depends' join task s on s.id = e.source and s.run_id = t.run_id
-where t.run_id = %(run)s and t.item_id is not null and s.item_id is not null and not t.deleted;
+-- Of some pairs of lists of a run, each list told by the id of one of its items, those between which an edge is unmet. A pair is known with its first such edge.
+select pair.target, pair.source
+from unnest(%(targets)s::bigint[], %(sources)s::bigint[]) pair(target, source)
+join task of_target on of_target.id = pair.target join task of_source on of_source.id = pair.source
+cross join lateral (
+    select from task t
+    cross join lateral (
+        select from edge e join task s on s.id = e.source
+        where e.target = t.id and not e.met and e.kind = 'depends' and s.run_id = t.run_id and s.position = of_source.position and s.item_id is not null limit 1) e
+    where t.run_id = of_target.run_id and t.position = of_target.position and t.item_id is not null and t.unmet > 0 and not t.deleted limit 1
+) one;
 
 -- name: runs_between
 -- The runs of a branch from one revision to another.
@@ -525,12 +536,6 @@ from purged_run p join branch b on b.id = p.branch_id join archive a on a.id = b
 select t.id, t.run from task t
 where t.branch_id = %(branch)s and t.name = %(name)s and t.number = %(number)s and t.item = %(item)s
 order by t.run desc;
-
--- name: lists_of_run
--- The lists of a run, in the order of its files: how many tasks each has in which state.
-select t.name, t.state, count(*)::int as n from task t
-where t.run_id = %(run)s and t.item_id is not null and not t.deleted
-group by t.name, t.state order by min(t.position), t.name, t.state;
 
 -- name: deleted_items
 -- The tombstones of a run's items, the newest first, with their tasks.

@@ -19,7 +19,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Invalid
 from arkqueue.model import ArchiveId, BranchId, RunId, TaskKind
 from arkqueue.states import State
-from arkqueue.views.lists import listed
+from arkqueue.views.lists import Numbers, listed
 from arkqueue.views.locks import LockView, locks_of_runs
 from arkqueue.views.naming import names_of, task_name
 from arkqueue.views.rows import view_of
@@ -78,15 +78,37 @@ class GraphView:
     more_locks: bool
 
 
-def graph(session: Session, runs: Sequence[RunId], archives: Sequence[ArchiveId] | None = None) -> GraphView:
-    """The graph of some runs, of long lists with the first item in each state. ``archives``: those whose tasks may be named at a lock of the installation (None: all)."""
-    shown = listed(session, runs)
+def graph(
+    session: Session,
+    runs: Sequence[RunId],
+    archives: Sequence[ArchiveId] | None = None,
+    numbers: Numbers | None = None,
+) -> GraphView:
+    """The graph of some runs, of long lists with the first item in each state. ``archives``: those whose tasks may be named at a lock of the installation (None: all). ``numbers``: those of the lists of the runs, where they are known already."""
+    shown = listed(session, runs, numbers=numbers)
     inside = [row.id for row in shown.rows]
     rows, edges = _read(session, runs, session.rows("graph_nodes", tasks=inside), {}, are_all=not shown.lists)
     used = {*inside, *(edge.source for edge in edges)}
     nodes = [_node(row, outside=row.run_id not in runs) for row in rows.values() if row.id in used]
     locks, more = locks_of_runs(session, runs, archives)
     return GraphView(nodes=nodes, edges=edges, locks=locks, more_locks=more)
+
+
+def unmet_pairs(session: Session, view: GraphView) -> list[tuple[str, str]]:
+    """The pairs (target, source) of lists of the runs themselves between which an edge is unmet, although the graph may leave out the items that it joins."""
+    items = {node.id: node for node in view.nodes if node.item and not node.outside}
+    pairs: dict[tuple[str, str], tuple[int, int]] = {}
+    for edge in view.edges:
+        if edge.target in items and edge.source in items:
+            target, source = items[edge.target].name, items[edge.source].name
+            if target != source:
+                pairs[target, source] = edge.target, edge.source
+    if not pairs:
+        return []
+    targets, sources = zip(*pairs.values(), strict=True)
+    rows = session.rows("unmet_lists", targets=list(targets), sources=list(sources))
+    unmet = {(row.target, row.source) for row in rows}
+    return [names for names, ids in pairs.items() if ids in unmet]
 
 
 def edges_of(

@@ -25,14 +25,6 @@ class ListView:
     counts: dict[State, int]
 
 
-def lists_of(session: Session, run: RunId) -> list[ListView]:
-    """The lists of a run, in the order of its files."""
-    counts: dict[str, dict[State, int]] = {}
-    for row in session.rows("lists_of_run", run=run):
-        counts.setdefault(row.name, {})[State(row.state)] = row.n
-    return [list_view(name, of) for name, of in counts.items()]
-
-
 def list_view(name: str, counts: Mapping[State, int]) -> ListView:
     """A list by its numbers."""
     in_order = {state: counts[state] for state in ATTENTION if state in counts}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from arkqueue.db.session import Session
+from arkqueue.model import RunId
 from arkqueue.states import State
 from arkqueue.views.items import ListView, list_view
 from arkqueue.views.naming import names_within
@@ -25,14 +26,41 @@ class Listed:
     lists: dict[int, list[ListView]] = field(default_factory=dict)
 
 
-def listed(session: Session, runs: Sequence[int], item: str | None = None) -> Listed:
-    """The tasks of runs that are shown with them. ``item``: those of this item alone, whatever the lists have."""
-    counted: dict[tuple[int, str], Counter[State]] = defaultdict(Counter)
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The lists of runs, in the order of their files, by the id of the run and the name of the task: how many items are in which state, and the first item in each state."""
+
+    counts: dict[tuple[int, str], Counter[State]]
+    first: dict[tuple[int, str], list[int]]
+
+
+def numbers_of(session: Session, runs: Sequence[int]) -> Numbers:
+    """Count the items of runs. It reads each of them once."""
+    counts: dict[tuple[int, str], Counter[State]] = defaultdict(Counter)
     first: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for row in session.rows("count_items", runs=list(runs)) if runs and item is None else ():
-        counted[row.run_id, row.name][State(row.state)] = row.n
+    for row in session.rows("count_items", runs=list(runs)) if runs else ():
+        counts[row.run_id, row.name][State(row.state)] = row.n
         first[row.run_id, row.name].append(row.first)
-    long = {key: counts for key, counts in counted.items() if counts.total() > MOST_SHOWN}
+    return Numbers(counts, first)
+
+
+def lists_of(numbers: Numbers) -> list[ListView]:
+    """All lists, short ones too."""
+    return [list_view(name, counts) for (_, name), counts in numbers.counts.items()]
+
+
+def has_list(session: Session, run: RunId, name: str) -> bool:
+    """Whether the task of a name has a list in a run."""
+    (row,) = session.rows("has_list", run=run, name=name)
+    return bool(row.is_there)
+
+
+def listed(session: Session, runs: Sequence[int], item: str | None = None, numbers: Numbers | None = None) -> Listed:
+    """The tasks of runs that are shown with them. ``item``: those of this item alone, whatever the lists have. ``numbers``: those of their lists, where they are known already."""
+    if numbers is None or item is not None:
+        numbers = numbers_of(session, runs if item is None else ())
+    first = numbers.first
+    long = {key: counts for key, counts in numbers.counts.items() if counts.total() > MOST_SHOWN}
     if not long:
         return Listed(session.rows("list_tasks", runs=list(runs), item=item, tasks=None) if runs else [])
     lists: dict[int, list[ListView]] = defaultdict(list)

@@ -27,6 +27,7 @@ from arkqueue.views import find, items, runs, tasks
 from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.graph import GraphView, graph, graph_between
 from arkqueue.views.items import DeletedItem, ItemPage
+from arkqueue.views.lists import has_list
 from arkqueue.views.rows import view_of
 from arkqueue.views.runs import RunDetail, RunPage
 from arkqueue.views.tasks import AttemptView, TaskDetail
@@ -423,7 +424,7 @@ def do_to_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Done:
 
 def check_list(caller: Caller, run: RunId, name: str) -> None:
     """Raise ``NotFound`` where no task of this name has a list in a run."""
-    if name not in {of.name for of in items.lists_of(caller.session, run)}:
+    if not has_list(caller.session, run, name):
         here = list_name(find.name_of_run(caller.session, run), name)
         raise NotFound(here, "is no list of this run", f"arkqueue show {here.partition('/')[0]} --items")
 

@@ -19,7 +19,7 @@ from arkqueue.names import EVERY_TASK, Name, as_backfill, parse_branch, parse_na
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_item, find_run, find_task
-from arkqueue.views.items import lists_of
+from arkqueue.views.lists import has_list
 from arkqueue.web.pages import (
     administration,
     archive,
@@ -168,7 +168,7 @@ def _task_or_list(visitor: Visitor, request: Request, name: Name) -> Shown | Res
             raise
         of_run = replace(name, task=None, item="")
         id = visitor.caller.run(RunId(find_run(session, of_run)))
-        if name.task not in {of.name for of in lists_of(session, id)}:
+        if not has_list(session, id, name.task):
             raise
         address = f"/{path(str(of_run))}?list={quote(name.task, safe='')}"
         return RedirectResponse(local(address), 303, HEADERS)

@@ -11,8 +11,9 @@ from arkqueue.db.session import Session
 from arkqueue.model import RunId, TaskKind
 from arkqueue.names import EVERY_TASK, Name, task_in_run
 from arkqueue.states import MOVES, SETTLED, Event, RunState, State
-from arkqueue.views.graph import graph
-from arkqueue.views.items import ListView, deleted_items, lists_of, page_of_items
+from arkqueue.views.graph import graph, unmet_pairs
+from arkqueue.views.items import ListView, deleted_items, list_view, page_of_items
+from arkqueue.views.lists import Numbers, lists_of, numbers_of
 from arkqueue.views.runs import RunDetail
 from arkqueue.views.runs import run as show_run
 from arkqueue.views.tasks import TaskView
@@ -39,11 +40,12 @@ MOST_ITEMS = 100
 def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
     """One run. ``?list=`` a task's name, with ``&state=``, shows the items of that list, and ``&after=`` an id further ones."""
     caller = visitor.caller
-    lists = lists_of(caller.session, caller.run(id))
+    numbers = numbers_of(caller.session, [caller.run(id)])
+    lists = lists_of(numbers)
     is_long = sum(of.tasks for of in lists) > MOST_ITEMS or asked(request, "list") in {of.name for of in lists}
     view = show_run(caller.session, id, "" if is_long else None)
     why_ready(caller.session, view.tasks)
-    picture, boxes = _picture(visitor, view, lists)
+    picture, boxes = _picture(visitor, view, numbers)
     changes = changed_files(caller.session, caller.configuration, id, MOST_FILES) if not view.baseline else None
     return Shown(
         "run.html",
@@ -64,18 +66,17 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
     )
 
 
-def _picture(visitor: Visitor, view: RunDetail, lists: Sequence[ListView]) -> tuple[Picture | None, int]:
+def _picture(visitor: Visitor, view: RunDetail, numbers: Numbers) -> tuple[Picture | None, int]:
     """The graph of a run with a box for each list, and how many boxes a graph has that is too large to draw (0: it is not)."""
-    caller, run = visitor.caller, RunId(view.id)
+    caller, lists = visitor.caller, lists_of(numbers)
     without_items = view.counts.tasks - sum(of.tasks for of in lists) + len(lists)
     if without_items > MOST_DRAWN:
         return None, without_items
-    found = graph(caller.session, [run], caller.archives())
-    numbers = {(view.id, of.name): of for of in lists}
-    outside = {node.run_id for node in found.nodes if node.outside and node.item}
-    numbers |= {(id, of.name): of for id in outside for of in lists_of(caller.session, RunId(id))}
-    unmet = [(row.target, row.source) for row in caller.session.rows("unmet_lists", run=run)] if lists else []
-    one = folded(found, numbers, unmet)
+    found = graph(caller.session, [RunId(view.id)], caller.archives(), numbers)
+    others = numbers_of(caller.session, [*{node.run_id for node in found.nodes if node.outside and node.item}])
+    counted = numbers.counts | others.counts
+    every = {(run, name): list_view(name, counts) for (run, name), counts in counted.items()}
+    one = folded(found, every, unmet_pairs(caller.session, found))
     if len(one.graph.nodes) > MOST_DRAWN:
         return None, len(one.graph.nodes)
     is_drawn = len(one.graph.nodes) > 1
