@@ -202,8 +202,30 @@ order by found.id desc limit %(limit)s;
 select a.name as archive, a.kind, a.url, a.uuid, r.name as revision, r.number, r.author, r.date, r.previous
 from run join revision r on r.id = run.revision_id join archive a on a.id = run.archive_id where run.id = %(run)s;
 
+-- part: changed
+-- Whether a run has changed since its newest report; not where that is the one that the run made by itself and that is not written, as nothing has changed since.
+cross join lateral (
+    select coalesce((
+        select r.digest <> report_digest(run.id) and not (
+                   (report.state in ('completed', 'failed', 'rejected') or report.state in ('running', 'deferred') and run.updating is null)
+                   and not exists (select from report w where w.run_id = run.id and w.made_by is null))
+        from report r where r.run_id = run.id order by r.number desc limit 1), false) as since_report
+) changed
+
+-- part: of_run
+-- The tasks of a run, for the counts that its state is computed from (design 4); COMMIT and gates of PREV:* count as unsettled only, and so do tasks of deleted items, whose polls may still stop.
+    from (
+        select t.state, t.attempts, t.waived, t.superseded_by, t.settled_at,
+               t.superseded_by is not null and not exists (select from task s where s.id = t.superseded_by and s.run_id = t.run_id) as is_superseded_by_later,
+               t.state = 'skipped' and exists (select from task r where r.id = t.root_id and r.run_id <> t.run_id)
+                   and exists (select from edge e where e.target = t.id and e.product and not e.met) as lacks_product,
+               t.kind = 'ordinary' and not t.deleted as shown,
+               t.settled_at is null and t.kind <> 'gate' as unsettled
+        from task t where t.run_id = run.id and t.id is distinct from run.report_id
+    ) of_run
+
 -- name: show_runs
--- Runs with what their state is computed from (design 4); COMMIT and gates of PREV:* count as unsettled only, and so do tasks of deleted items, whose polls may still stop.
+-- Runs with what their state is computed from.
 select run.id, run.archive_id, run.branch_id, run.revision_id, a.name as archive, b.name as branch, b.main, run.number, run.run, run.trigger, run.by,
        run.faults, run.created_at, run.canceled_at, run.canceled_by, run.deleted_at, run.deleted_by,
        run.left_out, run.left_out_since, f.number as backfill_number, d.number as definitions_number, s.sender_id, r.name as revision, r.author, r.date, r.message, r.origin, r.generation, r.baseline and run.trigger = 'commit' as baseline, r.previous, r.dropped_at,
@@ -216,14 +238,7 @@ left join task report on report.id = run.report_id
 left join backfill f on f.id = run.backfill_id left join revision d on d.id = f.revision_id
 left join submission s on s.run_id = run.id
 left join planning p on p.run_id = run.id and p.next < p.items
-cross join lateral (
-    -- Not where the newest report is the one that the run made by itself and that is not written, as nothing has changed since.
-    select coalesce((
-        select r.digest <> report_digest(run.id) and not (
-                   (report.state in ('completed', 'failed', 'rejected') or report.state in ('running', 'deferred') and run.updating is null)
-                   and not exists (select from report w where w.run_id = run.id and w.made_by is null))
-        from report r where r.run_id = run.id order by r.number desc limit 1), false) as since_report
-) changed
+{part changed}
 cross join lateral (
     select count(*) filter (where shown) as tasks,
            count(*) filter (where unsettled) as unsettled,
@@ -240,15 +255,31 @@ cross join lateral (
            count(*) filter (where shown and state = 'canceled' and superseded_by is null) as canceled_otherwise,
            count(*) filter (where shown and state = 'canceled' and is_superseded_by_later) as superseded_by_later,
            max(settled_at) as settled_at
-    from (
-        select t.state, t.attempts, t.waived, t.superseded_by, t.settled_at,
-               t.superseded_by is not null and not exists (select from task s where s.id = t.superseded_by and s.run_id = t.run_id) as is_superseded_by_later,
-               t.state = 'skipped' and exists (select from task r where r.id = t.root_id and r.run_id <> t.run_id)
-                   and exists (select from edge e where e.target = t.id and e.product and not e.met) as lacks_product,
-               t.kind = 'ordinary' and not t.deleted as shown,
-               t.settled_at is null and t.kind <> 'gate' as unsettled
-        from task t where t.run_id = run.id and t.id is distinct from run.report_id
-    ) of_run
+{part of_run}
+) c
+where run.id = any(%(runs)s)
+order by run.id desc;
+
+-- name: runs_in_short
+-- Runs as a strip shows many of them: with what their state is computed from, and whether their workflow files have faults.
+select run.id, a.name as archive, b.name as branch, b.main, run.number, run.run, run.trigger, run.faults <> '[]' as faults, run.created_at, run.deleted_at,
+       r.baseline and run.trigger = 'commit' as baseline, report.state as report_state, changed.since_report as changed_since_report, p.next as planned, c.*
+from run
+join archive a on a.id = run.archive_id
+join branch b on b.id = run.branch_id
+join revision r on r.id = run.revision_id
+left join task report on report.id = run.report_id
+left join planning p on p.run_id = run.id and p.next < p.items
+{part changed}
+cross join lateral (
+    select count(*) filter (where unsettled) as unsettled,
+           count(*) filter (where shown and attempts > 0) as begun,
+           count(*) filter (where shown and state = 'held') as held,
+           count(*) filter (where shown and (state in ('failed', 'rejected') and not waived or lacks_product)) as bad,
+           count(*) filter (where shown and state = 'running') as running,
+           count(*) filter (where shown and state = 'canceled' and superseded_by is null) as canceled_otherwise,
+           count(*) filter (where shown and state = 'canceled' and is_superseded_by_later) as superseded_by_later
+{part of_run}
 ) c
 where run.id = any(%(runs)s)
 order by run.id desc;

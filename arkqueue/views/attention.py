@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +10,7 @@ from datetime import datetime
 from arkqueue.db.session import Session
 from arkqueue.model import COMMIT, REPORT, SILENCE, ArchiveId, BranchId
 from arkqueue.names import backfill_name
-from arkqueue.views.runs import RunView, views_of_runs
+from arkqueue.views.runs import RunInShort, RunView, runs_in_short, views_of_runs
 from arkqueue.views.tasks import TaskView, tasks_by_id
 
 LONGEST_LINE = 400
@@ -25,13 +24,10 @@ MOST_RUNNING = 200
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 
 
-def recent_runs(session: Session, archives: Sequence[ArchiveId], most: int) -> dict[str, list[RunView]]:
+def recent_runs(session: Session, archives: Sequence[ArchiveId], most: int) -> dict[str, list[RunInShort]]:
     """The newest runs of each archive by its name, the newest first, but for those of backfills."""
-    found: dict[str, list[RunView]] = defaultdict(list)
     ids = [row.id for row in session.rows("recent_runs", archives=list(archives), most=most)] if archives else []
-    for view in views_of_runs(session, ids):
-        found[view.archive].append(view)
-    return found
+    return runs_in_short(session, ids)
 
 
 def unhandled_failures(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> list[TaskView]:

@@ -94,6 +94,23 @@ class RunView:
     planned_items: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class RunInShort:
+    """One run among hundreds. ``faulty``: its workflow files have faults; ``running``, ``held``: how many of its tasks are. The other fields are those of `RunView`."""
+
+    id: int
+    full_name: str
+    trigger: Trigger
+    state: RunState
+    failing: bool
+    faulty: bool
+    running: int
+    held: int
+    baseline: bool
+    created_at: datetime
+    changed_since_report: bool
+
+
 @dataclass(slots=True, kw_only=True)  # not frozen, as TaskView
 class ListedRun(RunView):
     """A run of a list. ``tasks`` None: nobody asked for them. Of a long list they have the first item in each state, and ``lists`` its numbers."""
@@ -313,6 +330,29 @@ def _used(session: Session, tasks: Sequence[int]) -> RunUsage | None:
 def views_of_runs(session: Session, ids: Sequence[int]) -> list[RunView]:
     """Runs by their ids, the newest first."""
     return [_view(row) for row in session.rows("show_runs", runs=list(ids))] if ids else []
+
+
+def runs_in_short(session: Session, ids: Sequence[int]) -> dict[str, list[RunInShort]]:
+    """Many runs by their ids, for each archive by its name, the newest first."""
+    found: dict[str, list[RunInShort]] = defaultdict(list)
+    for row in session.rows("runs_in_short", runs=list(ids)) if ids else ():
+        state = run_state(row)
+        found[row.archive].append(
+            RunInShort(
+                row.id,
+                run_name(row),
+                Trigger(row.trigger),
+                state,
+                state in OPEN and bool(row.bad),
+                row.faults,
+                row.running,
+                row.held,
+                row.baseline,
+                row.created_at,
+                row.changed_since_report,
+            )
+        )
+    return found
 
 
 def _scratch(session: Session, run: RunId, item: str | None) -> list[ScratchView]:

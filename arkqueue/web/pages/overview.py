@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from markupsafe import Markup, escape
 from starlette.requests import Request
 
+from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, TaskKind, Trigger
 from arkqueue.states import OPEN, RunState, State
 from arkqueue.views.archives import ArchiveView, archives, in_short
@@ -33,10 +35,10 @@ from arkqueue.views.installation import (
     task_managers,
     told_faults,
 )
-from arkqueue.views.runs import RunView
+from arkqueue.views.runs import RunInShort, views_of_runs
 from arkqueue.views.tasks import TaskView
 from arkqueue.views.waits import Wait, waits_of
-from arkqueue.web.pages.answer import Shown, age_of, in_clock, took
+from arkqueue.web.pages.answer import Shown, age_of, in_clock, shape_of, took
 from arkqueue.web.pages.visitor import Visitor
 
 STRIP: Final = 30
@@ -80,8 +82,8 @@ class Line:
     rev: int | None
     message: str
     author: str
-    run: RunView | None
-    runs: list[RunView]
+    run: RunInShort | None
+    runs: list[RunInShort]
     state: str
     now: str
     waits: list[Wait]
@@ -99,7 +101,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
     on_page = [one for one in found if one.name in named]
     recent = recent_runs(caller.session, [ArchiveId(a.id) for a in on_page], STRIP)
     numbers = measure(caller.session) if covered is None else None  # of the installation: for who may see all of it
-    needs = [*_of_archives(found), *_of_runs(recent)]
+    needs = [*_of_archives(found), *_of_runs(caller.session, recent)]
     failures = unhandled_failures(caller.session, covered, MOST_NEEDS)
     lines = last_lines(caller.session, failures)
     late = outdated(caller.session, [task.id for task in failures if task.state is State.FAILED])
@@ -125,11 +127,27 @@ def overview(visitor: Visitor, request: Request) -> Shown:
             "waiting": waiting,
             "faults": _troubles(visitor, numbers) if numbers else [],
             "depth": depths,
+            "_strip": strip_of,
             "_plot": plot(depths, datetime.now(UTC)),
             "page": number,
             "pages": max((len(known) + PAGE - 1) // PAGE, 1),
         },
     )
+
+
+def strip_of(runs: Sequence[RunInShort]) -> Markup:
+    """The last runs of an archive as a strip. A page has hundreds of them, and a template takes four times as long for each as this."""
+    return Markup(
+        "".join(
+            f'<i class="{shape_of("failing" if run.failing else run.state)}" title="{escape(_title(run))}"></i>'
+            for run in runs
+        )
+    )
+
+
+def _title(run: RunInShort) -> str:
+    failing, changed = ", with failures" * run.failing, ", changed since its report" * run.changed_since_report
+    return f"{run.full_name}: {run.state}{failing}{changed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,17 +230,15 @@ def _of_archives(found: list[ArchiveView]) -> list[Need]:
     return needs
 
 
-def _of_runs(recent: dict[str, list[RunView]]) -> list[Need]:
+def _of_runs(session: Session, recent: dict[str, list[RunInShort]]) -> list[Need]:
     """The newest commit run of each archive, where its workflow files have faults."""
+    newest = [next((run for run in runs if run.trigger is Trigger.COMMIT), None) for runs in recent.values()]
+    faulty = {run.id: run for run in views_of_runs(session, [run.id for run in newest if run and run.faulty])}
     needs = []
-    for runs in recent.values():
-        newest = next((run for run in runs if run.trigger is Trigger.COMMIT), None)
-        if newest is not None and newest.faults:
-            first = newest.faults[0]
-            more = f" And {len(newest.faults) - 1} more." if len(newest.faults) > 1 else ""
-            needs.append(
-                Need("failed", newest.full_name, f"{first.path}:{first.line}:{first.column}: {first.message}.{more}")
-            )
+    for run in (faulty[one.id] for one in newest if one and one.id in faulty):
+        first = run.faults[0]
+        more = f" And {len(run.faults) - 1} more." if len(run.faults) > 1 else ""
+        needs.append(Need("failed", run.full_name, f"{first.path}:{first.line}:{first.column}: {first.message}.{more}"))
     return needs
 
 
@@ -259,7 +275,7 @@ def _hanging(one: Hanging) -> Need:
     return Need("running", task.full_name, text, "restart", "Restart")
 
 
-def _line(archive: ArchiveView, runs: list[RunView], waits: list[Wait]) -> Line:
+def _line(archive: ArchiveView, runs: list[RunInShort], waits: list[Wait]) -> Line:
     head = next((branch for branch in archive.branches if branch.main), None)
     newest = runs[0] if runs else None
     state, now = _now(runs)
@@ -271,21 +287,21 @@ def _line(archive: ArchiveView, runs: list[RunView], waits: list[Wait]) -> Line:
     return Line(archive, head.rev if head else None, message, author, newest, runs[::-1], state, now, waits)
 
 
-def _now(runs: list[RunView]) -> tuple[str, str]:
+def _now(runs: list[RunInShort]) -> tuple[str, str]:
     """The state and the words for what goes on in an archive, by its newest runs: never greener than the worst of what is open."""
     if all(run.baseline for run in runs):
         return "left", "no run yet"
     working = [run for run in runs if run.state in (RunState.PROCESSING, RunState.REPORTING)]
     failing = sum(run.failing for run in runs)
     but = f", {failing} run{'s' if failing > 1 else ''} with failures" if failing else ""
-    if running := sum(run.counts.running for run in working):
+    if running := sum(run.running for run in working):
         words = f"{running} running" + (f" in {len(working)} runs" if len(working) > 1 else "")
         return "failing" if failing else "running", words + but
-    if held := sum(run.counts.held for run in runs if run.state in OPEN):
+    if held := sum(run.held for run in runs if run.state in OPEN):
         return "failing" if failing else "held", f"{held} held{but}"
     if waiting := [run for run in runs if run.state in OPEN]:
         words = f"{len(waiting)} run{'s' if len(waiting) > 1 else ''} waiting"
         return "failing" if failing else "waiting", words + but
     if runs[0].state is RunState.FAILED:
-        return "failed", "workflow has a fault" if runs[0].faults else "failed"
+        return "failed", "workflow has a fault" if runs[0].faulty else "failed"
     return str(runs[0].state), str(runs[0].state)
