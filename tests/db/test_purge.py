@@ -579,6 +579,7 @@ def uri_of(session: Session) -> str:
         return make_conninfo(connection.info.dsn, password=connection.info.password)
 
 
+@pytest.mark.full
 def test_a_purge_that_is_killed_leaves_whole_runs_and_the_next_one_goes_on(
     session: Session, archive: AnArchive, second_connection: Connect, tmp_path: Path
 ) -> None:

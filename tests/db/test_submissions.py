@@ -305,6 +305,7 @@ def test_a_purge_exports_what_was_handed_in(archive: AnArchive, tmp_path: Path) 
     assert [line["text"] for line in lines if line["kind"] == "payload"] == ['{"a": "é"}']
 
 
+@pytest.mark.full
 def test_ten_thousand_items_are_planned_in_portions_and_run(archive: AnArchive) -> None:
     archive.commit({"check": "on: submission", "deposit": "foreach: submission\ndepends: [check]"})
     text = json.dumps([{"id": f"k{n}"} for n in range(10_000)])

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.__main__ import ROWS
 from benchmarks.bench import Figure, at_most, faster, interleaved, ratio_at_least
 from tests.system.end_to_end.installation import ROOT, environment
 
 
+@pytest.mark.full
 def test_quick_pass_of_a_row_prints_figures_and_writes_them_down(tmp_path: Path) -> None:
     sizes = {"queue.archives": 3, "queue.revisions": 4, "queue.chain": 5}
     said = tmp_path / "bench.json"

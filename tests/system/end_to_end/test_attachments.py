@@ -97,6 +97,7 @@ def test_what_cannot_be_attached_is_named(shared: Installation, archives: Archiv
     assert shared.sql(begun, papers.name) == []
 
 
+@pytest.mark.full
 def test_an_upload_survives_the_death_of_the_server_at_any_byte(
     installations: Installations, archives: Archives, tmp_path: Path
 ) -> None:

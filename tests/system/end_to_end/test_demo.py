@@ -64,7 +64,8 @@ def demo(folder: Path, *words: str, terminal: bool = False) -> str:
     return text
 
 
-@pytest.mark.parametrize(("words", "terminal"), [((), False), pytest.param(("--git",), True, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize(("words", "terminal"), [((), False), (("--git",), True)])
 def test_demo_shows_the_example_from_end_to_end(folder: Path, words: tuple[str, ...], terminal: bool) -> None:
     said = demo(folder, *words, terminal=terminal)
     assert TRACEBACK not in said

@@ -127,6 +127,7 @@ def deposits(
     repository.faults()
 
 
+@pytest.mark.full
 def test_each_target_gets_the_package_in_its_own_way_and_a_reviewer_accepts_it_later(deposits: Deposits) -> None:
     deposits.commit()
     id = deposits.submit("vault", "theses", "mirror")
@@ -597,6 +598,7 @@ def test_passwords_are_in_no_log_no_output_and_not_in_the_archive(deposits: Depo
     assert not [text for text in told if password in text or key in text]
 
 
+@pytest.mark.full
 def test_a_killed_server_between_the_remotes_yes_and_its_record_deposits_nothing_twice(
     installations: Installations, repository: parts.Repository, sshd: parts.Sshd, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from tests.system.end_to_end.installation import Stage, is_gone, tasks
 from tests.waiting import eventually
 
 
+@pytest.mark.full
 def test_short_outage_loses_nothing_and_repeats_nothing(
     own_postgres: Callable[[], OwnPostgres],
     installations: Installations,

@@ -6,6 +6,8 @@ import signal
 import socket
 from pathlib import Path
 
+import pytest
+
 from arkqueue.db.embedded.server import Embedded
 from tests.repositories import a_git_repository
 from tests.system.cli.conftest import the_rest
@@ -108,6 +110,7 @@ def test_log_is_followed_across_a_restart(installations: Installations, archives
     assert follower.returncode == 0
 
 
+@pytest.mark.full
 def test_stopped_server_waits_for_no_large_removal_and_the_next_one_ends_it(
     installations: Installations, archives: Archives
 ) -> None:

@@ -84,6 +84,7 @@ def test_burst_of_commits_is_planned_and_run_once_by_two_queue_managers_and_two_
     assert host.web.process.poll() is None
 
 
+@pytest.mark.full
 def test_killed_roles_are_replaced_in_the_middle_of_a_burst(
     arkqueue: Installation, archives: Archives, stage: Stage
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.repositories import GitRepository
 from tests.system.end_to_end.conftest import Archives, Installations
 from tests.system.end_to_end.installation import Installation, tasks
@@ -78,6 +80,7 @@ def test_faults_are_listed_and_exit_codes_say_what_they_are(shared: Installation
     assert "with another payload" in shared("submit", papers.name, other, "--id", "x", code=1).err
 
 
+@pytest.mark.full
 def test_a_submission_says_that_nobody_has_scanned(installations: Installations, archives: Archives, tmp_path: Path) -> None:  # fmt: skip
     """The API alone runs: after a while it is known that there is no queue manager, and before that it is waited for for a short time."""
     arkqueue = installations()

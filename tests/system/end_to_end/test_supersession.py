@@ -12,7 +12,11 @@ from tests.waiting import eventually
 
 
 @pytest.mark.parametrize(
-    ("successor", "dies"), [("worker", "before"), ("another", "after")], ids=["of the same home", "on another host"]
+    ("successor", "dies"),
+    [
+        pytest.param("worker", "before", id="of the same home"),
+        pytest.param("another", "after", id="on another host", marks=pytest.mark.full),
+    ],
 )
 def test_victim_of_a_dead_task_manager_is_canceled_and_not_run_again(
     installations: Installations, archives: Archives, stage: Stage, successor: str, dies: str

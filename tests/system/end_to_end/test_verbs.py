@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.system.end_to_end.conftest import Archives, Installations
 from tests.system.end_to_end.installation import Archive, Installation, Stage, is_gone, tasks
 from tests.waiting import eventually
@@ -142,6 +144,7 @@ def test_canceled_run_leaves_its_commit(shared: Installation, archives: Archives
     assert "deleted" in refused(papers, "retry", papers.task("held@2"))
 
 
+@pytest.mark.full
 def test_silent_task_manager_is_waited_for_unless_a_person_knows_better(
     installations: Installations, archives: Archives, stage: Stage
 ) -> None:

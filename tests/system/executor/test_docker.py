@@ -455,6 +455,7 @@ class TestManyTasks:
         # A task's thread may have a last word to say when its end is known.
         eventually(lambda: all(taken()[name] <= count for name, count in before.items()), lambda: (before, taken()))
 
+    @pytest.mark.full
     def test_tasks_at_once(self, bench: Bench) -> None:
         started = [bench.start(f"echo {attempt}; exit {attempt}", attempt=attempt) for attempt in range(12)]
 

@@ -77,6 +77,7 @@ def test_engine_that_crashes_loses_the_task_but_no_output(stage: Stage) -> None:
     assert bench.run("exit 3", attempt=2)[0] == Ended(3, stopped=False)
 
 
+@pytest.mark.full
 def test_engine_that_does_not_come_back_loses_the_task(stage: Stage) -> None:
     engine, bench = stage(patience=0.5)
     running, recorder = bench.start(FOREVER)
@@ -95,6 +96,7 @@ def test_engine_that_does_not_come_back_loses_the_task(stage: Stage) -> None:
     assert bench.left() == []
 
 
+@pytest.mark.full
 def test_task_that_is_stopped_while_the_engine_is_away_is_gone_when_it_is_back(stage: Stage) -> None:
     engine, bench = stage()
     running, recorder = bench.start(f"trap '' TERM; {FOREVER}")
@@ -138,6 +140,7 @@ def test_engine_that_hangs_from_the_start_holds_up_nobody_for_long(
     assert other.found() == []
 
 
+@pytest.mark.full
 def test_engine_that_keeps_containers_alive_keeps_the_task(stage: Stage) -> None:
     def live_restore(folder: Path) -> None:
         (folder / "daemon.json").write_text('{"live-restore": true}')

@@ -158,6 +158,7 @@ def test_broken_connection_is_taken_up_at_the_right_byte(task: Task, tmp_path: P
         relay.close()
 
 
+@pytest.mark.full
 def test_connection_that_breaks_again_and_again_loses_nothing(task: Task, tmp_path: Path) -> None:
     relay = Relay(tmp_path / "relay.sock", task.bench.url)
     try:

@@ -115,6 +115,7 @@ def test_what_a_refusal_names_is_forced_and_what_is_rare_is_done_by_keyboard_alo
     assert archive.state("index@3") == "ready"
 
 
+@pytest.mark.full
 def test_forty_columns_and_long_names_leave_each_commit_its_place(opened: Opened, session: Session) -> None:
     archive = an_archive(session)
     archive.commit(
@@ -130,6 +131,7 @@ def test_forty_columns_and_long_names_leave_each_commit_its_place(opened: Opened
     assert overlaps == 0
 
 
+@pytest.mark.full
 def test_a_definition_that_is_open_stays_open_while_its_page_follows(opened: Opened, archive: AnArchive) -> None:
     page = opened("/papers@3/pdf")
     page.get_by_text("Definition").click()
@@ -159,6 +161,7 @@ def test_an_open_page_follows_what_happens_and_keeps_the_focus(opened: Opened, a
     expect(page.locator(":focus")).to_have_text("Cancel")
 
 
+@pytest.mark.full
 def test_an_open_page_asks_to_sign_in_when_that_is_over(
     opened: Opened, archive: AnArchive, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +187,7 @@ def test_everything_is_read_and_done_without_javascript(opened: Opened, archive:
     expect(page.locator(".says")).to_contain_text("Friday")
 
 
+@pytest.mark.full
 def test_the_hits_of_a_log_are_walked_without_javascript(opened: Opened, archive: AnArchive, session: Session) -> None:
     claimed = archive.claim("index@3")
     logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
@@ -201,6 +205,7 @@ def test_the_hits_of_a_log_are_walked_without_javascript(opened: Opened, archive
     expect(page.locator(".pad.found")).to_contain_text("Hit 1 of 11 lines. Line 199.")
 
 
+@pytest.mark.full
 def test_a_long_log_is_at_its_end_without_javascript(opened: Opened, archive: AnArchive, session: Session) -> None:
     claimed = archive.claim("index@3")
     logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
@@ -228,6 +233,7 @@ def test_a_long_log_is_at_its_end_without_javascript(opened: Opened, archive: An
     expect(page.locator("#L119300")).to_be_attached()
 
 
+@pytest.mark.full
 def test_the_overview_leads_to_who_has_the_lock_and_brings_deleted_items_back_without_javascript(
     opened: Opened, archive: AnArchive, session: Session
 ) -> None:
@@ -245,6 +251,7 @@ def test_the_overview_leads_to_who_has_the_lock_and_brings_deleted_items_back_wi
     assert archive.state("tile/b@4") == "held"
 
 
+@pytest.mark.full
 def test_names_in_a_graph_fit_into_their_boxes_and_differ(opened: Opened, session: Session) -> None:
     names = [f"convert-the-photographs-of-the-harbour-district-{year}-to-{year + 9}" for year in (1880, 1890, 1900)]
     names += ["WWWWWWWWWWWWWWWWWWWWWWWWWWWW", "mmmmmmmmmmmmmmmmmmmmmmmmmmmm", "x"]
@@ -261,6 +268,7 @@ def test_names_in_a_graph_fit_into_their_boxes_and_differ(opened: Opened, sessio
     assert all(room >= 2 for _, room in shown.values()), shown
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", [360, 1280])
 def test_menus_and_tables_cut_nothing_off(opened: Opened, session: Session, width: int) -> None:
     archive = an_archive(session)
@@ -315,6 +323,7 @@ def test_the_search_has_a_key(opened: Opened, archive: AnArchive) -> None:  # no
     expect(page).to_have_url(re.compile("message=change"))
 
 
+@pytest.mark.full
 def test_focus_draws_the_edges_of_a_cell_and_says_why_it_waits_without_a_request(
     opened: Opened, archive: AnArchive
 ) -> None:
@@ -382,6 +391,7 @@ def test_hostile_names_do_nothing_in_a_browser(opened: Opened, archive: AnArchiv
     expect(page.locator(".foot .line")).to_contain_text("<script>alert(1)</script>")
 
 
+@pytest.mark.full
 def test_a_long_log_is_at_its_end_scrolls_anywhere_and_follows(
     opened: Opened, archive: AnArchive, session: Session
 ) -> None:

@@ -43,6 +43,7 @@ def focused(page: Page) -> Locator:
     return page.locator(":focus")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
 def test_the_menu_of_columns_has_small_boxes_in_line_and_names_that_wrap(
     opened: Opened,
@@ -81,6 +82,7 @@ def test_the_key_of_retry_never_means_the_whole_archive(opened: Opened, archive:
     assert page.url.partition("#")[0].endswith("/papers")
 
 
+@pytest.mark.full
 def test_a_log_is_offered_of_what_ever_started_alone(opened: Opened, session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"index": "", "pdf": "depends: [index]"})
@@ -106,6 +108,7 @@ def test_a_log_is_offered_of_what_ever_started_alone(opened: Opened, session: Se
     expect(page).to_have_url(re.compile("/papers@3/index$"))
 
 
+@pytest.mark.full
 def test_a_reader_is_told_that_nothing_can_be_retried(opened: Opened, archive: AnArchive) -> None:
     page = opened("/papers", scope=Scope.READ)
     page.locator('.grid a[href="/papers@2/index"]').focus()
@@ -114,6 +117,7 @@ def test_a_reader_is_told_that_nothing_can_be_retried(opened: Opened, archive: A
     assert archive.state("index@2") == "failed"
 
 
+@pytest.mark.full
 def test_a_retried_cell_keeps_the_focus(opened: Opened, archive: AnArchive) -> None:
     page = opened("/papers")
     page.locator('.grid a[href="/papers@2/index"]').focus()
@@ -128,6 +132,7 @@ def test_a_retried_cell_keeps_the_focus(opened: Opened, archive: AnArchive) -> N
     expect(focused(page)).to_contain_text("1/3")
 
 
+@pytest.mark.full
 def test_escape_leaves_the_filter_for_the_cell_where_one_was(opened: Opened, archive: AnArchive) -> None:  # noqa: ARG001
     page = opened("/papers")
     page.keyboard.press("f")
@@ -140,6 +145,7 @@ def test_escape_leaves_the_filter_for_the_cell_where_one_was(opened: Opened, arc
     expect(focused(page)).to_contain_text("2 failed")
 
 
+@pytest.mark.full
 def test_edges_stay_out_of_the_commits(opened: Opened, archive: AnArchive) -> None:  # noqa: ARG001
     page = opened("/papers", viewport=DESK)
     page.locator(".scroll.tall").evaluate("e => e.scrollTo(420, 0)")
@@ -157,6 +163,7 @@ def test_edges_stay_out_of_the_commits(opened: Opened, archive: AnArchive) -> No
     assert page.screenshot(clip=clip) == drawn  # type: ignore[arg-type]  a rectangle
 
 
+@pytest.mark.full
 def test_faults_of_a_revision_and_names_of_groups_stay_in_sight(opened: Opened, archive: AnArchive) -> None:
     tasks = a_workflow({f"task-{number:02}": "" for number in range(14)}).tasks
     files = (replace(task, path=f"_workflows/{'first' if at < 2 else 'second'}.yaml") for at, task in enumerate(tasks))
@@ -173,6 +180,7 @@ def test_faults_of_a_revision_and_names_of_groups_stay_in_sight(opened: Opened, 
         expect(focused(page)).to_contain_text("a fault")
 
 
+@pytest.mark.full
 def test_a_row_without_an_author_is_in_line(opened: Opened, session: Session) -> None:
     archive = an_archive(session)
     archive.sql("update revision set author = '', message = ''")

@@ -75,6 +75,7 @@ def test_task_whose_engine_is_restarted_is_lost_and_does_what_it_says_of_that(
     assert only["message"] in log_of(archive, "never@2", Stream.NOTE)
 
 
+@pytest.mark.full
 def test_engine_that_is_started_after_its_task_manager_is_waited_for(
     archive: AnArchive, managers: Managers, home_folder: Path, own_engine: OwnEngines, an_image: AnImage
 ) -> None:
@@ -129,6 +130,7 @@ def test_while_the_engine_is_away_other_tasks_go_on_and_it_is_told_why_container
     assert [caplog.text.count(f"{words} on this host again") for words in ("containers start", "tasks start")] == [1, 0]
 
 
+@pytest.mark.full
 def test_engine_that_hangs_keeps_no_process_from_running(
     archive: AnArchive,
     managers: Managers,
@@ -157,6 +159,7 @@ def test_engine_that_hangs_keeps_no_process_from_running(
         settled(archive, f"boxed{number}@2", "completed")
 
 
+@pytest.mark.full
 def test_start_that_the_engine_does_not_answer_is_no_proof_that_it_can_start_containers(
     archive: AnArchive,
     boxes: Boxes,
@@ -187,6 +190,7 @@ def test_start_that_the_engine_does_not_answer_is_no_proof_that_it_can_start_con
         relay.close()
 
 
+@pytest.mark.full
 def test_other_host_runs_what_a_full_engine_cannot(
     archive: AnArchive,
     boxes: Boxes,
@@ -232,6 +236,7 @@ def fill(engine: OwnEngine) -> Path:
     return full
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("was_used", [False, True])
 def test_task_on_an_engine_whose_disk_is_full_is_told_so_and_runs_later(
     archive: AnArchive,
@@ -272,6 +277,7 @@ def live_restore(folder: Path) -> None:
     (folder / "daemon.json").write_text('{"live-restore": true}')
 
 
+@pytest.mark.full
 def test_attempt_begins_only_when_what_the_engine_has_kept_of_earlier_ones_is_gone(
     archive: AnArchive, managers: Managers, home_folder: Path, own_engine: OwnEngines, an_image: AnImage
 ) -> None:

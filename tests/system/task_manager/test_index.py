@@ -201,7 +201,7 @@ class Story:
     ("task", "count"),
     [
         (of_words, 30),
-        (of_publish, 30),
+        pytest.param(of_publish, 30, marks=pytest.mark.full),
         pytest.param(of_words, 500, marks=[pytest.mark.full, pytest.mark.timeout(3600)]),
         pytest.param(of_publish, 500, marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
     ],

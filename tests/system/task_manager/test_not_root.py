@@ -241,6 +241,7 @@ def test_process_gets_a_copy_and_its_log_says_so_once(papers: Archive, arkqueue:
     eventually(lambda: work(arkqueue) == [])
 
 
+@pytest.mark.full
 def test_containers_of_a_killed_task_manager_are_adopted_and_its_errands_removed(
     hosts: Hosts, inside: Inside, engine: docker.APIClient, busybox: str
 ) -> None:
@@ -267,6 +268,7 @@ def test_containers_of_a_killed_task_manager_are_adopted_and_its_errands_removed
     eventually(lambda: nothing_is_left(arkqueue, engine))
 
 
+@pytest.mark.full
 def test_image_that_cannot_give_files_has_the_configurations_do_it(
     hosts: Hosts, engine: docker.APIClient, busybox: str, request: pytest.FixtureRequest
 ) -> None:
