@@ -76,7 +76,7 @@ class Invalid(ArkqueueError):
 
 
 class InvalidPayload(Invalid):
-    """What was submitted has faults; all of them are listed."""
+    """A submission with faults; the error lists all of them."""
 
     MOST_NAMED = 10
 
@@ -96,7 +96,7 @@ class Forbidden(ArkqueueError):
 
 
 class TooLarge(ArkqueueError):
-    """What belongs together cannot be stored within the time of one transaction."""
+    """Data that belong together cannot be stored within the time of one transaction."""
 
 
 class DatabaseUnavailable(ArkqueueError):
@@ -104,7 +104,9 @@ class DatabaseUnavailable(ArkqueueError):
 
 
 class Busy(DatabaseUnavailable):
-    """Others hold what is needed: a lock, a connection, or an archive for whose changes too many wait. The same call may succeed later."""
+    """Other callers hold what is needed: a lock, a connection, or an archive for whose changes too
+    many wait. The same call may succeed later.
+    """
 
 
 class ArchiveError(ArkqueueError):
@@ -130,11 +132,11 @@ class HostFault(ArkqueueError):
 HOST_FAULTS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
 )
-"""What the system says of the host, and not of what a task asked for."""
+"""A fault of the host, reported by the system, and not of the task's request."""
 
 
 def host_fault(error: BaseException | None) -> OSError | None:
-    """What the system said of the host, where that is the cause of an error."""
+    """The message of the system about the host, if that is the cause of an error."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in HOST_FAULTS:
             return error
@@ -161,4 +163,6 @@ class EngineFault(ExecutorError):
 
 
 class Withheld(ArkqueueError):
-    """This host starts a task only when an administrator has seen to what the error says: not the task's fault, and it is tried again later."""
+    """This host cannot start a task until an administrator has solved the problem that the error
+    names. It is not the task's fault, and the task is tried again later.
+    """

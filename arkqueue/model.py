@@ -64,7 +64,7 @@ def as_retry_after(value: object) -> float | None:
 
 
 class Key(NamedTuple):
-    """What a task is called inside its run: by its name and, where its list has a task for each item, by the item's key."""
+    """The name of a task inside its run and, if its list has a task for each item, the item's key."""
 
     name: str
     item: str = ""
@@ -446,7 +446,9 @@ class MountUse:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """An overlay: what is written goes to ``upper``, and ``lower`` stays as it is. ``work`` is the kernel's own, on the disk of ``upper``."""
+    """An overlay: writes go to ``upper``, and ``lower`` never changes. ``work`` is the kernel's own
+    folder, on the disk of ``upper``.
+    """
 
     lower: Path
     upper: Path

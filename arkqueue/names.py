@@ -71,7 +71,7 @@ class Name:
 
 @lru_cache(4096)  # each run of a list has the same tasks
 def task_in_run(task: str, item: str = "") -> str:
-    """What follows the name of a run in that of its task."""
+    """The part of a task's name that follows the name of its run."""
     name = task if task == EVERY_TASK else _quoted(task)
     return f"/{name}/{_quoted(item)}" if item else f"/{name}"
 

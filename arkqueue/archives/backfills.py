@@ -43,7 +43,9 @@ def with_lists(
     names: Sequence[str],
     make: Callable[[Lists | None], T | None],
 ) -> T:
-    """What ``make`` makes with the lists that a backfill from ``first`` on has there; it answers None where other ones are wanted by then. Raises ``ArchiveUnreachable`` where they cannot be read."""
+    """The result of ``make`` with the lists of a backfill from ``first`` on; ``make`` answers None
+    if it needs other lists by then. Raises ``ArchiveUnreachable`` if the lists cannot be read.
+    """
     for _ in range(TRIES):
         wanted = backfill.wanted_first(session, branch, first, names)
         lists = _read(session, configuration, [wanted])[0] if wanted else None

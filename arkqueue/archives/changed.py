@@ -1,6 +1,8 @@
-"""The files that a revision changes, and what it refers to, as people see them: the repository is asked when somebody looks, and nothing is kept.
+"""The files that a revision changes, and its references, as people see them: the repository is
+asked when somebody looks, and nothing is stored.
 
-Called by the API. The answer never fails for what a repository does: a fault is part of it, as the rest of what is shown with it does not need the repository.
+Called by the API. The answer never fails because of a repository: a fault is part of the answer,
+because the rest of a page does not need the repository.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ def changed_files(session: Session, configuration: Configuration, run: RunId, li
 
 
 def not_followed(session: Session, configuration: Configuration, run: RunId) -> NotFollowed:
-    """What the revision of a run refers to and its tasks do not get with its files."""
+    """The references of a run's revision that its tasks do not get with its files."""
     (row,) = session.rows("revision_of_run", run=run)
     location = location_of(configuration, row.url, ArchiveKind(row.kind), row.uuid)
 
@@ -101,7 +103,9 @@ def not_followed(session: Session, configuration: Configuration, run: RunId) -> 
 
 
 def _in_turn(read: Callable[[], T], *, is_ended: bool) -> T:
-    """What a repository says. Raises TimeoutError where it does not say it in time, or where too many others are asked."""
+    """The answer of a repository. Raises TimeoutError if it does not come in time, or if too many
+    other calls wait.
+    """
     places = _places
     if not places.acquire(timeout=PATIENCE):
         raise TimeoutError

@@ -1,4 +1,6 @@
-"""What a repository says within the time that a person waits for it. Registration and the API ask through here."""
+"""Answers of a repository within the time that a person waits. Registration and the API ask through
+this module.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,11 @@ T = TypeVar("T")
 
 
 def answer_within(seconds: float, read: Callable[[], T], name: str, *, is_ended: bool) -> T:
-    """What ``read`` answers or raises; TimeoutError where that takes longer.
+    """The answer or the error of ``read``; TimeoutError if it takes longer.
 
-    It runs in a thread of its own, called ``name``. ``is_ended``: its reader process is ended when the time is up; else it goes on, as
-    the making of a mirror does, which the next look can use.
+    It runs in a thread of its own, called ``name``. ``is_ended``: its reader process is ended when
+    the time is up. Otherwise the work goes on, such as the making of a mirror, which the next scan
+    can use.
     """
     said: Future[T] = Future()
 

@@ -1,8 +1,9 @@
-"""Archives are registered and rewound: a repository is opened, asked who it is and where its branches are, and the ledger starts there.
+"""Registers and rewinds archives: opens a repository, asks for its identity and its branches, and
+starts the ledger there.
 
-Called by the API for a person; the repository is read before any transaction, by a thread of its own: a person is told in time where
-a repository hangs. Registering opens what a path or URL names with this
-host's rights and credentials, so whoever calls this asks for an administrator's word first.
+Called by the API for a person. A thread of its own reads the repository before any transaction, so
+the person learns in time if a repository hangs. Registering opens a path or URL with this host's
+rights and credentials, so the caller first checks that an administrator asks for it.
 """
 
 from __future__ import annotations
@@ -118,10 +119,13 @@ def change_settings(
 def rewind(
     session: Session, configuration: Configuration, archive: ArchiveId, to: str, by: str, *, branch: str | None = None
 ) -> str:
-    """Take up an archive whose repository went back in time or is another one: the ledger starts anew at revision ``to``.
+    """Continue an archive whose repository went back in time or is another one: the ledger starts
+    anew at revision ``to``.
 
-    ``to``: a number of the ledger; where that has none such, as `Archive.baseline` reads it. ``branch``: another than the main one. What the ledger held so far
-    stays readable under another branch name. The answer says which commit a number was taken for, where that needs to be said.
+    ``to``: a number of the ledger; a number that the ledger does not have is read by
+    `Archive.baseline`. ``branch``: another branch than the main one. The earlier ledger stays
+    readable under another branch name. The answer names the commit of a number, if that is not
+    obvious.
     """
     row = archives.one(session, archive)
     known = [b for b in archives.branches(session, archive) if not b.deleted]
@@ -182,11 +186,14 @@ def _still_stopped(opened: Archive, row: Any, others: Sequence[Any], main: str |
 
 
 def accept(session: Session, configuration: Configuration, archive: ArchiveId, revision: int, by: str) -> str:
-    """Take over that an administrator has corrected the author or the date of a Subversion revision; the answer says what changes.
+    """Accept that an administrator has corrected the author or the date of a Subversion revision;
+    the answer says what changes.
 
-    What proves it to be the same revision is its message, and which paths it changes and how. The contents of its files are not compared, and the answer says so.
-    A revision that was planned before the ledger kept digests of changed paths has its message alone.
-    ``revision``: the id of the ledger's entry. A stopped archive goes on, if that proves its repository to be the registered one.
+    The message of the revision, and the paths that it changes and how, prove that it is the same
+    revision. The contents of its files are not compared, and the answer says so. For a revision
+    that was planned before the ledger stored digests of changed paths, only the message is
+    compared. ``revision``: the id of the ledger's entry. A stopped archive goes on if this proves
+    that its repository is the registered one.
     """
     row = archives.one(session, archive)
     (known,) = session.rows("revision_at", revision=revision)
@@ -269,7 +276,7 @@ def check_name(name: str) -> None:
 
 
 def _answer(location: Location, read: Callable[[], T]) -> T:
-    """What a repository says, if it says it in time."""
+    """The answer of a repository, if it comes in time."""
     goes_on = location.needs_mirror
     try:
         return answer_within(PATIENCE, read, f"read {location.shown}", is_ended=not goes_on)

@@ -141,9 +141,11 @@ def purge_by_age(
     dry_run: bool = False,
     longest: float | None = LONGEST,
 ) -> PurgedByAge:
-    """Purge what an archive keeps no longer. ``longest``: seconds for which it works. None: until everything is judged.
+    """Purge the runs that an archive keeps no longer. ``longest``: seconds for which it works;
+    None: until everything is judged.
 
-    ``dry_run``: all of that is undone. What a session of a rehearsal purges is undone with the rehearsal.
+    ``dry_run``: everything is rolled back. A purge in the session of a rehearsal is rolled back
+    with the rehearsal.
     """
     check_reason(reason)
     (row,) = session.rows("archive", archive=archive)

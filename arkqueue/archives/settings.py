@@ -1,6 +1,8 @@
-"""What an archive's settings may say: what can never work is refused when somebody sets it, not when the first task fails.
+"""Checks of an archive's settings: a setting that can never work is refused when somebody sets it,
+not when the first task fails.
 
-Registration and the API call it. It looks at the configuration of this host and at the task managers that run, and asks no repository.
+Registration and the API call it. It looks at the configuration of this host and at the running task
+managers, and asks no repository.
 """
 
 from __future__ import annotations
@@ -179,10 +181,11 @@ def _check_mail(configuration: Configuration, receiver: str) -> None:
 def _check_process_user(
     session: Session, configuration: Configuration, name: str, settings: ArchiveSettings, user: str, *, is_new: bool
 ) -> None:
-    """Raise `Conflict` where no process would ever run as that user.
+    """Raise `Conflict` if no process would ever run as that user.
 
-    A task manager that is not root starts processes of its own user only (design 9). One of an earlier version has not said who it is; where none
-    runs at all, one may come that can. Which accounts another host has is not known here.
+    A task manager that is not root starts processes of its own user only (design 9). A task manager
+    of an earlier version has not reported its user. If none is alive, one that can may come. The
+    accounts of other hosts are not known here.
     """
     thing = f"the process user {user!r} of archive {name}"
     if is_new and not settings.process:

@@ -42,7 +42,7 @@ PLAIN_WORDS = {
     "tuple_type": "must be a list, in brackets",
     "model_type": "must be a table",
 }
-"""What is said instead of pydantic's own words."""
+"""Plain words in place of pydantic's own messages."""
 
 
 def duration(value: Any) -> Any:

@@ -281,8 +281,12 @@ class Database:
 
 
 class Pool(ConnectionPool[Connection]):
-    """Hands out what was handed back last: its process of the server has its plans, catalogs and pages at hand, where those that had a rest would each have to find them
-    again. psycopg's own takes turns with all of them, and each step of a commit's way was another's (docs/performance.md)."""
+    """Hands out the connection that was handed back last: its PostgreSQL process has plans,
+    catalogs and pages in its caches.
+
+    psycopg's own pool rotates its connections, so each step of a commit would meet another, cold
+    process (docs/performance.md).
+    """
 
     def _get_ready_connection(self, timeout: float | None) -> Connection | None:
         # The last becomes the first, which is taken; so the first is the one that is longest unused when the pool shrinks.
@@ -312,10 +316,12 @@ class Guard:
 
 
 class Watchdog:
-    """Cuts the connections of overdue calls: a silent server gives a client nothing else to wake up by.
+    """Cuts the connections of overdue calls: nothing else wakes a client whose server is silent.
 
-    Of each connection it has a descriptor of its own, as long as the object lives: libpq may close its one at any moment, and the number could be
-    another file's by then. It is made once: a call of the system in each call of the database would be one more point at which threads change.
+    It keeps its own descriptor of each connection as long as the object lives. libpq may close its
+    own descriptor at any moment, and the number could then be that of another file. The descriptor
+    is made once, because a system call in each call of the database would be one more point at
+    which threads change.
     """
 
     def __init__(self) -> None:

@@ -142,9 +142,11 @@ def _schema_name(schema: Traversable) -> str:
 
 
 def _check_made_by_us(connection: psycopg.Connection[Any], version: int, folder: Traversable | None) -> None:
-    """Raise ArkqueueError where the tables are those of an unreleased arkqueue, which nothing brings up to date.
+    """Raise ArkqueueError if the tables are those of an unreleased arkqueue, which no migration
+    updates.
 
-    Of the versions between the first and the newest no schema is kept, so that they are taken as they are.
+    No schema is stored of the versions between the first and the newest one, so tables of these
+    versions are not checked.
     """
     changes = _changes(folder)
     if version == _newest(changes):

@@ -1,4 +1,6 @@
-"""What reaches shared state: named statements, transactions and wake-ups in one object that every verb of the queue takes first."""
+"""The access to shared state: named statements, transactions and wake-ups in one object that every
+verb of the queue takes first.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,12 @@ MOST_KEPT = 10_000
 
 @dataclass(slots=True)
 class Kept:
-    """What this process knows to be stored and never to be changed, so that it need not ask again: content by its digest, names of branches."""
+    """Things that this process knows to be stored and never to change, so that it need not ask
+    again: content by its digest, names of branches.
+    """
 
     since: datetime | None = None
-    """Of which start of the server it is known."""
+    """The start of the server since which this is known."""
     ids: dict[bytes, int] = field(default_factory=dict)
     parsed: dict[int, tuple[object, int]] = field(default_factory=dict)
     """The ids of parsed objects, by identity: a workflow that was parsed once is digested once. Each object is kept beside its id, as Python gives the identity of a dead object to another one."""
@@ -62,7 +66,9 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What the verbs need: the database, and who is to be woken after a commit (None: nobody, everyone looks by himself)."""
+    """The database for the verbs of the queue, and the wake-ups to send after a commit (None: no
+    wake-ups, everybody polls).
+    """
 
     database: Database
     wakeups: Wakeups | None = None
@@ -71,7 +77,7 @@ class Session:
     """Limits how many of this session's callers wait for one archive (None: they are few)."""
 
     def share(self, connections: int, admission: Admission | None = None) -> Session:
-        """The same through so many connections that nobody else can take."""
+        """Like this session, but through a number of connections that nobody else can take."""
         return replace(self, database=self.database.share(connections), admission=admission)
 
     @contextmanager
@@ -111,7 +117,9 @@ class Session:
 
     @property
     def until(self) -> float:
-        """When, on the monotonic clock, a rehearsal begins nothing more. What is not undone has no such end."""
+        """The time, by the monotonic clock, after which a rehearsal begins nothing more. A session
+        that is not rolled back has no such time.
+        """
         return self.database.until if isinstance(self.database, _Rehearsal) else math.inf
 
     @property
@@ -151,7 +159,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What `Session.rows` needs of a database: one connection, in the midst of a transaction."""
+    """The part of a database that `Session.rows` needs: one connection, inside a transaction."""
 
     connection: Connection
 
@@ -171,7 +179,7 @@ class _Undone(Exception):
 
 
 class _Rehearsal:
-    """What `Session` needs of a database: one transaction that is never committed."""
+    """The part of a database that `Session` needs: one transaction that is never committed."""
 
     def __init__(self, database: Database) -> None:
         self._stack = ExitStack()

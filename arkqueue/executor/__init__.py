@@ -1,8 +1,10 @@
-"""Executors: each has the life of one attempt in its hands — start it, follow its output, wait, stop, clean up (design 9).
+"""Executors: each controls the life of one attempt: start it, follow its output, wait, stop, clean
+up (design 9).
 
-What the task manager sees of them is here; ``process`` runs a task as processes of this host, beside ``guard``, the
-small program that ends whole process trees; ``docker`` runs it in a container, which can outlive the task manager. An executor knows no database and decides nothing: not what an exit code
-means, not when a task has taken too long.
+This package holds what the task manager sees of executors. ``process`` runs a task as processes of
+this host, beside ``guard``, the small program that ends whole process trees. ``docker`` runs it in
+a container, which can outlive the task manager. An executor knows no database and decides nothing:
+not the meaning of an exit code, and not when a task has taken too long.
 """
 
 from arkqueue.executor.protocol import (

@@ -108,7 +108,9 @@ class Person(NamedTuple):
         )
 
     def _may_enter(self, folder: Path) -> bool:
-        """Whoever owns a folder may open it. An access list is taken for leave, as its entries are not read."""
+        """Whether a user may open a folder. Its owner always may. An access list counts as
+        permission, because its entries are not read.
+        """
         try:
             status = os.stat(folder)
         except FileNotFoundError:

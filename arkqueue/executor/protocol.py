@@ -1,4 +1,4 @@
-"""What the task manager sees of every executor: a program, what runs of it, its end."""
+"""The interface of every executor to the task manager: a program, its running attempt, its end."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from arkqueue.model import AttemptId, Layer, Pull, Resources, Stream, TaskDefini
 
 DEFAULT_SHELL = "sh"
 SHELL = ("/bin/sh", "-c")
-"""What executes a command that is a text."""
+"""The shell that executes a command given as a text."""
 TASK_LABEL, TASK_ID_LABEL, ATTEMPT_LABEL = "arkqueue.task", "arkqueue.task-id", "arkqueue.attempt"
 """The labels that name a container's task, in full and by its id (an archive may get the name of a removed one), and its attempt."""
 
 
 def argv_for(definition: TaskDefinition, script: str) -> tuple[str, ...]:
-    """What to execute for a task that is no gate (design 3); ``script`` is where its script's text has been put."""
+    """The program of a task with a command or script (design 3); ``script`` is the path of the file
+    with the script's text.
+    """
     if definition.script is None:
         if definition.command is None:
             raise ValueError(f"{definition.name} is a gate: it has nothing to execute")
@@ -35,7 +37,9 @@ def argv_for(definition: TaskDefinition, script: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """What is seen at ``target`` in a container: a folder of the host, an overlay of two, or a volume of the engine by its name."""
+    """The source of what a container sees at ``target``: a folder of the host, an overlay of two,
+    or a volume of the engine by its name.
+    """
 
     target: str
     source: Path | Layer | str

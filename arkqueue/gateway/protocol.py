@@ -37,7 +37,7 @@ from arkqueue.model import (
 from arkqueue.runtime.wakeup import Bell
 
 Topic = Literal["ready", "stop"]
-"""What a task manager can be woken by: tasks may be ready, an attempt may have been asked to stop."""
+"""The wake-ups of a task manager: tasks may be ready, or an attempt may have been asked to stop."""
 
 
 class Gateway(Protocol):
@@ -74,19 +74,21 @@ class Gateway(Protocol):
     # -- getting attempts, and giving them back ----------------------------------------------------------------------
 
     def claim(self, slots: int, lease: float, pools: Collection[Pool] = tuple(Pool)) -> list[Claim]:
-        """Take up to ``slots`` ready tasks, archives in turn; each begins an attempt that is ours for ``lease`` seconds.
+        """Take up to ``slots`` ready tasks, archives in turn; each begins an attempt that belongs
+        to this process for ``lease`` seconds.
 
-        ``pools``: the kinds of tasks that this host can start now. What wants a label that this task manager has not, or has a scratch folder
-        elsewhere, is left to others.
+        ``pools``: the kinds of tasks that this host can start now. A task that needs a label that
+        this task manager lacks, or that has a scratch folder elsewhere, is left to others.
         """
 
     def live(self) -> list[Live]:
         """All attempts of this host that have no end, whichever process has them."""
 
     def adopt(self, attempts: Mapping[AttemptId, str], adopt_within: float, lease: float) -> list[Adopted]:
-        """Take over attempts whose containers were found on this host, each from the process that is named.
+        """Take over attempts whose containers were found on this host, each from the named process.
 
-        What is missing in the answer has ended, or another process was quicker. ``adopt_within``: as with ``reserve``.
+        An attempt that is missing in the answer has ended, or another process was faster.
+        ``adopt_within``: as with ``reserve``.
         """
 
     def hand_back(self, attempts: Sequence[AttemptId], reason: str) -> bool:
@@ -131,7 +133,9 @@ class Gateway(Protocol):
         """Note that a scratch folder which was there is gone, by its id."""
 
     def scratch_unneeded(self, folders: Sequence[int]) -> set[int]:
-        """Those of our scratch folders that are to be removed: their run or item is over, or nobody knows them."""
+        """Those of this store's scratch folders that are to be removed: their run or item is over,
+        or nobody knows them.
+        """
 
     def attachments_unneeded(self, folders: Sequence[int]) -> set[int]:
         """The folders of attachments, of those on our disk, that can be removed: nobody continued the upload, its run was deleted or purged, or the database does not know them."""
@@ -157,10 +161,12 @@ class Gateway(Protocol):
         """Note that the programs of attempts have begun, so many seconds ago."""
 
     def finish(self, outcomes: Sequence[Outcome], patience: float = 10.0) -> dict[AttemptId, Receipt]:
-        """Record how attempts ended and move their tasks. ``patience``: the seconds that a busy archive is waited for.
+        """Record how attempts ended and move their tasks. ``patience``: the seconds to wait for a
+        busy archive.
 
-        The receipt of an end that is recorded already is ``ALREADY_RECORDED``; of an attempt that is not ours any more, ``NOT_YOURS``; of an archive
-        that is busy for longer, ``BUSY``: that end is to be reported again.
+        The receipt of an end that is recorded already is ``ALREADY_RECORDED``. An attempt that no
+        longer belongs to this process gets ``NOT_YOURS``. If an archive is busy for longer, the
+        receipt is ``BUSY``, and the end has to be reported again.
         """
 
     def finish_and_claim(
@@ -174,9 +180,11 @@ class Gateway(Protocol):
     # -- leases, requests to stop, wake-ups --------------------------------------------------------------------------
 
     def renew(self, attempts: Sequence[AttemptId], lease: float) -> Renewed:
-        """Renew leases: they end ``lease`` seconds from now. What is missing in the answer is not ours any more.
+        """Renew leases: they end ``lease`` seconds from now. An attempt that is missing in the
+        answer no longer belongs to this process.
 
-        Nobody waits for an attempt whose end is just being recorded: its lease stays as it is (``kept``).
+        An attempt whose end is just being recorded is not waited for: its lease stays as it is
+        (``kept``).
         """
 
     def stops(self) -> dict[AttemptId, str]:
@@ -188,7 +196,9 @@ class Gateway(Protocol):
     # -- logs --------------------------------------------------------------------------------------------------------
 
     def append_log(self, appends: Sequence[LogAppend]) -> set[AttemptId]:
-        """Store the next chunks of some logs; the attempts that are still ours. Of the others nothing is stored, and what is stored already stays."""
+        """Store the next chunks of some logs; returns the attempts that still belong to the
+        gateway's process. Nothing is stored for the others, and their earlier chunks stay.
+        """
 
     def cut_log(self, cuts: Sequence[LogCut]) -> None:
         """Delete the middle of some logs."""

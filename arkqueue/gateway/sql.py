@@ -56,7 +56,9 @@ class SqlGateway:
     process: str
     host: str
     store: str = ""
-    """Whose scratch folders it has: those of a folder that task managers share, or, where this is empty, of its host."""
+    """The store of this task manager's scratch folders: the id of a folder that task managers
+    share, or, if this is empty, that of its host.
+    """
     vital: Session | None = None
     labels: tuple[str, ...] = ()
     scratch_limit: int | None = None

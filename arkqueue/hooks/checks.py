@@ -112,7 +112,9 @@ def _faults_of(archive: Archive, branches: Sequence[tuple[str, str, str]]) -> It
 
 
 def _main_head(archive: Archive) -> str:
-    """What a new branch is compared with; "" where HEAD names no branch, or one without a commit."""
+    """The commit with which a new branch is compared; "" if HEAD names no branch, or a branch
+    without a commit.
+    """
     try:
         return next(iter(archive.heads().values()), "")
     except NotFound:
@@ -120,7 +122,7 @@ def _main_head(archive: Archive) -> str:
 
 
 def refusal(faults: list[Fault]) -> str:
-    """What a committer is told."""
+    """The message to a committer."""
     many = f"more than {MAX_FAULTS:,}" if len(faults) > MAX_FAULTS else len(faults)
     count = "there is a fault" if len(faults) == 1 else f"there are {many} faults"
     return "\n".join(

@@ -1,7 +1,9 @@
-"""Folders of a repository, each opened once: whatever its name stands for later, what is done goes by its descriptor.
+"""Folders of a repository, each opened once: whatever its name means later, all actions use its
+descriptor.
 
-Whoever may write to a repository can put a link in the place of a folder while root installs hooks. A `Folder` is
-opened beneath another one, never through a link, and all its names are looked up in it alone. Called by `installation`.
+A person who may write to a repository can replace a folder by a link while root installs hooks. A
+`Folder` is opened beneath another one, never through a link, and its descriptor resolves all names
+in it. Called by `installation`.
 """
 
 from __future__ import annotations

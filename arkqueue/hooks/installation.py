@@ -61,7 +61,9 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What `uninstall` did: ``paths`` that are no more, the ``servers`` that are told of commits no more, and those that are ``left``."""
+    """The result of `uninstall`: the removed ``paths``, the ``servers`` that get no more notices,
+    and those that are ``left``.
+    """
 
     paths: tuple[Path, ...]
     servers: tuple[str, ...]

@@ -30,13 +30,13 @@ _NOTIFYING = {
     ArchiveKind.GIT: ("post-receive", "post-commit", "post-merge", "post-rewrite"),
 }
 CHECKING = {ArchiveKind.SUBVERSION: "pre-commit", ArchiveKind.GIT: "pre-receive"}
-"""Which hook checks commits."""
+"""The hook that checks commits."""
 _DECIDING = {
     # The data may be those of others, who commit: it does not say where the hooks are.
     ArchiveKind.SUBVERSION: ("conf", "hooks", "format", "arkqueue"),
     ArchiveKind.GIT: ("config", "config.worktree", "commondir", "HEAD", "hooks", "arkqueue"),
 }
-"""These say where a repository's hooks are, and what the hooks start."""
+"""The files that decide where a repository's hooks are, and what the hooks start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,9 @@ def folder_of(repository: Path | str) -> Path:
 
 @contextmanager
 def opened(given: Path | str) -> Iterator[Repository]:
-    """Open a repository of this host, with its owner's rights as long as it is open. What the system refuses is told of it."""
+    """Open a repository of this host, with its owner's rights as long as it is open. A refusal of
+    the system is reported as one of the repository.
+    """
     location = locate(str(given))
     path = local_path(location)
     if path is None:
@@ -268,7 +270,7 @@ def _others_decide(repository: Repository) -> bool:
 
 
 def about_place(repository: Repository) -> list[str]:
-    """What a person is told of where the hooks are."""
+    """The notes for a person about the place of the hooks."""
     notes = []
     if repository.data.st_mode & stat.S_IWOTH:
         notes.append(
@@ -288,7 +290,9 @@ def about_place(repository: Repository) -> list[str]:
 
 @contextmanager
 def _changing(folder: Path) -> Iterator[None]:
-    """What the system refuses is told of the repository: what it refuses by may be a file that had just been made, or a mere descriptor."""
+    """Reports a refusal of the system as one of the repository: the refused file may have been made
+    a moment before, or be a mere descriptor.
+    """
     try:
         yield
     except OSError as error:

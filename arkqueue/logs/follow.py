@@ -1,12 +1,15 @@
 """Follows logs as they grow: one watcher for all followers of a process.
 
-If each follower asked for itself, each open log would cost a few dozen statements a second, also where nothing is written. The watcher asks for all of
-them with one statement, when it is woken, and else each `POLL` seconds: a wake-up may be lost, and polling is the truth.
+If each follower polled by itself, each open log would cost a few dozen statements a second, even if
+nothing is written. The watcher asks for all of them with one statement, when it is woken, and
+otherwise each `POLL` seconds: a wake-up may be lost, and polling is the truth.
 
     queue.logs.append, finish ── the attempt is followed: wake "log" ──→ watcher ── one statement: how far do these logs go? ──→ followers of those that grew
 
-Whoever writes a log wakes nobody unless the log is followed. The watcher says so (``announce``) at the beginning and again before that is over. The order
-counts: announce first, then ask. What was written before the announcement is there when the watcher asks, and what is written after it wakes.
+A writer of a log wakes nobody unless the log is followed. The watcher says so (``announce``) at the
+beginning, and again before the announcement expires. The order counts: announce first, then ask.
+The watcher's question finds everything that was written before the announcement; everything that is
+written after it wakes the watcher.
 """
 
 from __future__ import annotations

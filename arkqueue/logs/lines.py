@@ -1,7 +1,9 @@
-"""The lines of a stored log: how many there are, where each is, and which has some words. Numbers begin with 1.
+"""The lines of a stored log: their number, their places, and a search for words. Numbers begin with
+1.
 
-A line is numbered when it ends: number n is that whose end is the n-th line end of the task's output, whichever stream it came from. What arkqueue itself says in a log
-has no numbers. Of a log that was too long to keep, the lines that are there are counted.
+A line is numbered when it ends: line n ends with the n-th line end of the task's output, in
+whichever stream. Lines that arkqueue itself writes into a log have no numbers. If a log was too
+long to keep, only the kept lines are counted.
 """
 
 from __future__ import annotations

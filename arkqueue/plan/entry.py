@@ -1,4 +1,6 @@
-"""What is appended to a ledger: revisions with what was read of them, in portions that one transaction can take. Pure."""
+"""The entries that are appended to a ledger: revisions with their contents, in portions that one
+transaction can take. Pure.
+"""
 
 from __future__ import annotations
 

@@ -329,7 +329,9 @@ class _Edges:
             self._depend_outside(target, name, entry)
 
     def _inside_source(self, target: Key, name: str, when: When) -> Key | None:
-        """What a task of the run waits for that depends on a name of the run: an item, the gate of a list, or the task. None: an empty list, which passes."""
+        """The node that a task of the run waits for when it depends on a name of the run: an item,
+        the gate of a list, or the task. None: an empty list, which passes.
+        """
         if name not in self._lists:
             return Key(name)
         if self._by_item(target, name):

@@ -36,7 +36,7 @@ class Lists:
         self.come_later = portion == BEGINNING
         """Whether all items are in later portions."""
         self.has_rest = portion is None or self.come_later
-        """Whether what is no item is part of what is planned."""
+        """Whether the part of the plan without items is planned."""
         self.filled: dict[str, tuple[Item, ...]] = {}
         """The items of each task that has some."""
         self.here: dict[str, Sequence[Item]] = {}

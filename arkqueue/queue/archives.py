@@ -269,9 +269,11 @@ def say_trouble(session: Session, archive: ArchiveId, trouble: str, first: float
 
 
 def stop(session: Session, archive: ArchiveId, why: str) -> None:
-    """Stop an archive whose repository is another one, or went back in time, until a person brings it back or rewinds it.
+    """Stop an archive whose repository is another one, or went back in time, until a person brings
+    it back or rewinds it.
 
-    It is not read, and nothing of it starts. What runs goes on, and its end is recorded. What becomes ready waits until the archive goes on.
+    The archive is not read, and nothing of it starts. Running tasks go on, and their ends are
+    recorded. Tasks that become ready wait until the archive goes on.
     """
 
     def work(graph: Graph) -> None:

@@ -1,12 +1,18 @@
-"""Backfills: a task over old revisions, with the definition that a newer revision has (an exception to design 5.2).
+"""Backfills: a task over old revisions, with the definition that a newer revision has (an exception
+to design 5.2).
 
-A backfill is stored first, with the first of its runs; the queue manager plans the others, some with each transaction (`plan`), and goes on after a crash. Its runs wait for
-one another, task by task, in the order of their revisions: for the end of the task before, however it ended. Who needs its success writes ``depends: PREV``.
+A backfill is stored first, with the first of its runs. The queue manager plans the others, some
+with each transaction (`plan`), and continues after a crash. Its runs wait for one another, task by
+task, in the order of their revisions: each task waits for the end of the one before, however it
+ended. A task that needs success writes ``depends: PREV``.
 
-What a backfill completes does not count as newer work: it raises no highest place of ``completion`` (design 5.19). A backfill is accepted or refused as a whole, before anything
-is stored, by its first revision: work that is later than any of its revisions is later than the first one.
+A completion by a backfill does not count as newer work: it raises no highest place of
+``completion`` (design 5.19). A backfill is accepted or refused as a whole, before anything is
+stored, by its first revision: work that is later than any of its revisions is later than the first
+one.
 
-A list in a file is read at each revision of the backfill (design 5.30), by whoever calls this, outside the transaction: `wanted` says which.
+A list in a file is read at each revision of the backfill (design 5.30), by the caller, outside the
+transaction: `wanted` says which files.
 """
 
 from __future__ import annotations
@@ -289,9 +295,11 @@ def release(session: Session, backfill: int, by: str, reason: str = "", how: How
 
 
 def cancel(session: Session, backfill: int, by: str, approver: Approver | None = None) -> Done:
-    """Plan no more of a backfill, and cancel what is not settled of it.
+    """Plan no further runs of a backfill, and cancel its unsettled tasks.
 
-    A large one takes several transactions (`steps`). What runs is asked to stop, and what could start is held, before anything is canceled; after a crash the rest stays held.
+    A large backfill takes several transactions (`steps`). Before anything is canceled, running
+    tasks are asked to stop, and tasks that could start are held. After a crash, the other tasks
+    stay held.
     """
     fill = _found(session, backfill)
     until = min(session.until, time.monotonic() + LONGEST)

@@ -1,10 +1,14 @@
-"""Claims and leases: how a task manager gets tasks and keeps them, and how the next one of its host adopts what outlived it.
+"""Claims and leases: how a task manager gets tasks and keeps them, and how the next one of its host
+adopts running containers.
 
-An attempt belongs to the process that claimed it until its lease is over by the database's clock. The id of the attempt is the fence: every report,
-renewal and log write names it, and only the attempt that owns its task changes anything. Leases say who is alive; how long a task takes says nothing.
+An attempt belongs to the process that claimed it until its lease is over by the database's clock.
+The id of the attempt is the fence: every report, renewal and log write names it, and only the
+attempt that owns its task changes anything. Leases say who is alive; how long a task takes says
+nothing.
 
-What can outlive its task manager (a container) stays reserved for its host after its lease is over; until then the host's next task manager may adopt it:
-it becomes the attempt's process, and the fence then refuses the earlier one (design 6).
+An attempt that can outlive its task manager (a container) stays reserved for its host after its
+lease is over. Until then, the host's next task manager may adopt it: the attempt then belongs to
+that process, and the fence refuses the earlier process (design 6).
 """
 
 from __future__ import annotations
@@ -225,7 +229,9 @@ def _rows(run: Callable[..., list[Any]], asked: dict[str, Any]) -> list[Any]:
 
 
 def _claimed(found: Sequence[Any], turns: Turns) -> tuple[list[Claim], bool]:
-    """What a claim gave; and whether an archive gave all of its share, so that it may have more."""
+    """The result of a claim; and whether an archive gave all of its share, so that it may have
+    more.
+    """
     turns.took((row.archive_id, Place(row.priority, row.entry_id, row.run, row.position, row.id)) for row in found)
     given = Counter(row.archive_id for row in found)
     return [_claim(row) for row in found], any(given[row.archive_id] >= row.share for row in found)

@@ -1,8 +1,10 @@
-"""What people do to tasks and runs: cancel, restart, retry, refresh, skip, note. One function per verb.
+"""What people do to tasks and runs: cancel, restart, retry, refresh, skip, note. One function per
+verb.
 
-Each returns nothing and raises ``Conflict`` with the reason where the state forbids it, so that the answer to "why not?" is the answer itself. What is guarded
-takes an ``approver`` (`guards`), who is asked for in the same transaction. The meaning of each
-verb is fixed in docs/decisions/0001, points 5 to 8. Deleting is in ``deletion``, and what comes back to work in ``reopening``.
+Each function returns nothing, and raises ``Conflict`` with the reason where the state forbids the
+verb. An action on a guarded task needs an ``approver`` (`guards`), who is checked in the same
+transaction. docs/decisions/0001, points 5 to 8, define the meaning of each verb. Deletion is in
+``deletion``; `reopening` returns tasks to work.
 """
 
 from __future__ import annotations
@@ -78,9 +80,10 @@ def cancel(
 
 
 def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | None = None) -> Done:
-    """Cancel what is not settled of a run; its COMMIT and REPORT go on.
+    """Cancel the unsettled tasks of a run; its COMMIT and REPORT go on.
 
-    A large run takes several transactions (`steps`). What runs is asked to stop, and what could start is held, before anything is canceled; after a crash the rest stays held.
+    A large run takes several transactions (`steps`). Before anything is canceled, running tasks are
+    asked to stop, and tasks that could start are held. After a crash, the other tasks stay held.
     """
     done = Done()
     archive = archive_of_run(session, run)
@@ -393,5 +396,5 @@ def ask_to_stop(graph: Graph, tasks: Sequence[int], stop: str, by: str) -> None:
 
 
 def _options(**given: bool) -> str:
-    """What a person asked for beside the verb, as it is typed, to be remembered with it."""
+    """The options that a person gave with a verb, as typed, for the audit log."""
     return " ".join(f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given)

@@ -1,10 +1,13 @@
 """Deleting runs and items, and taking that back (design 5.27; docs/decisions/0001, point 25).
 
-A deleted run leaves a tombstone: no list, count or report shows it, and whoever has scope `admin` can read its history. Nothing of it starts, and nothing waits for
-its failures. ``run.deleted_tasks`` remembers what the deletion canceled or waived, so that ``undelete_run`` takes back exactly that.
+A deleted run leaves a tombstone: no list, count or report shows it, and a token with scope `admin`
+can read its history. Nothing of it starts, and nothing waits for its failures.
+``run.deleted_tasks`` remembers what the deletion canceled or waived, so that ``undelete_run`` takes
+back exactly that.
 
-A deleted item is the same inside a run that goes on: its tasks say ``deleted``, which whoever shows or counts tasks leaves out, and ``deleted_item.tasks`` remembers what was
-canceled or waived. What waited for the item inside its run goes on, as if the list had never had it.
+A deleted item is a tombstone inside a run that goes on: its tasks are marked ``deleted``, which
+every list and count leaves out, and ``deleted_item.tasks`` remembers what was canceled or waived.
+Tasks that waited for the item inside its run go on, as if the list had never had the item.
 """
 
 from __future__ import annotations
@@ -132,10 +135,12 @@ def _delete_in_steps(session: Session, run: RunId, by: str) -> None:
 
 
 def undelete_run(session: Session, run: RunId, by: str, approver: Approver | None = None) -> None:
-    """Take the tombstone of a run away: what its deletion canceled comes back as held, and what it waived counts as failed again.
+    """Remove the tombstone of a run: the tasks that its deletion canceled come back as held, and
+    the failures that it waived count again.
 
-    What has gone on meanwhile because of the deletion stays as it is. A large run takes several transactions: first its tombstone goes, then its tasks come back, each behind what it
-    depends on. To undelete it again goes on with what a crash has left.
+    Work that has gone on meanwhile because of the deletion stays as it is. A large run takes
+    several transactions: first its tombstone goes, then its tasks come back, each after the tasks
+    on which it depends. After a crash, the same command, given again, continues.
     """
     is_large = _guarded_in_steps(session, run, approver)
     took: list[int] = []

@@ -1,7 +1,10 @@
-"""What a purge removes, written as JSON lines (design 5.27, ``purge --export FILE``): runs, tasks with their definitions, attempts, reports, submissions with their payloads, and the pieces of their logs.
+"""The export of a purge, as JSON lines (design 5.27, ``purge --export FILE``): runs, tasks with
+their definitions, attempts, reports, submissions with their payloads, and the pieces of their logs.
 
-Every line is an object with its ``kind``. A task, a report, a submission and a part of its payload name their run by ``run_id``, an attempt its task by ``task_id``, a piece of a log its attempt by ``attempt_id``. A piece or part
-is text where it is UTF-8, else base64 (``base64`` in place of ``text``). The lines are on the disk before anything of them is removed.
+Every line is an object with its ``kind``. A task, a report, a submission and a part of its payload
+name their run by ``run_id``, an attempt its task by ``task_id``, a piece of a log its attempt by
+``attempt_id``. A piece or part is text if it is UTF-8, otherwise base64 (``base64`` in place of
+``text``). The lines are on the disk before anything of them is removed.
 """
 
 from __future__ import annotations

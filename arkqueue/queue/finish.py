@@ -60,9 +60,11 @@ def finish(
 def finish_and_claim(
     session: Session, process: str, outcomes: Sequence[Outcome], request: Request, patience: float = PATIENCE
 ) -> Finished:
-    """The same, and claim in the transaction that records the first ends: what they made ready, or whatever else has its turn.
+    """Like `finish`, and claim in the transaction that records the first ends: the tasks that they
+    made ready, or whatever else has its turn.
 
-    So a chain of tasks takes one commit a link, and nobody is woken for a task that is taken at once. Nothing is claimed where nothing can be recorded.
+    So a chain of tasks takes one commit a link, and a task that is taken at once wakes nobody. If
+    nothing can be recorded, nothing is claimed.
     """
 
     def judge(row: Any, outcome: Outcome) -> Receipt:

@@ -1,13 +1,19 @@
-"""Changes of the graph: one transaction that locks, acts, and follows up what its act brings about.
+"""Changes of the graph: one transaction that locks, acts, and follows up the consequences.
 
-What settles meets edges; what has no unmet edge enters, fires its cancellations, becomes ready or passes; what that settles goes on from there
-(docs/decisions/0001, point 3). Every verb of the queue that moves a task goes through ``change`` and ends with ``Graph.follow``.
+Settled tasks meet edges. A task without an unmet edge enters: its cancellations fire, and it
+becomes ready or passes. Tasks that settle by this continue in the same way (docs/decisions/0001,
+point 3). Every verb of the queue that moves a task goes through ``change`` and ends with
+``Graph.follow``.
 
-Locks are taken in one order everywhere (archive, branch, task, attempt; ascending): an archive's row makes the changes of its graph take turns, and only
-claims and renewals happen beside it. A row that is judged is locked by an earlier statement, so that the judging statement sees it as it is.
+Locks are taken in one order everywhere (archive, branch, task, attempt; ascending). The lock on an
+archive's row lets the changes of its graph happen one after another; only claims and renewals
+happen beside them. A row that is judged is locked by an earlier statement, so the judging statement
+sees its present state.
 
-Archives never wait for each other (design 6). A transaction that concerns several archives takes the rows that are free (``skip locked``) and leaves the others:
-each of those gets a transaction of its own. So no transaction holds one archive's row while it waits for another's. ``change_in_turn`` does this.
+Archives never wait for each other (design 6). A transaction that concerns several archives takes
+the rows that are free (``skip locked``) and leaves the others: each of those gets a transaction of
+its own. So no transaction holds one archive's row while it waits for another's. ``change_in_turn``
+does this.
 """
 
 from __future__ import annotations

@@ -1,12 +1,16 @@
-"""What a committer cannot take away: tasks that an archive's settings hold whatever the workflow file says (design 5.22).
+"""Guards, which a committer cannot remove: tasks that an archive's settings hold whatever the
+workflow file says (design 5.22).
 
-A guarded task is one whose name matches a glob of ``require_approval``, or that was held by such a glob (``BY_A_GUARD``). To release it, and to cancel, skip, waive, retry,
-delete or leave it out, takes an `Approver`: somebody with a token of scope `approve`. With ``approval_not_author`` the token stands for persons, none of whom is the author
-of the revision.
+A guarded task is one whose name matches a glob of ``require_approval``, or that was held by such a
+glob (``BY_A_GUARD``). To release it, and to cancel, skip, waive, retry, delete or leave it out,
+takes an `Approver`: somebody with a token of scope `approve`. With ``approval_not_author``, the
+token stands for persons, and none of them may be the author of the revision.
 
-``workflow_authors`` is the other half: who else changes workflow files, and so could rename a task, has the run held (``WorkflowGuard``).
+``workflow_authors`` is the other half: if anybody else changes workflow files, and so could rename
+a task, the run is held (``WorkflowGuard``).
 
-Called by planning and by the verbs that act on tasks. What is not guarded stands in docs/queue.md: a script that an approved command calls, say.
+Called by planning and by the verbs that act on tasks. docs/queue.md says what is not guarded, such
+as a script that an approved command calls.
 """
 
 from __future__ import annotations
@@ -80,9 +84,11 @@ def refuse_unapproved(source: Session | Graph, tasks: Sequence[int], approver: A
 
 
 def hold_again(graph: Graph, back: Collection[int], reopened: Collection[int]) -> None:
-    """Of tasks that came ``back`` to work, hold those that nobody has released, and in an archive on hold those whose run, or item, has not begun.
+    """Hold those tasks that came ``back`` to work and need a release: guarded tasks that nobody has
+    released, and in an archive on hold the tasks whose run, or item, has not begun.
 
-    ``reopened``: those of them that came back because of another task. They are held by a guard that came after they had been skipped, too.
+    ``reopened``: those that came back because of another task. A guard that was set after they had
+    been skipped holds them, too.
     """
     graph.do("hold_again", tasks=list(back))
     rows = graph.rows("guarded", tasks=list(reopened)) if reopened else ()

@@ -1,13 +1,17 @@
-"""Holds and releases: what waits for a person before it starts (design 5.21, 5.22).
+"""Holds and releases: work that waits for a person before it starts (design 5.21, 5.22).
 
-A hold is sticky. It is kept with each task that it holds (``task.hold_id``), so that ending its cause releases nothing: only a release does. An archive on hold
-(``archive.hold_id``) has all runs and items held that have not begun, and what is planned is stored as held (``ledger.append``, ``triggering.store``). A run or an item has begun when one
-of its tasks has had an attempt; it then goes on to its end. In a run that has begun, the items that have not are held.
+A hold is sticky. It is kept with each task that it holds (``task.hold_id``), so the end of its
+cause releases nothing: only a release does. In an archive on hold (``archive.hold_id``), all runs
+and items that have not begun are held, and new runs are stored as held (``ledger.append``,
+``triggering.store``). A run or an item has begun when one of its tasks has had an attempt; it then
+goes on to its end. In a run that has begun, the items that have not begun are held.
 
-COMMIT, REPORT and gates are in nobody's way and are not held, unless a workflow file says ``hold: true`` of a gate, or a person names it.
+COMMIT, REPORT and gates do no work, and are not held, unless a workflow file says ``hold: true`` of
+a gate, or a person names it.
 
-Holds and releases of an archive take so many runs with each transaction (``MOST_TASKS``), oldest first, and judge each anew under its lock. So a hold that comes while an archive is
-being released ends the release. Whoever gives the command again after a crash continues it.
+Holds and releases of an archive take a limited number of runs with each transaction
+(``MOST_TASKS``), oldest first, and judge each anew under its lock. So a hold that comes while an
+archive is being released ends the release. After a crash, the same command, given again, continues.
 """
 
 from __future__ import annotations
@@ -54,9 +58,10 @@ def hold(session: Session, task: TaskId, by: str, reason: str = "") -> None:
 
 
 def hold_run(session: Session, run: RunId, by: str, reason: str = "") -> Done:
-    """Hold the tasks of a run that have not started; what runs or is deferred goes on.
+    """Hold the tasks of a run that have not started; running and deferred tasks go on.
 
-    A large run takes several transactions (`portions`). What is ready is held first. What starts before it is reached goes on, as if the command had come after it.
+    A large run takes several transactions (`portions`). Ready tasks are held first. A task that
+    starts before it is reached goes on, as if the command had come after its start.
     """
     done, left, entry = Done(), list[int](), list[int]()
 

@@ -1,7 +1,8 @@
-"""What the names of locks come to that have fields (design 5.25), when their tasks ask for them; a task whose field has no value fails without an attempt.
+"""Evaluates the names of locks that have fields (design 5.25), when their tasks ask for them. A
+task whose field has no value fails without an attempt.
 
-Called by ``Graph.follow``. What is read is bounded by what a task manager reads for the same tasks (``inputs``): each edge and each output once, however many
-fields name them.
+Called by ``Graph.follow``. It reads no more than a task manager reads for the same tasks
+(``inputs``): each edge and each output once, however many fields name them.
 """
 
 from __future__ import annotations

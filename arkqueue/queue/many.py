@@ -1,9 +1,15 @@
-"""Verbs on the tasks of a run or an archive that judge each task for itself: restart, retry, skip; and every verb on the tasks of an item or of a list (design 5.33).
+"""Verbs on the tasks of a run or an archive that judge each task for itself: restart, retry, skip;
+and every verb on the tasks of an item or of a list (design 5.33).
 
-Each task has a transaction of its own, the oldest first. A refused task stays unchanged and stops no other; each task sees what the tasks before it have changed; and no
-archive is locked for longer than by a verb on one task. A command acts for so long (`LONGEST`) and says how many tasks it has not reached. Whoever gives it
-again, then or after a crash, continues it. It ends when somebody cancels or deletes the run meanwhile, so that it takes nothing of that back. What acts alike on all tasks of a run (cancel,
-prioritize, hold, release) takes many with each transaction, and stands with the same verb on one task. An item has few tasks, so that no verb on one needs that.
+Each task has a transaction of its own, the oldest first. A refused task stays unchanged and stops
+no other task. Each task sees the changes of the tasks before it. No archive is locked for longer
+than by a verb on one task. A command acts for at most `LONGEST`, and says how many tasks it has not
+reached. The same command, given again, then or after a crash, continues. The command ends when
+somebody cancels or deletes the run meanwhile, so it takes nothing of that back.
+
+Verbs that treat all tasks of a run alike (cancel, prioritize, hold, release) take many tasks with
+each transaction, and stand with the same verb on one task. An item has few tasks, so no verb on one
+item needs that.
 """
 
 from __future__ import annotations
@@ -230,7 +236,9 @@ def _on_run(
 
 
 def _beside_rejected(session: Session, run: int, item: str | None, nothing: str, remedy: str) -> tuple[str, str]:
-    """What is said where there is nothing to retry, and what may help: also of what was rejected, which is final."""
+    """The message and the remedy if there is nothing to retry. They mention rejected tasks, which
+    are final.
+    """
     rows = session.rows("tasks_to_act_on", run=run, item=item, tasks=None)
     rejected = [row.id for row in rows if row.state == State.REJECTED and not row.waived]
     if not rejected:

@@ -1,11 +1,16 @@
-"""The outbox: what becomes of runs is judged, and each receiver is sent what it asked for, at least once (design 15).
+"""The outbox: judges the outcome of runs, and sends each receiver what it asked for, at least once
+(design 15).
 
-Changes of a graph name the runs that they moved, where the archive has receivers (``Graph.moved``). ``judge`` takes these runs, looks at each as it is then, and puts a
-delivery for each receiver into the outbox, in one transaction that locks no archive. So nothing that was committed is forgotten, and a run that went on meanwhile is told as it
-is. ``choose`` gives out what is to be sent next; whoever chose it says how that went. Who dies before that has not sent it: it is chosen again.
+Changes of a graph name the runs that they moved, where the archive has receivers (``Graph.moved``).
+``judge`` takes these runs, looks at the present state of each, and puts a delivery for each
+receiver into the outbox, in one transaction that locks no archive. So no committed change is
+forgotten, and a run that went on meanwhile is reported in its present state. ``choose`` returns the
+next deliveries; the process that chose them records the results. If the process dies before that,
+the deliveries count as not sent, and are chosen again.
 
-A receiver gets the deliveries of a run in their order, one at a time. A receiver that does not answer is asked again after a pause that grows; its other deliveries
-wait for that, and no other receiver does.
+A receiver gets the deliveries of a run in their order, one at a time. A receiver that does not
+answer is tried again after growing pauses; its other deliveries wait for that, and no other
+receiver does.
 """
 
 from __future__ import annotations

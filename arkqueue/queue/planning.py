@@ -1,15 +1,20 @@
-"""A large run is planned in portions (design 5.30): one whose lists have so many items that one transaction would take long.
+"""A large run is planned in portions (design 5.30), if its lists have so many items that one
+transaction would take long.
 
-    begin    with the revision, or for a trigger: what the run has beside its items, and a row of ``planning``     (`ledger`, `triggering`)
+    begin    with the revision, or for a trigger: everything of the run but its items, and a row of ``planning``   (`ledger`, `triggering`)
     portion  the tasks of some hundred items, with their edges                                                     as often as it takes
-    stored   what settled meanwhile is followed up; later runs of the branch are planned from here on
-    let in   once COMMIT has settled: what needs no other task of the run enters, 2,000 at a time, and all others behind COMMIT follow; then the row goes
+    stored   changes of tasks that settled meanwhile are followed up; later runs of the branch are planned from here on
+    let in   once COMMIT has settled: tasks that need no other task of the run enter, 2,000 at a time, and all others behind COMMIT follow; then the row goes
 
-Each step is a transaction of its own under the archive's lock, and takes up what the last one has left: whoever plans does not matter, nor how many do it at once, nor when one of them
-is killed. Until the end nothing of the run starts; no later run of the branch is planned, so that the nearest earlier occurrence of a key stays what it is. What happens
-meanwhile to tasks that edges of the run lead from is seen by the portion that stores the edge, or meets the stored edge, as always.
+Each step is a transaction of its own under the archive's lock, and continues where the last step
+ended. So it does not matter which process plans, how many do at once, or when one of them is
+killed. Until the end, nothing of the run starts, and no later run of the branch is planned, so the
+nearest earlier occurrence of a key does not change. If an edge leads from a task that changes
+meanwhile, either the portion that stores the edge sees the change, or the change meets the stored
+edge.
 
-Called by the queue manager: by the reader of the archive, which waits for the end before it appends what comes next, and by a loop for everything else.
+Called by the queue manager: by the reader of the archive, which waits for the end before it appends
+further revisions, and by a loop for everything else.
 """
 
 from __future__ import annotations

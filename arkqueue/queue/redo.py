@@ -1,11 +1,16 @@
-"""Running a part of a run again, from one of its tasks on: ``retry RUN --from TASK`` (design 5.30; docs/decisions/0001, point 30).
+"""Running a part of a run again, from one of its tasks on: ``retry RUN --from TASK`` (design 5.30;
+docs/decisions/0001, point 30).
 
-The *part* is the task and everything behind it: what depends on it inside the run, directly or through others. Of one item, it is what depends on it in that item alone. What has ended
-of the part goes back to waiting, and so runs again in the order of its edges; what has not started waits again. What a person skipped stays skipped, and so does what depends on the task
-through that alone. What another bad task still skips stays skipped, too.
+The *part* is the task and everything behind it: what depends on it inside the run, directly or
+through others. For one item, the part ends with the item. Tasks of the part that have ended go back
+to waiting, and so run again in the order of their edges; tasks that have not started wait again. A
+task that a person skipped stays skipped, and so does a task that depends on the part through that
+task alone. A task that another bad task still skips stays skipped, too.
 
-Everything is judged before anything changes: a part is refused as a whole. A large one takes several transactions (`portions`), and the task itself comes back in the last one. So nothing of
-the part runs before all of it waits. Where that ends early, the part waits, and whoever gives the command again completes it; where the run was canceled or deleted meanwhile, nothing waits.
+Everything is judged before anything changes: a part is refused as a whole. A large part takes
+several transactions (`portions`), and the task itself comes back in the last one. So nothing of the
+part runs before all of it waits. If the command ends early, the part waits, and the same command,
+given again, completes it. If the run was canceled or deleted meanwhile, nothing waits.
 """
 
 from __future__ import annotations
@@ -57,10 +62,12 @@ def retry_from(
     from_start: bool = False,
     approver: Approver | None = None,
 ) -> Done:
-    """Run a task of a run again and everything behind it, also what had completed. Of a task with a list that is each of its items, or one ``item`` alone.
+    """Run a task of a run again with everything behind it, also completed tasks. A task with a list
+    is each of its items, or one ``item`` alone.
 
-    Refused where something of that runs; where later revisions have gone on from it, unless ``force`` (design 5.19); and where a command would do a second time what it has done
-    (`poll`, `on_lost: fail`), unless ``from_start``.
+    Refused if something of the part runs; if later revisions have gone on from it, unless ``force``
+    (design 5.19); and if a command would repeat what it has done (`poll`, `on_lost: fail`), unless
+    ``from_start``.
     """
     done, part = Done(), _Part()
 

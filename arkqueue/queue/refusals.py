@@ -1,6 +1,8 @@
-"""What no verb starts: what belongs to a stopped archive, comes behind a run that is still being planned, or would replace the work of a later revision (design 5.11, 5.19).
+"""The tasks and runs that no verb may start: they belong to a stopped archive, come after a run
+that is still being planned, or would replace the work of a later revision (design 5.11, 5.19).
 
-Called by the verbs that make a run or start tasks again, inside their transactions; each function raises and changes nothing.
+Called by the verbs that make a run or start tasks again, inside their transactions; each function
+raises and changes nothing.
 """
 
 from __future__ import annotations

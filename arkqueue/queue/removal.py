@@ -1,10 +1,13 @@
-"""Removing logs and outputs of a task for good, as a leaked secret or a person's data demands (design 5.27, ``purge TASK --log|--outputs``).
+"""Removing logs and outputs of a task for good, as a leaked secret or a person's data demands
+(design 5.27, ``purge TASK --log|--outputs``).
 
-One transaction makes them unreadable. After that the pieces of the logs are deleted in steps of `MOST_PIECES`, beside all other work. Whoever gives the command again
-after a crash continues it. Then the tables are vacuumed. Their statistics hold no samples of what tasks wrote (schema.sql).
+One transaction makes them unreadable. After that, the pieces of the logs are deleted in steps of
+`MOST_PIECES`, beside all other work. If a crash interrupts this, the same command, given again,
+continues. Then the tables are vacuumed. Their statistics hold no samples of what tasks wrote
+(schema.sql).
 
-An attempt that goes on writes its log and is left alone: it has to end first. What a task manager still had to store of a log is stored before its attempt ends, and
-never after it, so that nothing comes back.
+The log of an attempt that still runs is left alone: the attempt has to end first. A task manager
+stores the rest of a log before it ends the attempt, and never after, so nothing comes back.
 """
 
 from __future__ import annotations
@@ -35,9 +38,10 @@ TABLES = ("log_chunk", "attempt")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """What was removed of a task: the logs, or the outputs, of so many attempts that had some. ``live``: attempts that go on, and were left alone.
+    """The result of a removal: the number of attempts whose logs, or outputs, were removed.
+    ``live``: attempts that still run, and were left alone.
 
-    ``holders``: sentences on what may still hold it.
+    ``holders``: sentences on other places that may still hold the removed text.
     """
 
     full_name: str
@@ -151,7 +155,9 @@ def _delete(session: Session, attempts: Sequence[int]) -> None:
 
 
 def _beside(session: Session, task: TaskId, *, log: bool, outputs: bool) -> list[str]:
-    """What else than the database may hold what was removed: workspaces, and those that got the outputs."""
+    """Other places than the database that may hold the removed text: workspaces, and tasks that got
+    the outputs.
+    """
     holders = []
     for attempt in session.rows("left_on_hosts", task=task):
         host = attempt.hostname or attempt.host

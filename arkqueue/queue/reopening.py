@@ -49,7 +49,10 @@ def judge_candidates(graph: Graph, roots: Sequence[int], candidates: list[int]) 
 
 
 def reopen(graph: Graph, sources: Sequence[int], reopened: Sequence[int]) -> list[int]:
-    """Take tasks back to waiting and unmeet what leads from ``sources`` inside their runs; returns the tasks that this leads to, and what is to be judged again for the gates that wait again."""
+    """Take tasks back to waiting, and make the edges from ``sources`` inside their runs unmet.
+    Returns the targets of these edges, and the tasks to judge again because of gates that wait
+    again.
+    """
     graph.ids("reopen", tasks=list(reopened))
     if not sources:
         return []
@@ -94,7 +97,9 @@ def unjudged(graph: Graph, reopened: Sequence[int]) -> list[int]:
 
 
 def refuse_to_let_go_on(graph: Graph, archive: int) -> None:
-    """Raise ``Conflict`` where what was just done has made tasks of a stopped archive ready: a waiver is no reason to start them."""
+    """Raise ``Conflict`` if the verb has made tasks of a stopped archive ready: a waiver is not a
+    reason to start them.
+    """
     if graph.ready:
         refuse_stopped(graph, archive)
 
@@ -152,7 +157,9 @@ def _is_outdated(graph: Graph, task: int) -> bool:
 
 
 def after_rejection(graph: Graph, row: Any) -> str:
-    """What helps where a task was rejected: another input, or a decision to go on without it, or to run it on the same input all the same."""
+    """The remedies for a rejected task: another input, a decision to go on without it, or another
+    run on the same input.
+    """
     (place,) = graph.rows("place_of_task", task=row.id)
     fixed = (
         "fix what was submitted, and submit it under another id"
@@ -168,7 +175,7 @@ def after_rejection(graph: Graph, row: Any) -> str:
 
 
 def again_from(graph: Graph, row: Any) -> str:
-    """How a task that has ended for good is run again all the same, with what is behind it."""
+    """The remedy that runs a finally ended task again, with everything behind it."""
     (place,) = graph.rows("place_of_task", task=row.id)
     here = item_name(place, row.item) if row.item else run_name(place)
     return f"run it again all the same, with what is behind it: arkqueue retry {shlex.quote(here)} --from {row.name}"

@@ -127,7 +127,9 @@ def _fire(graph: Graph, due: Any) -> None:
 
 
 def _last_run(graph: Graph, run: int | None) -> Any:
-    """The last run of a schedule as it is now; None where there is none. What has not started of it is locked, so that no claim begins it meanwhile."""
+    """The present state of the last run of a schedule; None if there is none. Its tasks that have
+    not started are locked, so that no claim begins them meanwhile.
+    """
     if run is None:
         return None
     graph.rows("lock_tasks", tasks=graph.ids("cancelable", runs=[run]))

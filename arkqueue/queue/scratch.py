@@ -45,9 +45,11 @@ def made(session: Session, scratch: int) -> None:
 
 
 def unneeded(session: Session, folders: Sequence[int]) -> set[int]:
-    """Those of some folders, by their ids, that are to be removed: their run or item is over, purged, or was never known here.
+    """Of some folders, given by their ids, those that are to be removed: their run or item is over,
+    purged, or was never known here.
 
-    Those that are over are said to be removed first, with their archives locked: what takes the run up again finds that the folder is gone. What is busy is left to the next call.
+    Folders whose run or item is over are first marked as removed, with their archives locked: a
+    retry then finds that the folder is gone. Folders of busy archives are left to the next call.
     """
     gone = set(folders) - {row.id for row in session.rows("known_scratch", ids=list(folders))}
     if over := session.rows("scratch_over", ids=list(folders)):

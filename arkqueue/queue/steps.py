@@ -1,10 +1,14 @@
-"""Verbs that end much in several transactions: cancel and delete of a large run, and cancel of a large backfill (design 5.33).
+"""Verbs that end many tasks in several transactions: cancel and delete of a large run, and cancel
+of a large backfill (design 5.33).
 
-Before the first task ends, what could start is held (`set_aside`), so many tasks with each transaction, until nothing could start any more. Then each task of a large run is ended before
-what it depends on (`last_first`): a task that waits for any end of another one would start otherwise, and what needs one would be skipped in place of being canceled. A large backfill is
-ended run by run from its oldest run on: when a task ends, what the canceled tasks behind it block is judged anew, and behind the oldest open run no task is canceled yet.
+First, the tasks that could start are held (`set_aside`), a limited number with each transaction,
+until no task could start any more. Then each task of a large run ends before the tasks on which it
+depends (`last_first`). In another order, a task that waits for any end of another one would start,
+and a task that needs success would be skipped in place of being canceled. A large backfill ends run
+by run from its oldest run on: when a task ends, what the canceled tasks behind it block is judged
+anew, and behind the oldest open run no task is canceled yet.
 
-After a crash the rest stays held, and says why. Whoever gives the command again continues it.
+After a crash, the other tasks stay held, and say why. The same command, given again, continues.
 """
 
 from __future__ import annotations
@@ -36,10 +40,12 @@ def set_aside(
     spared: Callable[[Graph, Sequence[int]], Collection[int]] = lambda *_: (),
     until: float = math.inf,
 ) -> bool:
-    """Hold what could start of some runs, and ``stop`` what runs of them. A rehearsal need not: nothing happens beside it. False where that is not done by ``until``.
+    """Hold the tasks of some runs that could start, and ``stop`` their running tasks. A rehearsal
+    skips this, because nothing happens beside it. False if this is not done by ``until``.
 
-    ``hold``: the entry of the audit log. What waits inside its run for the success of a task that is held, or that waits so itself, cannot start, and is left alone.
-    ``spared``: which of some tasks are left alone, too.
+    ``hold``: the entry of the audit log. A task cannot start, and is left alone, if it waits inside
+    its run for the success of a held task, or of a task that waits in this way itself. ``spared``:
+    those of some tasks that are left alone, too.
     """
     left_alone = set[int]()
 

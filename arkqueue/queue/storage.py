@@ -86,7 +86,9 @@ class Content:
         self._since, self._known, self._stored = kept.since, kept.parsed, kept.ids
         """What this process knows to be stored: since which start of the server, by identity, and by digest."""
         self._parsed: dict[int, tuple[Workflow | TaskDefinition, bytes]] = {}
-        """The digests of what is not known by identity; the object beside its digest stays alive, so that the identity is no other's."""
+        """The digests of the objects that are not known by identity. The object stays alive beside
+        its digest, so no other object gets its identity.
+        """
         self._workflows: dict[bytes, tuple[str, str, bytes, str | None]] = {}
         self._definitions: dict[bytes, tuple[str, str]] = {}
         self._ids: dict[bytes, int] = {}

@@ -1,10 +1,13 @@
-"""Submissions: what a person or a program hands in becomes a run of the tasks that are for it (design 5.31).
+"""Submissions: a document that a person or a program hands in becomes a run of the tasks with
+``on: submission`` (design 5.31).
 
     store_payload   in parts, before anything is locked
     submit          the run and the submission, in one transaction that has locked the archive
 
-So of two that come with the same id at once, the second finds the first one's run. Which payload belongs to an id is told by a digest, which stays with the id for ever.
-Whoever calls this has judged the payload, by the workflow files of the revision that is named. Where the branch has another head by then, `submit` stores nothing and says so.
+So if two submissions come with the same id at once, the second finds the run of the first. A digest
+says which payload belongs to an id, and stays with the id for ever. The caller has validated the
+payload against the workflow files of the named revision. If the branch has another head by then,
+`submit` stores nothing and says so.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ MOST_SWEPT, MOST_PARTS = 20, 32
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What was handed in, as it is told apart. ``digest``: SHA-256, in hexadecimal digits; ``size``: bytes. ``has_attachments``: files were handed in beside it."""
+    """The identity of a payload. ``digest``: SHA-256, in hexadecimal digits; ``size``: bytes.
+    ``has_attachments``: files were handed in beside it.
+    """
 
     kind: PayloadKind
     size: int

@@ -118,7 +118,7 @@ class Proposal:
 
     @property
     def beginning(self) -> Plan:
-        """Of a large run, what is stored first."""
+        """The part of a large run that is stored first."""
         known = self.reading.known
         planned = plan(
             self.workflow,

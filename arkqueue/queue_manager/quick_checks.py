@@ -1,17 +1,21 @@
 """Quick checks: scans of quiet local archives that open no repository.
 
-A whole scan keeps the repository's fingerprint, as it was before the scan: the ledger holds what was committed until
-then. When the archive's time comes again, the fingerprint is taken anew. If it is still the same, nothing was committed
-since, and the archive is recorded as read, together with all others of the check. Else a whole scan follows at once.
-A whole scan also follows a notice, a failure, and ten minutes after the last one, whatever the files say. What changes
-the ledger otherwise (a rewind) gives a notice.
+A whole scan remembers the repository's fingerprint from before the scan: the ledger contains all
+commits until then. When the archive's next scan is due, the quick check computes the fingerprint
+again. If the fingerprint is unchanged, nothing was committed since, and the archive is recorded as
+read, together with all others of the check. Otherwise a whole scan follows at once. A whole scan
+also follows a notice, a failure, and ten minutes after the last whole scan, whatever the files say.
+Other changes of the ledger (a rewind) give a notice.
 
-A whole scan that nobody asked for, of an archive in no trouble, is recorded together with the next check.
+A whole scan that nobody asked for, of an archive without trouble, is recorded together with the
+next check.
 
-A check never takes part in what a reader does: it asks for a few files, in a thread of its own. Where a file system
-hangs, that thread is left behind, and the archive goes to a reader, which tells a person that its repository hangs.
+A check never does a reader's work: it asks for a few files, in a thread of its own. If a file
+system hangs, that thread is left behind, and the archive goes to a reader, which reports that its
+repository hangs.
 
-Fingerprints are kept in memory only: a queue manager that starts begins with whole scans. Called by `readers`.
+Fingerprints are kept in memory only: a queue manager that starts begins with whole scans. Called by
+`readers`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Reads one archive's repository and appends what its ledger lacks (design 2).
+"""Reads one archive's repository and appends the revisions that its ledger lacks (design 2).
 
-A look, step by step: is it still the repository that was registered; where are its branches; for each one, the revisions that the ledger lacks,
-oldest first, with their workflow files, appended and planned in one transaction by compare-and-set; until the head is reached.
+The steps of a scan: check that the repository is still the registered one; find the heads of its
+branches; for each branch, append and plan the revisions that the ledger lacks, oldest first, with
+their workflow files, in one transaction by compare-and-set; repeat until the head is reached.
 """
 
 from __future__ import annotations

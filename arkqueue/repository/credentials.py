@@ -1,8 +1,11 @@
-"""How a working copy's task gets the credentials that the configuration has for its repository (design 9).
+"""The credentials that the configuration has for a repository, for the task of a working copy
+(design 9).
 
-They are put into files that only the task's user can read, never into its environment or arguments, and only for that repository: git asks its
-credential store for URLs below the working copy's own alone, and Subversion knows passwords by the server and realm that asked for them. The ``git`` and
-``svn`` that find them there are the task's; nothing here runs a program on a tree that a task could have written.
+They are put into files that only the task's user can read, never into the task's environment or
+arguments. They are good only for that repository: git asks its credential store only for URLs below
+the working copy's own, and Subversion stores passwords by the server and realm that asked for them.
+The task's own ``git`` and ``svn`` find the files; nothing here runs a program on a tree that a task
+could have written.
 """
 
 from __future__ import annotations

@@ -55,7 +55,9 @@ def check_author(kind: ArchiveKind, author: str) -> None:
 
 
 def split_author(author: str) -> tuple[str, str]:
-    """Name and address of "Name <email>". Of a name git drops some signs at its ends, and refuses what is empty then."""
+    """Name and address of "Name <email>". git drops some characters at the ends of a name, and
+    refuses a name that is then empty.
+    """
     found = _AUTHOR.fullmatch(author)
     if not found or not author.isprintable() or not found["name"].strip(" .,:;\"\\'"):
         raise Invalid(f"author {author!r}", "is no author of Git commits", "Write it as: Name <email>")

@@ -187,11 +187,14 @@ class Archive(Protocol):
     def changes(
         self, base: str | None, revision_id: str, *, most: int = MOST_PATHS, recorded: Revision | None = None
     ) -> tuple[FileChange, ...]:
-        """What happened to each file from one tree to another, sorted by path; without ``base`` every file of the revision is added.
+        """The change of each file from one tree to another, sorted by path; without ``base``, every
+        file of the revision is added.
 
-        It is the difference of `changed_paths`, without version control data. Of Subversion, files that only another revision changed last are modified
-        too: keywords and modification times in a workspace show it. ``base`` may be later than the revision. Raises `NotFound` where
-        the repository lacks one of them, and `TooManyPaths` where more than ``most`` entries of folders would have to be looked at.
+        It is the difference of `changed_paths`, without version control data. In Subversion, files
+        that only differ in the revision that changed them last are modified too, because keywords
+        and modification times in a workspace show that revision. ``base`` may be later than the
+        revision. Raises `NotFound` if the repository lacks one of them, and `TooManyPaths` if more
+        than ``most`` entries of folders would have to be read.
         """
 
     def not_followed(self, revision_id: str) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
-"""What every long-running role needs and no table knows: a loop with its wake-up, the home folder and its lock, names of accounts, a limit for those who wait.
+"""The parts that every long-running role needs and that know no table.
 
-``home`` holds the home folder and its lock, ``accounts`` the names of the host's users, ``wakeup`` what a loop waits for, ``loop`` the loop itself,
-``admission`` how many may wait for one thing.
+``home`` holds the home folder and its lock, ``accounts`` the names of the host's users, ``wakeup``
+the bells for which a loop waits, ``loop`` the loop itself, and ``admission`` limits how many
+callers may wait for one thing.
 """

@@ -1,9 +1,10 @@
-"""What makes a home folder one task manager's own: the host id, and two locks.
+"""The ownership of a home folder by one task manager: the host id, and two locks.
 
-A task manager holds ``task-manager.lock`` as long as it lives. Its guard processes inherit ``guards.lock`` (an flock belongs to all who have the
-descriptor), so whoever gets both knows that of an earlier task manager of this home nothing acts any more: neither it nor a guard of its. Guards end
-when their tasks have ended; what tasks of guards that were killed all at once have left is looked for then (``executor.process.leftovers``). Together
-that is the proof that ``finish.expire`` asks for.
+A task manager holds ``task-manager.lock`` as long as it lives. Its guard processes inherit
+``guards.lock``; an flock belongs to all processes that have the descriptor. So a process that gets
+both locks knows that no earlier task manager of this home is alive, and no guard of one. Guards end
+when their tasks have ended. If all guards were killed at once, ``executor.process.leftovers`` looks
+for the processes that their tasks left. Together this is the proof that ``finish.expire`` asks for.
 """
 
 from __future__ import annotations

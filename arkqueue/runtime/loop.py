@@ -1,4 +1,6 @@
-"""A duty that is taken up again and again, in a thread of its own: ring its bell, or wait for a moment, and it takes its turn."""
+"""A duty that a thread of its own repeats: each ring of its bell, or a timeout, starts one
+iteration.
+"""
 
 from __future__ import annotations
 

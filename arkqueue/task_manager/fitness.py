@@ -1,11 +1,18 @@
-"""What this host can start for the moment: its disk may be full or read-only, it may give no further process, its container engine may be away.
+"""The brakes of a task manager: they stop it from claiming tasks that this host cannot start for
+the moment.
 
-What it claims then is handed back within milliseconds, and claimed again: by this task manager it must not be, as it would keep the tasks of the whole
-installation from those that can run them. So a brake is put on: it pauses, claims one task on trial, and pauses for longer when that fails, too, until one
-starts. What was handed back is ready all the while: others take it at once. There are two brakes, for there are two things to brake: all tasks of the host,
-and its containers, beside which processes go on.
+A disk may be full or read-only, the host may allow no further process, or the container engine may
+be away.
 
-What was claimed before the fault showed says nothing about it: neither does its failing make the pause longer, nor its beginning end it.
+A task that is claimed then is handed back within milliseconds, and is ready again. If the same task
+manager claimed it again, it would keep the tasks of the whole installation from the task managers
+that can run them. So the brake pauses claims, then claims one task on trial, and pauses for longer
+if that task fails too, until one starts. Meanwhile other task managers can take what was handed
+back. There are two brakes: one for all tasks of the host, and one for its containers only, beside
+which processes go on.
+
+A task that was claimed before the fault showed says nothing about the fault: its failure does not
+make the pause longer, and its start does not end the pause.
 """
 
 from __future__ import annotations

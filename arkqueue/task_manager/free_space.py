@@ -50,7 +50,9 @@ class FreeSpace:
 
 
 def _free(folder: Path) -> float:
-    """Bytes that are free; of a disk that cannot be looked at, endless: tasks that do not start there will say what is wrong with it."""
+    """The free bytes of a disk; infinite if the disk cannot be examined, because tasks that do not
+    start there will say what is wrong.
+    """
     try:
         disk = os.statvfs(folder)
     except OSError:

@@ -1,15 +1,21 @@
-"""What a task manager holds, and how it keeps it: leases, requests to stop, and what to do when the database is not heard.
+"""The leases of a task manager: renewing them, obeying requests to stop, and acting when the
+database does not answer.
 
-A lease is renewed for all attempts by one statement; its answer names what is still ours, and what was asked to stop. What it does not name was given
-to another: it is stopped, and the fence refuses its report and its log.
+One statement renews the lease of all attempts. Its answer names the attempts that still belong to
+this task manager, and those that were asked to stop. An attempt that the answer does not name was
+given to another process: it is stopped, and the fence refuses its report and its log.
 
-Others may take an attempt when its lease is over by the database's clock, so it has to be gone by then. The clock here is CLOCK_BOOTTIME, which goes on
-while the machine sleeps, and it is read before a renewal is sent, so that our idea of a lease ends earlier than the database's. What could not
-be renewed for lease − grace − margin is asked to stop, with ``grace`` left to it. A container stays reserved for its host for ``adopt_within`` after its
-lease, and goes on for so much longer. Watching is done by a thread that never waits for the database; and as all of this process may stand still (SIGSTOP,
-Ctrl-Z, a debugger), guards of processes are told when to do the same, a little later, by themselves.
+Another process may take an attempt when its lease is over by the database's clock. So the attempt
+has to be gone by then. This module uses CLOCK_BOOTTIME, which goes on while the machine sleeps, and
+reads it before it sends a renewal. So a lease ends earlier by this clock than by the database's. An
+attempt that could not be renewed for lease − grace − margin is asked to stop, with ``grace`` left
+to it. A container stays reserved for its host for ``adopt_within`` after its lease, and goes on for
+that much longer. The thread that watches the leases never waits for the database. Because this
+whole process may stand still (SIGSTOP, Ctrl-Z, a debugger), the guards of processes are told when
+to stop their attempts by themselves, a little later.
 
-The order of the two clocks does not matter for correctness: the fence refuses the report of an attempt that another has got meanwhile.
+Correctness does not depend on the order of the two clocks: the fence refuses the report of an
+attempt that another process has got meanwhile.
 """
 
 from __future__ import annotations

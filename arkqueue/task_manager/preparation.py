@@ -1,9 +1,11 @@
-"""What an attempt runs in: its workspace, and the program that an executor starts there (design 9).
+"""The preparation of an attempt: its workspace, and the program that an executor starts there
+(design 9).
 
-    in a container    image, by its pull policy → who the program will be → workspace of that user → program
+    in a container    image, by its pull policy → the user of the program → workspace of that user → program
     as processes      workspace of the archive's user → program
 
-Whatever cannot be had is an error with its remedy, before anything has begun. ``attempt`` calls it.
+Whatever is missing is an error with its remedy, before anything has begun. ``attempt`` calls this
+module.
 """
 
 from __future__ import annotations

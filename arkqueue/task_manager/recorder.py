@@ -1,10 +1,17 @@
-"""The recorder: tells the database when attempts began and how they ended, as soon as it can and for as long as it takes.
+"""The recorder: reports to the database when attempts began and how they ended, as soon as it can
+and for as long as it takes.
 
-It has threads of its own, so that a slot is free before the end is recorded, each for its share of the archives: two transactions that end tasks of one
-archive would wait for each other. Ends of an archive that another transaction has locked stay in memory; those of other archives are recorded meanwhile. What ends while a thread writes is written together by its next transaction,
-which may claim as well (``finish_and_claim``). A program that ends within ``SHORT`` is told of once, with its end. For each: first all of the log, then the end, so that a log is complete before its task's state changes. An outcome stays in
-memory until the database has taken or refused it; while the database is away it is tried again and again. A transaction that may or may not have been
-stored is simply repeated: the fence answers "already recorded" (design 6).
+It has threads of its own, so that a slot is free before the end is recorded. Each thread has its
+share of the archives, because two transactions that end tasks of one archive would wait for each
+other. Ends of an archive that another transaction has locked stay in memory; ends of other archives
+are recorded meanwhile. Ends that come while a thread writes go together into its next transaction,
+which may also claim (``finish_and_claim``). The start of a program that ends within ``SHORT`` is
+reported with its end. For each attempt, first all of the log is written and then the end, so a log
+is complete before its task's state changes.
+
+An outcome stays in memory until the database has taken or refused it; while the database is away,
+it is tried again and again. If it is unknown whether a transaction was stored, the transaction is
+simply repeated: the fence answers "already recorded" (design 6).
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Why is this not running? The exact edge, root, lease, victim or limit, and the command that helps (design 8, rule 9).
+"""Why is this not running? The exact edge, root, lease, victim or limit, and the command that helps
+(design 8, rule 9).
 
-A waiting task is followed along its unmet edges, through whatever waits itself, or waited until it was canceled or skipped, to what everything waits for: the
-*obstacles*. An obstacle is a task that waits for no other: one that runs, is ready, deferred or held, or one that failed and holds up later revisions until it is retried or waived. Each becomes one
-reason. What is not in a ledger yet, or was left out of a run, is explained from its name.
+A waiting task is followed along its unmet edges to the *obstacles*. The way may pass through tasks
+that wait themselves, or that waited until they were canceled or skipped. An obstacle is a task that
+waits for no other: it runs, is ready, deferred or held, or it failed and blocks later revisions
+until it is retried or waived. Each obstacle becomes one reason. A task that is not in a ledger yet,
+or was left out of a run, is explained from its name.
 """
 
 from __future__ import annotations

@@ -1,12 +1,16 @@
-"""The graph of runs as people see it (design 5.3): all declared edges, and of the implicit ones those that say something.
+"""The graph of runs as people see it (design 5.3): all declared edges, and those implicit edges
+that say something.
 
-- The edge to a run's own COMMIT is left out where the task waits for another task of its run. ``PREV:*`` is a node of its own, so that edges do not
-  multiply; it stands for tasks of earlier runs, so that the edge to COMMIT stays beside it.
+- The edge to a run's own COMMIT is left out where the task waits for another task of its run.
+  ``PREV:*`` is a node of its own, so that edges do not multiply. It stands for tasks of earlier
+  runs, so the edge to COMMIT is shown beside it.
 - REPORT is shown only where it has a command.
-- What a task cancels and is being stopped is the same arrow: a ``cancels`` edge is ``active`` meanwhile. Where the victim has no such arrow, because the task
-  cancels it from further away, a ``stopping`` edge is shown as long as it is waited for.
-- Tasks of other runs that an edge comes from are nodes too, ``outside``.
-- The locks at which tasks of the runs stand are told beside them, with who has each and who is next, also where that is a task of another run.
+- A ``cancels`` edge is ``active`` while its victim is being stopped. If the victim has no such
+  edge, because the canceling task is in a later run, a ``stopping`` edge is shown as long as the
+  task waits for the victim.
+- Sources of edges that belong to other runs are nodes too, ``outside``.
+- The locks for which tasks of the runs wait are listed beside the graph, with the tasks that have
+  each lock and the next one in line, also if that one belongs to another run.
 """
 
 from __future__ import annotations

@@ -89,7 +89,9 @@ class Reason:
 
 
 class Around:
-    """What stands around some tasks that wait: their pools, the locks that they ask for, and the task managers. Each is read once, for all of these tasks."""
+    """The surroundings of some waiting tasks: their pools, the locks that they ask for, and the
+    task managers. Each is read once, for all of these tasks.
+    """
 
     def __init__(self, session: Session, tasks: Sequence[int]) -> None:
         self.session, self.tasks = session, list(tasks)
@@ -182,7 +184,9 @@ def paused(row: Any, but: str = "", what: str = "nothing of it starts") -> list[
 
 
 def parked(row: Any, subject: str) -> list[Reason]:
-    """That a task waits for nothing, and would have to cancel something first: a pause of its archive keeps it from that."""
+    """The reason of a task that waits for nothing, but would first have to cancel another task: a
+    pause of its archive prevents that.
+    """
     found = paused(row, f"{subject} waits for no task, but ", "nothing of it starts, and no `cancels` fires,")
     return [replace(reason, tasks=[task_name(row)]) for reason in found]
 
@@ -190,7 +194,8 @@ def parked(row: Any, subject: str) -> list[Reason]:
 def asking(
     session: Session, row: Any, subject: str, around: Around | None = None, *, brief: bool = False
 ) -> list[Reason]:
-    """What keeps a task from the locks that it asks for, where it asks: a pause, or who has each of them and who is before it (design 5.25).
+    """The reason why a task that asks for locks does not get them: a pause, or the tasks that have
+    each lock and those before it in the line (design 5.25).
 
     ``brief``: as in `ready`.
     """
@@ -387,7 +392,9 @@ def _no_store(
 
 
 def kept_scratch(session: Session, run: int, item: str | None, name: str) -> list[Reason]:
-    """Which scratch folders of a run, or of it and one item, stay though nothing of it is under way, until when, and what removes them (design 5.37). ``name``: the run's."""
+    """The scratch folders of a run, or of the run and one item, that stay although nothing of it is
+    under way, until when, and the actions that remove them (design 5.37). ``name``: the run's.
+    """
     found = list[Reason]()
     for row in session.rows("kept_scratch", run=run, item=item):
         part = name + (task_in_run(EVERY_TASK, item) if row.of_items and item else "")

@@ -1,9 +1,11 @@
 """Reports of runs as people and programs read them (design 5.32; docs/decisions/0018).
 
-What a report says of each task is stored with it, but for what the task's attempts said: messages and outputs are read where they are kept. So what is
-removed for good is gone from all reports at once (design 5.27), and no report holds a copy of it.
+A report stores the state of each task. The messages and outputs of the task's attempts are read
+where they are kept. So what is removed for good is gone from all reports at once (design 5.27), and
+no report holds a copy of it.
 
-A report is bounded, whatever its tasks wrote: see ``MOST_TASKS`` and what follows. What is left out is counted.
+A report is bounded, whatever its tasks wrote: see ``MOST_TASKS`` and the constants after it. What
+is left out is counted.
 """
 
 from __future__ import annotations

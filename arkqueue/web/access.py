@@ -197,7 +197,9 @@ def admit(request: Request, *scopes: Scope) -> Caller:
 
 
 def _forbidden(token: Token, fault: str, remedy: str) -> Forbidden:
-    """What is raised where the rights of a token are too few. Those of a person are what the configuration gives to their groups."""
+    """The error for a token whose rights are not sufficient. A person has the rights that the
+    configuration gives to their groups.
+    """
     if token.id == A_PERSON:
         return Forbidden(token.name, fault, "Ask the administrator: [[openid.grants]] says what a group may do.")
     return Forbidden(f"token {token.name}", fault, remedy)

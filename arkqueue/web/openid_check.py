@@ -1,4 +1,6 @@
-"""What `arkqueue doctor` says of the sign-in with a provider: settings with which nobody, or not who is meant, could ever sign in."""
+"""The findings of `arkqueue doctor` about the sign-in with a provider: settings with which nobody,
+or an unintended person, could ever sign in.
+"""
 
 from __future__ import annotations
 

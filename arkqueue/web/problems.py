@@ -19,7 +19,9 @@ from arkqueue.config.values import PLAIN_WORDS
 log = logging.getLogger("arkqueue")
 
 BUSY = "busy"
-"""What tells one 503 from the other: the server is well, too many want the same, and the same request may succeed later."""
+"""The mark that distinguishes this 503 from others: the server is well, too many callers want the
+same, and the same request may succeed later.
+"""
 TITLES: dict[int | str, str] = {
     400: "The request cannot be read",
     401: "A token is needed",

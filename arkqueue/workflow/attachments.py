@@ -1,4 +1,6 @@
-"""What senders may call the files that they attach to a submission (design 5.31): paths that stay in their folder, and that every file system tells apart. Pure."""
+"""The rules for names of attached files of a submission (design 5.31): relative paths that stay in
+their folder and differ on every file system. Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""The fields of containers: image, mounts, resources, network, user and workdir, with the words in which each is refused.
+"""The fields of containers: image, mounts, resources, network, user and workdir, with the words in
+which each is refused.
 
-What is written here is a wish: whether an archive may have it is judged when the task starts, by the archive's settings and the configuration of the
-host. What no task ever gets (the engine's socket, the host's network, arkqueue's own folders) is a fault already. Used by ``format``; ``image_fault`` also
-by whoever registers an archive with a default image.
+A workflow file only asks for these. Whether an archive may have them is checked when the task
+starts, against the archive's settings and the configuration of the host. A request that no task is
+ever granted (the engine's socket, the host's network, arkqueue's own folders) is a fault already.
+Used by ``format``; the registration of an archive with a default image also uses ``image_fault``.
 """
 
 from __future__ import annotations

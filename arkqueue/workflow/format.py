@@ -1,8 +1,10 @@
-"""The format of workflow files as pydantic models: the one source of what is accepted, its faults' words and its JSON Schema.
+"""The format of workflow files as pydantic models: the one source of what is accepted, of the words
+of faults, and of the JSON Schema.
 
-A model sees one task or one ``defaults`` mapping as plain data in which numbers, true and false are still nodes, so that a
-field that wants a text takes ``1.10`` as it was written. What needs more than one field is judged in ``tasks``, what needs more than
-one task in ``check``. No positions here: pydantic says where in the data, ``tasks`` where in the file.
+A model sees one task or one ``defaults`` mapping as plain data in which numbers, true and false are
+still nodes, so a field that takes a text gets ``1.10`` as it was written. Rules about more than one
+field are in ``tasks``, rules about more than one task in ``check``. There are no positions here:
+pydantic says where a fault is in the data, and ``tasks`` where it is in the file.
 """
 
 from __future__ import annotations

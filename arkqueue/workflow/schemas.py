@@ -165,7 +165,9 @@ def _lacks(place: str, number: int, alternative: Any, faults: Sequence[Validatio
 
 
 def _place(error: ValidationError) -> str:
-    """Where in the payload a fault is. What an alternative lacks has its path below that of the alternatives."""
+    """The place of a fault in the payload. A fault inside an alternative has its path below that of
+    the alternatives.
+    """
     from jsonschema import ValidationError
 
     return str(ValidationError("", path=error.absolute_path).json_path)

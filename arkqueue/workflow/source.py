@@ -1,8 +1,8 @@
 """The bytes of one workflow file, read into positioned nodes, or faults.
 
-This is the border to what a committer wrote, so everything hostile ends here as a fault with a place: not UTF-8,
-not YAML, not JSON, too big, too deep, aliases that expand without end, duplicate keys. Nothing here knows what a task
-is, and nothing here raises. Called by ``arkqueue.workflow.parse`` alone.
+A committer wrote these bytes, so everything hostile ends here as a fault with a place: not UTF-8,
+not YAML, not JSON, too big, too deep, aliases that expand without end, duplicate keys. Nothing here
+knows what a task is, and nothing here raises. Called by ``arkqueue.workflow.parse`` alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""One file's nodes to its tasks: defaults merged in, every field judged by the format, every fault put where it stands.
+"""From one file's nodes to its tasks: merges the defaults, checks every field against the format,
+and gives every fault its place.
 
-A task is judged as a whole even where parts of it are wrong: what is faulty is left out, so that its edges can still be
-checked against the other tasks. Called by ``arkqueue.workflow.parse``; ``check`` looks at what comes out.
+A task is checked as a whole even if parts of it are wrong: faulty parts are left out, so that its
+edges can still be checked against the other tasks. Called by ``arkqueue.workflow.parse``; ``check``
+examines the result.
 """
 
 from __future__ import annotations
@@ -115,7 +117,9 @@ class FoundTask:
 def tasks_of(
     source: Source, faults: list[Fault], speller: Speller, lists: ListFiles, schemas: SchemaFile
 ) -> list[FoundTask]:
-    """All tasks of a file in its order; what is wrong with them, and with the lists and the schema that they name, is added to ``faults``."""
+    """All tasks of a file in its order. Their faults, and those of the lists and the schema that
+    they name, are added to ``faults``.
+    """
     return _File(source.path, faults, speller, lists, schemas).tasks(source.root) if source.root else []
 
 

@@ -1,7 +1,9 @@
-"""Single values of the format: names, references, times, patterns and the like, with the words in which each is refused.
+"""Single values of the format: names, references, times, patterns and the like, with the words in
+which each is refused.
 
-Nothing here knows which field has which value; ``format`` and ``containers`` put them together. A number, true or false arrives as a node that knows
-how it was written, so that a field that wants a text takes ``1.10`` as it is.
+Nothing here knows which field has which value; ``format`` and ``containers`` combine them. A
+number, true or false arrives as a node that knows how it was written, so a field that takes a text
+gets ``1.10`` as it was written.
 """
 
 from __future__ import annotations

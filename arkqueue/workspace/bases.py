@@ -1,19 +1,20 @@
 """The pool of bases: plain trees of archives, kept to make the next workspace from (design 9).
 
     <home>/bases/<name>/tree     a whole tree of one revision, without version control data
-    <home>/bases/<name>/state    which one, as JSON; it is missing as long as the tree is not good
+    <home>/bases/<name>/state    its revision, as JSON; the file is missing as long as the tree is not good
 
-The life of a base: exported for an attempt that found none → shared by all attempts of the same tree, who only read it →
-idle → updated for an attempt of another revision → … → removed, because the pool is full (the least lately used first) or
-because it is broken. In use it never changes.
+The life of a base: exported for an attempt that found none → shared by all attempts of the same
+tree, who only read it → idle → updated for an attempt of another revision → … → removed, because
+the pool is full (the least lately used first) or because it is broken. A base in use never changes.
 
-An update removes ``state`` before it changes anything, and it is written anew at the end, so a base whose update was killed has
-none, and is removed at the next start. A base of an earlier boot of the host is removed, too: after a loss of power nobody
-knows what of it has reached the disk. What others change is found by ``watch``. Whatever is wrong with a base, the answer is
-another one, exported; only an archive that cannot be read fails an attempt.
+An update removes ``state`` before it changes anything, and writes the file anew at the end. So a
+base whose update was killed has no ``state``, and is removed at the next start. A base of an
+earlier boot of the host is removed, too: after a loss of power nobody knows how much of it has
+reached the disk. ``watch`` finds what others change. Whatever is wrong with a base, another one is
+exported in its place; an attempt fails only if the archive cannot be read.
 
-One task manager has a home folder at a time, so that what is in use is known in its memory; at its start, it is told what the
-attempts that live on use.
+A home folder belongs to one task manager at a time, so the bases in use are known in its memory. At
+its start, the task manager is told which bases the adopted attempts use.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Files of other users in the workspaces of a task manager that is not root (design 9).
 
-It cannot give files to others, nor remove what a container's root has made in folders of its own. The container engine can (``Give``): what is to be
-another user's is given to it before the task starts, and what a task leaves is given back to us to be read or removed. To the root of a container
-nothing needs to be given, as it may write everybody's files. ``Workspaces`` calls it; a task manager that is root has no need of it.
+Such a task manager cannot give files to other users, nor remove files that a container's root has
+made in folders of its own. The container engine can (``Give``): it gives files to another user
+before the task starts, and gives the files that a task leaves back to the task manager's user, to
+be read or removed. The root of a container needs no files of its own, because it may write
+everybody's files. ``Workspaces`` calls this module; a task manager that is root does not need it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ TURNS = 20
 """How often what is left is given to us and removed: in a very deep tree, the programs of some images come only so far at once."""
 
 _OTHERS = (errno.EACCES, errno.EPERM, errno.ENOTEMPTY)
-"""What it is to remove a folder of somebody else's."""
+"""How to remove a folder of another user."""
 
 
 class Giving:
@@ -36,9 +38,11 @@ class Giving:
         self._work, self._give = work, give
 
     def whose(self, owner: Owner | None, *, is_looked_at: bool) -> tuple[Owner | None, Owner | None]:
-        """To whom a container's files belong when they are made (None: to us), and to whom they are to be given then.
+        """The owner of a container's files when they are made (None: arkqueue's own user), and the
+        owner that they get afterwards.
 
-        ``is_looked_at``: programs in it refuse what is not their own user's, as those of a working copy do, also where they may write it.
+        ``is_looked_at``: programs in the container refuse files that do not belong to their own
+        user, as they do in a working copy, even if they may write them.
         """
         if owner is None or os.geteuid() == 0:
             return owner, None

@@ -1,11 +1,12 @@
-"""Removes what a stranger has left: however deep, whosever, and nothing beyond it.
+"""Removes the files that a stranger has left: at any depth, of any owner, and nothing outside their
+folder.
 
-Called when an attempt has ended, when a base is thrown out, and for what a killed task manager left. No symlink is
-followed; and as long as anything is mounted below a folder, the folder is not touched: what would be removed could be
-the files of this host.
+Called when an attempt has ended, when a base is removed, and for the remains of a killed task
+manager. No symlink is followed. As long as anything is mounted below a folder, the folder is not
+touched: its files could be the files of this host.
 
-To remove a million files takes a minute. Whoever waits for a slot or a start waits for `PATIENCE` seconds at most: what takes longer raises `TakesLong`, and
-its caller leaves it to `Later`.
+Removing a million files takes a minute. A caller that needs the slot or the start waits for at most
+`PATIENCE` seconds: then `TakesLong` is raised, and the caller leaves the rest to `Later`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""Notices that a base was changed by somebody else, at a cost that does not grow with it.
+"""Notices that another program changed a base, at a cost that does not grow with the base.
 
-The kernel notes in each file and folder when it was last changed (ctime), and nobody can set that. So in an untouched base
-each one was last changed before ``since``, or in one of the ``windows`` of time in which an update was at work. Each use of
-a base looks at some thousand more of its files, so that any change is found in the end; a base that is found at the start of
-a task manager is looked at whole. When all have been seen, ``since`` moves to when that walk began, and the windows before
-it are forgotten.
+The kernel records for each file and folder when it was last changed (ctime), and nobody can set
+this time. So in an untouched base, each file was last changed before ``since``, or in one of the
+``windows`` of time in which an update was at work. Each use of a base checks some thousand more of
+its files, so any change is found in the end. A base that exists at the start of a task manager is
+checked as a whole. When all files have been seen, ``since`` moves to the time when that walk began,
+and the windows before it are forgotten.
 
-Of a folder that an update has changed, the update tells when it was last changed before, as its time is new now. What cannot be noticed: a
-change in the very window of an update, and one by somebody who sets the host's clock back.
+If an update has changed a folder, its time is new; so the update says when the folder was last
+changed before. Two changes cannot be noticed: one in the very window of an update, and one by
+somebody who sets the host's clock back.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class Watch:
         self._walk, self._began = iter(()), since  # type: Iterator[tuple[bytes, os.stat_result]], int
 
     def changed_since(self, began: int) -> None:
-        """What was changed from then on until now was changed by us."""
+        """From then until now, this update made the changes."""
         self.windows.append((began, time.time_ns()))
 
     def check(self, most: int | None = AT_A_TIME) -> None:

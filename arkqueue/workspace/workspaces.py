@@ -202,7 +202,9 @@ class Workspaces:
         return workspace if workspace.folder.is_dir() else None
 
     def read_outputs(self, attempt: AttemptId, limit: int = OUTPUT_LIMIT) -> Outputs:
-        """What the attempt wrote to OUTPUT, once nothing of it runs any more; what is wrong with it is part of the answer."""
+        """The outputs that the attempt wrote to OUTPUT, after all of its processes have ended; the
+        answer includes what is wrong with them.
+        """
         try:
             try:
                 return outputs.read_outputs(self._work, str(attempt), limit)

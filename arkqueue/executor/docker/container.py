@@ -1,7 +1,9 @@
-"""What a program asks of the engine: the container's whole configuration, and the words for what the engine refuses in it.
+"""From a program to the request for the engine: the container's whole configuration, and the words
+for the engine's refusals.
 
-Pure: a ``Program`` goes in, the JSON of the engine's API comes out. Always: no new privileges, no capability beyond the engine's defaults, a limit of
-processes, a log that can be read back; never: a privileged container, or the engine's own socket.
+Pure: a ``Program`` goes in, the JSON of the engine's API comes out. Always: no new privileges, no
+capability beyond the engine's defaults, a limit of processes, a log that can be read back. Never: a
+privileged container, or the engine's own socket.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ TMPFS_MODE = "1777"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What holds for every container of an executor."""
+    """The settings of every container of an executor."""
 
     labels: Mapping[str, str]
     log_size: int
@@ -163,7 +165,9 @@ def no_program(program: Program, image: str) -> ExecutorError:
 
 
 def engine_fault(words: str) -> EngineFault | None:
-    """What an engine says of itself, and not of what was asked."""
+    """The fault of the engine that some words of an error tell; None: they tell a fault of the
+    request.
+    """
     # What a task asked for may be full or read-only, too: a volume, a mount in which another one is to begin.
     is_full = "no space left on device" in words or "disk quota exceeded" in words
     if is_full and not re.search(r"/volumes/[^/]+/_data/", words):
@@ -181,7 +185,9 @@ _INIT_FAILED = re.compile(rb"\[FATAL [^\]]*\] exec (?P<program>.+) failed: (?P<r
 
 
 def init_failure(program: Program, image: str, exit_code: int, error_output: bytes) -> str:
-    """What the engine's init says where it could not execute the program: it can only write it to the task's stderr."""
+    """The message of the engine's init when it could not execute the program. It can write it only
+    to the task's stderr.
+    """
     failed = _INIT_FAILED.match(error_output) if exit_code in (126, 127) else None
     if failed is None:
         return ""

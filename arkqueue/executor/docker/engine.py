@@ -1,8 +1,10 @@
-"""The conversation with a Docker engine: one client for all threads of an executor, its streams, and the words for its refusals.
+"""The conversation with a Docker engine: one client for all threads of an executor, its streams,
+and the words for its refusals.
 
-The SDK's low-level client carries every call; what is wanted beside it (a timeout of one call, streams that another thread can
-hang up, the engine's log with its stream numbers) is built on that client's own session. It never decides what a refusal means for a task.
-The other modules of the Docker executor call it; importing it costs the import of the SDK, so the executor's users import it late.
+The SDK's low-level client carries every call. Further needs (a timeout of one call, streams that
+another thread can hang up, the engine's log with its stream numbers) are built on that client's own
+session. This module never decides what a refusal means for a task. The other modules of the Docker
+executor call it. Importing it costs the import of the SDK, so the executor's users import it late.
 """
 
 from __future__ import annotations
@@ -184,9 +186,10 @@ class Engine:
         return True
 
     def pull(self, name: str, silence: float) -> Iterator[dict[str, Any]]:
-        """What the engine says while it fetches an image. Raises Silence where it says nothing for so many seconds; the SDK would wait for ever.
+        """The engine's messages while it fetches an image. Raises Silence if no message comes for
+        so many seconds; the SDK would wait for ever.
 
-        Who stops asking hangs up, and the engine fetches no more.
+        When the caller stops reading, the connection is closed, and the engine stops fetching.
         """
         repository, tag = parse_repository_tag(name)
         with self.calls() as api:
@@ -316,7 +319,7 @@ def _raise_refusal(response: requests.Response) -> None:
 
 
 def said(error: APIError) -> str:
-    """What the engine said, on one line."""
+    """The engine's message, on one line."""
     return " ".join(str(error.explanation or error).split())
 
 

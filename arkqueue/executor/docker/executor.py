@@ -261,7 +261,9 @@ class DockerExecutor:
         self._remove(self._listed(f"{ATTEMPT_LABEL}={attempt}"))
 
     def remove_earlier(self, task: TaskId, attempt: AttemptId) -> None:
-        """The same, of all attempts of a task before this one: an engine that was away may have kept it running."""
+        """Remove all earlier attempts of a task: an engine that was away may have kept them
+        running.
+        """
         self._remove([one for one in self._listed(f"{TASK_ID_LABEL}={task}") if one.attempt < attempt])
 
     def _remove(self, found: Iterable[Found]) -> None:

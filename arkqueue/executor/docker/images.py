@@ -1,6 +1,7 @@
-"""Images: had before a task starts, looked into without running them, and the proof that the engine sees this host's folders.
+"""Images: fetched before a task starts, examined without running them, and the proof that the
+engine sees this host's folders.
 
-What it looks into is a container that is created, read and removed, never started. ``docker`` calls it.
+It examines a container that is created, read and removed, but never started. ``docker`` calls it.
 """
 
 from __future__ import annotations

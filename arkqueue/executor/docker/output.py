@@ -81,7 +81,7 @@ class Frames:
 
 
 def joined(frames: Iterable[tuple[Stream, bytes]]) -> Iterator[tuple[Stream, bytes]]:
-    """The same output in as few pieces as its order allows."""
+    """The frames, joined into as few pieces as their order allows."""
     for stream, group in groupby(frames, key=lambda frame: frame[0]):
         yield stream, b"".join(data for _, data in group)
 
@@ -97,7 +97,9 @@ class LogReader:
             yield stream, self._lines[stream].feed(frame)
 
     def end(self, last: Mapping[Stream, bytes]) -> Iterator[tuple[Stream, bytes]]:
-        """What is missing at the end, by the last byte that a live connection received of each stream."""
+        """The bytes that are missing at the end, found by the last byte of each stream that a live
+        connection received.
+        """
         for stream, lines in self._lines.items():
             yield stream, lines.end(last.get(stream, b""))
 

@@ -1,12 +1,15 @@
-"""One attempt in its container: follow its output to the end, stop it, judge how it ended, clean up.
+"""One attempt in its container: follow its output to the end, stop it, judge how it ended, clean
+up.
 
-``docker`` makes one for a container that it is about to start, or adopts. It has one thread, which reads the live connection and hands what it
-reads to the sink: while the sink blocks, the engine's buffer fills and the task waits. A stop has a thread of its own while it lasts, so that
-nothing that the attempt waits for holds it up.
+``docker`` makes one object for a container that it is about to start, or that it adopts. The object
+has one thread, which reads the live connection and hands the bytes to the sink: while the sink
+blocks, the engine's buffer fills and the task waits. A stop has a thread of its own while it lasts,
+so that nothing that the attempt waits for delays it.
 
-The live connection is exact, and needs no second look if the container's processes were gone when it ended. If they were not (it broke, the task
-closed its output, the engine went away, the attempt is adopted), the engine's log is read from its beginning, without what has been handed over:
-first as it grows, then once more when the container has ended, since only then it is complete.
+If the container's processes were gone when the live connection ended, its output is complete.
+Otherwise (the connection broke, the task closed its output, the engine went away, the attempt is
+adopted) the engine's log is read from its beginning, without the bytes that have been handed over:
+first while it grows, then once more when the container has ended, because only then it is complete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What the engine says of a container, in our types. Pure; ``docker_running`` reads it."""
+"""The state of a container as the engine reports it, in our types. Pure; ``docker_running`` reads
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the engine says of a container. ``finished`` is far in the future for one that has not."""
+    """The state of a container. ``finished`` is far in the future for one that has not ended."""
 
     is_running: bool
     was_started: bool

@@ -435,7 +435,9 @@ def find(command: str, path: str, cwd: str) -> str:
 
 
 def ended_children() -> Iterator[tuple[int, int, resource.struct_rusage]]:
-    """Those of our children that have ended, with what they and the children that they waited for used; ChildProcessError where there is no child at all."""
+    """The ended children of this process, with the resources that they and the children that they
+    waited for used. Raises ChildProcessError if there is no child at all.
+    """
     while True:
         pid, status, used = os.wait4(-1, os.WNOHANG)
         if pid == 0:
@@ -444,10 +446,11 @@ def ended_children() -> Iterator[tuple[int, int, resource.struct_rusage]]:
 
 
 def kill_descendants(spared: Container[int] = ()) -> None:
-    """SIGKILL to all that descends from this process, but for the children that are spared.
+    """Send SIGKILL to all descendants of this process, except the spared children.
 
-    Each is stopped before its children are looked at: a stopped process forks no more. What has lost its parent meanwhile
-    is our child, so we look again until there is nothing new. So nothing escapes by forking, however fast.
+    Each process is stopped before its children are listed, because a stopped process forks no more.
+    A process that has lost its parent meanwhile is a child of this one, so the search is repeated
+    until it finds nothing new. So nothing escapes by forking, however fast.
     """
     seen: set[int] = set()
     before = -1

@@ -39,7 +39,9 @@ class Guard:
         self._buffer = b""
         self._pid = 0
         self.is_unattended = False
-        """It was killed, and its server too, before that could end what is left of its tree."""
+        """The guard was killed, and its server too, before the server could end the rest of the
+        guard's tree.
+        """
         self._tree_has_ended = False
         """It was killed, and its server has ended what was left."""
         self.fileno = control.fileno
@@ -211,7 +213,7 @@ class NoGuard(HostFault):
 
 
 def request_for(program: Program) -> bytes:
-    """What a guard is asked for. Raises ExecutorError for what no process can be given."""
+    """The request to a guard. Raises ExecutorError for what no process can be given."""
     check_texts(program, os.fsencode)
     request = {
         "argv": program.argv,
@@ -243,7 +245,9 @@ def _user(name: str | None) -> tuple[int, int, list[int]] | None:
 
 
 _NO_PROCESS = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""What a fork says of the host. Not EIO, which a damaged program of the task's own gives, too."""
+"""The errors of a fork that are faults of the host. EIO is not among them: a damaged program of the
+task gives it, too.
+"""
 
 
 def _failure(program: Program, step: str, number: int, path: str) -> ExecutorError | HostFault:
@@ -277,7 +281,7 @@ def _failure(program: Program, step: str, number: int, path: str) -> ExecutorErr
 
 
 def nothing_starts(fault: str, remedy: str) -> HostFault:
-    """What keeps this host from starting any process."""
+    """The fault of a host that cannot start any process."""
     return HostFault("process executor", fault, remedy)
 
 

@@ -1,12 +1,14 @@
-"""Leftovers: processes of attempts that nobody guards any more; they are found by what they were given, and killed.
+"""Leftovers: processes of attempts that no guard watches any more; they are found by their
+environment and folder, and killed.
 
-Guards end the trees of their attempts, and their server what a killed guard leaves. Who kills both at once (``pkill -9
-arkqueue``) leaves processes that only init has as children. What still tells whose they are is their environment, which
-names files of their attempt in the home's work folder, and their working folder. No name of a program says anything here.
+Guards end the trees of their attempts, and the guard server ends what a killed guard leaves. If
+both are killed at once (``pkill -9 arkqueue``), processes are left whose parent is init. Two things
+still identify them: their environment, which names files of their attempt in the home's work
+folder, and their working folder. The name of a program proves nothing.
 
-What has cleaned its environment and left the folder is not found, nor is what another user runs, unless we are root. A
-look reads all of ``/proc``: it is for a start, and for when a guard server was killed. Where there is none (not Linux),
-nothing is found.
+A process that has cleaned its environment and left the folder is not found; a process of another
+user is found only by root. A search reads all of ``/proc``: it happens at a start, and after a
+guard server was killed. Where there is no ``/proc`` (not Linux), nothing is found.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ AGAIN = 0.1
 CLEAN = 2
 """Looks in a row that find nothing: in the middle of an exec a process shows no environment."""
 VARIABLES = (b"ARKQUEUE_OUTPUT", b"ARKQUEUE_INPUTS", b"TMPDIR")
-"""What names a file of the attempt in the environment of a process. In a container the first two name what only it sees."""
+"""The variables in the environment of a process that name a file of the attempt. In a container,
+the first two have paths that only the container sees.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,9 @@ class _Look:
         return attempt in self.attempts and attempt != self.ours
 
     def attempt_of(self, pid: str) -> bytes | None:
-        """Whose process it is; None where it is no attempt's, has ended, or is not shown to us."""
+        """The attempt of a process; None if it belongs to no attempt, has ended, or is not visible
+        to us.
+        """
         with _shown(), open(f"/proc/{pid}/environ", "rb") as file:
             for variable in file.read().split(b"\0"):
                 name, _, path = variable.partition(b"=")
@@ -100,7 +106,9 @@ class _Look:
         return None
 
     def attempt_at(self, path: bytes) -> bytes | None:
-        """Whose workspace it is in. The home may be reached by several ways; nothing that a task has made is followed."""
+        """The attempt whose workspace contains the process. The home may be reached by several
+        paths; no link that a task has made is followed.
+        """
         before, named, rest = path.partition(self.named)
         while named:
             attempt = rest.partition(b"/")[0]
@@ -113,7 +121,7 @@ class _Look:
 
 @contextlib.contextmanager
 def _shown() -> Iterator[None]:
-    """What is not shown of a process is no fault of ours, unless we are too short of something to look."""
+    """Ignore errors of reading a process, except a lack of descriptors or memory in this process."""
     try:
         yield
     except OSError as error:
@@ -122,7 +130,9 @@ def _shown() -> Iterator[None]:
 
 
 def _is_here(pid: str) -> bool:
-    """Whether it sees the files that we see: a container's working folder is a path of its own."""
+    """Whether the process sees the files that this process sees: the working folder of a container
+    is a path of its own.
+    """
     return os.stat(f"/proc/{pid}/ns/mnt").st_ino == os.stat("/proc/self/ns/mnt").st_ino
 
 

@@ -1,7 +1,9 @@
-"""What one working copy may follow: from which addresses, with which passwords, how much and for how long.
+"""The rights of one working copy to follow references: from which addresses, with which passwords,
+how much and for how long.
 
-What is not allowed is noted, never an error: the task runs without it, and its log says so. What is allowed and cannot be had
-is an error, so that no task runs on half of its files.
+A reference that is not allowed is noted, and is never an error: the task runs without it, and its
+log says so. An allowed reference that cannot be fetched is an error, so no task runs with a part of
+its files.
 """
 
 from __future__ import annotations

@@ -40,7 +40,9 @@ class Commit:
 
 
 def has_object(repository: pygit2.Repository, id: pygit2.Oid | str) -> bool:
-    """Whether a repository holds an object, by its whole id; what is no id of its kind, it does not."""
+    """Whether a repository holds an object with this whole id. False for anything that is not a
+    valid id of its kind.
+    """
     try:
         return id in repository.odb
     except (TypeError, ValueError):

@@ -1,12 +1,14 @@
-"""What the history of a Git branch is to its ledger: which commits are new, which are gone, and what each says.
+"""The difference between the history of a Git branch and its ledger: new commits, commits that are
+gone, and the data of each.
 
-The ledger of a branch holds first-parent commits (design 5.16): what reached the branch by one push or merge each. So
-`advance` asks which commits of the new head's first-parent chain the last known commit does not contain. git's and
-libgit2's own ``new ^known`` walks judge by commit dates and, when clocks were wrong, name commits that ``known`` does
-contain; as ancestors of ``known`` on a first-parent chain are all behind the first one found, a search that doubles its
+The ledger of a branch holds first-parent commits (design 5.16): each is what one push or merge
+brought to the branch. So `advance` asks which commits of the new head's first-parent chain the last
+known commit does not contain. The ``new ^known`` walks of git and libgit2 go by commit dates. If
+clocks were wrong, these walks name commits that ``known`` does contain. On a first-parent chain,
+all commits behind the first ancestor of ``known`` are ancestors too. So a search that doubles its
 step and then halves it finds the exact place with a few ancestry questions.
 
-A revision's ``author`` is the commit's author, who wrote it; its ``date`` is the committer's, when it came to be.
+A revision's ``author`` is the author of the commit; its ``date`` is the committer's date.
 
 Nothing here opens a repository or asks a remote. Called by `git`.
 """
@@ -39,7 +41,9 @@ _ENCODINGS = re.compile(
 
 
 def followed(repository: pygit2.Repository, new: pygit2.Oid, old: pygit2.Oid, number: int, limit: int) -> Advance:
-    """What brings the ledger of a branch from its last known commit ``old``, its ``number``-th, to its head ``new``."""
+    """The commits that bring the ledger of a branch from its last known commit ``old``, its
+    ``number``-th, to its head ``new``.
+    """
     if old == new:
         return Advance()
     added = _new_to(repository, new, [old]).new
@@ -106,7 +110,9 @@ class _Chain:
 
 
 def _dropped(repository: pygit2.Repository, old: pygit2.Oid, new: pygit2.Oid) -> tuple[str, ...]:
-    """What was on the branch at ``old`` and is not at ``new``, newest first; by any parent: what had been the head may have become a second one (``git pull``)."""
+    """The commits that were on the branch at ``old`` and are not at ``new``, newest first; by any
+    parent, because the former head may have become a second parent (``git pull``).
+    """
     found: dict[pygit2.Oid, None] = {}
     starts = deque([old])
     for _ in range(MOST_MERGES + 1):

@@ -117,7 +117,9 @@ class Mirror:
             return False
 
     def _remove_stale_locks(self) -> None:
-        """What a killed git left behind would stop every later one; none of ours lives longer than the timeout."""
+        """Remove the lock files of a killed git, which would stop every later git. None of ours
+        lives longer than the timeout.
+        """
         oldest = time.time() - self._timeout
         for lock in [*self.folder.glob("*.lock"), *(self.folder / "refs").rglob("*.lock")]:
             with suppress(FileNotFoundError):

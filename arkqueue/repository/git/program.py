@@ -211,7 +211,9 @@ def end_all() -> None:
 
 
 def _in_its_memory() -> list[str]:
-    """What sets the limit of git's memory before git begins, in place of that of the reader process (`reader.process`): git packs and unpacks whole histories."""
+    """The words before a command of git that set its memory limit, in place of the limit of the
+    reader process (`reader.process`): git packs and unpacks whole histories.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     most = MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard)
     return ["sh", "-c", 'ulimit -S -d "$0" && exec "$@"', str(most // 1024)]

@@ -1,8 +1,10 @@
-"""Puts into a new clone the submodules that its commit pins, and their submodules, as far as the archive allows.
+"""Fetches into a new clone the submodules that its commit pins, and their submodules, as far as the
+archive allows.
 
-They are laid out as ``git submodule update`` leaves them: the repository in ``.git/modules/NAME``, and a file ``.git`` in the
-folder. That command itself is not used: a ``.gitmodules`` can tell it to run a program, and its URL is a stranger's. Here
-git is told the URL that was judged, the one protocol of that URL, and to follow no redirect.
+They are laid out as ``git submodule update`` leaves them: the repository in ``.git/modules/NAME``,
+and a file ``.git`` in the folder. That command itself is not used: a ``.gitmodules`` can tell it to
+run a program, and the URL comes from a stranger. Here, git gets the checked URL, only the protocol
+of that URL, and no permission to follow a redirect.
 """
 
 from __future__ import annotations

@@ -22,7 +22,9 @@ ENDLESS = 10**15
 
 
 class TreeSizes:
-    """Of one repository. What it says is not for others: nobody proves that its objects are those of their ids."""
+    """The sizes of trees of one repository. Other repositories do not use them: nobody proves that
+    a repository's objects are those of their ids.
+    """
 
     def __init__(self, measure: Callable[[Objects, Collection[Entry]], int]) -> None:
         """``measure``: what one folder has, without the folders in it."""

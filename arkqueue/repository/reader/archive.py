@@ -80,7 +80,9 @@ class ReadArchive:
         self._checked: frozenset[Revision] = frozenset()
         """What `heads` has found to be there, of what is known."""
         self._ahead: tuple[tuple[str, str, str], Advance] | None = None
-        """What is new on one branch, as `heads` has found it, with the branch, the id that is known of it, and its head."""
+        """The new revisions of one branch, as `heads` has found them, with the branch, its known
+        id, and its head.
+        """
         self._workflows_keys: dict[str, str] = {}
         """Those of the revisions that `advance` has found."""
 

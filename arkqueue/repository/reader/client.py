@@ -303,7 +303,7 @@ class ReaderProcesses:
         self._free: list[ReaderProcess] = []
         """The one that was used last is the last."""
         self._busy: dict[ReaderProcess, int] = {}
-        """Those that have a call, and the thread that waits for it."""
+        """The processes that have a call, and the thread that waits for each."""
         self._kinds: set[str] = set()
         """Of the repositories that calls were about. A library that nobody needs would take 10 to 20 MB."""
 

@@ -1,7 +1,9 @@
-"""What the server and a reader process say to each other: JSON in frames of a bounded length, over a socket.
+"""The messages between the server and a reader process: JSON in frames of a bounded length, over a
+socket.
 
-A reader process parses what strangers have committed, so the server trusts no answer: each one is bounded, and each part of it is checked before it becomes
-an object of `model`. What is not as it must be is `Malformed`. Nothing here can make the server run code, as an object of `pickle` could.
+A reader process parses content of strangers, so the server trusts no answer: each answer is
+bounded, and each part of it is checked before it becomes an object of `model`. A part that is not
+valid is `Malformed`. Nothing here can make the server run code, as an object of `pickle` could.
 
     server                                          reader
                                                     {"ready": true}

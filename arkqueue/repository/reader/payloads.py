@@ -1,4 +1,6 @@
-"""What somebody submits is judged in a reader process, as what committers write is: it may be made to take memory or time without an end (design 5.31)."""
+"""Payloads of submissions are validated in a reader process, like workflow files: a payload may be
+made to take memory or time without end (design 5.31).
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Subversion archives, read through one connection to the repository (libsvn, bound by subvertpy).
 
-The ledger holds the revisions that touch the archive's folder (design 1): they are found in the log of the whole
-repository, as the log of a folder would follow its history through copies and miss what a deletion cut off. Where the
-folder is the root, every revision counts.
+The ledger holds the revisions that touch the archive's folder (design 1). They are found in the log
+of the whole repository, because the log of a folder would follow its history through copies and
+omit what a deletion cut off. If the folder is the root, every revision counts.
 
-A look opens a local repository anew where its fingerprint is another one, as what was there may have been replaced. To open it takes 60 µs, and to read with it for the
-first time half a millisecond. And `stat` of a path that
-does not exist crashes the process: `check_path` comes first.
+A scan opens a local repository anew if its fingerprint has changed, because another repository may
+have taken its place. Opening takes 60 µs, and the first read half a millisecond. `stat` of a path
+that does not exist crashes the process, so `check_path` comes first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Which revisions of a Subversion repository touch a folder, and what is told of them. Called by `subversion` only."""
+"""The revisions of a Subversion repository that touch a folder, and their data. Called by
+`subversion` only.
+"""
 
 from __future__ import annotations
 

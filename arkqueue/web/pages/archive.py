@@ -62,7 +62,7 @@ class Filter:
 
 
 def filter_of(request: Request) -> Filter:
-    """The filter that an address asks for; what is no state is left aside."""
+    """The filter in an address; a word that is not a state is ignored."""
     given = {name: asked(request, name) for name in Filter.__dataclass_fields__}
     if given["state"] not in [UNHANDLED, *(str(state) for state in (State if given["task"] else RUN_STATES))]:
         given["state"] = ""

@@ -120,7 +120,10 @@ def drawn(
 
 
 def distinct(labels: Sequence[str]) -> dict[str, str]:
-    """What a picture shows of each name: the whole of a short one, the beginning and the end of a long one, or where others would look the same the part in which they differ. No two names look the same."""
+    """The label of each name in a picture: a short name as a whole, of a long name the beginning
+    and the end, or, if labels would be equal, the part in which the names differ. No two labels are
+    equal.
+    """
     found = {label: shortened(label, LONGEST) for label in labels}
     alike: dict[str, list[str]] = defaultdict(list)
     for label, short in found.items():

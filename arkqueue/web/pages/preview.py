@@ -1,4 +1,6 @@
-"""What an action would do, shown before it is done: the states that tasks would have, found out by doing it and taking it back; and the run that a trigger would make."""
+"""The preview of an action: the states that tasks would have, which are found by executing the
+action and rolling it back; and the run that a trigger would make.
+"""
 
 from __future__ import annotations
 

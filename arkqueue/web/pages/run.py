@@ -131,7 +131,9 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
 
 
 def deleted(name: Name) -> Shown:
-    """What is left of a deleted run for who may not read its history: its name, and the button that brings it back."""
+    """A deleted run for a person who may not read its history: its name, and the button that brings
+    it back.
+    """
     return Shown("deleted.html", {"name": str(name), "archive": {"name": name.archive}})
 
 

@@ -41,7 +41,9 @@ SELDOM: Final = frozenset(("hold",))
 """The verbs that stand behind the menu."""
 NO_INPUTS: Final = Inputs([], is_all=True)
 OF_REPORT: Final = frozenset(("release", "restart"))
-"""Those that REPORT takes; whatever became of it, its run has a button for another report."""
+"""The actions that REPORT allows. In any state, the page of its run has a button for another
+report.
+"""
 
 
 def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:

@@ -101,7 +101,7 @@ def _visitor(request: Request, token: Token, key: str) -> Visitor:
 
 
 def rights(session: Session, configuration: Configuration, person: Person) -> Token | None:
-    """What a person may do by the configuration as it is now; None: nothing (any more)."""
+    """The rights that the present configuration gives to a person; None: no rights (any more)."""
     if configuration.openid is None:
         return None
     return rights_of(configuration.openid, person, lambda: [row.name for row in session.rows("archive_names")])
@@ -122,7 +122,9 @@ def _digest(key: str, text: str) -> str:
 
 
 def _form(key: str, nonce: str) -> str:
-    """What a form carries: another text at each address, so that nobody learns it from the sizes of compressed pages that repeat his words (BREACH)."""
+    """The secret of a form. It differs at each address: otherwise the sizes of compressed pages
+    that repeat words of an attacker would reveal it (BREACH).
+    """
     return nonce[:NONCE] + _digest(key, nonce[:NONCE])[NONCE:]
 
 
