@@ -620,6 +620,17 @@ def test_items_that_were_canceled_come_back_and_others_get_a_priority_or_are_del
     assert archive.sql("select item from deleted_item") == [{"item": "b"}]
 
 
+def test_a_state_is_said_once_beside_its_reason(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"check": "foreach: [a, b]"})
+    archive.cancel("check/a@3")
+    archive.skip("check/b@3")
+    page = said(operator.get("/papers@3?list=check"))
+    for words in ("canceled by ann", "skipped by ann"):
+        assert words in page
+    assert "canceled canceled" not in page
+    assert "skipped skipped" not in page
+
+
 def test_an_item_of_the_key_star_is_an_item(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"check": "foreach: ['*', b]"})
     assert operator.get("/papers@3/check/%2A").status_code == 200
