@@ -14,7 +14,7 @@ from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveSettings
-from arkqueue.queue import archives
+from arkqueue.queue import archives, ending
 from arkqueue.queue_manager import QueueManager
 from tests.repositories import a_git_repository, a_subversion_repository, run
 from tests.system.queue_manager.conftest import WORKFLOW, Watched
@@ -432,6 +432,28 @@ def test_a_deleted_branch_cancels_what_has_not_started(watch: Watch, tmp_path: P
     repository.delete_branch("draft")
     papers.notify()
     papers.wait_for(lambda: papers.tasks("draft") == {"index@2": "canceled"})
+
+
+def test_a_queue_manager_takes_the_steps_of_the_end_of_a_large_branch(
+    watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "MOST_TASKS", 2)
+    repository = a_git_repository(tmp_path)
+    tasks = [f"- {{name: t{n}, command: index, depends: [PREV]}}\n" for n in range(5)]
+    repository.commit({"_workflows/w.yaml": "".join(tasks)})
+    papers = watch(repository.path, branches=("*",))
+    repository.switch("draft", "main")
+    repository.commit({"readme": "x"})
+    repository.commit({"readme": "y"})
+    papers.notify()
+    papers.wait_for_ledger(3, "draft")
+    repository.switch("main")
+    repository.delete_branch("draft")
+    papers.notify()
+    papers.wait_for(lambda: set(papers.tasks("draft").values()) == {"canceled"})
+    papers.wait_for(lambda: papers.sql("select count(*) as n from ending") == [{"n": 0}])
+    held = "select d.note from deed d where d.verb = 'cancel' and d.archive_id = %s"
+    assert papers.sql(held, papers.id) == [{"note": "in steps; tasks that it has not reached are held"}]
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["kept", "collected as garbage"])
