@@ -105,6 +105,9 @@ def test_a_run_that_goes_on_and_the_newest_run_have_rows_of_their_own(
     assert heads[0] == "3.5 by hand"
     assert heads[1] == "3.4 by hand"
     assert heads[2] == "▸ 3 by hand: 2 runs more"
+    archive.run("index@3.4", "pdf@3.4")
+    heads = [line.partition(" |")[0] for line in lines(operator)]
+    assert heads[:2] == ["3.5 by hand", "▸ 3 by hand: 3 runs more"]
 
 
 def test_an_edge_from_a_run_that_is_in_a_line_begins_there(operator: httpx.Client, session: Session) -> None:
