@@ -32,7 +32,7 @@ from arkqueue.web.pages.series import Line, lines_of, runs_in_lines, stand_ins
 from arkqueue.web.pages.visitor import Visitor
 
 ROWS: Final = 50
-MOST_RUNS: Final = 200
+MOST_RUNS: Final = 100
 """Runs that a page looks at to fill its lines where one line stands for many."""
 MOST_OPENED: Final = 50
 """Lines of the grid that an address opens."""
