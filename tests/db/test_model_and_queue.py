@@ -20,7 +20,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
-from psycopg._preparing import PrepareManager
 
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
@@ -869,15 +868,6 @@ Some cases are too rare to be asked for. These tests show them:
 
 
 @pytest.fixture
-def plans_outlive_rollbacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prepared statements are kept where a transaction is rolled back: no table is created or dropped in one.
-
-    psycopg forgets them all. The machine has verbs refused all the time, and a seventh of the CPU time went into planning anew.
-    """
-    monkeypatch.setattr(PrepareManager, "clear", lambda _: False)
-
-
-@pytest.fixture
 def gates_pass_on_alone_from_the_first_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes over in long chains alone, which those of random tasks never are."""
     monkeypatch.setattr(graph, "STRAIGHT", 1)
@@ -894,7 +884,7 @@ def gates_pass_on_alone_from_the_first_round(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(graph.Graph, "ids", seen)
 
 
-@pytest.mark.usefixtures("plans_outlive_rollbacks", "gates_pass_on_alone_from_the_first_round")
+@pytest.mark.usefixtures("gates_pass_on_alone_from_the_first_round")
 @pytest.mark.timeout(72 * EXAMPLES // SHARDS)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_queue_and_model_agree_after_every_step(
