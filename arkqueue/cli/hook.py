@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import click
 
 from arkqueue.cli.options import calls_server
 from arkqueue.cli.options import client as client_of
-from arkqueue.errors import ArkqueueError, Invalid
+from arkqueue.errors import ArkqueueError, Conflict, Invalid
 from arkqueue.text import visible
 
 if TYPE_CHECKING:
@@ -70,13 +71,16 @@ def install(client: Client, repository: str, check: bool, token_file: Path | Non
 @click.option(
     "--server",
     metavar="URL",
-    help="End the notices to this server alone (default: those to all), and revoke its token.",
+    help="The server whose notices end, and whose token is revoked (default: this host's).",
 )
 @click.pass_context
 def uninstall(ctx: click.Context, repository: str, server: str | None) -> None:
-    """Take arkqueue's hooks out of REPOSITORY; the ones that were there before get their place back."""
+    """End the notices of REPOSITORY to one server. With the last one arkqueue's hooks go, and the ones that were there before get their place back."""
     from arkqueue import hooks
 
+    told = [url for url in hooks.told(repository) if url]
+    if told and server is None:
+        server = _own_server(ctx, repository, told)
     removed = hooks.uninstall(repository, server=server)
     for path in removed.paths:
         click.echo(f"removed {path}")
@@ -89,12 +93,20 @@ def uninstall(ctx: click.Context, repository: str, server: str | None) -> None:
         client = client_of(ctx, server)
         _revoke(client, _token_name(hooks.folder_of(repository)))
     except ArkqueueError as error:
-        click.echo(f"note: their token is not revoked ({visible(str(error))}); see `arkqueue token list`")
-        others = removed.servers if len(removed.servers) > 1 else ()
-    else:
-        others = tuple(url for url in removed.servers if url != client.url.rstrip("/"))
-    for url in others:
-        click.echo(f"note: {url} is told of commits no more; its token is still valid: see `arkqueue token list` there")
+        click.echo(f"note: their token is not revoked ({visible(str(error))}); see `arkqueue token list` there")
+
+
+def _own_server(ctx: click.Context, repository: str, told: Sequence[str]) -> str:
+    """The URL of the server that is meant where none is named. Raises `Conflict` where nobody knows it: the hooks may be another server's."""
+    from arkqueue import hooks
+    from arkqueue.cli.client import Unreachable
+
+    try:
+        return client_of(ctx).url
+    except Unreachable as error:
+        folder = hooks.folder_of(repository)
+        fault = f"its hooks tell {' and '.join(told)}, and whether that is the server of this home is not known, as that does not run"
+        raise Conflict(str(folder), fault, hooks.ending(folder, told)) from error
 
 
 @hook.command(hidden=True)

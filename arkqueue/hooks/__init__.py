@@ -5,7 +5,7 @@ are what the checking ones ask. Called by ``arkqueue hook …``. Nothing here ta
 """
 
 from arkqueue.hooks.checks import FAULTY, check_push, check_transaction, lines_of, refusal
-from arkqueue.hooks.installation import Installed, Removed, install, uninstall
+from arkqueue.hooks.installation import Installed, Removed, ending, install, told, uninstall
 from arkqueue.hooks.place import folder_of
 
 __all__ = [
@@ -14,9 +14,11 @@ __all__ = [
     "Removed",
     "check_push",
     "check_transaction",
+    "ending",
     "folder_of",
     "install",
     "lines_of",
     "refusal",
+    "told",
     "uninstall",
 ]

@@ -24,7 +24,7 @@ import shlex
 import shutil
 import stat
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -140,8 +140,12 @@ def uninstall(repository: Path | str, *, server: str | None = None) -> Removed:
     with opened(repository) as found:
         told = _told(found)
         if server is not None and (server := _checked_url(server)) not in told:
-            whom = f"tell {' and '.join(told)}" if told else "tell nobody"
-            raise Invalid(server, f"is not told of commits: the hooks of {found.folder} {whom}", "Name one of these.")
+            whom = f"tell {' and '.join(url or 'a server whose address cannot be read' for url in told)}"
+            raise Invalid(
+                server,
+                f"is not told of commits: the hooks of {found.folder} {whom if told else 'tell nobody'}",
+                ending(found.folder, told),
+            )
         if server is not None and len(told) > 1:
             with found.own.inner("arkqueue", "servers") as servers:
                 servers.remove(_folder_name(server))
@@ -162,6 +166,18 @@ def uninstall(repository: Path | str, *, server: str | None = None) -> Removed:
             found.own.remove("arkqueue")
             removed.append(found.ours)
         return Removed(tuple(removed), tuple(told), ())
+
+
+def told(repository: Path | str) -> tuple[str, ...]:
+    """The URLs of the servers that the hooks of a repository tell of commits; "" for one of an earlier version that cannot be read."""
+    with opened(repository) as found:
+        return tuple(_told(found))
+
+
+def ending(folder: Path | str, servers: Sequence[str]) -> str:
+    """The remedy that names the command for each server whose notices could be ended."""
+    commands = [shlex.join(["arkqueue", "hook", "uninstall", "--server", url, str(folder)]) for url in servers if url]
+    return f"To end the notices to one: {'; or '.join(commands)}" if commands else ""
 
 
 # The client

@@ -15,7 +15,7 @@ from arkqueue.db.session import Session
 from arkqueue.queue import tokens
 from arkqueue.queue.tokens import Scope, Token
 from tests.repositories import a_git_repository, a_subversion_repository, run
-from tests.system.cli.conftest import Cli, Server, cli_of_ordinary_user
+from tests.system.cli.conftest import Cli, Server, cli_of_ordinary_user, run_cli
 from tests.waiting import eventually
 
 
@@ -104,9 +104,34 @@ def test_another_server_is_told_too_until_that_is_ended_and_all_of_it_is_said(
     assert of_hooks(session) == []
     assert arkqueue("hook", "install", path).code == 0
     done = arkqueue("hook", "uninstall", path)
-    assert f"note: {other} is told of commits no more; its token is still valid" in done.out
-    assert f"note: {server.url}" not in done.out
+    assert f"note: {other} goes on to be told of commits\n" in done.out
     assert of_hooks(session) == []
+    done = arkqueue("hook", "uninstall", path)
+    assert done.code == 2
+    assert f"{server.url}: is not told of commits: the hooks of {path} tell {other}" in done.err
+    assert f"arkqueue hook uninstall --server {other} {path}" in done.err
+    assert (repository.path / "arkqueue/servers").is_dir()
+    done = arkqueue("hook", "uninstall", "--server", other, path)
+    assert "note: their token is not revoked" in done.out
+    assert not (repository.path / "arkqueue").exists()
+
+
+def test_server_that_does_not_run_ends_nobodys_notices_unless_it_is_named(
+    arkqueue: Cli, session: Session, server: Server, tmp_path: Path
+) -> None:
+    repository, home = a_git_repository(tmp_path), tmp_path / "another home"
+    path = str(repository.path)
+    home.mkdir()
+    assert arkqueue("hook", "install", path).code == 0
+    done = run_cli("--home", str(home), "hook", "uninstall", path)
+    assert done.code == 1
+    assert f"{path}: its hooks tell {server.url}, and whether that is the server of this home is not known" in done.err
+    assert f"arkqueue hook uninstall --server {server.url} {path}" in done.err
+    assert len(of_hooks(session)) == 1
+    assert (repository.path / "arkqueue").is_dir()
+    assert arkqueue("hook", "uninstall", path).code == 0
+    assert of_hooks(session) == []
+    assert not (repository.path / "arkqueue").exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"two words", b"two\nlines", "schlüssel".encode()])
