@@ -14,6 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, NewType
 
+from arkqueue.text import name_visible, on_one_line
+
 ArchiveId = NewType("ArchiveId", int)
 BranchId = NewType("BranchId", int)
 RunId = NewType("RunId", int)
@@ -312,8 +314,11 @@ class Fault:
     suggestion: str = ""
 
     def __str__(self) -> str:
-        where = f"{self.path}:{self.line}:{self.column}" if self.line else self.path
-        return f"{where}: {self.message}" + (f" (did you mean {self.suggestion!r}?)" if self.suggestion else "")
+        path = name_visible(self.path)
+        where = f"{path}:{self.line}:{self.column}" if self.line else path
+        return f"{where}: {on_one_line(self.message)}" + (
+            f" (did you mean {self.suggestion!r}?)" if self.suggestion else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,11 @@ def visible(text: str) -> str:
     return text if text.isprintable() else _CONTROL.sub(_escape, text.replace("\r\n", "\n"))
 
 
+def name_visible(name: str) -> str:
+    """A name (of a file, a branch), visible, with its line breaks and tabs: what stands behind one must not be taken for a line of ours."""
+    return visible(name.replace("\r\n", "\\r\\n").replace("\n", "\\n").replace("\t", "\\t"))
+
+
 def on_one_line(text: str) -> str:
     """A text, visible, whose lines cannot be taken for lines of ours: a space stands for each line break."""
     return visible(" ".join(text.split()))

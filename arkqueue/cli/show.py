@@ -15,7 +15,7 @@ from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import at, bold, clock, dim, print_json, say, state, table, took
 from arkqueue.cli.runs import CHANGED, spell, tally, task_rows
 from arkqueue.model import USUAL_PRIORITY
-from arkqueue.text import on_one_line, one_line, visible
+from arkqueue.text import name_visible, on_one_line, one_line, visible
 from arkqueue.usage import usage_in_words, usage_of_run_in_words
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _changed_files(changes: Any) -> str:
     if changes["fault"]:
         return f"cannot be listed: {visible(changes['fault'])}"
     # A line break of a name would look like another file.
-    names = [visible(file["path"]).replace("\n", "\\n") for file in changes["files"]]
+    names = [name_visible(file["path"]) for file in changes["files"]]
     lines = [f"{file['status'][0].upper()} {name}" for file, name in zip(changes["files"], names, strict=True)]
     if (more := changes["total"] - len(lines)) > 0:
         lines.append(f"and {more:,} more")

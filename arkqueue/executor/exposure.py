@@ -151,7 +151,9 @@ class Mounted(NamedTuple):
 
 def _mounted() -> list[Mounted]:
     found = []
-    for line in MOUNTS.read_bytes().splitlines():
+    for line in MOUNTS.read_bytes().split(b"\n")[
+        :-1
+    ]:  # not splitlines: the kernel escapes newlines in names, but no carriage return
         fields = line.split(b" ")
         root, at = (Path(os.fsdecode(re.sub(rb"\\([0-7]{3})", _byte, field))) for field in fields[3:5])
         found.append(Mounted(fields[2].decode(), root, at))

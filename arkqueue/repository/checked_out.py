@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from arkqueue.repository import unfollowed
@@ -28,10 +29,16 @@ def _of_git(folder: Path) -> tuple[str, ...]:
 
 
 def _names_lfs(file: Path) -> bool:
+    """Whether a regular file names the filter: what somebody committed may be a link to something without an end."""
     try:
-        return b"filter=lfs" in file.read_bytes()
+        opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
+    with open(opened, "rb") as found:
+        status = os.fstat(opened)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > unfollowed.LONGEST_ATTRIBUTES:
+            return False
+        return b"filter=lfs" in found.read(unfollowed.LONGEST_ATTRIBUTES)
 
 
 def _of_subversion(folder: Path) -> tuple[str, ...]:

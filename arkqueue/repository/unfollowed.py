@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from arkqueue.text import name_visible
+
+LONGEST_ATTRIBUTES = 2**16
+"""Bytes. A longer ``.gitattributes`` is not read."""
 NAMED = 5
 """Paths that are named; more of them are "and others"."""
 
@@ -26,5 +30,5 @@ def lfs(folders: Sequence[bytes]) -> tuple[str, ...]:
 def _said(paths: Sequence[bytes], text: str) -> tuple[str, ...]:
     if not paths:
         return ()
-    names = [path.decode(errors="backslashreplace") or "the root" for path in sorted(paths)[:NAMED]]
+    names = [name_visible(path.decode(errors="backslashreplace")) or "the root" for path in sorted(paths)[:NAMED]]
     return (text.format(", ".join(names) + (" and others" if len(paths) > NAMED else "")),)

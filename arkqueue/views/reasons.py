@@ -21,6 +21,7 @@ from arkqueue.names import EVERY_TASK, backfill_name, item_name, run_name, task_
 from arkqueue.plan.graph import EVERYTHING
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import EX_TEMPFAIL, State
+from arkqueue.text import name_visible
 from arkqueue.views.archives import pause_of, remedy
 from arkqueue.views.find import RETIRED
 from arkqueue.views.installation import TaskManagerView, called, no_queue_manager_since, task_managers
@@ -132,7 +133,8 @@ class Around:
 def faults(faults: Sequence[dict[str, Any]], run: str, again: str = "") -> Reason:
     """Why a run could not start. ``again``: the command that makes it anew, where there is one."""
     first = faults[0]
-    where = f"{first['path']}:{first['line']}:{first['column']}" if first["line"] else first["path"]
+    path = name_visible(first["path"])
+    where = f"{path}:{first['line']}:{first['column']}" if first["line"] else path
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     if first["path"] == "_workflows" and len(faults) == 1:
         text = f"The run could not start: {first['message'].rstrip('.')}."

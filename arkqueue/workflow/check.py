@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final
 
 from arkqueue.model import COMMIT, PREV, REPORT, Fault, Foreach, When
-from arkqueue.workflow.format import CancelsEntry, DependsEntry
+from arkqueue.workflow.format import CancelsEntry, DependsEntry, cancels_entry, depends_entry
 from arkqueue.workflow.nodes import Entry, Node
 from arkqueue.workflow.spelling import Speller
 from arkqueue.workflow.tasks import FoundTask
@@ -87,10 +87,10 @@ def _many_labels(tasks: Sequence[FoundTask]) -> Iterator[Fault]:
 
 def _entries(task: FoundTask, kind: str) -> Iterator[tuple[Node, DependsEntry | CancelsEntry]]:
     """Each entry in its long form, with the node of the name in it."""
-    long = DependsEntry if kind == "depends" else CancelsEntry
+    long = depends_entry if kind == "depends" else cancels_entry
     for node, entry in zip(task.edges.get(kind, ()), getattr(task.fields, kind) or (), strict=True):
         at = node.value["task"].value if isinstance(node.value, dict) else node
-        yield at, long.model_validate({"task": entry}) if isinstance(entry, str) else entry
+        yield at, long(entry) if isinstance(entry, str) else entry
 
 
 def _excepted(task: FoundTask) -> Iterator[tuple[Node, str, bool]]:

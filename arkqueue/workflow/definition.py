@@ -18,7 +18,15 @@ from arkqueue.model import (
     Trigger,
 )
 from arkqueue.workflow.containers import ImageEntry, placed
-from arkqueue.workflow.format import CancelsEntry, DependsEntry, Fields, PollEntry, RetriesEntry
+from arkqueue.workflow.format import (
+    CancelsEntry,
+    DependsEntry,
+    Fields,
+    PollEntry,
+    RetriesEntry,
+    cancels_entry,
+    depends_entry,
+)
 
 _AS_THEY_ARE: Final = (
     *(
@@ -86,14 +94,14 @@ def _given(fields: Fields) -> dict[str, Any]:
 
 def _depends(entry: str | DependsEntry) -> Depends:
     if isinstance(entry, str):
-        entry = DependsEntry.model_validate({"task": entry})
+        entry = depends_entry(entry)
     task, previous = _reference(entry.task)
     return Depends(task, previous, entry.when, entry.optional, tuple(sorted(entry.excepted or ())))
 
 
 def _cancels(entry: str | CancelsEntry) -> Cancels:
     if isinstance(entry, str):
-        entry = CancelsEntry(task=entry)
+        entry = cancels_entry(entry)
     task, previous = _reference(entry.task)
     return Cancels(task, previous, only_unstarted=entry.only is not None)
 

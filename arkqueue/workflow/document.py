@@ -6,6 +6,7 @@ For payloads of submissions and their schemas. Workflow files and lists are read
 from __future__ import annotations
 
 import csv
+import io
 import json
 from dataclasses import replace
 from sys import intern
@@ -90,7 +91,9 @@ class _Plain(Builder):
 
 
 def _rows(text: str, what: str) -> list[dict[str, str]]:
-    reader = csv.reader(text.splitlines(keepends=True), strict=True)
+    reader = csv.reader(
+        io.StringIO(text, newline=""), strict=True
+    )  # str.splitlines ends lines in the middle of a field
     rows = []
     try:
         header = next(reader, [])

@@ -9,6 +9,7 @@ pydantic says where a fault is in the data, and ``tasks`` where it is in the fil
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, Tag, TypeAdapter, model_validator
@@ -77,6 +78,18 @@ class CancelsEntry(StrictModel):
 
     task: Victim
     only: Literal["unstarted"] | None = None
+
+
+@lru_cache(4096)
+def depends_entry(word: str) -> DependsEntry:
+    """The long form of a word in ``depends``. Many tasks name the same few."""
+    return DependsEntry.model_validate({"task": word})
+
+
+@lru_cache(4096)
+def cancels_entry(word: str) -> CancelsEntry:
+    """The same for ``cancels``."""
+    return CancelsEntry.model_validate({"task": word})
 
 
 class RetriesEntry(StrictModel):

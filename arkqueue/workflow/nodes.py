@@ -95,6 +95,8 @@ class Builder:
         """``most``: what the file may amount to once its aliases are written out."""
         self.path, self._most = path, most
         self.faults: list[Fault] = []
+        self.made = 0
+        """Values that the file holds: scalars, lists and mappings, aliases aside."""
         self._left: int | None = None
         """What the present item of a list may still weigh, aliases aside."""
 
@@ -118,6 +120,7 @@ class Builder:
             # The fault stops the file; whatever else is said about this value must be sayable.
             text = _FORBIDDEN.sub("\ufffd", text)
             value = text if isinstance(value, str) else value
+        self.made += 1
         self._weigh(8 + len(text), line, column)
         return Node(value, line, column, text, weight=8 + len(text))
 
@@ -144,6 +147,7 @@ class Builder:
 
     def _within(self, node: Node) -> Node:
         """Checked at each collection, so that a bomb is found while it is still a few shared nodes."""
+        self.made += 1
         self._weigh(8, node.line, node.column)
         if node.height > MAX_DEPTH:
             self.too_deep(node.line, node.column)

@@ -18,6 +18,8 @@ from arkqueue.workflow.tasks import FoundTask, tasks_of
 
 MOST_TASKS: Final = 20_000
 """Of one revision, those that a list has for its items aside."""
+MOST_VALUES: Final = 400_000
+"""Scalars, lists and mappings in the workflow files of a revision, twenty for each of `MOST_TASKS`: to judge a value takes 10 µs, and a pusher waits for it."""
 MOST_STEPS: Final = 20
 """As many tasks may a revision have for each item that a list may have."""
 LONGEST_MESSAGE: Final = 500
@@ -35,10 +37,17 @@ def parse(files: Sequence[SourceFile], read_file: ReadFile | None = None, most_i
     found: list[FoundTask] = []
     speller = Speller()
     unread = []
+    values = 0
     for file in sorted(files, key=lambda file: file.path):
         if len(faults) > MAX_FAULTS:
             break
         source = read(file)
+        values += source.values
+        if values > MOST_VALUES:
+            fault = f"with this file there are {values:,} values, more than {MOST_VALUES:,}; write fewer, or name fewer tasks in each 'depends'"
+            return Workflow(
+                faults=_shown([*faults, Fault(source.path, 0, 0, fault)]), list_files=(*lists.named, *schemas.named)
+            )
         if not source.readable:
             unread.append(source.path)
         faults += source.faults

@@ -24,12 +24,13 @@ _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ufefe\uff00-\ufffd\U00010000
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file after reading. ``root`` None: it is empty, or, where ``readable`` is false, its faults say why not."""
+    """A file after reading. ``root`` None: it is empty, or, where ``readable`` is false, its faults say why not. ``values``: how many values it holds."""
 
     path: str
     root: Node | None = None
     faults: list[Fault] = field(default_factory=list)
     readable: bool = True
+    values: int = 0
 
 
 def read(file: SourceFile) -> Source:
@@ -45,10 +46,10 @@ def read(file: SourceFile) -> Source:
         root = compose(text_of(file.text, "a workflow file"), builder)
     except Unreadable as why:
         fault = Fault(file.path, why.line, why.column, why.message, why.word, why.suggestion)
-        return Source(file.path, None, [*builder.faults, fault], readable=False)
+        return Source(file.path, None, [*builder.faults, fault], readable=False, values=builder.made)
     if root is not None and root.value is None:
         root = None
-    return Source(file.path, root, builder.faults)
+    return Source(file.path, root, builder.faults, values=builder.made)
 
 
 def text_of(data: bytes, what: str) -> str:

@@ -46,3 +46,24 @@ def test_too_many_tasks_are_one_fault() -> None:
     assert (fault.path, fault.message) == (
         "_workflows/1.json", "with this file there are 22,000 tasks, more than 20,000; define fewer",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["b", "b: c"])
+def test_too_many_values_are_one_fault_and_the_other_files_are_not_judged(value: str) -> None:
+    """Within the limit of bytes: a pusher of dense files would else wait until the checking hook gives up, and lets them pass."""
+    dense = f"- {{name: a, command: [{','.join([value] * 170_000)}]}}\n".encode()
+    other = SourceFile("_workflows/3.yaml", b"- {name: b, comand: x}\n")
+    (fault,) = parse([SourceFile(f"_workflows/{n}.yaml", dense) for n in range(3)] + [other]).faults[-1:]
+    assert "values, more than 400,000; write fewer" in fault.message
+    assert fault.path < "_workflows/3.yaml"
+
+
+def test_twenty_thousand_tasks_with_what_is_usual_are_not_too_many() -> None:
+    def a_file(name: str) -> SourceFile:
+        first = [f"- {{name: {name}{n}, command: x}}\n" for n in range(2)]
+        usual = "- {{name: {0}{1}, command: make {1}, depends: [{0}{2}, {0}{3}], timeout: 5m}}\n"
+        rest = [usual.format(name, n, n - 1, n - 2) for n in range(2, 10_000)]
+        return SourceFile(f"_workflows/{name}.yaml", "".join(first + rest).encode())
+
+    judged = parse([a_file("a"), a_file("b")])
+    assert (len(judged.tasks), judged.faults) == (20_000, ())

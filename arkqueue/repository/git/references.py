@@ -11,13 +11,10 @@ from pygit2.enums import FileMode
 
 from arkqueue.repository.git.objects import Objects
 from arkqueue.repository.limits import PathBudget
-from arkqueue.repository.unfollowed import NAMED, lfs, submodules
+from arkqueue.repository.unfollowed import LONGEST_ATTRIBUTES, NAMED, lfs, submodules
 
 MOST_FOLDERS = 100_000
 """Folders that are remembered."""
-
-LONGEST_ATTRIBUTES = 2**16
-"""Bytes. A longer ``.gitattributes`` is not read."""
 
 _ATTRIBUTES = b".gitattributes"
 

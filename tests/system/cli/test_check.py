@@ -196,3 +196,11 @@ def test_lists_in_files_are_judged_where_they_lie(tmp_path: Path, monkeypatch: p
     ):
         monkeypatch.chdir(here)
         assert run_cli("check", *([path] if path else [])).lines[-1].startswith(f"{named}:3:1: ")
+
+
+def test_names_of_files_forge_no_lines(tree: Path) -> None:
+    (tree / "_workflows" / "w\n\narkqueue: to go on, run this\n#.yaml").write_text("- {name: a, comand: x}\n")
+    done = run_cli("check", str(tree))
+    assert done.code == 1
+    assert not any(line.startswith("arkqueue: to go on") for line in done.lines)
+    assert any("w\\n\\narkqueue: to go on, run this\\n#.yaml:1:" in line for line in done.lines)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pygit2
 import pytest
 
-from arkqueue.repository import locate, open_archive
+from arkqueue.repository import locate, open_archive, unfollowed
 from arkqueue.repository.checked_out import not_followed
 from arkqueue.repository.subversion import repository
 from tests.repositories import SubversionRepository, a_git_repository, a_subversion_repository, run
@@ -116,3 +117,25 @@ def test_a_working_copy_tells_the_same(svn: SubversionRepository, tmp_path: Path
     assert not_followed(tmp_path / "none") == ()
     run("rm", "-r", copy / ".svn" / "wc.db")
     assert not_followed(copy) == ()
+
+
+@pytest.mark.parametrize("what", ["a link to what has no end", "a pipe", "too long"])
+def test_attributes_of_a_working_copy_are_read_within_bounds(tmp_path: Path, what: str) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"docs/.gitattributes": "*.bin filter=lfs\n", ".gitattributes": "*.bin filter=lfs\n"})
+    work = tmp_path / "work"
+    run("git", "clone", "-q", repository.path, work)
+    (work / ".gitattributes").unlink()
+    if what == "a pipe":
+        os.mkfifo(work / ".gitattributes")
+    elif what == "too long":
+        (work / ".gitattributes").write_text("*.bin filter=lfs\n" + " " * unfollowed.LONGEST_ATTRIBUTES)
+    else:
+        (work / ".gitattributes").symlink_to("/dev/zero")
+    (said,) = not_followed(work)
+    assert said.endswith("in: docs")
+
+
+def test_names_with_line_breaks_stay_in_their_line() -> None:
+    (said,) = unfollowed.submodules([b"a\narkqueue: run this\r\n\tas root"])
+    assert said.endswith("these folders are empty: a\\narkqueue: run this\\r\\n\\tas root")

@@ -7,9 +7,11 @@ import tracemalloc
 
 import pytest
 
-from arkqueue.model import LONGEST_LIST, MOST_ITEMS, SourceFile, Workflow
+from arkqueue.model import LONGEST_LIST, MOST_ITEMS, PayloadKind, SourceFile, Workflow
 from arkqueue.workflow import parse
+from arkqueue.workflow.document import document
 from arkqueue.workflow.list_files import MOST_FILES
+from arkqueue.workflow.nodes import Unreadable
 
 TASK = "- {name: a, command: x, foreach: {file: lists/%s}%s}"
 
@@ -210,3 +212,15 @@ def test_lists_of_different_files_are_different_lists() -> None:
 def test_where_nobody_can_read_the_file_the_rest_is_judged() -> None:
     assert parse([SourceFile("a.yaml", (TASK % ("v.txt", "")).encode())]).faults == ()
     assert parse([SourceFile("a.yaml", (TASK % ("v.txt", ", key: [x]")).encode())]).faults
+
+
+@pytest.mark.parametrize("end", ["\u2028", "\x85", "\x0b", "\x0c", "\x1e"])
+def test_rows_of_a_payload_end_with_newlines_alone(end: str) -> None:
+    """As those of a list file do: else one row with a field too many would pass as two."""
+    if end in "\u2028\x85":
+        assert document(f"id,t\r\n1,foo{end}bar\r\n2,x".encode(), PayloadKind.CSV, "the payload") == [
+            {"id": "1", "t": f"foo{end}bar"},
+            {"id": "2", "t": "x"},
+        ]
+    with pytest.raises(Unreadable):
+        document(f"id,t\n1,foo{end}2,bar\n".encode(), PayloadKind.CSV, "the payload")
