@@ -33,6 +33,23 @@ where b.archive_id = any(%(archives)s) order by s.next_at;
 -- The schedule of a branch that runs a task, with its last run.
 select s.cron, s.next_at, s.run_id from schedule s where s.branch_id = %(branch)s and %(name)s = any(s.tasks) order by s.next_at limit 1;
 
+-- name: next_fire_of_run
+-- For the last run of a schedule, what the next fire goes by: the number of the head, whether the run has begun, a task that is a later occurrence of what it takes a product
+-- from, or whose failure it waits for (`newer`), and the name of such a source that it still waits for (`awaited`).
+select s.next_at, h.number as head,
+       exists (select from task t where t.run_id = run.id and t.attempts > 0 and t.kind <> 'report') as has_begun,
+       (select l.id from task t join edge e on e.target = t.id join task source on source.id = e.source
+        cross join lateral (
+            select l.id from task l
+            where l.branch_id = run.branch_id and l.name = source.name and l.item = source.item and l.number <= h.number
+            order by l.number desc, l.run desc limit 1) l
+        where t.run_id = run.id and (e.product or e.failed and e.crossing) and l.id <> source.id limit 1) as newer,
+       (select split_part(source.name, ':', 1) from task t join edge e on e.target = t.id join task source on source.id = e.source
+        where t.run_id = run.id and (e.product or e.failed and e.crossing) and not e.met order by source.name limit 1) as awaited
+from schedule s join run on run.id = s.run_id
+join branch b on b.id = run.branch_id join revision h on h.id = b.head_id
+where run.id = %(run)s order by s.next_at limit 1;
+
 -- name: archives_named
 -- Archives of a name, the watched one first, then the one removed last.
 select id, name, removed_at from archive where name = %(name)s order by removed_at desc nulls first limit 1;

@@ -191,7 +191,9 @@ class _Task:
         if self.row.state in KEEPS_SCRATCH:
             reasons = reasons + kept_scratch(self.session, self.row.run_id, self.row.item, run_name(self.row))
         if self.row.state != State.COMPLETED:
-            reasons = reasons + fires_left_out(self.session, self.row, is_open=self.row.state in UNSETTLED)
+            reasons = reasons + fires_left_out(
+                self.session, self.row, self.row.run_id, is_open=self.row.state in UNSETTLED
+            )
         found = _explanation(self.name, State(self.row.state), reasons + released(self.row) + self._starving(), waits)
         if self.row.state in (State.WAITING, State.READY, State.RUNNING):
             return replace(found, expected=expected_of(self.session, [self.row.id]).get(self.row.id))
@@ -416,7 +418,7 @@ def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
     (row,) = session.rows("show_runs", runs=[run])
     if row.faults:
         reason = faults(row.faults, str(name), _again(session, row))
-        return _explanation(str(name), None, [reason, *fires_left_out(session, row, is_open=False)])
+        return _explanation(str(name), None, [reason, *fires_left_out(session, row, run, is_open=False)])
     if row.planned is not None:
         return _explanation(str(name), None, [being_planned(row)])
     unsettled = [r.id for r in session.rows("unsettled_beside", run=run)]
@@ -571,7 +573,7 @@ def _scheduled(session: Session, place: Place, task: str) -> Reason | None:
             return Reason(kind=Why.LEFT_OUT, text=f"{text}.")
         run = run_name(last[0])
         left_out = "".join(
-            f" {reason.text}" for reason in fires_left_out(session, last[0], is_open=last[0].unsettled > 0)
+            f" {reason.text}" for reason in fires_left_out(session, last[0], last[0].id, is_open=last[0].unsettled > 0)
         )
         text = f"{text}; its last run {run} is {run_state(last[0])}.{left_out}"
         return Reason(kind=Why.LEFT_OUT, text=text, commands=[f"arkqueue explain {run}"])

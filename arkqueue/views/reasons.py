@@ -143,18 +143,27 @@ def faults(faults: Sequence[dict[str, Any]], run: str, again: str = "") -> Reaso
     return Reason(kind=Why.FAULTS, text=text, commands=[f"arkqueue show {run}", *([again] if again else [])])
 
 
-def fires_left_out(session: Session, row: Any, *, is_open: bool) -> list[Reason]:
-    """That later fires of a run's schedule made no run, where that is so: this run stands for them (design 5.17). ``is_open``: it can be canceled."""
+def fires_left_out(session: Session, row: Any, run: int, *, is_open: bool) -> list[Reason]:
+    """That later fires of a run's schedule made no run, where that is so: this run stands for them (design 5.17). ``is_open``: it can be canceled.
+
+    Says what the next fire does with it: it supersedes the run by itself as soon as it finds another source (design 5.18), and else needs a person.
+    """
     if not row.left_out:
         return []
     left, stands = ("was", "it") if row.left_out == 1 else ("were", "them")
     text = f"{_counted(row.left_out, 'fire')} of its schedule {left} left out{since(row.left_out_since)}: this run stands for {stands}."
     commands = []
-    head = session.rows("head_revision", branch=row.branch_id)
-    if is_open and head and head[0].number > row.number:
-        run = run_name(row)
-        text += f" It is of revision {row.number}, and the newest is {head[0].number}. Once it is canceled, the next fire takes the newest."
-        commands = [f"arkqueue cancel {run}"]
+    following = session.rows("next_fire_of_run", run=run) if is_open else []
+    if following and not following[0].has_begun:  # else the next fire makes a run of its own in any case
+        (fire,) = following
+        if fire.newer is not None:
+            newer = task_names(session, [fire.newer])[fire.newer]
+            text += f" There is {newer} by now: the next fire{at(fire.next_at)} makes a run of the newest revision that takes it, and supersedes this one by itself."
+        elif fire.awaited:
+            text += f" The first fire that finds a later {fire.awaited} makes a run that takes it, and supersedes this one by itself."
+        elif fire.head > row.number:
+            text += f" It is of revision {row.number}, and the newest is {fire.head}. Once it is canceled, the next fire takes the newest."
+            commands = [f"arkqueue cancel {run_name(row)}"]
     return [Reason(kind=Why.FIRES_LEFT_OUT, text=text, commands=commands)]
 
 

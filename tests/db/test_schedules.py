@@ -253,14 +253,24 @@ def test_a_nightly_task_waits_for_a_failure_until_the_next_fire_finds_another_so
         "select min(fire_at) as at from schedule_fire where fire_at > (select min(fire_at) from schedule_fire)"
     )
     assert waiting.left_out_since == since[0]["at"]
+    archive.commit(AFTER_PDF, changed=["notes"])
+    told = explain(archive.session, archive.task("nightly@2.2"))
+    assert told.text.endswith(
+        "The first fire that finds a later pdf makes a run that takes it, and supersedes this one by itself."
+    )
+    assert not [command for command in told.commands if "cancel" in command], "it would wait for the same"
     archive.commit(AFTER_PDF, changed=CHAPTER)
-    archive.run("pdf@3")
+    archive.run("pdf@4")
+    told = explain(archive.session, archive.task("nightly@2.2"))
+    assert "There is papers@4/pdf by now: the next fire at " in told.text
+    assert told.text.endswith("supersedes this one by itself.")
+    assert not [command for command in told.commands if "cancel" in command]
     fire(archive, day=4)
-    assert (archive.state("nightly@2.2"), archive.state("nightly@3.2")) == ("canceled", "ready")
+    assert (archive.state("nightly@2.2"), archive.state("nightly@4.2")) == ("canceled", "ready")
     assert [str(run.state) for run in views(archive)] == ["superseded", "pending"]
-    archive.run("nightly@3.2")
+    archive.run("nightly@4.2")
     fire(archive, day=5)
-    assert (archive.state("nightly@3.3"), left_out(archive)) == ("ready", [2, 0, 0])
+    assert (archive.state("nightly@4.3"), left_out(archive)) == ("ready", [2, 0, 0])
 
 
 def test_a_nightly_task_that_waits_runs_when_its_source_is_mended(archive: AnArchive) -> None:
