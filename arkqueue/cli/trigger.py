@@ -128,12 +128,28 @@ def _proposal(proposed: Any) -> Iterator[str]:
         takes = [_need(need) for need in task["needs"] if not need["is_awaited"]]
         words = [f"waits for {', '.join(waits)}"] if waits else []
         words += [f"takes what is there of {', '.join(takes)}"] if takes else []
-        words += [f"{name} has never run" for name in task["never_ran"]]
+        words += [f"does without {name}, which has never run" for name in task["never_ran"]]
+        words += list(_stops(task))
         words += [f"is held by {task['held']} until somebody releases it"] if task["held"] else []
         yield f"  {task_in_run(task['name'], task['item'])[1:]}" + (f" {'; '.join(words)}" if words else "")
     for name, items in told.items():
         if (more := items - FEW) > 0:
             yield f"  {name}: {more:,} more items"
+    for reason in proposed["obstacles"]:
+        help_with = f" To change that: {'; '.join(reason['commands'])}" if reason["commands"] else ""
+        yield f"  {reason['text']}{help_with}"
+
+
+def _stops(task: Any) -> Iterator[str]:
+    """What a task cancels of earlier runs, and what it stops as that runs."""
+    for verb, is_running in (("stops", True), ("cancels", False)):
+        found = [
+            f"{one['task']} ({one['state']})" for one in task["stops"] if (one["state"] == "running") is is_running
+        ]
+        if found:
+            yield f"{verb} {', '.join(found)}"
+    if task["more_stopped"]:
+        yield "cancels more than these"
 
 
 def _need(need: Any) -> str:

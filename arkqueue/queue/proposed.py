@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,15 +31,34 @@ class Needed:
     is_awaited: bool
 
 
+MOST_STOPPED = 10
+"""Tasks that a task of a proposed run would cancel, and that are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """A task of an earlier run that a task of a run would cancel, or stop where it runs, by its ``cancels``."""
+
+    task: str
+    state: State
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedTask:
-    """A task that a run would have, for each item of its list where it has one. ``never_ran``: names of dependencies that this branch never ran; nothing waits for them. ``held``: because of what it would be held."""
+    """A task that a run would have, for each item of its list where it has one. ``never_ran``: names of dependencies that this branch never ran; nothing waits for them. ``held``: because of what it would be held.
+
+    ``stops``: what its ``cancels`` would meet now, the newest first; ``more_stopped``: there is more of it. ``locks`` and ``runs_on``: as in its workflow file.
+    """
 
     name: str
     item: str
     needs: list[Needed]
     never_ran: list[str]
     held: str | None
+    stops: list[Stopped]
+    more_stopped: bool
+    locks: list[str]
+    runs_on: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +122,7 @@ def _proposed(graph: Graph, proposal: Proposal) -> ProposedRun:
         return Needed(task=name, state=State(at.state), is_awaited=not edge.met)
 
     ran = {key.name for key in (*reading.known.past, *reading.known.purged)} | {task.name for task in own.values()}
+    stopped = _stopped(graph, proposal, own.values())
     tasks = [
         ProposedTask(
             name=task.name,
@@ -110,12 +130,35 @@ def _proposed(graph: Graph, proposal: Proposal) -> ProposedRun:
             needs=[needed(edge) for edge in into[task.id]],
             never_ran=[str(d.task) for d in task.definition.depends if not d.previous and d.task not in ran],
             held=_why_held(task.hold),
+            stops=stopped[task.id][:MOST_STOPPED],
+            more_stopped=len(stopped[task.id]) > MOST_STOPPED,
+            locks=list(task.definition.lock),
+            runs_on=list(task.definition.runs_on),
         )
         for task in own.values()
         if task.definition is not None and task.kind is TaskKind.ORDINARY
     ]
     name = name_of(row.archive, proposal.number, proposal.run, branch=row.branch, main=row.main)
     return ProposedRun(full_name=str(name), revision=proposal.number, tasks=tasks)
+
+
+def _stopped(graph: Graph, proposal: Proposal, tasks: Iterable[NewTask]) -> dict[int, list[Stopped]]:
+    """What the ``cancels`` of the tasks of a proposed run would meet now, at most one more of each than is named."""
+    entries = [
+        (task.id, victim.task or task.name, task.item, victim.only_unstarted)
+        for task in tasks
+        if task.definition is not None
+        for victim in task.definition.cancels
+        if victim.previous
+    ]
+    found: dict[int, list[Stopped]] = defaultdict(list)
+    if not entries:
+        return found
+    columns = zip(("cancelers", "names", "items", "unstarted"), map(list, zip(*entries, strict=True)), strict=True)
+    place = {"branch": proposal.branch.id, "number": proposal.number, "run": proposal.run, "most": MOST_STOPPED + 1}
+    for row in graph.rows("would_be_canceled", **dict(columns), **place):
+        found[row.canceler].append(Stopped(task=run_name(row) + _inside(row), state=State(row.state)))
+    return found
 
 
 def _why_held(hold: int | None) -> str | None:

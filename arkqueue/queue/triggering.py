@@ -217,6 +217,8 @@ def propose(
     chosen = list(dict.fromkeys(node.key.name for node in planned.nodes if node.kind is TaskKind.ORDINARY))
     if is_asked and files.guards and cause is not Trigger.SUBMISSION:  # whose tasks its sender does not choose
         refuse_left_out(there, files, {*without, *_left_out(workflow, chosen)}, approver)
+    if is_asked:
+        _refuse_idle_without(here, workflow, chosen, without)
     _refuse_incomplete(graph, here, row, workflow, planned, chosen, cause, names, is_asked=is_asked)
     if is_asked and not force:
         _refuse_outdated(graph, here, row, run, planned, cause, names, part)
@@ -250,6 +252,18 @@ def planned_before(graph: Graph, part: Part, branch: int, planned: Plan) -> dict
 
 def _revision_name(row: Any) -> str:
     return str(name_of(row.archive, row.number, branch=row.branch, main=row.main))
+
+
+def _refuse_idle_without(here: str, workflow: Workflow, chosen: Collection[str], without: Collection[str]) -> None:
+    """Raise ``Conflict`` where leaving out a task would change nothing: it is part of the run, or nothing of that depends on it."""
+    depends = {entry.task for d in workflow.tasks if d.name in chosen for entry in d.depends if not entry.previous}
+    for name in without:
+        if name in chosen:
+            fault = f"--without {name}: {name} is a task of this run, and is not left out"
+            raise Conflict(here, fault, f"leave out `--without {name}`, or name the tasks that are to run")
+        if chosen and name not in depends:
+            remedy = f"leave out `--without {name}`"
+            raise Conflict(here, f"--without {name}: no task of this run depends on {name}", remedy)
 
 
 def _refuse_incomplete(

@@ -325,6 +325,18 @@ where v.id in (
     where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f})
 order by v.id for no key update;
 
+-- name: would_be_canceled
+-- What the `cancels` of tasks that are not stored yet would meet now at a place of a branch, as `lock_victims` finds it for those that are: for each canceler and entry the newest, `most` at most. Of submissions nothing: no run by hand supersedes one.
+select c.canceler, a.name as archive, b.name as branch, b.main, v.number, v.run, v.name, v.item, v.kind, v.state
+from unnest(%(cancelers)s::bigint[], %(names)s::text[], %(items)s::text[], %(unstarted)s::boolean[]) as c(canceler, name, item, unstarted)
+cross join lateral (
+    select n.* from task n join run r on r.id = n.run_id
+    where n.branch_id = %(branch)s and n.name = c.name and (c.item = '' or n.item = any(array[c.item, ''])) and n.settled_at is null
+      and (n.number, n.run) < (%(number)s, %(run)s) and r.trigger <> 'submission' and not (c.unstarted and n.attempts > 0)
+    order by n.number desc, n.run desc, n.id limit %(most)s) v
+join archive a on a.id = v.archive_id join branch b on b.id = v.branch_id
+order by c.canceler, v.number desc, v.run desc, v.id;
+
 -- name: fire
 -- Note that tasks have fired; what enters without having met anything to cancel notes it then.
 update task t set fired = true where t.id = any(%(firing)s) and {from enable} and not t.fired;

@@ -271,6 +271,11 @@ left join lock k on k.scope = n.scope and k.name = n.name
 where (%(name)s::text is null or n.name = %(name)s) and (%(scope)s::bigint is null or n.scope = %(scope)s) and (n.scope = 0 or a.removed_at is null)
 order by n.scope <> 0, a.name, n.name;
 
+-- name: paused_locks
+-- Those of some locks of an archive, or of the installation, that are paused.
+select scope, name, paused_at, paused_by, pause_reason from lock
+where paused_at is not null and name = any(%(names)s) and scope = any(array[0, %(archive)s]) order by name;
+
 -- name: locks_of_runs
 -- The locks that tasks of some runs occupy, have been granted or wait for; first those that one waits for.
 select n.scope, a.name as archive, n.name, case when k.name is null then 1 else k.capacity end as capacity,

@@ -223,11 +223,7 @@ def asking(
         is_global = lock.scope == INSTALLATION
         called = lock.name if is_global else f"{row.archive}/{lock.name}"
         if lock.paused_at is not None:
-            why = f": {lock.pause_reason}" if lock.pause_reason else ""
-            text = f"{subject} waits for the lock {called}, which is paused{since(lock.paused_at)} by {lock.paused_by}{why}."
-            found.append(
-                Reason(kind=Why.LOCK_PAUSED, text=text, tasks=[name], commands=[command("resume --lock", called)])
-            )
+            found.append(replace(lock_paused(subject, lock, called), tasks=[name]))
         elif lock.capacity is not None and (
             is_global or len(lock.holders or ()) + len(lock.ahead or ()) >= lock.capacity
         ):
@@ -246,6 +242,13 @@ def asking(
         text = f"{waits}: no task manager that could run it lives{meanwhile}."
         found.append(Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"]))
     return found
+
+
+def lock_paused(subject: str, lock: Any, called: str) -> Reason:
+    """That a lock is paused. ``called``: its name with that of its archive."""
+    why = f": {lock.pause_reason}" if lock.pause_reason else ""
+    text = f"{subject} waits for the lock {called}, which is paused{since(lock.paused_at)} by {lock.paused_by}{why}."
+    return Reason(kind=Why.LOCK_PAUSED, text=text, commands=[command("resume --lock", called)])
 
 
 def _locked(names: dict[int, str], row: Any, subject: str, lock: Any, called: str) -> Reason:
@@ -351,13 +354,17 @@ def at_gate(gate: Any, subject: str) -> Reason:
     return Reason(kind=Why.GATE, text=text)
 
 
+def lacking(labels: Sequence[str], alive: Sequence[TaskManagerView]) -> str:
+    """Which of some labels no task manager has, of those that run, in words; that none has all of them, where each has one."""
+    unknown = [label for label in labels if not any(label in m.labels for m in alive)]
+    if unknown:
+        return f"no task manager that runs has the label {' or '.join(unknown)}"
+    return f"no task manager that runs has all of its labels: {', '.join(labels)}"
+
+
 def _no_label(state: str, name: str, labels: Sequence[str], alive: Sequence[TaskManagerView], *, brief: bool) -> Reason:
     """That no task manager which runs has all labels that a task wants. ``state``: what the sentence begins with, that it is ready or waits for its locks."""
-    lacking = [label for label in labels if not any(label in m.labels for m in alive)]
-    if lacking:
-        what = f"no task manager that runs has the label {' or '.join(lacking)}"
-    else:
-        what = f"no task manager that runs has all of its labels: {', '.join(labels)}"
+    what = lacking(labels, alive)
     if brief:
         return Reason(kind=Why.NO_LABEL, text=f"{state}, but {what} (`runs_on`).", tasks=[name])
     there = "; ".join(f"{called(m, alive)}: {', '.join(m.labels) or 'none'}" for m in alive)

@@ -28,6 +28,8 @@ from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.graph import GraphView, graph, graph_between
 from arkqueue.views.items import DeletedItem, ItemPage
 from arkqueue.views.lists import has_list
+from arkqueue.views.prospects import obstacles
+from arkqueue.views.reasons import Reason
 from arkqueue.views.rows import view_of
 from arkqueue.views.runs import RunDetail, RunPage
 from arkqueue.views.tasks import AttemptView, TaskDetail
@@ -176,9 +178,10 @@ class MadeRun(RunDetail):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedAndScanned(ProposedRun):
-    """What would be made; ``note`` as in ``MadeRun``."""
+    """What would be made; ``note`` as in ``MadeRun``. ``obstacles``: what would keep its tasks from starting now."""
 
     note: str
+    obstacles: list[Reason]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +251,8 @@ def trigger_run(
         would_be = proposed(
             caller.session, revision, names=new.tasks, without=new.without, force=new.force, approver=caller.approver
         )
-        return view_of(would_be, ProposedAndScanned, note=note)
+        hindered = obstacles(caller.session, archive, would_be.tasks)
+        return view_of(would_be, ProposedAndScanned, note=note, obstacles=hindered)
     run = triggering.trigger(
         caller.session,
         revision,

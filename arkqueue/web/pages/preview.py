@@ -20,6 +20,7 @@ from arkqueue.queue.removal import holders_of
 from arkqueue.states import State
 from arkqueue.views.find import find_item, find_run, find_task
 from arkqueue.views.naming import task_names
+from arkqueue.views.prospects import obstacles
 from arkqueue.views.tasks import attempts
 from arkqueue.views.tasks import task as show_task
 from arkqueue.web.access import Caller
@@ -259,7 +260,8 @@ def _consequences(session: Session, before: dict[int, Any], after: Sequence[Any]
 
 def preview_of_run(caller: Caller, new: NewRun, name: str, back: str) -> Shown:
     """The run that would be made. Raises what it would be refused with."""
-    revision, note = revision_scanned(caller.session, caller.archive(new.archive), new)
+    archive = caller.archive(new.archive)
+    revision, note = revision_scanned(caller.session, archive, new)
     run = proposed(
         caller.session, revision, names=new.tasks, without=new.without, force=new.force, approver=caller.approver
     )
@@ -268,6 +270,7 @@ def preview_of_run(caller: Caller, new: NewRun, name: str, back: str) -> Shown:
         {
             "name": name,
             "proposed": run,
+            "obstacles": obstacles(caller.session, archive, run.tasks),
             "more": max(len(run.tasks) - MOST_TASKS, 0),
             "most": MOST_TASKS,
             "note": note,

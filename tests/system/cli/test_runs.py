@@ -509,7 +509,8 @@ def test_trigger_says_what_is_going_to_run_and_what_each_task_waits_for(arkqueue
     done = arkqueue("trigger", "papers", "release", "--dry-run")
     assert (done.code, done.out) == (0, "")
     assert (
-        done.err == f"{UNSCANNED}papers@2.2: 1 task\n  release waits for papers@2/pdf (ready); approve has never run\n"
+        done.err
+        == f"{UNSCANNED}papers@2.2: 1 task\n  release waits for papers@2/pdf (ready); does without approve, which has never run\n"
     )
     done = arkqueue("trigger", "papers", "--force")
     assert (done.code, done.out) == (0, "papers@2.2\n")
@@ -524,6 +525,53 @@ def test_trigger_says_what_is_going_to_run_and_what_each_task_waits_for(arkqueue
     assert arkqueue("trigger", "papers", "release", "--json").json["full_name"] == "papers@2.3"
     for words in (["--dry-run", "--wait"], ["--accept", "superseded"]):
         assert arkqueue("trigger", "papers", *words).code == 2
+
+
+def test_trigger_says_what_will_not_start_and_what_is_stopped(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit(
+        {
+            "a": "lock: [disk]",
+            "b": "cancels: [PREV:a]\nruns_on: [gpu]",
+            "c": "cancels: [{task: PREV:a, only: unstarted}]",
+        }
+    )
+    archive.attempt("a@2")
+    asked = ("trigger", "papers", "a", "b", "c", "--dry-run")
+    assert "is paused" not in arkqueue(*asked).err
+    for name in ([], ["--lock", "papers/disk"]):
+        assert arkqueue("pause", *name, *(["papers"] if not name else []), "--reason", "a move").code == 0
+    said = arkqueue(*asked).err
+    assert "  b stops papers@2/a (running)\n" in said
+    assert "  c\n" in said, "it leaves alone what has begun"
+    assert re.search(
+        r"  papers is paused since .*: a move; nothing of it starts until it goes on\. To change that: arkqueue resume papers\n",
+        said,
+    )
+    assert re.search(
+        r"  a waits for the lock papers/disk, which is paused since .*: a move\. To change that: arkqueue resume --lock papers/disk\n",
+        said,
+    )
+    assert (
+        "  b cannot start: no task manager that runs has the label gpu (`runs_on`). To change that: arkqueue worker --label gpu\n"
+        in said
+    )
+    assert arkqueue("resume", "papers").code == 0
+    said = arkqueue("trigger", "papers", "a", "b").err
+    assert "papers is paused" not in said
+    assert "the lock papers/disk, which is paused" in said
+
+
+def test_trigger_refuses_to_leave_out_what_nothing_waits_for(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "depends: [a]", "c": ""})
+    done = arkqueue("trigger", "papers", "b", "--without", "c", "--dry-run")
+    assert (done.code, done.out) == (1, "")
+    assert "--without c: no task of this run depends on c" in done.err
+    done = arkqueue("trigger", "papers", "b", "--without", "b", "--dry-run")
+    assert done.code == 1
+    assert "--without b: b is a task of this run, and is not left out" in done.err
+    assert arkqueue("trigger", "papers", "b", "--without", "a", "--dry-run").code == 0
 
 
 def test_trigger_says_of_a_long_list_what_its_first_items_wait_for(arkqueue: Cli, session: Session) -> None:

@@ -188,15 +188,17 @@ def test_a_run_is_said_before_it_is_made(operator: httpx.Client, session: Sessio
     assert said.status_code == 200, said.text
     index = {"task": "index", "state": None, "is_awaited": True}
     pdf = {"task": "pdf", "state": None, "is_awaited": True}
+    free: dict[str, Any] = {"stops": [], "more_stopped": False, "locks": [], "runs_on": []}
     assert said.json() == {
         "full_name": "books@2.2",
         "revision": 2,
         "note": "books: its repository was not scanned within 0 s. What is known of it counts.",
         "tasks": [
-            {"name": "index", "item": "", "needs": [], "never_ran": [], "held": None},
-            {"name": "pdf", "item": "", "needs": [index], "never_ran": [], "held": None},
-            {"name": "release", "item": "", "needs": [pdf], "never_ran": ["approve"], "held": None},
+            {"name": "index", "item": "", "needs": [], "never_ran": [], "held": None, **free},
+            {"name": "pdf", "item": "", "needs": [index], "never_ran": [], "held": None, **free},
+            {"name": "release", "item": "", "needs": [pdf], "never_ran": ["approve"], "held": None, **free},
         ],
+        "obstacles": [],
     }
     asked["tasks"] = ["pdf"]
     (task,) = operator.post("/runs", json=asked, params={"dry_run": True}).json()["tasks"]
