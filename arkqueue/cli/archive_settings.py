@@ -60,7 +60,7 @@ def settings_options(command: Any) -> Any:
 @click.argument(
     "words",
     nargs=-1,
-    metavar="[tier N | max_running N | keep STATE=AGE... | keep-logs AGE | follow URL-PREFIX... | require-approval GLOB... | workflow-authors GLOB... | notify RECEIVER [OCCASION...] [branch=GLOB...]...]",
+    metavar="[tier N | max-running N | keep STATE=AGE... | keep-logs AGE | follow URL-PREFIX... | require-approval GLOB... | workflow-authors GLOB... | notify RECEIVER [OCCASION...] [branch=GLOB...]...]",
 )
 @click.option("--not-author", is_flag=True, help="With require-approval: nobody approves a revision of his own.")
 @click.option("--dry-run", is_flag=True, help="With keep or keep-logs: change nothing, and only say what would go now.")
@@ -72,7 +72,8 @@ def set_(
 ) -> None:
     """Change how an archive is looked after; what is not given stays, and an empty text unsets.
 
-    "follow URL-PREFIX..." is the same as --follow for each of them; "tier N" and "max_running N" are the same as --tier N and --max-running N.
+    "follow URL-PREFIX..." is the same as --follow for each of them; "tier N" and "max-running N" are the same as --tier N and --max-running N.
+    These names are taken with underscores, too.
     "require-approval GLOB..." holds every task whose name matches until somebody with a token
     of scope approve releases it, whatever the workflow file says; "workflow-authors GLOB..." does so with the runs of workflow files that somebody else has changed.
     An empty text ends either.
@@ -88,7 +89,7 @@ def set_(
     from arkqueue.cli.client import archive_path
 
     given: dict[str, Any] = {}
-    key, values = (words[0], words[1:]) if words else ("", ())
+    key, values = (words[0].replace("_", "-"), words[1:]) if words else ("", ())
     if key == "require-approval" and values:
         given = {"require_approval": [glob for glob in values if glob], "approval_not_author": not_author}
     elif key == "workflow-authors" and values and not not_author:
@@ -106,11 +107,11 @@ def set_(
         given = {"notify": _receivers(values)}
     elif key == "follow" and values and not options[key]:
         options[key] = values
-    elif key in ("tier", "max_running") and len(values) == 1 and not options[key]:
-        options[key] = values[0]
+    elif key in ("tier", "max-running") and len(values) == 1 and not options[key.replace("-", "_")]:
+        options[key.replace("-", "_")] = values[0]
     elif words:
         raise click.UsageError(
-            'After NAME come options, or "tier N", or "max_running N", or "keep" and STATE=AGE, or "keep-logs AGE", or "follow" and the URL prefixes that are followed, or "require-approval" or "workflow-authors" and globs, or "notify" and receivers.'
+            'After NAME come options, or "tier N", or "max-running N", or "keep" and STATE=AGE, or "keep-logs AGE", or "follow" and the URL prefixes that are followed, or "require-approval" or "workflow-authors" and globs, or "notify" and receivers.'
         )
     body = given_settings(options) | given
     if not body:

@@ -57,7 +57,7 @@ CHECKS = (
     Check("doctor_holds", f"{LOCKED}, set task.hold_id, task.release_id or archive.hold_id to null; then hold or release the task anew."),
     Check("doctor_ready", AGAIN),
     Check("doctor_turns", "Stop and take up the archive (arkqueue archive rewind), or delete its row of ready_archive and retry a task of it."),
-    Check("doctor_slots", "Set the limit of the archive again (arkqueue archive set NAME max_running N): its slots are made to fit."),
+    Check("doctor_slots", "Set the limit of the archive again (arkqueue archive set NAME max-running N): its slots are made to fit."),
     Check("doctor_locks", "Set the capacity of a lock of the archive (arkqueue lock set): its lines are judged anew. If that does not help, cancel and retry the task."),
     Check("doctor_tasks", f"{LOCKED}, set the task's archive_id, branch_id, number and run to those of its run."),
     Check("doctor_runs", REPORT_IT),

@@ -123,9 +123,13 @@ def test_tier_and_limit_are_set_in_words_or_by_options_and_unset(arkqueue: Cli, 
     arkqueue("archive", "add", "papers", repository.url, "--tier", "3")
     assert arkqueue("archive", "set", "papers", "tier", "0").lines == ["papers: tier 0"]
     assert arkqueue("archive", "set", "papers", "max_running", "1").lines == ["papers: max_running 1"]
+    assert arkqueue("archive", "set", "papers", "max-running", "3").lines == ["papers: max_running 3"]
+    assert arkqueue("archive", "set", "papers", "keep_logs", "90d").code == 0
+    assert arkqueue("archive", "set", "papers", "require_approval", "pub*").code == 0
+    assert arkqueue("archive", "set", "papers", "workflow_authors", "ann").code == 0
     shown = [line.split() for line in arkqueue("archive", "show", "papers").lines]
     assert ["tier", "0"] in shown
-    assert ["max", "running", "1"] in shown
+    assert ["max", "running", "3"] in shown
     done = arkqueue("archive", "set", "papers", "--tier", "none", "--max-running", "none")
     assert done.lines == ["papers: tier 5, max_running no limit"]
     for wrong in (
