@@ -85,6 +85,18 @@ def test_a_trigger_has_the_tasks_of_its_revision_to_choose_from(operator: httpx.
     assert "Did you mean index" in said(operator.post("/-/act", data=sent | {"task": ["indx"]}), 422)
 
 
+def test_the_preview_of_a_trigger_says_what_will_not_start_and_what_is_stopped(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"index": "", "release": "on: manual\ncancels: [PREV:index]\nruns_on: [gpu]"})
+    archive.attempt("index@3")
+    form = operator.get("/-/trigger?of=papers")
+    sent = {"form": form_of(form), "name": "papers", "verb": "trigger", "back": "/papers", "task": ["release"]}
+    page = said(operator.post("/-/act", data=sent))
+    assert "release cannot start: no task manager that runs has the label gpu" in page
+    assert "stops papers@3/index (running)" in page
+
+
 def test_the_form_of_a_trigger_is_for_those_who_may_see_its_archive(
     visitor: Visitors, session: Session, archive: AnArchive
 ) -> None:
