@@ -59,7 +59,9 @@ def add(
         path = added["repository"]
         if path.startswith("file://"):
             path = unquote(path.removeprefix("file://"))
-        say(f"next: let its commits be told at once: arkqueue hook install {visible(shlex.quote(path))}")
+        say(
+            f"next: install the hook, so that arkqueue learns of commits at once: arkqueue hook install {visible(shlex.quote(path))}"
+        )
 
 
 @archive.command("list")
@@ -186,7 +188,7 @@ def _left_out(schedule: Any) -> str:
 )
 @click.argument("name")
 @click.argument("revision")
-@click.option("--branch", metavar="BRANCH", help="Another than the main branch.")
+@click.option("--branch", metavar="BRANCH", help="The branch (default: the main branch).")
 @as_json
 @calls_server
 def rewind(client: Client, name: str, revision: str, branch: str | None, as_json: bool) -> None:

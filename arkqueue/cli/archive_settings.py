@@ -33,18 +33,18 @@ def settings_options(command: Any) -> Any:
     """The options that ``add`` and ``set`` share."""
     for option in reversed(
         [
-            click.option("--branch", "branches", multiple=True, metavar="GLOB", help="Git: a branch to track, or a glob of them (** for all); again for more."),
+            click.option("--branch", "branches", multiple=True, metavar="GLOB", help="Git: a branch to track, or a glob of them (** for all); may be repeated."),
             click.option("--executor", type=click.Choice(["process", "none"]), help="process: its tasks run as processes of a task manager's host."),
             click.option("--process-user", metavar="USER", help="The operating system's user that its processes run as."),
             click.option("--author", metavar="NAME", help="Who commits for its tasks; of a Git archive: \"Name <email>\"."),
             click.option("--task-url", metavar="URL", help="Where its tasks' working copies commit to."),
-            click.option("--follow", "follow", multiple=True, metavar="URL-PREFIX", help="What its working copies fetch beside the archive: externals, submodules and Git LFS files whose URL begins so; again for more. Else: none."),
+            click.option("--follow", "follow", multiple=True, metavar="URL-PREFIX", help="What its working copies fetch beside the archive: externals, submodules and Git LFS files whose URL begins so; may be repeated. Else: none."),
             click.option("--image", metavar="IMAGE", help="The container image of its tasks that name none."),
-            click.option("--allow-image", "images", multiple=True, metavar="GLOB", help="An image that its tasks may name, or a glob of them; again for more. Else: every image."),
-            click.option("--allow-user", "users", multiple=True, metavar="GLOB", help="A user (or user:group) that they may be in a container; again for more. Else: every one."),
+            click.option("--allow-image", "images", multiple=True, metavar="GLOB", help="An image that its tasks may name, or a glob of them; may be repeated. Else: every image."),
+            click.option("--allow-user", "users", multiple=True, metavar="GLOB", help="A user (or user:group) that they may be in a container; may be repeated. Else: every one."),
             click.option("--tier", metavar="N", help="Archives of a lower tier go first, those of one take turns; 0 to 100. Else: 5."),
             click.option("--max-running", metavar="N", help="How many of its attempts run at once, on all task managers. Else, and with none: no limit."),
-            click.option("--allow-network", "networks", multiple=True, metavar="GLOB", help="A network that they may name; again for more. Else: bridge and none."),
+            click.option("--allow-network", "networks", multiple=True, metavar="GLOB", help="A network that they may name; may be repeated. Else: bridge and none."),
         ]
     ):  # fmt: skip
         command = option(command)
@@ -62,7 +62,7 @@ def settings_options(command: Any) -> Any:
     nargs=-1,
     metavar="[tier N | max-running N | keep STATE=AGE... | keep-logs AGE | follow URL-PREFIX... | require-approval GLOB... | workflow-authors GLOB... | notify RECEIVER [OCCASION...] [branch=GLOB...]...]",
 )
-@click.option("--not-author", is_flag=True, help="With require-approval: nobody approves a revision of his own.")
+@click.option("--not-author", is_flag=True, help="With require-approval: authors cannot approve their own revisions.")
 @click.option("--dry-run", is_flag=True, help="With keep or keep-logs: change nothing, and only say what would go now.")
 @settings_options
 @as_json

@@ -25,7 +25,7 @@ def delivery() -> None:
 
 @delivery.command("list")
 @click.argument("archive", required=False)
-@click.option("--failed", is_flag=True, help="Only those that were tried for a day in vain.")
+@click.option("--failed", is_flag=True, help="Only deliveries that failed for a day.")
 @click.option("--waiting", is_flag=True, help="Only those that are still tried.")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many, the newest first.")
 @as_json

@@ -59,8 +59,14 @@ def unhold(client: Client, names: Sequence[str], reason: str, as_json: bool) -> 
 )
 @_names
 @click.option("--all", "everything", is_flag=True, help="Of an archive: everything that is held.")
-@click.option("--force", is_flag=True, help="Also what would replace the work of later revisions, or is superseded.")
-@click.option("--skip-outdated", is_flag=True, help="Waive that, and release the rest.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Also release tasks that would replace the work of later revisions, or that are superseded.",
+)
+@click.option(
+    "--skip-outdated", is_flag=True, help="Waive tasks that would replace later work, and release the others."
+)
 @_reason
 @of_states
 @dry_run

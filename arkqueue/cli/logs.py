@@ -36,7 +36,11 @@ SETTLED = ("completed", "failed", "rejected", "canceled", "skipped")
 @click.argument("name", metavar="TASK")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the task is settled, through all its attempts.")
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Its Nth attempt (default: the newest).")
-@click.option("--raw", is_flag=True, help="The very bytes: output to standard output, all else to standard error.")
+@click.option(
+    "--raw",
+    is_flag=True,
+    help="Print the unchanged bytes: the output to standard output, everything else to standard error.",
+)
 @as_json
 @calls_server
 def logs(client: Client, name: str, follow: bool, attempt: int | None, raw: bool, as_json: bool) -> None:

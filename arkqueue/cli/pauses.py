@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _archives = click.argument("archives", metavar="[ARCHIVE]…", nargs=-1)
 _hosts = click.argument("names", metavar="TASK-MANAGER…", nargs=-1, required=True)
-_reason = click.option("--reason", default="", metavar="TEXT", help="Why; it is shown wherever somebody may wonder.")
+_reason = click.option("--reason", default="", metavar="TEXT", help="The reason, which explain and the pages show.")
 
 
 @click.command(
@@ -30,7 +30,7 @@ _reason = click.option("--reason", default="", metavar="TEXT", help="Why; it is 
     "locks",
     multiple=True,
     metavar="ARCHIVE/NAME|global/NAME",
-    help="All tasks that name this lock; again for more.",
+    help="All tasks that name this lock; may be repeated.",
 )
 @click.option("--all", "everything", is_flag=True, help="The whole installation, with archives that are added later.")
 @_reason
@@ -50,7 +50,7 @@ def pause(
     "locks",
     multiple=True,
     metavar="ARCHIVE/NAME|global/NAME",
-    help="Take the pause of this lock back; again for more.",
+    help="Take the pause of this lock back; may be repeated.",
 )
 @click.option("--all", "everything", is_flag=True, help="Take the pause of the whole installation back.")
 @as_json

@@ -29,7 +29,7 @@ COUNTED = ("completed", "failed", "rejected", "canceled", "skipped", "unsettled"
 @click.option("--number", type=click.IntRange(1, 2**31 - 1), metavar="N", help="This one of its reports (default: the newest).")  # fmt: skip
 @click.option("--list", "listed", is_flag=True, help="List all its reports.")
 @click.option("--update", is_flag=True, help="Make a further report, with what has changed since the last one.")
-@click.option("--now", is_flag=True, help="With --update: although some of its tasks have not settled.")
+@click.option("--now", is_flag=True, help="With --update: report also if some tasks of the run have not settled.")
 @as_json
 @calls_server
 def report(client: Client, name: str, number: int | None, listed: bool, update: bool, now: bool, as_json: bool) -> None:

@@ -328,7 +328,7 @@ _labels = click.option(
     multiple=True,
     metavar="LABEL",
     callback=_names,
-    help="What this task manager has that tasks may ask for with runs_on; several may be given.",
+    help="Labels of this task manager, for which tasks ask with runs_on; several may be given.",
 )
 
 
@@ -348,7 +348,7 @@ _drain = click.option(
     help="When stopped, let running tasks finish; else processes are handed back, and containers go on for the next start.",
 )
 _healthy = click.option(
-    "--healthy", is_flag=True, help="Run nothing; say whether one that runs was heard lately (exit 1: no)."
+    "--healthy", is_flag=True, help="Do not start; say whether a running one has reported recently (exit 1: no)."
 )
 
 

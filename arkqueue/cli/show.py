@@ -40,11 +40,11 @@ FEWEST_LEFT_OUT = 3
     help="Of a run: list at most so many of the files that its revision changes.",
 )
 @click.option("--items", is_flag=True, help="Of a run: list each item of its lists; else a long list is one line with its numbers.")  # fmt: skip
-@click.option("--state", "states", multiple=True, type=click.Choice(TASK_STATES), help="Of a run: list only tasks and items in this state; again for more.")  # fmt: skip
+@click.option("--state", "states", multiple=True, type=click.Choice(TASK_STATES), help="Of a run: list only tasks and items in this state; may be repeated.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1, 1000), default=200, show_default=True, help="Of a run with long lists: at most so many items.")  # fmt: skip
 @click.option("--after", type=click.IntRange(min=1), metavar="CURSOR", help="Go on where a list of items has ended.")
 @click.option("--deleted", is_flag=True, help="Of a run: list the items that were deleted, which takes a token of scope admin.")  # fmt: skip
-@click.option("--payload", is_flag=True, help="Of the run of a submission: print what was handed in, as it is.")
+@click.option("--payload", is_flag=True, help="Of a submission's run: print the submitted document byte for byte.")
 @as_json
 @calls_server
 def show(

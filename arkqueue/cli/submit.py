@@ -60,7 +60,7 @@ class _Submit(click.Command):
 @click.argument("archive", metavar="ARCHIVE")
 @click.argument("file", metavar="[FILE|-]", default="-")
 @click.option("--revision", metavar="REV", help="A number, or a SHA or a prefix of one (default: the head).")
-@click.option("--branch", metavar="BRANCH", help="Another than the main branch.")
+@click.option("--branch", metavar="BRANCH", help="The branch (default: the main branch).")
 @click.option("--id", "id", metavar="ID", help="Your own id for it: the same one, given again, makes no second run.")
 @click.option("--hold", is_flag=True, help="Let it wait for a release.")
 @click.option(

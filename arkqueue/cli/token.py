@@ -24,8 +24,8 @@ def token() -> None:
 @token.command(epilog="Example: arkqueue token create --scope read --archive papers > papers.token")
 @click.option("--scope", type=click.Choice(SCOPES), required=True, help="hook: may only say that there is a commit; read; operate: also act on runs and tasks; approve: also release what archives guard; admin: also archives and tokens.")  # fmt: skip
 @click.option("--archive", "archives", multiple=True, metavar="NAME", help="For this archive only; again for more (default: every one).")  # fmt: skip
-@click.option("--author", "authors", multiple=True, metavar="NAME", help="Of scope approve: a person that it stands for, written as the author of a revision; again for more.")  # fmt: skip
-@click.option("--name", help="What it is called in lists and in what is remembered (default: its scope and archives).")
+@click.option("--author", "authors", multiple=True, metavar="NAME", help="Of scope approve: a person that it stands for, written as the author of a revision; may be repeated.")  # fmt: skip
+@click.option("--name", help="The name of the token in lists and in the audit log (default: its scope and archives).")
 @as_json
 @calls_server
 def create(

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 @click.argument("archive", metavar="ARCHIVE")
 @click.argument("tasks", metavar="[TASK]…", nargs=-1)
 @click.option("--revision", metavar="REV", help="A number, or a SHA or a prefix of one (default: the head).")
-@click.option("--branch", metavar="BRANCH", help="Another than the main branch.")
+@click.option("--branch", metavar="BRANCH", help="The branch (default: the main branch).")
 @click.option(
     "--without",
     multiple=True,
     metavar="TASK",
-    help="Wait for nothing of this task, which is not part of the run; again for more.",
+    help="Do not wait for this task, which is not part of the run; may be repeated.",
 )
 @click.option(
     "--from",
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     help="Backfill: run the tasks at all revisions from this one on, in order, as the head defines them.",
 )
 @click.option("--to", "last", metavar="REV", help="With --from: up to this one (default: the one before the head).")
-@click.option("--force", is_flag=True, help="Although a later revision supersedes it, or has done its work.")
+@click.option("--force", is_flag=True, help="Also if a later revision supersedes the task, or has completed it.")
 @click.option("--dry-run", is_flag=True, help="Only say what would run, and what would be refused.")
 @click.option("--wait", is_flag=True, help="Wait for its end; exit code 1 unless it completed (see --accept).")
 @click.option(

@@ -25,7 +25,7 @@ _names = click.argument("names", metavar="TASK-OR-RUN…", nargs=-1, required=Tr
     epilog="A running task is asked to stop, and killed after its grace; it is canceled when it is proved gone. Example: arkqueue cancel 'papers@12/deposit/*' --state waiting"
 )
 @_names
-@click.option("--assume-gone", is_flag=True, help="You know that the task's process is gone although its task manager is silent.")  # fmt: skip
+@click.option("--assume-gone", is_flag=True, help="You confirm that the task's process is gone, although its task manager is silent.")  # fmt: skip
 @of_states
 @dry_run
 @as_json
@@ -57,7 +57,7 @@ def restart(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) 
 @click.option("--failed", is_flag=True, help="Of a run, a list or an archive: the failed tasks alone, and none that is out of date.")  # fmt: skip
 @of_states
 @click.option("--from", "from_task", metavar="TASK", help="Of a run or an item: this task and everything behind it, also what has completed.")  # fmt: skip
-@click.option("--from-start", is_flag=True, help="The command also of a task that is polled or must not run twice: it may do a second time what it has done.")  # fmt: skip
+@click.option("--from-start", is_flag=True, help="Run the command again also of a polled task or one with on_lost: fail; it may repeat its effects.")  # fmt: skip
 @dry_run
 @as_json
 @calls_server
@@ -107,7 +107,7 @@ def refresh(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) 
     epilog="Examples: arkqueue skip papers@12/index lets later revisions go on without it; arkqueue skip papers/index --until 12 waives every failure of the task up to revision 12; arkqueue skip 'papers@12/deposit/*' --failed waives every failure of a list."
 )
 @_names
-@click.option("--as-completed", is_flag=True, help="What waits for it in its own run may go on too, as if it had completed.")  # fmt: skip
+@click.option("--as-completed", is_flag=True, help="Also let tasks of its own run go on, as if the task had completed.")  # fmt: skip
 @click.option("--force", is_flag=True, help="As completed although what waits for it is superseded, or later revisions have gone on from it or done its work.")  # fmt: skip
 @click.option("--until", type=click.IntRange(min=0), metavar="REV", help="Of ARCHIVE/TASK: every failure up to this revision.")  # fmt: skip
 @click.option("--failed", is_flag=True, help="Of RUN/TASK/*: only the items that failed.")

@@ -39,9 +39,9 @@ ENDED = ("completed", "failed", "canceled", "superseded", "deleted")
     "--accept",
     type=click.Choice(("superseded", "canceled")),
     multiple=True,
-    help="Exit code 0 also where the run ended so.",
+    help="Exit with 0 also if the run ended in this state.",
 )
-@click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="At most so many runs.")
+@click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="The number of runs at most.")
 @click.option("--plain", is_flag=True, help="One line for each change, also on a terminal.")
 @click.option("--json", "as_json", is_flag=True, help="One line for each change: the run or the task, as a JSON document.")  # fmt: skip
 @calls_server

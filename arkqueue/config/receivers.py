@@ -97,5 +97,5 @@ class Mail(Strict):
         if self.tls == "none" and host not in ("localhost", "127.0.0.1", "::1"):
             raise PydanticCustomError("tls", 'tls = "none" is for a server on this host only')
         if bool(self.username) != (self.password_file is not None):
-            raise PydanticCustomError("password", "give username and password_file, or none of them")
+            raise PydanticCustomError("password", "give both username and password_file, or neither")
         return self

@@ -129,7 +129,7 @@ def refusal(faults: list[Fault]) -> str:
         [
             f"arkqueue: refused, because {count} in the workflow files:",
             *(f"  {fault}" for fault in faults),
-            "Correct this and commit again; `arkqueue check` tells the same beforehand.",
+            "Correct this and commit again; `arkqueue check` shows these faults before you commit.",
         ]
     )
 

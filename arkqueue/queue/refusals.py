@@ -63,7 +63,7 @@ def refuse_unplanned(graph: Graph, here: str, branch: int) -> None:
 def refuse_stopped(graph: Graph, archive: int) -> None:
     """Raise ``Conflict`` where an archive is stopped: its repository may be another one, whose files no task of its ledger may get."""
     for row in graph.rows("why_stopped", archive=archive):
-        raise Conflict(f"archive {row.name}", f"is stopped, and nothing of it starts: {row.stopped}")
+        raise Conflict(f"archive {row.name}", f"is stopped, so none of its tasks starts: {row.stopped}")
 
 
 def refuse_superseded(

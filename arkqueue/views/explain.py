@@ -328,7 +328,7 @@ class _Task:
             text = f"The gate to the next revision is closed by {other} (exclusive), which is {closed.state}."
             reasons.append(Reason(kind=Why.GATE, text=text, tasks=[other], commands=[f"arkqueue explain {other}"]))
         if len(ends) > len(chosen):
-            text = f"{len(ends) - len(chosen)} more tasks stand in its way."
+            text = f"{len(ends) - len(chosen)} more tasks are in its way."
             reasons.append(Reason(kind=Why.WAITS_FOR_RUNNING, text=text))
         return _held_together(reasons, row), waits
 

@@ -180,7 +180,7 @@ def stopped(row: Any, but: str = "") -> list[Reason]:
     """That the archive of a task is stopped, where it is. ``but``: what the sentence begins with."""
     if row.stopped is None:
         return []
-    text = f"{but}{row.archive} is stopped, and nothing of it starts until it goes on: {row.stopped}"
+    text = f"{but}{row.archive} is stopped, so none of its tasks starts until it goes on: {row.stopped}"
     return [Reason(kind=Why.ARCHIVE_STOPPED, text=text, commands=[remedy(row.archive, row.stopped, None)])]
 
 
@@ -358,8 +358,8 @@ def lacking(labels: Sequence[str], alive: Sequence[TaskManagerView]) -> str:
     """Which of some labels no task manager has, of those that run, in words; that none has all of them, where each has one."""
     unknown = [label for label in labels if not any(label in m.labels for m in alive)]
     if unknown:
-        return f"no task manager that runs has the label {' or '.join(unknown)}"
-    return f"no task manager that runs has all of its labels: {', '.join(labels)}"
+        return f"no running task manager has the label {' or '.join(unknown)}"
+    return f"no running task manager has all of its labels: {', '.join(labels)}"
 
 
 def _no_label(state: str, name: str, labels: Sequence[str], alive: Sequence[TaskManagerView], *, brief: bool) -> Reason:
@@ -436,7 +436,7 @@ def _claims_nothing(manager: TaskManagerView) -> str:
     if manager.drained_at is not None:
         why = f", {manager.drain_reason}" if manager.drain_reason else ""
         return f"it was drained{at(manager.drained_at)} by {manager.drained_by}{why}"
-    return f"it claims nothing until there is room: {manager.low_disk}" if manager.low_disk else ""
+    return f"it claims no task until its disk has more free space: {manager.low_disk}" if manager.low_disk else ""
 
 
 def _last(managers: Sequence[TaskManagerView]) -> str:

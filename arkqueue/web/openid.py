@@ -323,7 +323,7 @@ def metadata_of(openid: OpenId, document: Mapping[str, Any]) -> Metadata:
             urls[name] = url
     algorithms = ALGORITHMS & _texts(document, "id_token_signing_alg_values_supported", {"RS256"})
     if not algorithms:
-        raise ProviderFault(openid, "signs in no way that is safe here", f"Have it sign with one of {', '.join(sorted(ALGORITHMS))}.")  # fmt: skip
+        raise ProviderFault(openid, "offers no safe signature algorithm", f"Have it sign with one of {', '.join(sorted(ALGORITHMS))}.")  # fmt: skip
     if "code" not in _texts(document, "response_types_supported", {"code"}):
         raise ProviderFault(openid, "does not know the authorization code flow", "Use another provider.")
     if "S256" not in _texts(document, "code_challenge_methods_supported", {"S256"}):

@@ -540,7 +540,7 @@ def test_many_obstacles_are_cut_off(session: Session) -> None:
     archive.commit({"all": 'depends: ["PREV:*"]'})
     told = why(archive, "all@3")
     assert len(told.reasons) == 21
-    assert told.reasons[-1].text == "10 more tasks stand in its way."
+    assert told.reasons[-1].text == "10 more tasks are in its way."
 
 
 def test_a_gate_that_leaves_something_out_says_so(session: Session) -> None:

@@ -94,14 +94,14 @@ def test_explain_names_a_label_that_no_task_manager_has(session: Session) -> Non
     assert told.kind is Why.NO_LABEL
     assert (
         told.text
-        == "It is ready, but no task manager that runs has the label gpu (`runs_on`). Their labels are: build-1: tex. "
+        == "It is ready, but no running task manager has the label gpu (`runs_on`). Their labels are: build-1: tex. "
         "Restart one of them with --label gpu --label tex beside its own labels, or start another one with its own home folder."
     )
     assert told.commands == [], "no command says which labels a task manager has beside"
     assert why(archive, "b@2").kind is Why.ABOUT_TO_START
     claim.register(session, "other", "abcdefgh-2", "build-1", 4, labels=["gpu"])
     assert f"abcdefgh: gpu; {HOST}: tex." in why(archive, "a@2").text, "two home folders of one machine"
-    assert "no task manager that runs has all of its labels: gpu, tex" in why(archive, "a@2").text
+    assert "no running task manager has all of its labels: gpu, tex" in why(archive, "a@2").text
     assert [one.labels for one in task_managers(session)] == [["gpu"], ["tex"]]
     claim.register(session, "third", "host-3", "build-3", 4, labels=["gpu", "tex"], fault="it is full")
     told = why(archive, "a@2")

@@ -114,7 +114,7 @@ def test_a_verb_that_would_start_something_is_refused_with_the_reason(
     stop(archive)
     then, deeds = archive.states(), archive.sql("select * from deed")
     with pytest.raises(
-        Conflict, match="archive papers: is stopped, and nothing of it starts: it is another"
+        Conflict, match="archive papers: is stopped, so none of its tasks starts: it is another"
     ) as refused:
         verb(archive)
     assert "arkqueue sync papers" in str(refused.value)
@@ -203,16 +203,16 @@ def test_a_rewind_lets_go_on_what_it_leaves(session: Session) -> None:
         (
             nothing,
             "a@2",
-            "It is ready, but papers is stopped, and nothing of it starts until it goes on: it is another",
+            "It is ready, but papers is stopped, so none of its tasks starts until it goes on: it is another",
         ),
         (nothing, "b@2", "It waits for papers@2/a, which is ready, but papers is stopped"),
         (
             lambda a: a.claim("a@2"),
             "b@2",
-            "papers is stopped, and nothing of it starts until it goes on: it is another",
+            "papers is stopped, so none of its tasks starts until it goes on: it is another",
         ),
-        (lambda a: a.end("a@2", 75), "a@2", "papers is stopped, and nothing of it starts"),
-        (lambda a: a.fail("a@2"), "a@2", "papers is stopped, and nothing of it starts"),
+        (lambda a: a.end("a@2", 75), "a@2", "papers is stopped, so none of its tasks starts"),
+        (lambda a: a.fail("a@2"), "a@2", "papers is stopped, so none of its tasks starts"),
     ],
     ids=["ready", "waiting for a ready one", "waiting for a running one", "deferred", "failed"],
 )
@@ -225,7 +225,7 @@ def test_explain_says_why_nothing_starts(
     stop(archive)
     told = why(archive, key)
     assert text in told.text
-    assert told.text.count("is stopped, and nothing") == 1
+    assert told.text.count("is stopped, so none") == 1
     assert "arkqueue archive rewind papers REV" in told.commands
     assert "papers is stopped" in explain_name(archive.session, "papers@2").text or key != "a@2"
     go_on(archive)

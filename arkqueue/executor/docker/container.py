@@ -173,7 +173,7 @@ def engine_fault(words: str) -> EngineFault | None:
     if is_full and not re.search(r"/volumes/[^/]+/_data/", words):
         return EngineFault("Docker engine", f"its disk is full ({words})", "Free space on it")
     if "read-only file system" in words and re.search(r"/overlay2/(?!.*/merged/)|/containers/|\.db\b", words):
-        return EngineFault("Docker engine", f"its disk is read-only ({words})", "Mend its file system")
+        return EngineFault("Docker engine", f"its disk is read-only ({words})", "Repair its file system")
     if re.search(r"containerd\S*\.sock", words) and "connect" in words:
         return EngineFault(
             "Docker engine", f"its containerd does not answer ({words})", "Start it, or restart the engine"

@@ -165,7 +165,7 @@ class Engine:
             with self.calls() as api:
                 _raise_refusal(api.get(_url(api, "/_ping"), timeout=timeout or FIRST_ANSWER))
         except APIError as error:
-            raise EngineFault(f"Docker engine at {self.url}", f"it is out of order ({said(error)})", SEE) from None
+            raise EngineFault(f"Docker engine at {self.url}", f"it does not work ({said(error)})", SEE) from None
 
     def answers(self, timeout: float) -> bool:
         try:

@@ -185,7 +185,7 @@ class Externals:
             found = explained(thing, error)
             raise WorkspaceError(found.thing, found.fault) if isinstance(found, NotFound) else found from error
         except NoAddress as error:
-            raise WorkspaceError(thing, f"its server names no address that is followed: {error}") from error
+            raise WorkspaceError(thing, f"its server redirects to an address that is not allowed: {error}") from error
         except NotFound as error:
             raise WorkspaceError(error.thing, error.fault, error.remedy) from error
         nested = self.follow(Checkout(path, address, root, "/".join(parts), revision, auth), depth + 1)
@@ -235,7 +235,7 @@ class Externals:
         for known in all_of_them:
             path = self._top.joinpath(*known.parts)
             if not os.path.lexists(path):
-                raise WorkspaceError(known.what, "libsvn did not put it there")
+                raise WorkspaceError(known.what, "libsvn did not check it out")
             if not known.is_file:
                 check_place(self._location(known.address), path)
 

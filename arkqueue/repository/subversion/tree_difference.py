@@ -123,7 +123,7 @@ class _UpdateFolder(ExportFolder):
     @remembered
     def open_file(self, path: str, _revision: int) -> ExportFile:
         """Each file that is changed in its place is reported as missing; a server that sends a difference all the same is not believed."""
-        raise WorkspaceError(path, "came as a difference, which nobody asked for", "Export it anew.")
+        raise WorkspaceError(path, "was sent as a delta instead of the whole file", "Export it anew.")
 
     @remembered
     def delete_entry(self, path: str, _revision: int) -> None:

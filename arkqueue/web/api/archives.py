@@ -102,7 +102,7 @@ class Settings(BaseModel):
     @classmethod
     def _receivers(cls, value: dict[str, list[str]] | None) -> dict[str, list[str]] | None:
         if value is not None and not all(0 < len(key) <= 1000 and len(words) <= 50 for key, words in value.items()):
-            raise ValueError("a receiver is a text of at most 1,000 signs, with at most 50 occasions and branches")
+            raise ValueError("a receiver is a text of at most 1,000 characters, with at most 50 occasions and branches")
         return value
 
     @field_validator(*GLOBS)
@@ -116,7 +116,7 @@ class Settings(BaseModel):
     @classmethod
     def _prefixes(cls, value: list[str] | None) -> list[str] | None:
         if value is not None and not all(prefix and len(prefix) <= 1000 for prefix in value):
-            raise ValueError("a prefix is a text of at most 1,000 signs")
+            raise ValueError("a prefix is a text of at most 1,000 characters")
         return value
 
     @field_validator("process_user")

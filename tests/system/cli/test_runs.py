@@ -553,7 +553,7 @@ def test_trigger_says_what_will_not_start_and_what_is_stopped(arkqueue: Cli, ses
         said,
     )
     assert (
-        "  b cannot start: no task manager that runs has the label gpu (`runs_on`). To change that: arkqueue worker --label gpu\n"
+        "  b cannot start: no running task manager has the label gpu (`runs_on`). To change that: arkqueue worker --label gpu\n"
         in said
     )
     assert arkqueue("resume", "papers").code == 0

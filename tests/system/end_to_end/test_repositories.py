@@ -200,7 +200,7 @@ def test_nothing_of_an_archive_starts_while_its_repository_is_another_one(
         done = shared(*words, code=1)
         assert done.out == ""
         if words[0] != "skip":
-            assert f"archive {papers.name}: is stopped, and nothing of it starts: " in done.err
+            assert f"archive {papers.name}: is stopped, so none of its tasks starts: " in done.err
             assert f"arkqueue archive rewind {papers.name} REV" in done.err
 
     # What ran goes on; what it lets become ready does not start, while others do.
@@ -211,7 +211,7 @@ def test_nothing_of_an_archive_starts_while_its_repository_is_another_one(
     others.wait_for_run(2)
     assert papers.attempts("pdf@2") == []
     explained = papers.explained("pdf@2")
-    assert f"It is ready, but {papers.name} is stopped, and nothing of it starts" in explained
+    assert f"It is ready, but {papers.name} is stopped, so none of its tasks starts" in explained
     assert f"arkqueue archive rewind {papers.name} REV" in explained
 
     shutil.rmtree(papers.repository.path)

@@ -211,7 +211,7 @@ def test_a_task_runs_only_on_the_task_manager_that_has_its_label(
     papers.commit(dict(tasks({"train": {**usual, "runs_on": ["gpu"]}, "free": usual})))
     papers.wait("free@2")
     told = arkqueue("explain", f"{papers.name}@2/train").out
-    assert "no task manager that runs has the label gpu" in told
+    assert "no running task manager has the label gpu" in told
     with_label = arkqueue.start("worker", "--label", "gpu", "--label", "linux", home="worker-2")
     papers.wait("train@2")
     assert f"-{with_label.pid}-" in papers.attempts("train@2")[-1]["process"]

@@ -59,7 +59,7 @@ def test_a_cell_says_why_its_task_waits_that_waits_for_no_other(operator: httpx.
     claim.register(session, PROCESS, HOST, "machine", 4)
     found = cells(operator)
     assert found["papers@3/gpu"]["says"] == (
-        "papers@3/gpu is ready, but no task manager that runs has the label gpu (`runs_on`)."
+        "papers@3/gpu is ready, but no running task manager has the label gpu (`runs_on`)."
     )
     assert (
         found["papers@3/a"]["says"] == "papers@3/a waits for the lock papers/web, which papers@2/a has; it is the next."

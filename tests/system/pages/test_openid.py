@@ -439,7 +439,7 @@ def test_what_a_provider_may_not_answer_is_a_page_with_the_reason(visitor: Visit
         ({"issuer": "https://evil.example"}, "calls itself https://evil.example"),
         ({"token_endpoint": "http://evil.example/token"}, "has no proper token_endpoint"),
         ({"authorization_endpoint": "javascript:alert(1)"}, "has no proper authorization_endpoint"),
-        ({"id_token_signing_alg_values_supported": ["none", "HS256"]}, "signs in no way that is safe here"),
+        ({"id_token_signing_alg_values_supported": ["none", "HS256"]}, "offers no safe signature algorithm"),
         ({"code_challenge_methods_supported": ["plain"]}, "knows PKCE without S256"),
         ({"response_types_supported": ["id_token"]}, "does not know the authorization code flow"),
     ],

@@ -186,7 +186,7 @@ def test_a_wait_for_a_slot_says_how_many_are_busy(operator: httpx.Client, archiv
 
 def test_a_wait_for_a_label_says_which_no_task_manager_has(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"train": "runs_on: gpu"})
-    wait = "train is ready, but no task manager that runs has the label gpu (`runs_on`)"
+    wait = "train is ready, but no running task manager has the label gpu (`runs_on`)"
     assert line(operator)[1] == [wait]
     assert wait.removeprefix("train ") in explain(archive.session, archive.task("train@2")).text
 

@@ -93,7 +93,7 @@ def test_the_preview_of_a_trigger_says_what_will_not_start_and_what_is_stopped(
     form = operator.get("/-/trigger?of=papers")
     sent = {"form": form_of(form), "name": "papers", "verb": "trigger", "back": "/papers", "task": ["release"]}
     page = said(operator.post("/-/act", data=sent))
-    assert "release cannot start: no task manager that runs has the label gpu" in page
+    assert "release cannot start: no running task manager has the label gpu" in page
     assert "stops papers@3/index (running)" in page
 
 

@@ -59,7 +59,7 @@ def test_nothing_is_claimed_until_there_is_room_again(
     assert said.endswith(" free, less than min_free (2 MiB)")
     told = explain_name(session, "papers@3/short").text
     assert f"no host can start it for now. {manager.process.split('-')[0]}" in told
-    assert told.endswith(f": it claims nothing until there is room: {said}.")
+    assert told.endswith(f": it claims no task until its disk has more free space: {said}.")
     assert "one task at times is tried" not in told
     assert attempts(archive, "short@3") == []
 

@@ -476,7 +476,7 @@ def test_what_would_start_something_of_a_stopped_archive_is_refused_with_the_rea
         (f"/runs/{archive.run_id(2)}/retry", {}),
     ):
         said = problem(
-            operator.post(path, json=body), 409, "is stopped, and nothing of it starts: it went back in time"
+            operator.post(path, json=body), 409, "is stopped, so none of its tasks starts: it went back in time"
         )
         assert "arkqueue archive rewind papers REV" in str(said)
     told = operator.get(f"/tasks/{archive.task('a@2')}/explain").json()

@@ -220,7 +220,7 @@ def test_a_dry_run_is_refused_as_the_run_would_be(operator: httpx.Client, sessio
     archives.stop(session, ArchiveId(archive.id), "it is another one")
     asked["tasks"] = ["approve"]
     for options in ({}, {"dry_run": True}):
-        problem(operator.post("/runs", json=asked, params=options), 409, "is stopped, and nothing of it starts")
+        problem(operator.post("/runs", json=asked, params=options), 409, "is stopped, so none of its tasks starts")
 
 
 def test_run_is_triggered_at_a_sha(operator: httpx.Client, session: Session) -> None:
