@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -217,8 +217,9 @@ def _open(folder: Path) -> Any:
     """A file of its own for one payload; what a process that was killed has left there goes."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for left in os.scandir(folder):
-        if left.stat().st_mtime < time.time() - ABANDONED:
-            os.unlink(left.path)
+        with suppress(FileNotFoundError):  # the payload of another request, which is done
+            if left.stat().st_mtime < time.time() - ABANDONED:
+                os.unlink(left.path)
     return tempfile.NamedTemporaryFile(dir=folder)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,6 +23,7 @@ from arkqueue.queue.tokens import Scope
 from arkqueue.repository.reader import client as client_of_readers
 from arkqueue.repository.reader import payloads
 from arkqueue.web import ApiServer, connections
+from arkqueue.web.api import submissions as api
 from arkqueue.workflow import parse
 from tests.builders import AnArchive, an_archive
 from tests.system.web.conftest import Client, problem
@@ -70,6 +73,24 @@ def test_a_submission_makes_a_run_and_is_known_by_its_senders_id(operator: httpx
     assert (found["full_name"], found["run"]) == ("papers@2.2/deposit/a", run["id"])
     told = operator.get("/explain", params={"name": f"{made['full_name']}/deposit/a"}).json()
     assert told["full_name"] == "papers@2.2/deposit/a"
+    assert left(archive) == (1, 1, 0)
+
+
+def test_a_payload_that_another_request_removes_is_in_nobodys_way(
+    operator: httpx.Client, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scandir = os.scandir
+
+    def with_one_that_goes(folder: Any) -> Any:
+        if Path(folder).name != api.FOLDER:
+            return scandir(folder)
+        (gone := Path(folder) / "gone").touch()
+        found = [*scandir(folder)]
+        gone.unlink()
+        return found
+
+    monkeypatch.setattr(os, "scandir", with_one_that_goes)
+    assert submit(operator, '{"items": ["a"]}').status_code == 201
     assert left(archive) == (1, 1, 0)
 
 
