@@ -178,7 +178,7 @@ def test_the_audit_log_says_who_did_what_to_what(admin: httpx.Client, archive: A
 
 
 def test_every_verb_of_a_person_is_in_the_audit_log(admin: httpx.Client, archive: AnArchive, tmp_path: Path) -> None:
-    archive.commit({"a": "on: [commit, manual]", "b": "on: [commit, manual, submission]"})
+    archive.commit({"a": "on: [commit, manual]\ndepends: [b]", "b": "on: [commit, manual, submission]"})
     by_hand = {"name": "papers@2", "verb": "trigger", "sure": "yes", "revision": str(archive.revisions["", 2])}
     made = admin.post("/-/act", data={"form": form_of(admin.get("/")), "task": "a", "without": "b", **by_hand})
     assert made.headers["location"] == "/papers@2.2", made.text

@@ -72,6 +72,7 @@ CALLS = {
     "GET /runs/{id}": Call(READ),
     "DELETE /runs/{id}": Call(OPERATE),
     "POST /runs/{id}/undelete": Call(OPERATE),
+    "POST /runs/{id}/delete-items": Call(OPERATE, {"list": "a"}),
     "GET /runs/{id}/items": Call(READ),
     "GET /runs/{id}/deleted-items": Call(ADMIN),
     "GET /runs/{id}/changes": Call(READ),
