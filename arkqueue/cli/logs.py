@@ -9,7 +9,8 @@ from __future__ import annotations
 import codecs
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -49,11 +50,11 @@ def logs(client: Client, name: str, follow: bool, attempt: int | None, raw: bool
 
     if as_json and follow:
         raise click.UsageError("--json and --follow do not go together.")
-    task = find_task(client, name)
     printer = _Raw() if raw else _Printer()
     if follow:
-        _follow(client, task, attempt, printer)
+        _follow(client, _bearing(partial(find_task, client, name)), attempt, printer)
         return
+    task = find_task(client, name)
     chosen = _choose(task, attempt)
     chunks = list(_kept(client, chosen)) if as_json else _kept(client, chosen)
     if as_json:
@@ -118,7 +119,7 @@ def _follow(client: Client, task: Any, number: int | None, printer: _Printer | _
                 is_told = True
             time.sleep(pause)
             pause = min(LONGEST_LOOK, 1.2 * pause)
-        task = _bearing(client, f"/tasks/{task['id']}")
+        task = _bearing(partial(client.get, f"/tasks/{task['id']}"))
 
 
 def coming(client: Client, attempt: int) -> Iterator[Any]:
@@ -144,14 +145,14 @@ def coming(client: Client, attempt: int) -> Iterator[Any]:
         time.sleep(LOOK)
 
 
-def _bearing(client: Client, path: str) -> Any:
-    """An answer of a server that may be away for a moment."""
+def _bearing(ask: Callable[[], Any]) -> Any:
+    """What a server answers that may be away for a moment."""
     from arkqueue.cli.client import Unreachable
 
     until = time.monotonic() + PATIENCE
     while True:
         try:
-            return client.get(path)
+            return ask()
         except Unreachable:
             if time.monotonic() > until:
                 raise

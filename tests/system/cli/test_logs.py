@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from arkqueue.cli import find
 from arkqueue.cli import logs as cli_logs
 from arkqueue.cli.client import Client, Unreachable
 from arkqueue.db.session import Session
@@ -213,6 +214,25 @@ def test_follower_outlives_a_restart_of_the_server(started: Start, writing: Writ
     writing.end()
     out, err = the_rest(process)
     assert (process.returncode, out, err) == (0, "", "papers@2/a: completed\n")
+
+
+def test_follower_that_begins_during_a_restart_waits_for_the_server(
+    arkqueue: Cli, writing: Writing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_task, away = find.find_task, [True, True]
+
+    def away_once(client: Client, name: str) -> object:
+        if away and away.pop():
+            raise Unreachable(client.url, "answers, but has no database")
+        return find_task(client, name)
+
+    writing.write(b"all\n")
+    writing.end()
+    monkeypatch.setattr(find, "find_task", away_once)
+    assert arkqueue("logs", "papers@2/a").code == 3, "nobody asked to wait"
+    done = arkqueue("logs", "papers@2/a", "-f")
+    assert (done.code, done.out) == (0, "all\n")
+    assert not away
 
 
 EVENT_STREAM = "200 OK\r\nContent-Type: text/event-stream"
