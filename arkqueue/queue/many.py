@@ -129,7 +129,7 @@ def act_on_list(
 ) -> Done:
     """Act on the items of a list. ``name``: of the task that has the list; ``states``: on those alone that are in one of these states now (empty: in any); ``act`` takes a task and the key of its item.
 
-    Of retry, on those that failed and that nobody waived; where ``states`` names others, also on what was canceled, skipped or deferred.
+    A retry without ``states`` acts on the items that failed and that nobody waived. With ``states`` it also acts on canceled, skipped and deferred items.
     """
     concerns = _may_come_back if verb == "retry" and states else _concerned(verb, failed=True)
     rows = session.rows("tasks_to_act_on", run=run, item=None, tasks=None)

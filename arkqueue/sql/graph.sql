@@ -326,7 +326,7 @@ where v.id in (
 order by v.id for no key update;
 
 -- name: would_be_canceled
--- What the `cancels` of tasks that are not stored yet would meet now at a place of a branch, as `lock_victims` finds it for those that are: for each canceler and entry the newest, `most` at most. Of submissions nothing: no run by hand supersedes one.
+-- The tasks that a run by hand would cancel at a place of a branch, before the run is stored: the newest ones for each entry in `cancels`, at most `most`. `lock_victims` finds them for a stored run. Tasks of submissions are left out, as no run by hand supersedes a submission.
 select c.canceler, a.name as archive, b.name as branch, b.main, v.number, v.run, v.name, v.item, v.kind, v.state
 from unnest(%(cancelers)s::bigint[], %(names)s::text[], %(items)s::text[], %(unstarted)s::boolean[]) as c(canceler, name, item, unstarted)
 cross join lateral (

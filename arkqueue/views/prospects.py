@@ -13,7 +13,7 @@ from arkqueue.lock_names import MARK, is_global
 from arkqueue.model import INSTALLATION, ArchiveId
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.installation import task_managers
-from arkqueue.views.reasons import Reason, Why, lacking, lock_paused
+from arkqueue.views.reasons import Reason, Why, archive_paused, lacking, lock_paused
 
 
 class Prospect(Protocol):
@@ -36,10 +36,7 @@ def obstacles(session: Session, archive: ArchiveId, tasks: Sequence[Prospect]) -
     view = show_archive(session, archive)
     found = []
     if view.paused is not None and by_name:
-        pause = view.paused
-        text = f"{view.name} is {str(pause).rstrip('.')}; nothing of it starts until it goes on."
-        commands = [pause.resume, *(["arkqueue resume --all"] if pause.twice else [])]
-        found.append(Reason(kind=Why.ARCHIVE_PAUSED, text=text, commands=commands))
+        found.append(archive_paused(view.name, view.paused))
     names = sorted({lock for task in by_name.values() for lock in task.locks if MARK not in lock})
     paused = {
         row.name: row

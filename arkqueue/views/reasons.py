@@ -22,7 +22,7 @@ from arkqueue.plan.graph import EVERYTHING
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.text import name_visible
-from arkqueue.views.archives import pause_of, remedy
+from arkqueue.views.archives import PauseView, pause_of, remedy
 from arkqueue.views.find import RETIRED
 from arkqueue.views.installation import TaskManagerView, called, no_queue_manager_since, task_managers
 from arkqueue.views.locks import command
@@ -187,11 +187,14 @@ def stopped(row: Any, but: str = "") -> list[Reason]:
 def paused(row: Any, but: str = "", what: str = "nothing of it starts") -> list[Reason]:
     """That the archive of a task is paused, where it is. ``but``: what the sentence begins with."""
     pause = pause_of(row, row.archive)
-    if pause is None:
-        return []
-    text = f"{but}{row.archive} is {str(pause).rstrip('.')}; {what} until it goes on."
+    return [] if pause is None else [archive_paused(row.archive, pause, but, what)]
+
+
+def archive_paused(archive: str, pause: PauseView, but: str = "", what: str = "nothing of it starts") -> Reason:
+    """That an archive is paused. ``but``: what the sentence begins with; ``what``: what does not happen meanwhile."""
+    text = f"{but}{archive} is {str(pause).rstrip('.')}; {what} until it goes on."
     commands = [pause.resume, *(["arkqueue resume --all"] if pause.twice else [])]
-    return [Reason(kind=Why.ARCHIVE_PAUSED, text=text, commands=commands)]
+    return Reason(kind=Why.ARCHIVE_PAUSED, text=text, commands=commands)
 
 
 def parked(row: Any, subject: str) -> list[Reason]:

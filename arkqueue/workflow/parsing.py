@@ -43,16 +43,14 @@ def parse(files: Sequence[SourceFile], read_file: ReadFile | None = None, most_i
             break
         source = read(file)
         values += source.values
-        if values > MOST_VALUES:
-            fault = f"with this file there are {values:,} values, more than {MOST_VALUES:,}; write fewer, or name fewer tasks in each 'depends'"
-            return Workflow(
-                faults=_shown([*faults, Fault(source.path, 0, 0, fault)]), list_files=(*lists.named, *schemas.named)
-            )
         if not source.readable:
             unread.append(source.path)
         faults += source.faults
-        found += tasks_of(source, faults, speller, lists, schemas)
-        if fault := _too_many(found, most_items):
+        fault = _too_many_values(values)
+        if not fault:  # else judging them would take too long
+            found += tasks_of(source, faults, speller, lists, schemas)
+            fault = _too_many(found, most_items)
+        if fault:
             return Workflow(
                 faults=_shown([*faults, Fault(source.path, 0, 0, fault)]), list_files=(*lists.named, *schemas.named)
             )
@@ -67,6 +65,13 @@ def parse(files: Sequence[SourceFile], read_file: ReadFile | None = None, most_i
     }
     tasks = tuple(task.definition() for task in found)
     return Workflow(tasks, lists=items, list_files=(*lists.named, *schemas.named), schema=schemas.found)
+
+
+def _too_many_values(values: int) -> str:
+    """Why values are too many for one revision; empty: they are not."""
+    if values <= MOST_VALUES:
+        return ""
+    return f"with this file there are {values:,} values, more than {MOST_VALUES:,}; write fewer, or name fewer tasks in each 'depends'"
 
 
 def _too_many(found: Sequence[FoundTask], most_items: int) -> str:

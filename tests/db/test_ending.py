@@ -8,33 +8,20 @@ from typing import Any
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.model import BranchId, End, RunId
-from arkqueue.plan import Entry
+from arkqueue.model import End, RunId
 from arkqueue.queue import archives, ending, finish, many
 from arkqueue.queue.done import MOST_TASKS
 from arkqueue.queue.ending import Ender
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
-from tests.builders import NOTHING, AnArchive, a_revision, a_workflow, an_archive, an_entry
+from tests.builders import AnArchive, a_workflow, an_archive, an_entry
+from tests.db.ends import remove, rewind, untrack
 
 AFTER = "depends: [PREV]"
 LARGE = {f"t{n}": "" for n in range(4)} | {
     "runs": "", "deferred": "", "retried": "retries: 1", "after": "depends: [{task: runs, when: settled}]", "behind": "depends: [after]",
     "locked": "lock: x", "in_line": "lock: x", "held": "hold: true", "REPORT": "",
 }  # fmt: skip
-
-
-def remove(archive: AnArchive) -> None:
-    archives.remove(archive.session, archive.id, "ann")
-
-
-def rewind(archive: AnArchive) -> None:
-    start = archives.Start("", True, Entry(a_revision(1), NOTHING))
-    archives.rewind(archive.session, archive.id, BranchId(archive.branches[""].id), start, "", "ann")
-
-
-def untrack(archive: AnArchive) -> None:
-    archives.untrack(archive.session, archive.id, BranchId(archive.branches[""].id))
 
 
 def rewrite(archive: AnArchive) -> None:

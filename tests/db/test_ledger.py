@@ -15,7 +15,8 @@ from arkqueue.errors import Conflict
 from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, Origin, Revision
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, ledger
-from tests.builders import NOTHING, AnArchive, a_revision, a_workflow, an_archive, an_entry, the_archive
+from tests.builders import AnArchive, a_workflow, an_archive, an_entry, the_archive
+from tests.db.ends import remove, rewind, untrack
 from tests.db.test_busy_archives import held
 
 Connect = Callable[[], Connection]
@@ -124,19 +125,6 @@ def test_a_sweep_waits_for_no_archive(session: Session, second_connection: Conne
 
 
 # -- what is gone --------------------------------------------------------------------------------------------------------
-
-
-def remove(archive: AnArchive) -> None:
-    archives.remove(archive.session, archive.id, "ann")
-
-
-def rewind(archive: AnArchive) -> None:
-    start = archives.Start("", True, Entry(a_revision(1), NOTHING))
-    archives.rewind(archive.session, archive.id, BranchId(archive.branches[""].id), start, "", "ann")
-
-
-def untrack(archive: AnArchive) -> None:
-    archives.untrack(archive.session, archive.id, BranchId(archive.branches[""].id))
 
 
 @pytest.mark.parametrize("gone", [remove, rewind, untrack])

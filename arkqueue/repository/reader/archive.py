@@ -41,9 +41,9 @@ from arkqueue.repository.reader.messages import (
     take_file,
     take_files,
     take_followed,
+    take_heads,
     take_identity,
     take_lists,
-    take_look,
     take_revision,
     take_survey,
     take_workflow,
@@ -78,11 +78,9 @@ class ReadArchive:
         self._main: tuple[str | None, str] | None = None
         """The main branch as it was then, and what was known of it."""
         self._checked: frozenset[Revision] = frozenset()
-        """What `heads` has found to be there, of what is known."""
+        """The known revisions that the last `heads` found in the repository."""
         self._ahead: tuple[tuple[str, str, str], Advance] | None = None
-        """The new revisions of one branch, as `heads` has found them, with the branch, its known
-        id, and its head.
-        """
+        """The advance that the last `heads` brought along: of which branch, from which known revision, to which head."""
         self._workflows_keys: dict[str, str] = {}
         """Those of the revisions that `advance` has found."""
 
@@ -110,7 +108,7 @@ class ReadArchive:
         plain: dict[str, Any] = {"branches": list(branches), "main": main, "known": {}}
         given = {**plain, "known": {name: put_revision(one, with_message=False) for name, one in known.items()}}
         doing = "asking for its heads and what is new" if known else "asking for its heads"
-        found = self._read("heads", doing, take_look, plain, **given)
+        found = self._read("heads", doing, take_heads, plain, **given)
         self._heads, self._workflows_keys = found.heads, found.workflows_keys
         self._main = None if found.main is None else (main, found.main)
         self._checked = frozenset(known[name] for name in found.checked if name in known)
@@ -135,7 +133,7 @@ class ReadArchive:
         return self._read("baselines", "looking up the heads of its branches", take_baselines, heads=dict(heads))
 
     def check_known(self, *known: Revision) -> None:
-        """What the last look has found is not asked for again."""
+        """A revision that the last `heads` found is not looked up again."""
         found = [put_revision(revision, with_message=False) for revision in known if revision not in self._checked]
         if found:
             self._read("check_known", "looking for what is known of it", nothing, known=found)
@@ -155,7 +153,7 @@ class ReadArchive:
         siblings: Mapping[str, str] | None = None,
         digests: bool = True,
     ) -> Advance:
-        """What the last look has found is not asked for again."""
+        """The advance that the last `heads` brought along is not asked for again."""
         if known is not None and siblings is None and self._ahead is not None:
             asked, ahead = self._ahead
             if asked == (branch, known.id, new_head) and len(ahead.revisions) <= limit:

@@ -249,8 +249,8 @@ def take_advance(value: object) -> tuple[Advance, dict[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """The heads of branches, and what is asked for right afterwards.
+class Heads:
+    """The answer of `heads`: the heads of branches, and what a scan needs next.
 
     ``main``: the main branch, where there is one. ``checked``: branches whose known revision is there. ``moved``: the one branch that has moved; ``ahead``
     and ``workflows_keys``: its advance, where that is short, and the keys of the workflow files of its revisions.
@@ -264,11 +264,11 @@ class Look:
     workflows_keys: dict[str, str] = field(default_factory=dict)
 
 
-def take_look(value: object) -> Look:
+def take_heads(value: object) -> Heads:
     found = _dict(value)
     heads, main = names(found.get("heads")), optional(text)(found.get("main"))
     ahead, keys = optional(take_advance)(found.get("ahead")) or (None, {})
-    return Look(heads, main, texts(found.get("checked")), optional(text)(found.get("moved")), ahead, keys)
+    return Heads(heads, main, texts(found.get("checked")), optional(text)(found.get("moved")), ahead, keys)
 
 
 def take_baselines(value: object) -> dict[str, Revision]:

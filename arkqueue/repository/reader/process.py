@@ -226,21 +226,21 @@ def _follow(archive: Archive, given: Given) -> dict[str, Any]:
 
 
 def _heads(archive: Archive, given: Given) -> dict[str, Any]:
-    """With what is asked for right afterwards: the main branch, whether what is known is there, and what is new on a branch that has moved."""
+    """The heads, and what a scan needs next, as each further call would cost another exchange: the main branch, which known revisions are there, and the advance of a branch that has moved."""
     heads = archive.heads(tuple(given["branches"]), given["main"])
     known = {name: take_revision(one) for name, one in given["known"].items() if name in heads}
-    look: dict[str, Any] = {"heads": heads, "main": None, "checked": [], "moved": None, "ahead": None}
+    found: dict[str, Any] = {"heads": heads, "main": None, "checked": [], "moved": None, "ahead": None}
     with suppress(Exception):  # it is met again by whoever asks
-        look["main"] = archive.main_branch(given["main"])
+        found["main"] = archive.main_branch(given["main"])
         archive.check_known(*known.values())
-        look["checked"] = list(known)
+        found["checked"] = list(known)
         moved = [name for name, one in known.items() if heads[name] != one.id]
         if len(moved) == 1:
-            look["moved"] = moved[0]
+            found["moved"] = moved[0]
             advance = archive.advance(moved[0], known[moved[0]], heads[moved[0]], limit=MOST_AHEAD)
             if advance.complete:
-                look["ahead"] = _with_keys(archive, advance)
-    return look
+                found["ahead"] = _with_keys(archive, advance)
+    return found
 
 
 def _advance(archive: Archive, given: Given) -> dict[str, Any]:

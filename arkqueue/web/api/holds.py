@@ -17,7 +17,7 @@ from arkqueue.views.tasks import TaskDetail
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.api.answers import ArchiveAction, RunAction, on_archive, on_run
 from arkqueue.web.api.calls import DryRun, calls
-from arkqueue.web.api.runs import LONGEST_NOTE, Item, OfList, States, check_list
+from arkqueue.web.api.runs import LONGEST_NOTE, Item, OfList, States, check_list, check_states
 
 router = calls("holds")
 
@@ -170,8 +170,7 @@ def release_archive(
 def _check(caller: Caller, run: RunId, which: HoldOfRun | ReleaseOfRun) -> None:
     """Raise ``Invalid`` or ``NotFound`` where an item and a list are named, states without a list, or what is no list."""
     if which.list is None:
-        if which.states:
-            raise Invalid("the request", "names states, and no list", "Give list, the name of the task that has it.")
+        check_states(which.states)
         return
     if which.item is not None:
         raise Invalid("the request", "names an item and a list", "Leave one of them out.")

@@ -402,8 +402,7 @@ def do_to_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Done:
     if options.list is not None:
         check_list(caller, run, options.list)
         return do_to_list(caller, verb, run, options.list, options.states, options)
-    if options.states:
-        raise Invalid("the request", "names states, and no list", "Give list, the name of the task that has it.")
+    check_states(options.states)
     if options.from_task is not None and not options.the_failed():
         task, item = options.from_task, options.item
         return redo.retry_from(session, run, task, by, item=item, force=force, from_start=from_start, approver=who)
@@ -424,6 +423,12 @@ def do_to_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Done:
             return many.skip_run(session, run, by, as_completed=as_completed, force=force, approver=who)
         case Verb.PRIORITIZE:
             return control.prioritize_run(session, run, options.the_priority(), by)
+
+
+def check_states(states: Sequence[State]) -> None:
+    """Raise ``Invalid`` where a call without a list names states."""
+    if states:
+        raise Invalid("the request", "names states, and no list", "Give list, the name of the task that has it.")
 
 
 def check_list(caller: Caller, run: RunId, name: str) -> None:

@@ -93,7 +93,7 @@ def test_errors_arrive_as_what_they_are(opened: Open, tmp_path: Path) -> None:
 def test_what_is_new_is_told_in_one_exchange(
     opened: Open, processes: ReaderProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """What a look at a commit asks: where the head is, whether what is known is there, what is new, and whether its workflow files are others."""
+    """A scan after a commit asks for the head, the ledger's last revision, the new revisions, and the keys of their workflow files."""
     repository = a_git_repository(tmp_path) if kind == "git" else a_subversion_repository(tmp_path)
     repository.commit({"readme": "1"})
     papers, calls = opened(repository.path), exchanges(processes, monkeypatch)
