@@ -185,7 +185,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ago": ago, "until": until, "took": took,
-        "person": person, "sentence": as_sentence, "path": path, "relative": relative, "number": lambda n: f"{n:,}", "shape": shape_of, "drawn": drawn_state, "marked": marked,
+        "person": person, "sentence": as_sentence, "path": path, "relative": relative, "number": lambda n: f"{n:,}", "shape": shape_of, "run_words": run_words, "drawn": drawn_state, "marked": marked,
     }  # fmt: skip
     return made
 
@@ -198,6 +198,11 @@ def path(name: str) -> str:
 def relative(edges: str, id: int) -> str:
     """The edges into a task with how much less each id is, which is short and alike in all rows: ``d12 x500``."""
     return " ".join([f"{edge[0]}{id - int(edge[1:])}" for edge in edges.split()])
+
+
+def run_words(run: Any) -> str:
+    """The state of a run in words."""
+    return f"{run.state}{', with failures' * run.failing}"
 
 
 def shape_of(state: str) -> str:

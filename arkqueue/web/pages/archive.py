@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Final
@@ -20,14 +20,14 @@ from arkqueue.views.attention import faulty_at_head, unhandled_failures
 from arkqueue.views.backfills import backfills
 from arkqueue.views.coming import Coming, coming
 from arkqueue.views.find import find_branch
-from arkqueue.views.runs import RunPage, matching_runs, runs, runs_by_id
+from arkqueue.views.runs import ListedRun, RunPage, matching_runs, runs, runs_by_id
 from arkqueue.views.search import query_of
 from arkqueue.views.submissions import for_submissions
 from arkqueue.web.pages.answer import Shown, asked
 from arkqueue.web.pages.cells import link_of
 from arkqueue.web.pages.drawing import MOST_DRAWN, drawn
 from arkqueue.web.pages.feeds import badge, feed
-from arkqueue.web.pages.grid import grid_of
+from arkqueue.web.pages.grid import Row, grid_of
 from arkqueue.web.pages.series import Line, lines_of, runs_in_lines, stand_ins
 from arkqueue.web.pages.visitor import Visitor
 
@@ -103,13 +103,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
         caller.session, branch, shown, failures=failures, chosen=chosen,
         all_names=asked(request, "gone") == "yes",
     )  # fmt: skip
-    opened = {
-        int(one) for one in request.query_params.getlist("open")[:MOST_OPENED] if one.isdecimal() and len(one) < 19
-    }
-    parameters = [one for one in request.query_params.multi_items() if one[0] in KEPT]
-    lines = (
-        [Line(None, [row]) for row in grid.rows] if wanted.address else lines_of(grid.rows, needing, opened, parameters)
-    )
+    lines = [Line(None, [row]) for row in grid.rows] if wanted.address else _lines(request, grid.rows, needing)
     return Shown(
         "archive.html",
         {
@@ -129,17 +123,8 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             "filter": wanted,
             "filter_address": wanted.address,
             "states": [UNHANDLED, *(str(one) for one in (State if wanted.task else RUN_STATES))],
-            "newest": None
-            if wanted.address or before
-            else next((run for run in shown if run.trigger is Trigger.COMMIT), None),
-            "complete": next(
-                (
-                    run
-                    for run in shown
-                    if run.state is RunState.COMPLETED and run.run == COMMIT_RUN and not run.baseline
-                ),
-                None,
-            ),
+            "newest": None if wanted.address or before else _newest_of_commits(shown),
+            "complete": _newest_completed(shown),
             "faulty": faulty,
             "failures": failures[: MOST_TOLD - (faulty is not None)],
             "failed": len(failures) + (faulty is not None),
@@ -151,6 +136,23 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             ),
         },
     )
+
+
+def _lines(request: Request, rows: Sequence[Row], needing: Collection[int]) -> list[Line]:
+    """The lines of a page without a filter, of which its address says which are open."""
+    opened = [one for one in request.query_params.getlist("open")[:MOST_OPENED] if one.isdecimal() and len(one) < 19]
+    kept = [one for one in request.query_params.multi_items() if one[0] in KEPT]
+    return lines_of(rows, needing, set(map(int, opened)), kept)
+
+
+def _newest_of_commits(runs: Sequence[ListedRun]) -> ListedRun | None:
+    return next((run for run in runs if run.trigger is Trigger.COMMIT), None)
+
+
+def _newest_completed(runs: Sequence[ListedRun]) -> ListedRun | None:
+    """The newest commit run that completed: a baseline ran nothing."""
+    completed = (run for run in runs if run.state is RunState.COMPLETED and run.run == COMMIT_RUN)
+    return next((run for run in completed if not run.baseline), None)
 
 
 def _filled(page: RunPage, needing: Collection[int], following: Callable[[int], RunPage]) -> RunPage:

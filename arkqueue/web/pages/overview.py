@@ -38,7 +38,7 @@ from arkqueue.views.installation import (
 from arkqueue.views.runs import RunInShort, views_of_runs
 from arkqueue.views.tasks import TaskView
 from arkqueue.views.waits import Wait, waits_of
-from arkqueue.web.pages.answer import Shown, age_of, in_clock, shape_of, took
+from arkqueue.web.pages.answer import Shown, age_of, in_clock, run_words, shape_of, took
 from arkqueue.web.pages.visitor import Visitor
 
 STRIP: Final = 30
@@ -146,8 +146,7 @@ def strip_of(runs: Sequence[RunInShort]) -> Markup:
 
 
 def _title(run: RunInShort) -> str:
-    failing, changed = ", with failures" * run.failing, ", changed since its report" * run.changed_since_report
-    return f"{run.full_name}: {run.state}{failing}{changed}"
+    return f"{run.full_name}: {run_words(run)}{', changed since its report' * run.changed_since_report}"
 
 
 @dataclass(frozen=True, slots=True)
