@@ -17,7 +17,6 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -50,12 +49,9 @@ SETTINGS = "max_connections = 300\nwork_mem = 256kB\n"
 """Each worker keeps connections, and so does each server that a test starts. A recursive query clears a hash table as large as ``work_mem`` allows, however few rows
 it comes to: with the usual 4 MB, that was a tenth of PostgreSQL's time."""
 
-# Nothing public says either for connections that arkqueue makes. A worker's connections see the statements of all tests, and psycopg keeps a hundred prepared ones,
-# and none once a transaction is rolled back, as each refused verb's is: half of all statements were parsed and planned again. No test makes a table in a transaction
-# that it rolls back. Servers in processes of their own have psycopg as it is.
+# Nothing public says so for connections that arkqueue makes. A worker's connections see the statements of all tests, and psycopg keeps a hundred prepared ones: the
+# others were parsed and planned again. Servers in processes of their own have psycopg as it is.
 PrepareManager.prepared_max = 500
-# As above.
-PrepareManager._should_discard.__defaults__ = (re.compile(rb"(?:DROP|ALTER|DISCARD ALL|DEALLOCATE ALL)\b").match,)
 
 KEPT = "arkqueue test, kept"
 """The ``application_name`` of the pools that stay open from test to test."""

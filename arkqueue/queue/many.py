@@ -17,7 +17,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, Final
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, Forbidden, NotFound
@@ -33,6 +33,9 @@ MOST_NAMED = 10
 
 Act = Callable[[TaskId], object]
 """Does to one task what is done to all; raises ``Conflict`` or ``Forbidden`` where it may not be."""
+
+COMES_BACK: Final = frozenset((State.CANCELED, State.SKIPPED, State.DEFERRED))
+"""The states beside failed from which a retry takes a task by its name."""
 
 
 def restart_run(session: Session, run: RunId, by: str, approver: Approver | None) -> Done:
@@ -311,7 +314,7 @@ def _may_be_retried(row: Any) -> bool:
 
 def _may_come_back(row: Any) -> bool:
     """Whether a retry of a task by its name may be accepted. A waiver is taken back by the name of the task alone."""
-    return _has_failed(row) or row.state in (State.CANCELED, State.SKIPPED, State.DEFERRED)
+    return _has_failed(row) or row.state in COMES_BACK
 
 
 def _may_be_skipped(row: Any) -> bool:

@@ -10,6 +10,7 @@ from arkqueue.archives.changed import ChangedFiles, changed_files
 from arkqueue.db.session import Session
 from arkqueue.model import RunId, TaskKind
 from arkqueue.names import EVERY_TASK, Name, task_in_run
+from arkqueue.queue.many import COMES_BACK
 from arkqueue.states import MOVES, SETTLED, Event, RunState, State
 from arkqueue.views.graph import graph, unmet_pairs
 from arkqueue.views.items import ListView, deleted_items, list_view, page_of_items
@@ -28,8 +29,6 @@ MOST_FILES = 50
 MOST_DELETED = 50
 """Deleted items that are listed."""
 _MAY_BE_SKIPPED = frozenset((*MOVES[Event.SKIP].sources, State.FAILED, State.REJECTED))
-_MAY_COME_BACK = frozenset((State.CANCELED, State.SKIPPED, State.DEFERRED))
-"""The states beside failed from which a retry takes the items of a list that are in one of them."""
 _HAS_PRIORITY = frozenset((State.WAITING, State.HELD, State.READY))
 MOST_READY = 20
 """Ready tasks of which it is said why they have not started."""
@@ -164,7 +163,7 @@ def of_list(of: ListView, state: State | None) -> list[tuple[str, str]]:
     there = {one for one, number in of.counts.items() if number and state in (None, one)}
     can = {
         ("retry", "Retry what failed"): State.FAILED in there,
-        ("retry", "Retry"): state in _MAY_COME_BACK and bool(there),
+        ("retry", "Retry"): state in COMES_BACK and bool(there),
         ("release", "Release"): State.HELD in there,
         ("hold", "Hold"): bool(there & MOVES[Event.HOLD].sources),
         ("cancel", "Cancel"): bool(there - SETTLED),
