@@ -26,6 +26,7 @@ from arkqueue.model import (
     Depends,
     EdgeKind,
     End,
+    Fault,
     Foreach,
     Item,
     TaskDefinition,
@@ -800,6 +801,9 @@ class Model:
             workflow = _over_files(on_branch[max(on_branch)].workflow, on_branch[number].files)
             run = Run(branch, place, Trigger.MANUAL, workflow, fill=fill)
             chosen = self._asked(run, names, force) if number == first else self._chosen(run, names)
+            if number != first and self._never_ran(run, self._outside(run, chosen)):  # nobody is asked any more
+                run = Run(branch, place, Trigger.MANUAL, Workflow(faults=(Fault("", 0, 0, "cannot start"),)), fill=fill)
+                chosen = []
             self._add(run, chosen)
             changes = self._follow(before, [run])
         return changes
@@ -835,22 +839,11 @@ class Model:
             and self.guards & _left_out(workflow.tasks, _having(chosen, planned))
         ):
             raise Refused(Reason.GUARDED)
-        outside = [
-            (
-                wish,
-                wish.task,
-                self.nearest_named(wish.task, run, task, item, wish.when),
-                Name(wish.task, item if _by_item(workflow, task, item, wish.task) else ""),
-            )
-            for task, item in planned
-            for wish in task.depends
-            if not wish.previous and wish.task and wish.task in _names(workflow.tasks) - _names(chosen) - {COMMIT}
-        ]
-        missing = {
+        outside = self._outside(run, chosen)
+        missing = self._never_ran(run, outside) | {
             name
-            for wish, name, source, key in outside
-            if (source is None and not wish.optional and not self.is_purged(key, run))
-            or (source is not None and wish.when is When.COMPLETED and source.bad and lost(source))
+            for wish, name, source, _ in outside
+            if source is not None and wish.when is When.COMPLETED and source.bad and lost(source)
         }
         if missing:
             raise Refused(Reason.MISSING, *(Key(*run.key, name) for name in sorted(missing)))
@@ -876,6 +869,30 @@ class Model:
         if unneeded:
             raise Refused(Reason.UNNEEDED, *(Key(*run.key, name) for name in sorted(unneeded)))
         return chosen
+
+    def _outside(self, run: Run, chosen: list[TaskDefinition]) -> list[tuple[Depends, str, Task | None, Name]]:
+        """What the tasks of a run that is no commit run depend on and is no part of it: each wish with its task, the nearest occurrence of that, and what it is called."""
+        workflow = run.workflow
+        others = _names(workflow.tasks) - _names(chosen) - {COMMIT}
+        return [
+            (
+                wish,
+                wish.task,
+                self.nearest_named(wish.task, run, task, item, wish.when),
+                Name(wish.task, item if _by_item(workflow, task, item, wish.task) else ""),
+            )
+            for task in chosen
+            for item in _items(workflow, task)
+            for wish in task.depends
+            if not wish.previous and wish.task and wish.task in others
+        ]
+
+    def _never_ran(self, run: Run, outside: Iterable[tuple[Depends, str, Task | None, Name]]) -> set[str]:
+        return {
+            name
+            for wish, name, source, key in outside
+            if source is None and not wish.optional and not self.is_purged(key, run)
+        }
 
     def _add(self, run: Run, chosen: list[TaskDefinition]) -> None:
         """Plan a run that is no commit run. It may close the gate to the next revision (design 5.14)."""
