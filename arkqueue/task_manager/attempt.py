@@ -34,7 +34,8 @@ from arkqueue.logs.write import LogWriter
 from arkqueue.model import AttemptId, AttemptKind, Claim, End, Outcome, TaskDefinition
 from arkqueue.repository.reader.client import processes
 from arkqueue.repository.reader.entries import named
-from arkqueue.task_manager.preparation import Preparation, Prepared, full_name
+from arkqueue.task_manager.preparation import Preparation, Prepared
+from arkqueue.task_manager.task_files import full_name
 
 log = logging.getLogger("arkqueue")
 
@@ -195,7 +196,7 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
     """Prepare and run an attempt, or follow an adopted one; its workspace is left to be removed. None: it goes on without us."""
     executors = means.preparation.executors
     try:
-        definition = means.preparation.sources.definition(attempt.claim.definition)
+        definition = means.preparation.files.sources.definition(attempt.claim.definition)
         if attempt.claim.kind is AttemptKind.POLL:
             definition = definition.as_poll
         attempt.grace = definition.grace
@@ -240,7 +241,7 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
 def _prepared(attempt: Attempt, definition: TaskDefinition, preparation: Preparation) -> Prepared:
     claim, inputs = attempt.claim, attempt.inputs
     if inputs is None:
-        inputs = preparation.sources.inputs([claim]).get(claim.task, {})
+        inputs = preparation.files.sources.inputs([claim]).get(claim.task, {})
     attempt.prepared_by = threading.get_ident()
     try:
         return preparation.prepare(claim, definition, inputs, attempt.log, lambda: attempt.why is None)
@@ -305,7 +306,7 @@ def _killed(ended: Ended) -> str:
 
 def _with_outputs(attempt: Attempt, outcome: Outcome, means: Means) -> Outcome:
     """The outcome with what the task wrote to OUTPUT, kept even on failure."""
-    found = means.preparation.workspaces.read_outputs(attempt.id, means.output_limit)
+    found = means.preparation.files.workspaces.read_outputs(attempt.id, means.output_limit)
     message = outcome.message
     if found.fault:
         attempt.log.note(found.fault)

@@ -31,6 +31,7 @@ from arkqueue.task_manager.preparation import Preparation
 from arkqueue.task_manager.recorder import Recorder
 from arkqueue.task_manager.scratch import ScratchKeeper
 from arkqueue.task_manager.sources import Sources
+from arkqueue.task_manager.task_files import TaskFiles
 from arkqueue.workspace import BASES, WORK, ScratchFolders, Workspaces, make_root
 
 log = logging.getLogger("arkqueue")
@@ -100,7 +101,8 @@ class TaskManager:
             self._lock.release()
             raise
         self._sources = Sources(gateway, configuration, store)
-        preparation = Preparation(configuration, self._sources, self._workspaces, self.executors, scratches)
+        files = TaskFiles(self._sources, self._workspaces, scratches)
+        preparation = Preparation(configuration, self.executors, files)
         self._means = Means(
             preparation,
             configuration.output_limit,

@@ -24,7 +24,7 @@ from arkqueue.workspace.attachments import AttachmentFolders
 from arkqueue.workspace.bases import Owner, Tree
 from arkqueue.workspace.outputs import OUTPUT_LIMIT, Outputs
 from arkqueue.workspace.scratch import ScratchFolders, ScratchLost, make_root
-from arkqueue.workspace.workspaces import BASES, POOL, WORK, Fill, Workspace, Workspaces, owner_named
+from arkqueue.workspace.workspaces import BASES, POOL, WORK, Fill, LayeredBy, Workspace, Workspaces, owner_named
 
 __all__ = [
     "BASES",
@@ -33,6 +33,7 @@ __all__ = [
     "WORK",
     "AttachmentFolders",
     "Fill",
+    "LayeredBy",
     "Outputs",
     "Owner",
     "ScratchFolders",

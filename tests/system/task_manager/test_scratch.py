@@ -313,7 +313,7 @@ def test_no_other_folder_is_made_where_they_take_too_much(
     )
     settled(archive, "next@2", "completed")
     # That there is no room, and that there is again, is known to the task manager alone.
-    eventually(lambda: manager._means.preparation.scratches.lack is not None)
+    eventually(lambda: manager._means.preparation.files.scratches.lack is not None)
     archive.commit({"small": command("exit 0")})
     attempt = ended(archive, "small@3")
     assert attempt["end"] == "withheld"
@@ -323,7 +323,7 @@ def test_no_other_folder_is_made_where_they_take_too_much(
     ended(archive, "big@2", 2)
     archive.skip("big@2")
     eventually(lambda: folders(home_folder) == [])
-    eventually(lambda: manager._means.preparation.scratches.lack is None)
+    eventually(lambda: manager._means.preparation.files.scratches.lack is None)
     archive.retry("small@3")
     settled(archive, "small@3", "completed")
 
