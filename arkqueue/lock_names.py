@@ -32,7 +32,7 @@ class NotAName(ValueError):
 def fault_of(name: str) -> str:
     """What is wrong with the name of a lock; nothing where it is one."""
     if not 1 <= len(name) <= LONGEST_LOCK or not name.isprintable() or name != name.strip():
-        return f"is no name for a lock: write 1 to {LONGEST_LOCK} characters in one line, without spaces at its ends"
+        return f"is not a valid name for a lock: write 1 to {LONGEST_LOCK} characters in one line, without spaces at its ends"
     if name in (GLOBAL, f"{GLOBAL}/"):
         return f"name the lock of the whole installation: '{GLOBAL}/NAME'"
     return ""
@@ -81,7 +81,7 @@ def evaluated(name: str, value: Callable[[str], str], of_item: Callable[[str], s
     made = _FIELD.sub(found, name)
     if fault_of(made):
         raise NotAName(
-            f"the lock {name} comes to what is no name for a lock: 1 to {LONGEST_LOCK} characters in one line, without spaces at its ends"
+            f"the lock {name} resolves to a value that is not a valid name for a lock: write 1 to {LONGEST_LOCK} characters in one line, without spaces at its ends"
         )
     if is_global(made) != is_global(name):
         raise NotAName(

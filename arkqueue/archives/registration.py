@@ -270,7 +270,7 @@ def check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise Invalid(
             f"archive {name!r}",
-            "is no name for an archive",
+            "is not a valid name for an archive",
             "Use letters, digits, dots, dashes and underscores, at most 100, the first a letter or a digit.",
         )
 

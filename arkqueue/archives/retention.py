@@ -105,7 +105,7 @@ def age(text: str, what: str) -> timedelta:
     """How old something gets: ``30d``, or ``12h``."""
     found = _AGE.fullmatch(text)
     if found is None:
-        raise Invalid(what, f"is no age: {text!r}", "Write a number of days or hours: 30d, 12h.")
+        raise Invalid(what, f"is not a valid age: {text!r}", "Write a number of days or hours: 30d, 12h.")
     number = int(found[1])
     return timedelta(days=number) if found[2] == "d" else timedelta(hours=number)
 
@@ -114,7 +114,7 @@ def check(keep: Mapping[str, str], keep_logs: str | None) -> None:
     """Raise ``Invalid`` where settings name no state, or no age."""
     for state, text in keep.items():
         if state not in AGED:
-            raise Invalid(f"keep {state}", "is no state in which runs are purged", f"There are: {', '.join(AGED)}.")
+            raise Invalid(f"keep {state}", "is not a state in which runs are purged", f"There are: {', '.join(AGED)}.")
         age(text, f"keep {state}")
     if keep_logs is not None:
         age(keep_logs, "keep-logs")

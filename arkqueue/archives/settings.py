@@ -145,7 +145,7 @@ def _check_receivers(
             _check_mail(configuration, receiver)
             continue
         if not origin_of(receiver) or "#" in receiver or not re.fullmatch(r"[!-~]{1,1000}", receiver):
-            fault = "is no plain URL: it names a user, a fragment, or a character that must be percent-encoded"
+            fault = "is not a plain URL: it has a user, a fragment, or a character that must be percent-encoded"
             raise Invalid(f"receiver {without_password(receiver)}", fault, "Write it without.")
         if configuration.webhook_for(receiver) is None:
             allowed = ", ".join(entry.url for entry in configuration.webhooks) or "none"
@@ -167,14 +167,12 @@ def _check_branches(receiver: str, globs: Sequence[str]) -> None:
 
 def _check_mail(configuration: Configuration, receiver: str) -> None:
     if receiver != AUTHOR and not is_mail_address(receiver):
-        fault = "is no URL of a webhook, and no address of mail"
+        fault = "is neither the URL of a webhook nor a mail address"
         raise Invalid(f"receiver {receiver}", fault, "Write https://hooks.example.org/ci, ann@example.org, or author.")
     if configuration.mail is None:
         raise Invalid(f"receiver {receiver}", "gets no mail: arkqueue.toml has no [mail]", "Have it added there.")
     if receiver != AUTHOR and not matches(configuration.mail.recipients, receiver.lower()):
-        fault = (
-            f"is no address that [mail] recipients of arkqueue.toml allows ({', '.join(configuration.mail.recipients)})"
-        )
+        fault = f"is not a valid address that [mail] recipients of arkqueue.toml allows ({', '.join(configuration.mail.recipients)})"
         raise Invalid(f"receiver {receiver}", fault, "Name another, or have it allowed there.")
 
 

@@ -108,7 +108,9 @@ def _judge(
     chosen = [one for one in map(from_json, row.tasks) if is_for(one, Trigger.SUBMISSION, row.branch)]
     wanted = [one.foreach for one in chosen if one.foreach is not None and one.foreach.is_of_submission]
     if not _places.acquire(timeout=PATIENCE):
-        raise Busy("the payload", "cannot be judged yet: too many are", "Try again in a moment.")
+        raise Busy(
+            "the payload", "cannot be validated yet: too many payloads are being validated", "Try again in a moment."
+        )
     try:
         lists, faults = payloads.judge(
             file, payload.kind, [foreach.key for foreach in wanted], most_items, row.schema and row.schema["content"]

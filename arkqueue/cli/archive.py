@@ -30,7 +30,7 @@ archive.add_command(set_)
 
 @archive.command(
     epilog="Example: arkqueue archive add papers file:///srv/svn/papers --executor process. "
-    "With --executor process, whoever may commit to the archive can do on the task manager's host whatever its user may do."
+    "With --executor process, every committer of the archive can do on the task manager's host everything that its user may do."
 )
 @click.argument("name")
 @click.argument("url")

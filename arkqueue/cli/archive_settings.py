@@ -155,7 +155,7 @@ def tell_what_it_grants(archive: Any) -> None:
     if settings["process"] and not settings["image"]:
         user = visible(settings["process_user"] or "the task manager's own user")
         where = visible(archive["url"])
-        say(f"note: whoever may commit to {where} can do on the task manager's host whatever {user} may do")
+        say(f"note: every committer of {where} can do on the task manager's host everything that {user} may do")
     if settings["process_user"] and not _is_user_here(settings["process_user"]):
         say(
             f"note: this host has no user {visible(settings['process_user'])}; a host without that user starts none of its processes"

@@ -136,7 +136,7 @@ def _file(path: Path, name: str, status: os.stat_result) -> File:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise click.UsageError(f"--attach {visible(str(path))}: its name is no UTF-8. Rename it.") from None
+        raise click.UsageError(f"--attach {visible(str(path))}: its name is not UTF-8. Rename it.") from None
     return File(path, name, status.st_size)
 
 

@@ -77,8 +77,8 @@ def connect(home: str | None, config: str | None, server: str | None) -> Client:
     own = _line(configuration.home / URL_FILE)
     url = configuration.server or own
     if url is None:
-        remedy = "Start it with `arkqueue serve`, or name another with --server."
-        raise Unreachable(f"the server of {configuration.home}", "cannot be reached: it does not run", remedy)
+        remedy = "Start it with `arkqueue serve`, or name another one with --server URL."
+        raise Unreachable(f"the server of {configuration.home}", "is not running", remedy)
     try:
         client = Client(url.rstrip("/"), configuration.token)
     except ConfigurationError as error:
@@ -96,7 +96,7 @@ def connect(home: str | None, config: str | None, server: str | None) -> Client:
 def archive_path(name: str) -> str:
     """The path of an archive. What cannot be a name is not sent: servers resolve slashes and dots before they look."""
     if not name or "/" in name or name in (".", ".."):
-        raise NotFound(f"archive {name}", "there is none of this name", "See `arkqueue archive list`.")
+        raise NotFound(f"archive {name}", "does not exist", "See `arkqueue archive list`.")
     return f"/archives/{quote(name, safe='')}"
 
 
@@ -117,7 +117,7 @@ class Client:
             self._host, self._port, self._tls = parts.hostname, parts.port, parts.scheme == "https"
         except ValueError as error:
             remedy = "Write it like http://127.0.0.1:8417."
-            raise ConfigurationError(f"server {url!r}", "is no address", remedy) from error
+            raise ConfigurationError(f"server {url!r}", "is not a valid address", remedy) from error
         self._base = quote(parts.path.rstrip("/"), safe="/%")
 
     @property
@@ -262,7 +262,7 @@ class Client:
 
     def _unreachable(self, why: str) -> Unreachable:
         return Unreachable(
-            self.url, f"the server cannot be reached ({why})", "Start it with `arkqueue serve`, or name another with --server."
+            self.url, f"the server cannot be reached ({why})", "Start it with `arkqueue serve`, or name another one with --server URL."
         )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ def resend(client: Client, names: tuple[str, ...], failed: bool) -> None:
             sys.exit(1)
     for id in ids:
         if not (id.isascii() and id.isdecimal()):
-            raise click.BadParameter(f"{id!r} is no number of a notification.", param_hint="ID")
+            raise click.BadParameter(f"{id!r} is not the number of a notification.", param_hint="ID")
     for id in ids:
         client.post(f"/deliveries/{int(id)}/resend")
     say(f"{bold(', '.join(ids))}: sent again")

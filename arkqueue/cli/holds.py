@@ -89,7 +89,7 @@ def release(
     for name in names:
         if is_archive(name) != everything and "/" not in name:
             if everything:
-                raise click.UsageError(f"{name!r} is no name of an archive, and --all is for archives: leave it out.")
+                raise click.UsageError(f"{name!r} is not an archive, and --all is for archives: leave it out.")
             raise click.UsageError(f"{name!r} is the name of an archive: name a run or a task, or add --all.")
     body = {"reason": reason, "force": force, "skip_outdated": skip_outdated}
     act(client, "release", names, body, as_json, dry_run, partial(many_lines, "released"), states=states)

@@ -181,7 +181,7 @@ def main() -> None:
         sys.exit(1)
     except UnicodeEncodeError as error:  # of an argument: names go to the server as UTF-8
         click.echo(
-            f"arkqueue: {error.object!r}: holds bytes that are no UTF-8. Write it in UTF-8, and a name as arkqueue shows it.",
+            f"arkqueue: {error.object!r}: has bytes that are not UTF-8. Write it in UTF-8, and a name as arkqueue shows it.",
             err=True,
         )
         sys.exit(click.UsageError.exit_code)

@@ -82,7 +82,7 @@ def _make_home(home: Path) -> None:
     except OSError as error:
         fault = f"cannot be made: {error.strerror}"
         if home.is_symlink():
-            fault = f"is a link to {os.path.realpath(home)}, which is no folder"
+            fault = f"is a link to {os.path.realpath(home)}, which is not a folder"
         elif isinstance(error, FileExistsError):
             fault = "is not a folder"
         remedy = "Name another with --home or ARKQUEUE_HOME, or make it, as a folder of this user."
@@ -177,7 +177,9 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
             announce()
         click.echo(f"arkqueue {__version__} {does} (home: {configuration.home})")
         if web:
-            click.echo(f"the pages: {url}{link} (once, within ten minutes; another link: arkqueue sign-in)")
+            click.echo(
+                f"the pages: {url}{link} (this link works once, within ten minutes; for another one: arkqueue sign-in)"
+            )
             _tell_about_names(session)
         if worker:
             _tell_about_processes(session)
@@ -317,7 +319,7 @@ def _names(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...
     for value in values:
         if not re.fullmatch(LABEL, value):
             raise click.BadParameter(
-                f"{value!r} is no label; use letters, digits, '.', '_' and '-' (at most 40), beginning with a letter or a digit"
+                f"{value!r} is not a valid label; use letters, digits, '.', '_' and '-' (at most 40), beginning with a letter or a digit"
             )
     return values or None
 
@@ -334,7 +336,7 @@ _labels = click.option(
 
 def _address(_ctx: click.Context, _option: click.Parameter, value: str | None) -> str | None:
     if value is not None and not is_address(value):
-        raise click.BadParameter(f"{value!r} is no address; write it like 127.0.0.1:8417 or [::1]:8417")
+        raise click.BadParameter(f"{value!r} is not a valid address; write it like 127.0.0.1:8417 or [::1]:8417")
     return value
 
 

@@ -259,7 +259,7 @@ def _show_task(task: Any) -> None:
         ("deferred", f"since {at(task['deferred_at'])}" if is_deferred and task["deferred_at"] else ""),
         ("deadline", at(task["deadline_at"]) if is_deferred and task["deadline_at"] else ""),
         ("settled", at(task["settled_at"]) if task["settled_at"] else ""),
-        ("waived", "what waits for it was let go on" if task["waived"] else ""),
+        ("waived", "tasks that wait for it may go on" if task["waived"] else ""),
         ("retried", _times(task["retry_count"])),
         ("exclusive", "yes" if task["exclusive"] else ""),
         ("priority", str(task["priority"]) if task["priority"] != USUAL_PRIORITY else ""),

@@ -88,7 +88,7 @@ def serve_until_interrupted(client: Client) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
         say(
-            f"\n{bold('The pages')}, in a browser: once, within ten minutes\n\n  {link}\n\nThe server runs until you press Ctrl-C."
+            f"\n{bold('The pages')} (this link works once, within ten minutes)\n\n  {link}\n\nThe server runs until you press Ctrl-C."
         )
         while True:
             signal.pause()

@@ -93,7 +93,7 @@ class OpenId(Strict):
         if not is_safe_url(value) or "?" in value or "#" in value:
             raise PydanticCustomError(
                 "issuer",
-                "is no issuer; write it like https://login.example.org/realms/work (http is for this host only)",
+                "is not a valid issuer; write it like https://login.example.org/realms/work (http is for this host only)",
             )
         return value
 
@@ -115,14 +115,14 @@ class OpenId(Strict):
     @classmethod
     def _is_a_claim(cls, value: str) -> str:
         if not _CLAIM.fullmatch(value):
-            raise PydanticCustomError("claim", "is no name of a claim")
+            raise PydanticCustomError("claim", "is not a valid claim name")
         return value
 
     @field_validator("author_claims")
     @classmethod
     def _are_claims(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if not all(_CLAIM.fullmatch(claim) for claim in value):
-            raise PydanticCustomError("claims", "holds what is no name of a claim")
+            raise PydanticCustomError("claims", "has a value that is not a valid claim name")
         return value
 
     @model_validator(mode="after")

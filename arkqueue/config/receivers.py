@@ -59,7 +59,9 @@ class Webhook(Strict):
     @classmethod
     def _is_a_host(cls, value: str) -> str:
         if not re.fullmatch(r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?/?", value):
-            raise PydanticCustomError("url", "is no address of a host; write it like https://hooks.example.org")
+            raise PydanticCustomError(
+                "url", "is not a valid address of a host; write it like https://hooks.example.org"
+            )
         return value.rstrip("/").lower()
 
 
@@ -81,14 +83,14 @@ class Mail(Strict):
     @classmethod
     def _is_address(cls, value: str) -> str:
         if not is_address(value):
-            raise PydanticCustomError("server", "is no address; write it like smtp.example.org:587")
+            raise PydanticCustomError("server", "is not a valid address; write it like smtp.example.org:587")
         return value
 
     @field_validator("sender")
     @classmethod
     def _is_mail_address(cls, value: str) -> str:
         if not is_mail_address(value):
-            raise PydanticCustomError("sender", "is no address of mail; write it like queue@example.org")
+            raise PydanticCustomError("sender", "is not a valid mail address; write it like queue@example.org")
         return value
 
     @model_validator(mode="after")

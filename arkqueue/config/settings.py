@@ -94,7 +94,8 @@ class Docker(Strict):
     def _is_engine(cls, value: str) -> str:
         if not re.fullmatch(r"unix:///.+|[a-z]+://[^/\s]+.*", value):
             raise PydanticCustomError(
-                "host", "is no address of an engine; write it like unix:///var/run/docker.sock or tcp://127.0.0.1:2375"
+                "host",
+                "is not a valid address of an engine; write it like unix:///var/run/docker.sock or tcp://127.0.0.1:2375",
             )
         return value
 
@@ -121,7 +122,7 @@ class PersistentMount(Strict):
     @classmethod
     def _is_name(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
-            raise PydanticCustomError("name", "is no name; use letters, digits, '.', '_' and '-', at most 100")
+            raise PydanticCustomError("name", "is not a valid name; use letters, digits, '.', '_' and '-', at most 100")
         return value
 
     @field_validator("folder")
@@ -130,7 +131,7 @@ class PersistentMount(Strict):
         if value is None:
             return None
         if not value.is_absolute() or ".." in value.parts:
-            raise PydanticCustomError("folder", "is no absolute path; write it like /srv/indexes")
+            raise PydanticCustomError("folder", "is not an absolute path; write it like /srv/indexes")
         if os.path.realpath(value) == "/":
             raise PydanticCustomError(
                 "folder", "is the whole host; name a folder that holds nothing but what tasks keep"
@@ -228,21 +229,23 @@ class Configuration(Strict):
             return None
         value = value.strip()  # the end of a file's line
         if not re.fullmatch(r"[!-~]+", value):
-            raise PydanticCustomError("token", "is no token: it is empty, or has a character that none has")
+            raise PydanticCustomError("token", "is not a valid token: it is empty, or has a character that none has")
         return value
 
     @field_validator("listen")
     @classmethod
     def _is_address(cls, value: str) -> str:
         if not is_address(value):
-            raise PydanticCustomError("listen", "is no address; write it like 127.0.0.1:8417 or [::1]:8417")
+            raise PydanticCustomError("listen", "is not a valid address; write it like 127.0.0.1:8417 or [::1]:8417")
         return value
 
     @field_validator("public_url")
     @classmethod
     def _is_a_url(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"https?://[^\s/@]+(/[^\s?#]*)?", value):
-            raise PydanticCustomError("url", "is no address of the pages; write it like https://queue.example.org")
+            raise PydanticCustomError(
+                "url", "is not a valid address of the pages; write it like https://queue.example.org"
+            )
         return value and value.rstrip("/")
 
     @field_validator("home")
@@ -254,7 +257,9 @@ class Configuration(Strict):
     @classmethod
     def _is_a_folder(cls, value: Path | None) -> Path | None:
         if value is not None and (not value.is_absolute() or ".." in value.parts or os.path.realpath(value) == "/"):
-            raise PydanticCustomError("folder", "is no absolute path of a folder; write it like /srv/arkqueue-scratch")
+            raise PydanticCustomError(
+                "folder", "is not an absolute path of a folder; write it like /srv/arkqueue-scratch"
+            )
         return value
 
     @field_validator("labels")
@@ -264,7 +269,7 @@ class Configuration(Strict):
             if not re.fullmatch(LABEL, label):
                 raise PydanticCustomError(
                     "labels",
-                    "holds {label}, which is no label; use letters, digits, '.', '_' and '-', at most 40, beginning with a letter or a digit",
+                    "holds {label}, which is not a valid label; use letters, digits, '.', '_' and '-', at most 40, beginning with a letter or a digit",
                     {"label": repr(label)},
                 )
         return tuple(sorted(set(value)))

@@ -54,14 +54,14 @@ def duration(value: Any) -> Any:
             if seconds <= LONGEST_DURATION:
                 return seconds
             raise PydanticCustomError("duration", "is more than a year; give at most 366d")
-    raise PydanticCustomError("duration", "is no duration; write it like 90s, 30m or 2h")
+    raise PydanticCustomError("duration", "is not a valid duration; write it like 90s, 30m or 2h")
 
 
 def size(value: Any) -> Any:
     """Bytes from ``64KiB``, ``15MiB`` or ``1GiB``."""
     if isinstance(value, str) and (match := re.fullmatch(r"(\d+)\s*([kmg]ib|b)", value.strip(), re.IGNORECASE)):
         return int(match[1]) * _SIZES[match[2].lower()]
-    raise PydanticCustomError("size", "is no size; write it like 64KiB, 15MiB or 1GiB")
+    raise PydanticCustomError("size", "is not a valid size; write it like 64KiB, 15MiB or 1GiB")
 
 
 def size_or_nothing(value: Any) -> Any:

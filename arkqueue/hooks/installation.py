@@ -117,7 +117,7 @@ def install(
         with found.own.inner("arkqueue") as inside:
             if client is None:
                 notes.append(
-                    "neither curl nor GNU wget is here: sweep only. arkqueue sees commits when it looks by itself, each minute; install curl and run this again"
+                    "neither curl nor GNU wget is installed, so the hook cannot notify arkqueue (scan only): it finds commits once a minute; install curl and run this command again"
                 )
             else:
                 notes += _install_client(found, inside, client, server, called, token, search, values)
@@ -140,10 +140,10 @@ def uninstall(repository: Path | str, *, server: str | None = None) -> Removed:
     with opened(repository) as found:
         told = _told(found)
         if server is not None and (server := _checked_url(server)) not in told:
-            whom = f"tell {' and '.join(url or 'a server whose address cannot be read' for url in told)}"
+            whom = f"notify {' and '.join(url or 'a server whose address cannot be read' for url in told)}"
             raise Invalid(
                 server,
-                f"is not told of commits: the hooks of {found.folder} {whom if told else 'tell nobody'}",
+                f"gets no notices from the hooks of {found.folder}, which {whom if told else 'notify no server'}",
                 ending(found.folder, told),
             )
         if server is not None and len(told) > 1:
@@ -323,7 +323,7 @@ def _find_checker(
     program = shutil.which(checker, path=search)
     if program is None:
         raise Invalid(
-            checker, "is no program", "Give the path of the arkqueue program that is to check workflow files."
+            checker, "is not a program", "Give the path of the arkqueue program that is to check workflow files."
         )
     limit = shutil.which("timeout", path=search)
     limited = [os.path.abspath(limit), "-s", "KILL", str(timeout)] if limit else []

@@ -183,7 +183,7 @@ def _subversion(given: Path) -> Place:
             folder = folder.resolve()
             _refuse_way_out(folder / "hooks", folder)
             return Place(ArchiveKind.SUBVERSION, folder, folder / "hooks", folder, "", True, "db")
-    raise Invalid(str(given), "is no Subversion repository that keeps its data in files", "Check the path.")
+    raise Invalid(str(given), "is not a Subversion repository on this host's disk", "Check the path.")
 
 
 def _git(given: Path) -> Place:

@@ -40,7 +40,7 @@ def read(session: Session, attempt: AttemptId, offset: int = 0, limit: int = 1 <
     """About ``limit`` bytes (at least one chunk, where there is one) of a log from position ``offset`` on; raises NotFound."""
     rows = session.rows("read_log", binary=True, attempt=attempt, offset=offset, limit=limit)
     if not rows:
-        raise NotFound(f"attempt {attempt}", "there is none")
+        raise NotFound(f"attempt {attempt}", "does not exist")
     if rows[0].removed_at is not None:
         return _removed(rows[0], offset)
     chunks = []

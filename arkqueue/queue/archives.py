@@ -205,7 +205,7 @@ def one(session: Session, archive: ArchiveId) -> Any:
     """An archive's row."""
     found = session.rows("archive", archive=archive)
     if not found:
-        raise NotFound(f"archive {archive}", "there is none")
+        raise NotFound(f"archive {archive}", "does not exist")
     return found[0]
 
 
@@ -213,7 +213,7 @@ def with_branches(session: Session, archive: ArchiveId) -> tuple[Any, list[Any]]
     """An archive's row with what its repository's reader needs, and the rows of its branches with the ledger's heads, of one moment."""
     found = session.rows("archive_with_branches", archive=archive)
     if not found:
-        raise NotFound(f"archive {archive}", "there is none")
+        raise NotFound(f"archive {archive}", "does not exist")
     return found[0], [row for row in found if row.id is not None]
 
 
@@ -374,7 +374,11 @@ def rewind(
     def work(graph: Graph) -> None:
         (now,) = graph.rows("head", branch=branch)
         if now.gone:
-            raise Conflict(f"branch {start.branch!r}", "was rewound or removed meanwhile", "Look at the archive again.")
+            raise Conflict(
+                f"branch {start.branch!r}",
+                "was rewound or removed meanwhile",
+                "See its present branches (arkqueue archive show NAME), and repeat the command.",
+            )
         count = graph.ids("rewound", archive=archive)[0]
         graph.do("retire_branch", branch=branch, name=f"rewound~{count + 1}")
         graph.do("drop_schedules_of_branch", branch=branch)

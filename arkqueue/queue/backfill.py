@@ -124,12 +124,14 @@ def begin(
     def work(graph: Graph) -> int | None:
         (head,) = graph.rows("head", branch=branch)
         if head.head_id is None:
-            raise Conflict("the branch", "has no revision yet")
+            raise Conflict("the branch", "has no revision yet", "commit one first")
         files = graph.rows("revision_at", revision=head.head_id)[0]
         there = str(name_of(files.archive, files.number, branch=files.branch, main=files.main))
         if files.is_foreign:
-            fault = "its workflow files are not accepted, and a backfill would run what they say"
-            raise Conflict(there, fault, f"look at them, and release it: arkqueue release {there}")
+            fault = "its workflow files are not accepted, so a backfill cannot run them"
+            raise Conflict(
+                there, fault, f"check the files, and accept them by releasing the run: arkqueue release {there}"
+            )
         found = _revisions(graph, branch, there, head.number, first, last)
         if files_named := _files(files.tasks, names):
             (row,) = graph.rows("revisions_to_fill", branch=branch, first=found.first, last=found.last, most=1)
@@ -401,7 +403,7 @@ def _remember(graph: Graph, fill: Any, by: str, verb: str, note: str) -> list[in
 
 def _found(session: Session, backfill: int) -> Any:
     if not (found := session.rows("backfill", backfill=backfill)):
-        raise NotFound(f"backfill {backfill}", "there is none")
+        raise NotFound(f"backfill {backfill}", "does not exist")
     return found[0]
 
 

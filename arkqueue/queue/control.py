@@ -368,7 +368,7 @@ def note(session: Session, text: str, by: str, *, run: RunId, task: TaskId | Non
     """Keep what a person has to say of a run, or of a task of it. It changes nothing, so nothing is locked."""
     found = session.rows("place_of_run", run=run)
     if not found:
-        raise NotFound(f"run {run}", "there is none")
+        raise NotFound(f"run {run}", "does not exist")
     session.do("remember", by=by, verb="note", archive=found[0].archive_id, run=run, task=task, note=text)
     session.changed([found[0].archive_id])
 

@@ -118,24 +118,28 @@ def _why_not(
     if approver is None:
         return Conflict(here, f"is guarded by {guard}", "ask somebody with a token of scope approve")
     if row.not_author and not approver.persons:
-        fault = "is guarded by require-approval --not-author, and this token stands for nobody"
+        fault = "is guarded by require-approval --not-author, and this token stands for no person"
         return Conflict(
             here,
             fault,
-            "use one that does: arkqueue token create --scope approve --author NAME (or, of a person, [[openid.persons]])",
+            "use a token of a person: arkqueue token create --scope approve --author NAME (or, of a person, [[openid.persons]])",
         )
     if row.not_author and not all(_spellings(author) for author in (row.author, definer) if author is not None):
-        fault = "is guarded by require-approval --not-author, and its revision has no author, so that nobody is known to be another person"
-        return Conflict(here, fault, "give the revision an author in the repository, or end --not-author")
+        fault = "is guarded by require-approval --not-author, and its revision has no author to compare a person with"
+        return Conflict(
+            here,
+            fault,
+            f"give the revision an author in the repository, or let authors approve: arkqueue archive set {row.archive} require-approval GLOB (without --not-author)",
+        )
     if row.not_author and approver.is_author(row.author):
         fault = "is guarded by require-approval --not-author, and this token stands for the author of its revision"
-        return Conflict(here, fault, "ask somebody else")
+        return Conflict(here, fault, "ask another person with a token of scope approve")
     if row.not_author and definer is not None and approver.is_author(definer):
         fault = "is guarded by require-approval --not-author, and this token stands for the author of the revision whose workflow files its backfill has"
-        return Conflict(here, fault, "ask somebody else")
+        return Conflict(here, fault, "ask another person with a token of scope approve")
     if row.not_author and any(map(approver.is_author, changers)):
         fault = "is guarded by require-approval --not-author, and this token stands for somebody who changed its workflow files since they were accepted"
-        return Conflict(here, fault, "ask somebody else")
+        return Conflict(here, fault, "ask another person with a token of scope approve")
     return None
 
 

@@ -333,7 +333,7 @@ def _run(graph: Graph, run: RunId) -> Any:
 def _archive_of_task(session: Session, task: TaskId) -> int:
     found = session.rows("place_of_task", task=task)
     if not found:
-        raise NotFound(f"task {task}", "there is none")
+        raise NotFound(f"task {task}", "does not exist")
     return int(found[0].archive_id)
 
 

@@ -226,7 +226,7 @@ def _on_run(
     """Act on the tasks of a run, or of an ``item`` of it, that are concerned. ``nothing``: what is said where there are none; ``remedy``: what may help then."""
     found = session.rows("place_of_run", run=run)
     if not found:
-        raise NotFound(f"run {run}", "there is none")
+        raise NotFound(f"run {run}", "does not exist")
     if found[0].deleted_at is not None:
         raise Conflict(run_name(found[0]), "was deleted")
     places.refuse_while_planned(found[0])

@@ -204,7 +204,7 @@ def why_not(session: Session, delivery: Delivery) -> str:
     """Why a delivery must not be sent any more; empty where it may be."""
     found = session.rows("is_receiver", archive=delivery.archive, run=delivery.run, receiver=delivery.receiver)
     if not found or not found[0].is_receiver:
-        return "it is no receiver of the archive any more"
+        return "it is no longer a receiver of the archive"
     return "" if found[0].is_there else "the run was deleted or purged"
 
 
@@ -228,11 +228,11 @@ def resend(session: Session, delivery: int, by: str, patience: float = PATIENCE)
     """Send a delivery again, or try one at once that waits for its next try; raises ``NotFound`` and ``Conflict``."""
     found = session.rows("delivery", delivery=delivery)
     if not found:
-        raise NotFound(f"delivery {delivery}", "there is none")
+        raise NotFound(f"delivery {delivery}", "does not exist")
     (row,) = found
     again = session.rows("resend", delivery=delivery, patience=patience)
     if not again and not session.rows("try_delivery_now", delivery=delivery, patience=patience):
-        raise Conflict(f"delivery {delivery}", "is being sent", "Look at it again in a minute.")
+        raise Conflict(f"delivery {delivery}", "is being sent now", "Try again in a minute.")
     note = f"delivery {delivery} to {row.receiver}"
     session.do("remember", by=by, verb="resend", archive=row.archive_id, run=row.run_id or None, task=None, note=note)
     session.wake("notify")

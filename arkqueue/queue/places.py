@@ -23,7 +23,7 @@ def on_task(
 ) -> None:
     found = session.rows("place_of_task", task=task)
     if not found:
-        raise NotFound(f"task {task}", "there is none")
+        raise NotFound(f"task {task}", "does not exist")
 
     def on_graph(graph: Graph) -> None:
         row = locked_task(graph, task)
@@ -71,7 +71,7 @@ def archive_of_run(session: Session, run: int) -> int:
     """The archive of a run; raises ``NotFound`` where there is no such run."""
     found = session.rows("place_of_run", run=run)
     if not found:
-        raise NotFound(f"run {run}", "there is none")
+        raise NotFound(f"run {run}", "does not exist")
     return int(found[0].archive_id)
 
 

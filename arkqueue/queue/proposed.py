@@ -82,7 +82,7 @@ def proposed(
     """What `trigger` would make now, with the same refusals; nothing is stored."""
     archive = session.rows("archive_of_revision", revision=revision)
     if not archive:
-        raise NotFound(f"revision {revision}", "there is none")
+        raise NotFound(f"revision {revision}", "does not exist")
 
     def look(graph: Graph) -> ProposedRun:
         proposal = propose(

@@ -170,16 +170,16 @@ def _has_ended(row: Any) -> bool:
 
 def _refuse_running(graph: Graph, here: str, rows: Sequence[Any]) -> None:
     if running := [row.id for row in rows if row.state == State.RUNNING]:
-        fault = f"would run again what is running: {_named(graph, running)}"
-        raise Conflict(here, fault, "Wait until that has ended, or cancel it.")
+        fault = f"would run tasks again that are running: {_named(graph, running)}"
+        raise Conflict(here, fault, "Wait until they have ended, or cancel them.")
 
 
 def _refuse_second(graph: Graph, here: str, name: str, tasks: Sequence[int]) -> None:
     """Raise ``Conflict`` where a command may not run a second time unasked, and has run, or has been deferred."""
     if second := graph.ids("done_once", tasks=list(tasks), most=MOST_NAMED + 1):
-        fault = f"would do a second time what is meant to be done once (poll, on_lost: fail): {_named(graph, second)}"
+        fault = f"would run commands again that are meant to run once (poll, on_lost: fail): {_named(graph, second)}"
         again = f"arkqueue retry {shlex.quote(here)} --from {name} --from-start"
-        raise Conflict(here, fault, f"If that is what you want: {again}")
+        raise Conflict(here, fault, f"To do it nevertheless: {again}")
 
 
 def _refuse_superseded(graph: Graph, rows: Sequence[Any]) -> None:

@@ -103,7 +103,7 @@ def _judged(session: Session, task: TaskId) -> tuple[Any, list[Any]]:
     """The place of a task, and its attempts; raises what a removal is refused with."""
     found = session.rows("place_of_task", task=task)
     if not found:
-        raise NotFound(f"task {task}", "there is none")
+        raise NotFound(f"task {task}", "does not exist")
     (row,) = found
     here = task_name(row)
     attempts = session.rows("attempts_to_remove", task=task, silence=SILENCE)

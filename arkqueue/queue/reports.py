@@ -145,7 +145,7 @@ def reopen_after_deletion(graph: Graph, run: int, reports: Sequence[int]) -> lis
 
 def _place(source: Session | Graph, run: int) -> list[Any]:
     if not (found := source.rows("place_of_run", run=run)):
-        raise NotFound(f"run {run}", "there is none")
+        raise NotFound(f"run {run}", "does not exist")
     return found
 
 

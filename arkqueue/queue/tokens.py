@@ -75,7 +75,7 @@ def create(
 ) -> tuple[Token, str]:
     """Make a token; the second answer is the secret, which nobody can read again."""
     if not name.strip() or not name.isprintable() or len(name) > 100:
-        raise Invalid(f"token {name!r}", "has no proper name", "Give 1 to 100 printable characters.")
+        raise Invalid(f"token {name!r}", "is not a valid name", "Give 1 to 100 printable characters.")
     if archives is not None and not archives:
         raise Invalid(f"token {name}", "is for no archive", "Name archives, or leave them out for every one.")
     if authors and not scope.allows(Scope.APPROVE):
@@ -116,7 +116,7 @@ def one(session: Session, token: int) -> Token:
     """One token; raises ``NotFound``."""
     found = session.rows("token", token=token)
     if not found:
-        raise NotFound(f"token {token}", "there is none")
+        raise NotFound(f"token {token}", "does not exist")
     return token_of(found[0])
 
 

@@ -54,7 +54,7 @@ def trigger(
     """
     archive = session.rows("archive_of_revision", revision=revision)
     if not archive:
-        raise NotFound(f"revision {revision}", "there is none")
+        raise NotFound(f"revision {revision}", "does not exist")
 
     def by_hand(graph: Graph) -> int:
         proposal = propose(
@@ -286,19 +286,25 @@ def _refuse_incomplete(
         raise Conflict(here, fault, f"see `on` and `branches` of {left_out[0]}")
     # An old revision of a backfill may have an empty list: its run completes at once, and the others go on.
     if empty and not chosen and not any(foreach.is_of_run for foreach in empty.values()):
-        fault = f"{', '.join(empty)}: nothing to do for a list without items"
-        raise Conflict(here, fault, "add items to it, or name another task")
+        fault = f"{', '.join(empty)}: the list has no items"
+        raise Conflict(here, fault, "add items to the list, or name another task")
     if is_submission and not any(
         is_for(d, cause, row.branch) for d in workflow.tasks if d.name not in (COMMIT, REPORT)
     ):
-        raise Conflict(here, "no task of this revision runs on submissions", "add `submission` to the `on` of some")
+        raise Conflict(
+            here,
+            "no task of this revision runs on submissions",
+            "write `on: submission` in the tasks that a submission is to run, and commit",
+        )
     if not chosen and names is None and is_asked and not is_submission:
         alone = [d.name for d in workflow.tasks if is_for(d, cause, row.branch)]
         remedy = f"name what is to run: {', '.join(alone[:MOST_NAMED])}" if alone else "add `manual` to their `on`"
         raise Conflict(here, "no task of this revision runs both on commits and by hand", remedy)
     if not (chosen or empty or is_submission):
         raise Conflict(
-            here, f"no task of this revision runs on {cause}", f"name the tasks, or add `{cause}` to their `on`"
+            here,
+            f"no task of this revision runs on {cause}",
+            f"name the tasks, or write `on: [commit, {cause}]` in them, and commit",
         )
     if planned.missing:
         lacking = "; ".join(

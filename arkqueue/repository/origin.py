@@ -51,7 +51,7 @@ def check_author(kind: ArchiveKind, author: str) -> None:
     if kind is ArchiveKind.GIT:
         split_author(author)
     elif not author.strip() or not author.isprintable():
-        raise Invalid(f"author {author!r}", "is no name of one line", "Write it as: name")
+        raise Invalid(f"author {author!r}", "is not a name of one line", "Write it as: name")
 
 
 def split_author(author: str) -> tuple[str, str]:
@@ -60,7 +60,7 @@ def split_author(author: str) -> tuple[str, str]:
     """
     found = _AUTHOR.fullmatch(author)
     if not found or not author.isprintable() or not found["name"].strip(" .,:;\"\\'"):
-        raise Invalid(f"author {author!r}", "is no author of Git commits", "Write it as: Name <email>")
+        raise Invalid(f"author {author!r}", "is not a valid author of Git commits", "Write it as: Name <email>")
     return found["name"], found["email"]
 
 

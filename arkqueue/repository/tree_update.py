@@ -81,7 +81,7 @@ class TreeUpdate(TreeWriter):
         with self._explained(folder):
             status = os.lstat(self._place(folder))
             if not stat.S_ISDIR(status.st_mode):
-                raise NotADirectoryError("it is no folder")
+                raise NotADirectoryError("it is not a folder")
         self._entered.setdefault(status.st_ctime_ns, folder)  # before it is changed: its time will be new then
         self._walked.add(folder)
 

@@ -82,7 +82,7 @@ def find_backfill(session: Session, archive: ArchiveId, shown: str, number: int)
         return int(found[0].id)
     newest = session.rows("backfills_of", archive=archive, number=None, most=1)
     has = f"The newest is {_view(session, newest[0].id).full_name}." if newest else "The archive has none."
-    raise NotFound(backfill_name(shown, number), "there is none", has)
+    raise NotFound(backfill_name(shown, number), "does not exist", has)
 
 
 def backfill(session: Session, id: int) -> BackfillDetail:

@@ -128,7 +128,7 @@ def explain(session: Session, task: TaskId, *, brief: bool = False) -> Explanati
 def _explain(session: Session, task: TaskId, *, brief: bool = False) -> Explanation:
     rows = _tasks(session, [task])
     if task not in rows:
-        raise NotFound(f"task {task}", "there is none")
+        raise NotFound(f"task {task}", "does not exist")
     return _Task(session, rows[task], brief=brief).explanation()
 
 
@@ -264,14 +264,14 @@ class _Task:
     def _unneeded(self, root: Any, name: str) -> Reason:
         """What runs only where something failed, or needs such a task, and was skipped as ``root`` completed (design 5.6)."""
         if root.kind == TaskKind.COMMIT:
-            text = "It was not needed: it runs only where a task failed that was not part of its run, and that never ran before, or was purged."
+            text = "It was not needed: it runs only if a certain task failed. That task is not part of its run, and never ran before or was purged."
             return Reason(kind=Why.SKIPPED, text=text)
-        text = f"It was not needed: it, or what it depends on, runs only where {name} failed, and that completed{at(root.settled_at)}."
+        text = f"It was not needed: it, or a task that it depends on, runs only if {name} fails, and {name} completed{at(root.settled_at)}."
         return Reason(kind=Why.SKIPPED, text=text, tasks=[name])
 
     def _ended_badly(self, when: str, by: str, lost: str) -> Reason:
         row, name = self.row, self.name
-        waived = f" What waits for it was let go on{by}." if row.waived else ""
+        waived = f" It was waived{by}: tasks that wait for it may go on." if row.waived else ""
         helps = remedies(row)
         again = f"arkqueue retry {name}"
         later = self._later(row) if again in helps else []
@@ -279,17 +279,17 @@ class _Task:
             helps = [f"{again} --force" if command == again else command for command in helps]
         commands = [f"arkqueue logs {name}", *helps]
         if row.state == State.REJECTED:
-            text = f"It rejected its input{when} (exit code 65) and is never retried.{waived} Fix the input, and commit or submit it anew."
+            text = f"It rejected its input{when} (exit code 65) and is never retried.{waived} Fix the input, and commit or submit it again."
             return Reason(kind=Why.REJECTED, text=text, commands=commands)
         if row.fault:
-            text = f"It failed{when} when it asked for its locks, without an attempt: {row.fault}.{waived} A retry evaluates the name anew."
+            text = f"It failed{when} when it asked for its locks, before any attempt: {row.fault}.{waived} A retry evaluates the name of the lock again."
             return Reason(kind=Why.FAILED, text=text, commands=helps)
-        text = f"It failed{when} ({how_it_ended(row)}) at attempt {row.attempts}.{waived}{lost}"
+        text = f"It failed{when} in attempt {row.attempts} ({how_it_ended(row)}).{waived}{lost}"
         if later:
             names = [self._beside(other) for other in later]
-            text += f" Later revisions have gone on ({_some(names)}): a retry may put older results over newer ones."
+            text += f" Later revisions have already run ({_some(names)}): a retry may replace newer results with older ones."
         if row.end == "lost" and not lost:
-            text += " Find out what ends its task manager, or its container engine, before you retry it: the task itself may, by using up memory or disk."
+            text += " Before a retry, find out why its task manager or container engine ended: the task itself may have used up memory or disk."
         return Reason(kind=Why.FAILED, text=text, commands=commands)
 
     def _beside(self, other: Any) -> str:
@@ -328,7 +328,8 @@ class _Task:
             text = f"The gate to the next revision is closed by {other} (exclusive), which is {closed.state}."
             reasons.append(Reason(kind=Why.GATE, text=text, tasks=[other], commands=[f"arkqueue explain {other}"]))
         if len(ends) > len(chosen):
-            text = f"{len(ends) - len(chosen)} more tasks are in its way."
+            more = len(ends) - len(chosen)
+            text = f"It also waits for {more} other task{'s' * (more != 1)}."
             reasons.append(Reason(kind=Why.WAITS_FOR_RUNNING, text=text))
         return _held_together(reasons, row), waits
 
@@ -348,7 +349,7 @@ class _Task:
                 return Reason(kind=Why.WAITS_FOR_REPORTS, text=text, tasks=names)
         for reason in parked(row, "It"):
             return reason
-        return Reason(kind=Why.ABOUT_TO_START, text="Nothing is in its way: it is about to become ready.")
+        return Reason(kind=Why.ABOUT_TO_START, text="It waits for nothing, and becomes ready within a moment.")
 
     def _obstacle(self, edge: Any, other: Any, way: Sequence[int]) -> Reason:
         """One task at the end of a chain of unmet edges, and what is the matter with it."""
@@ -379,10 +380,10 @@ class _Task:
             case State.HELD:
                 return held(other, subject)
             case State.COMPLETED if other.kind == TaskKind.COMMIT:
-                text = f"{subject} has completed: the tasks of its run are let in, some thousands at a time."
+                text = f"{subject} has completed: the tasks of its run become ready, some thousands at a time."
                 return Reason(kind=Why.ABOUT_TO_START, text=text, tasks=[name])
             case State.COMPLETED:
-                text = f"{subject} is to run again: a retry with --from was broken off before it. Give that command again; arkqueue show {run_name(other)} has it."
+                text = f"{subject} is to run again, but a retry with --from was interrupted before it reached this task. Repeat that command; arkqueue show {run_name(other)} prints it."
                 return Reason(kind=Why.BLOCKED, text=text, tasks=[name])
         for reason in asking(self.session, other, subject, brief=self.brief) or parked(other, subject):
             return reason
@@ -408,7 +409,7 @@ class _Task:
         last = f"it last completed at revision {done.number}" if done else "none of those completed"
         text = (
             f"{row.name} was superseded {len(superseded)} times in a row; {last}. "
-            "If newer revisions come faster than it ends, let it cancel only what has not started (only: unstarted)."
+            "If new revisions come faster than the task ends, write `only: unstarted` in its `cancels`, so that running tasks are no longer stopped."
         )
         return [Reason(kind=Why.STARVING, text=text)]
 
@@ -462,7 +463,7 @@ def _explain_item(session: Session, run: RunId, name: Name) -> Explanation:
 
 def being_planned(run: Any) -> Reason:
     """How far a large run is planned; the row has ``planned`` and ``planned_items``."""
-    text = f"Its run is still being planned: the tasks of {run.planned:,} of {run.planned_items:,} items are stored. Nothing of it starts before all are."
+    text = f"Its run is still being planned: the tasks of {run.planned:,} of {run.planned_items:,} items are stored. None of its tasks starts before all are stored."
     return Reason(kind=Why.PLANNED, text=text, commands=[f"arkqueue show {run_name(run)}"])
 
 
@@ -513,15 +514,15 @@ def _not_in_ledger(session: Session, archive: ArchiveId, name: Name) -> Explanat
     if view.removed_at is not None:
         reasons.append(Reason(kind=Why.ARCHIVE_STOPPED, text=f"{view.name} was removed{at(view.removed_at)}."))
     if view.stopped is not None:
-        text = f"{view.name} is stopped and not read: {view.stopped}"
+        text = f"{view.name} is stopped, and its repository is not read: {view.stopped}"
         reasons.append(Reason(kind=Why.ARCHIVE_STOPPED, text=text, commands=[view.remedy]))
     elif view.trouble is not None:
-        text = f"{view.name} cannot be read{since(view.trouble_since)}: {view.trouble.rstrip('.')}. It is tried again{at(view.next_read_at)}."
+        text = f"{view.name} has not been readable{since(view.trouble_since)}: {view.trouble.rstrip('.')}. The next try is{at(view.next_read_at)}."
         reasons.append(Reason(kind=Why.ARCHIVE_TROUBLE, text=text, commands=[view.remedy]))
     text = f"Revision {name.revision} is not in the ledger of {view.name}; {newest}{read}."
     unmanaged = nobody_manages(session)
     if view.notice is not None and view.notice.revision is not None:
-        text += f" A notice of {moment(view.notice.at)} named {view.notice.revision}{'' if unmanaged else '; it is looked for'}."
+        text += f" A notice at {moment(view.notice.at)} named revision {view.notice.revision}{'' if unmanaged else ', and the queue manager looks for it'}."
     reasons.append(Reason(kind=Why.NOT_IN_LEDGER, text=text, commands=[] if view.stopped or unmanaged else look))
     reasons += unmanaged
     return _explanation(str(name), None, reasons)
@@ -550,7 +551,9 @@ def _left_out(session: Session, place: Place, name: Name) -> Explanation:
     elif row.trigger == Trigger.COMMIT:
         text = f"No file that revision {place.number} changed matches its paths: {', '.join(definition.paths)}."
     else:
-        text = f"That run was made {HOW[row.trigger]}, for others alone: {_some(own_names(session, place, row.run))}."
+        text = (
+            f"That run was made {HOW[row.trigger]}, for other tasks only: {_some(own_names(session, place, row.run))}."
+        )
     commands: list[str] = []
     if row.trigger not in definition.on and (scheduled := _scheduled(session, place, definition.name)):
         text += f" {scheduled.text}"

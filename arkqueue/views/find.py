@@ -43,7 +43,7 @@ def find_archive(session: Session, name: str) -> ArchiveId:
     found = session.rows("archives_named", name=name)
     if not found:
         names = [row.name for row in session.rows("archive_names")]
-        raise NotFound(f"archive {name}", "there is none of this name", _nearest(name, names, "There are"))
+        raise NotFound(f"archive {name}", "does not exist", _nearest(name, names, "There are"))
     return ArchiveId(found[0].id)
 
 
@@ -124,7 +124,7 @@ def find_run(session: Session, text: str | Name) -> RunId:
             return RunId(row.id)
     _refuse_purged(session, place, name)
     newest = f"The newest is {rows[0].run}." if rows else ""
-    raise NotFound(str(name), f"there is no run {wanted} of this revision", newest)
+    raise NotFound(str(name), f"does not exist: this revision has no run {wanted}", newest)
 
 
 def _refuse_purged(session: Session, place: Place, name: Name) -> None:

@@ -115,8 +115,8 @@ def host_named(session: Session, name: str) -> str:
         return found[0]
     if not found:
         names = ", ".join(sorted(set(hosts.values())))
-        there = f"These are there: {names}." if names else "None was heard of within a day."
-        raise NotFound(f"task manager {name}", "there is none", there)
+        there = f"These are there: {names}." if names else "No task manager has reported within a day."
+        raise NotFound(f"task manager {name}", "does not exist", there)
     latest = {one.host: one for one in sorted(known, key=lambda one: one.started_at) if one.host in found}
     concerned = [host for host, one in latest.items() if one.alive or one.drained_at is not None]
     if len(concerned) == 1:

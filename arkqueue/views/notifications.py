@@ -66,7 +66,7 @@ def archive_of(session: Session, delivery: int) -> str:
     """The name of the archive of a delivery; raises ``NotFound``."""
     found = session.rows("delivery", delivery=delivery) if delivery < 2**63 else []
     if not found:
-        raise NotFound(f"delivery {delivery}", "there is none")
+        raise NotFound(f"delivery {delivery}", "does not exist")
     name: str = found[0].archive
     return name
 

@@ -150,19 +150,21 @@ def fires_left_out(session: Session, row: Any, run: int, *, is_open: bool) -> li
     """
     if not row.left_out:
         return []
-    left, stands = ("was", "it") if row.left_out == 1 else ("were", "them")
-    text = f"{_counted(row.left_out, 'fire')} of its schedule {left} left out{since(row.left_out_since)}: this run stands for {stands}."
+    left, they, them = ("was", "it", "it") if row.left_out == 1 else ("were", "they", "them")
+    text = f"{_counted(row.left_out, 'fire')} of its schedule {left} left out{since(row.left_out_since)}: {they} made no run, because this run stands for {them}."
     commands = []
     following = session.rows("next_fire_of_run", run=run) if is_open else []
     if following and not following[0].has_begun:  # else the next fire makes a run of its own in any case
         (fire,) = following
         if fire.newer is not None:
             newer = task_names(session, [fire.newer])[fire.newer]
-            text += f" There is {newer} by now: the next fire{at(fire.next_at)} makes a run of the newest revision that takes it, and supersedes this one by itself."
+            text += f" {newer} exists by now. The next fire{at(fire.next_at)} makes a run of the newest revision, which takes {newer} and supersedes this run."
         elif fire.awaited:
-            text += f" The first fire that finds a later {fire.awaited} makes a run that takes it, and supersedes this one by itself."
+            text += (
+                f" The first fire that finds a later {fire.awaited} makes a run that takes it and supersedes this run."
+            )
         elif fire.head > row.number:
-            text += f" It is of revision {row.number}, and the newest is {fire.head}. Once it is canceled, the next fire takes the newest."
+            text += f" This run is of revision {row.number}; the newest revision is {fire.head}. If you cancel this run, the next fire makes a run of the newest revision."
             commands = [f"arkqueue cancel {run_name(row)}"]
     return [Reason(kind=Why.FIRES_LEFT_OUT, text=text, commands=commands)]
 
@@ -172,7 +174,7 @@ def nobody_manages(session: Session) -> list[Reason]:
     since_when = no_queue_manager_since(session)
     if since_when is None:
         return []
-    text = f"No queue manager has been heard{since(since_when)}: nothing reads repositories, takes up deferred tasks, or ends what silent task managers ran."
+    text = f"No queue manager has reported{since(since_when)}. Until one runs, no repository is read, no deferred task resumes, and no attempt of a silent task manager ends."
     return [Reason(kind=Why.NO_QUEUE_MANAGER, text=text, commands=["arkqueue manager"])]
 
 
@@ -180,19 +182,19 @@ def stopped(row: Any, but: str = "") -> list[Reason]:
     """That the archive of a task is stopped, where it is. ``but``: what the sentence begins with."""
     if row.stopped is None:
         return []
-    text = f"{but}{row.archive} is stopped, so none of its tasks starts until it goes on: {row.stopped}"
+    text = f"{but}{row.archive} is stopped, so none of its tasks starts: {row.stopped}"
     return [Reason(kind=Why.ARCHIVE_STOPPED, text=text, commands=[remedy(row.archive, row.stopped, None)])]
 
 
-def paused(row: Any, but: str = "", what: str = "nothing of it starts") -> list[Reason]:
+def paused(row: Any, but: str = "", what: str = "none of its tasks starts") -> list[Reason]:
     """That the archive of a task is paused, where it is. ``but``: what the sentence begins with."""
     pause = pause_of(row, row.archive)
     return [] if pause is None else [archive_paused(row.archive, pause, but, what)]
 
 
-def archive_paused(archive: str, pause: PauseView, but: str = "", what: str = "nothing of it starts") -> Reason:
+def archive_paused(archive: str, pause: PauseView, but: str = "", what: str = "none of its tasks starts") -> Reason:
     """That an archive is paused. ``but``: what the sentence begins with; ``what``: what does not happen meanwhile."""
-    text = f"{but}{archive} is {str(pause).rstrip('.')}; {what} until it goes on."
+    text = f"{but}{archive} is {str(pause).rstrip('.')}; {what} until it is resumed."
     commands = [pause.resume, *(["arkqueue resume --all"] if pause.twice else [])]
     return Reason(kind=Why.ARCHIVE_PAUSED, text=text, commands=commands)
 
@@ -201,7 +203,7 @@ def parked(row: Any, subject: str) -> list[Reason]:
     """The reason of a task that waits for nothing, but would first have to cancel another task: a
     pause of its archive prevents that.
     """
-    found = paused(row, f"{subject} waits for no task, but ", "nothing of it starts, and no `cancels` fires,")
+    found = paused(row, f"{subject} waits for no task, but ", "its tasks neither start nor cancel other tasks")
     return [replace(reason, tasks=[task_name(row)]) for reason in found]
 
 
@@ -241,8 +243,8 @@ def asking(
     elif labels and alive and not any({*labels} <= {*m.labels} for m in there):
         found.append(_no_label(waits, name, labels, there, brief=brief))
     if not found:
-        meanwhile = "" if brief else ", and others have their turn meanwhile"
-        text = f"{waits}: no task manager that could run it lives{meanwhile}."
+        meanwhile = "" if brief else "; meanwhile other tasks may get them"
+        text = f"{waits}, but no running task manager can run it{meanwhile}."
         found.append(Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"]))
     return found
 
@@ -264,10 +266,10 @@ def _locked(names: dict[int, str], row: Any, subject: str, lock: Any, called: st
             "a task of another archive" if lock.elsewhere == 1 else f"{lock.elsewhere} tasks of other archives"
         )
     has = f"which {' and '.join(having)} {'has' if len(holders) + lock.elsewhere == 1 else 'have'}"
-    line = f"; before it in the line: {_some_of(ahead, names)}" if ahead else "; it is the next"
+    line = f"; waiting before it: {_some_of(ahead, names)}" if ahead else "; it is next in line"
     if lock.scope == INSTALLATION:
         line += " of its archive, and archives take turns" if not ahead else ""
-    text = f"{subject} waits for the lock {called}{of}, {has if having else 'which nobody has yet'}{line}."
+    text = f"{subject} waits for the lock {called}{of}, {has if having else 'which no task has yet'}{line}."
     tasks = [names[id] for id in [*holders, *ahead] if id in names]
     return Reason(kind=Why.LOCKED, text=text, tasks=tasks, commands=[f"arkqueue lock list {row.archive}"])
 
@@ -288,7 +290,7 @@ def ready(session: Session, row: Any, subject: str, around: Around | None = None
     for reason in stopped(row, f"{subject} is ready, but ") or paused(row, f"{subject} is ready, but "):
         return replace(reason, tasks=[name])
     if row.max_running is not None and not around.has_slot(row.archive_id):
-        text = f"{subject} is ready, but {row.archive} runs as many tasks as it may at once (max_running is {row.max_running})."
+        text = f"{subject} is ready, but {row.archive} already runs as many tasks as its limit allows (max_running is {row.max_running})."
         return Reason(
             kind=Why.MAX_RUNNING, text=text, tasks=[name], commands=[f"arkqueue runs {row.archive} --state processing"]
         )
@@ -316,7 +318,7 @@ def ready(session: Session, row: Any, subject: str, around: Around | None = None
         tried = (
             ""
             if all(m.low_disk or m.drained_at for m in labeled)
-            else "; one task at times is tried, at most a minute apart"
+            else "; it tries one task from time to time, at least once a minute"
         )
         faults = "; ".join(
             f"{called(m, managers)}: {(_claims_nothing(m) or m.fault or m.engine_fault or '').rstrip('.')}"
@@ -338,7 +340,7 @@ def ready(session: Session, row: Any, subject: str, around: Around | None = None
         text = f"{subject} is ready and about to be claimed ({hosts}).{_handed_back(row)}"
         return Reason(kind=Why.ABOUT_TO_START, text=text, tasks=[name])
     some = "at least " if ahead > MOST_AHEAD else ""
-    text = f"{subject} is ready and waits for a slot: {some}{_counted(min(ahead, MOST_AHEAD), 'task')} ahead of it ({hosts}). More `slots`, or a task manager on another host, would shorten that.{_handed_back(row)}"
+    text = f"{subject} is ready and waits for a slot: {some}{_counted(min(ahead, MOST_AHEAD), 'task')} ahead of it ({hosts}). More `slots`, or a task manager on another host, would shorten the wait.{_handed_back(row)}"
     return Reason(kind=Why.NO_SLOT, text=text, tasks=[name])
 
 
@@ -398,11 +400,11 @@ def _no_store(
     where = f"{last.hostname} ({last.host[:8]})" if last else f"the host {store[:8]}"
     if last and last.store != last.host:
         where = f"a folder that {last.hostname} and others share"
-    since = f"its task manager {_left(last)}" if last else "nothing was heard of its task manager for a day"
+    since = f"its task manager {_left(last)}" if last else "its task manager has not reported for a day"
     if is_attached:
-        text = f"{state}, but the attachments of its run are on {where}, and {since}: that host is waited for. Start its task manager again, with the same home folder."
+        text = f"{state}, but the attachments of its run are on {where}, and {since}. The task waits for that host. Start its task manager again, with the same home folder."
         return Reason(kind=Why.NO_SCRATCH, text=text, tasks=[task_name(row)], commands=["arkqueue worker"])
-    text = f"{state}, but its scratch folder is on {where}, and {since}: that host is waited for. Start its task manager again, with the same home folder; or start at the first task of the folder, which is made anew then."
+    text = f"{state}, but its scratch folder is on {where}, and {since}. The task waits for that host. Start its task manager again, with the same home folder. Or run the tasks of the folder again from the first one, with a new folder."
     name, commands = task_name(row), list[str]()
     for first in session.rows("first_with_scratch", task=row.id):
         part = item_name(row, row.item) if first.is_of_item else run_name(row)
@@ -425,9 +427,9 @@ def kept_scratch(session: Session, run: int, item: str | None, name: str) -> lis
             else f"{row.folders} scratch folders of items of {part}"
         )
         size = f" ({row.bytes / 2**20:.1f} MiB)" if row.bytes else ""
-        stays = "stays" if row.folders == 1 else "stay"
+        stays, goes = ("stays", "It is") if row.folders == 1 else ("stay", "They are")
         text = (
-            f"{what} on {row.hostname or row.store[:8]}{size} {stays} for a retry: until what failed is retried with success or skipped, and what was canceled or superseded is deleted or purged. "
+            f"{what} on {row.hostname or row.store[:8]}{size} {stays} for a retry. {goes} removed when the failed tasks are retried with success or skipped, and the canceled or superseded ones are deleted or purged. "
             f"`arkqueue delete {shlex.quote(part)}` removes {'it' if row.folders == 1 else 'them'}."
         )
         found.append(Reason(kind=Why.KEPT_SCRATCH, text=text))
@@ -451,7 +453,7 @@ def _last(managers: Sequence[TaskManagerView]) -> str:
 
 
 def _left(manager: TaskManagerView) -> str:
-    return f"was heard last{at(manager.seen_at)}" if manager.stopped_at is None else f"stopped{at(manager.stopped_at)}"
+    return f"last reported{at(manager.seen_at)}" if manager.stopped_at is None else f"stopped{at(manager.stopped_at)}"
 
 
 def _handed_back(row: Any) -> str:
@@ -482,15 +484,17 @@ def stopping(session: Session, other: Any, name: str, canceler: str) -> Reason:
 
 
 def _silence(row: Any) -> str:
-    heard = f"was heard last{at(row.seen_at)}" if row.seen_at else "is not known"
-    lease = f", its lease ended{at(row.lease_until)}" if row.lapsed else ""
+    heard = f"last reported{at(row.seen_at)}" if row.seen_at else "is not known"
+    lease = f", and its lease ended{at(row.lease_until)}" if row.lapsed else ""
     # Its host may still come back to its container.
-    reserved = f"; it is reserved for its host until {moment(row.reserved_until)}" if row.reserved_until else ""
+    reserved = (
+        f". Until {moment(row.reserved_until)} the attempt is reserved for its host" if row.reserved_until else ""
+    )
     said = f"its task manager {heard}{lease}{reserved}"
     if row.heard:
         return said
     # The command that is given then asks for what nobody but a person can know.
-    return f"{said}. Unless that is heard again, it is given up with its lease; to cancel it now, be sure that its machine is off"
+    return f"{said}. If the task manager does not report again, the attempt ends with its lease. Cancel it now only if its machine is off"
 
 
 def _gone(row: Any) -> list[str]:
@@ -506,16 +510,13 @@ def _choreography(session: Session, row: Any) -> str:
 
 def deferred(row: Any, subject: str) -> Reason:
     if row.end == End.EXITED and row.exit_code == EX_TEMPFAIL:
-        why = f"it asked to be {'polled' if row.polls else 'run'} again later (exit code 75)"
+        why = f"asked to be {'polled' if row.polls else 'run'} again later (exit code 75)"
     else:
-        why = (
-            how_it_ended(row)
-            if row.end in (End.UNREACHABLE, End.WITHHELD)
-            else f"after a failure ({how_it_ended(row)})"
-        )
+        did = "did not start" if row.end in (End.UNREACHABLE, End.WITHHELD) else "failed"
+        why = f"{did} ({how_it_ended(row).removesuffix('.')})"
     # Polls are attempts as well, and only the first of them follows an attempt of the command.
-    following = "its outcome is asked for again" if row.polls else "the next is due"
-    text = f"{subject} is deferred after attempt {row.attempts}; {following} at {moment(row.due_at)}{' (poll)' if row.polls else ''}: {why.removesuffix('.')}."
+    following = "poll" if row.polls else "attempt"
+    text = f"{subject} is deferred: attempt {row.attempts} {why}. The next {following} is due at {moment(row.due_at)}."
     if row.deadline_at is not None:
         text += f" Its deadline is {moment(row.deadline_at)}: if it is still deferred then, it fails."
     name = task_name(row)
@@ -534,8 +535,8 @@ def held(row: Any, subject: str) -> Reason:
     elif row.hold_id == BY_A_GUARD:
         what, until = f"by {row.archive} (require-approval)", f"{until}; that takes a token of scope approve"
     elif row.hold_id == BY_WORKFLOW_AUTHORS:
-        what = f"by {row.archive} (workflow-authors), as somebody else changed its workflow files"
-        until = "until a person accepts them by a release of its run; that takes a token of scope approve"
+        what = f"by {row.archive} (workflow-authors), because somebody else changed its workflow files"
+        until = "until a person accepts the change by releasing its run; that takes a token of scope approve"
         commands = [f"arkqueue release {run}"]
     else:
         within = "with its backfill " if row.held_backfill else "with its archive " if row.is_held_with_archive else ""
@@ -556,7 +557,7 @@ def on_hold(row: Any) -> str:
     if row.archive_held_at is None:
         return ""
     by = _by_whom("", row.archive_held_by, row.archive_held_at, row.archive_held_note)
-    return f" {row.archive} is on hold {by}: nothing of it is released before that ends."
+    return f" {row.archive} is on hold {by}: no held task of it is released before the hold ends."
 
 
 def released(row: Any) -> list[Reason]:
@@ -575,7 +576,7 @@ def _by_whom(how: str, by: str, when: datetime, note: str) -> str:
 def doing(row: Any) -> str:
     if row.state != State.RUNNING:
         return f"is {row.state}"
-    lease = f"its lease is good until {moment(row.lease_until)}"
+    lease = f"its lease lasts until {moment(row.lease_until)}"
     what = "is being polled" if row.polls else "is running"
     return f"{what}{since(row.started_at or row.claimed_at)} (attempt {row.attempts} on {row.host}; {lease})"
 

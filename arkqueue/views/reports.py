@@ -158,19 +158,19 @@ def report(session: Session, run: RunId, number: int | None = None) -> Report:
             raise NotFound(here, "has no report yet", f"arkqueue report {here} --update --now")
         found = next((view for view in views if number in (None, view.number)), None)
         if found is None:
-            raise NotFound(f"report {number} of {here}", "there is none", f"arkqueue report {here} --list")
+            raise NotFound(f"report {number} of {here}", "does not exist", f"arkqueue report {here} --list")
         return _whole(moment, shown, found, is_written=not (own.is_unwritten and found is views[0]))
 
 
 def _own(session: Session, run: RunId) -> Any:
     if not (rows := session.rows("report_of_run", run=run)):
-        raise NotFound(f"run {run}", "there is none")
+        raise NotFound(f"run {run}", "does not exist")
     return rows[0]
 
 
 def _shown(session: Session, run: RunId) -> Any:
     if not (rows := session.rows("show_runs", runs=[run])):
-        raise NotFound(f"run {run}", "there is none")
+        raise NotFound(f"run {run}", "does not exist")
     return rows[0]
 
 

@@ -292,7 +292,7 @@ def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
     """One run with its tasks and edges, or those of an item alone."""
     rows = session.rows("show_runs", runs=[run])
     if not rows:
-        raise NotFound(f"run {run}", "there is none")
+        raise NotFound(f"run {run}", "does not exist")
     view = _view(rows[0])
     shown = listed(session, [run], item)
     tasks = shown.rows

@@ -191,7 +191,7 @@ def task(session: Session, task: TaskId) -> TaskDetail:
     """One task with all that is known of it."""
     rows = rows_of(session, [task])
     if not rows:
-        raise NotFound(f"task {task}", "there is none")
+        raise NotFound(f"task {task}", "does not exist")
     (row,) = rows
     (view,) = _views(session, rows, {row.run_id: row}, names_of(rows))
     definition = session.rows("show_definition", definition=row.definition_id)
@@ -227,7 +227,7 @@ def attempt(session: Session, attempt: AttemptId) -> AttemptView:
     """One attempt."""
     found = session.rows("show_attempts", tasks=None, attempts=[attempt])
     if not found:
-        raise NotFound(f"attempt {attempt}", "there is none")
+        raise NotFound(f"attempt {attempt}", "does not exist")
     return _attempt(found[0])
 
 

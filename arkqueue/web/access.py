@@ -70,7 +70,7 @@ class Caller:
     def archive(self, name: str) -> ArchiveId:
         """The archive of a name, if this token is for it."""
         if not self.token.covers(name):
-            raise NotFound(f"archive {name}", "there is none of this name that this token is for")
+            raise NotFound(f"archive {name}", "does not exist, or this token is not for it")
         return find_archive(self.session, name)
 
     def archives(self) -> list[ArchiveId] | None:
@@ -104,7 +104,7 @@ class Caller:
         """Raise where this token is not for the thing: another archive's, or a deleted run's or item's history without the scope `admin` (design 5.27)."""
         found = self.session.rows(block, id=id) if id < 2**63 else []
         if not found or not self.token.covers(found[0].name):
-            raise NotFound(thing, "there is none")
+            raise NotFound(thing, "does not exist, or this token is not for it")
         if also_deleted or self.token.scope.allows(Scope.ADMIN):
             return
         if found[0].deleted_at is not None:

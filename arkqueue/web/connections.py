@@ -76,7 +76,7 @@ class Protocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
-        self._end(Refused(400, "the request", "is no HTTP that can be read", "Send it as RFC 9112 has it."))
+        self._end(Refused(400, "the request", "is not valid HTTP", "Send it as RFC 9112 defines it."))
 
     # -- requests ----------------------------------------------------------------------------------------------------
 

@@ -295,13 +295,13 @@ class Provider:
             raise ProviderFault(self._openid, fault) from None
         is_told = method == "POST" and answer.status_code in (400, 401)
         if answer.status_code != 200 and not is_told:
-            raise ProviderFault(self._openid, f"answers {answer.status_code} at {_shown(url)}")
+            raise ProviderFault(self._openid, f"answered HTTP {answer.status_code} at {_shown(url)}")
         try:
             document = json.loads(said)
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
-            raise ProviderFault(self._openid, f"answers no JSON object at {_shown(url)}")
+            raise ProviderFault(self._openid, f"did not answer with a JSON object at {_shown(url)}")
         return document
 
 
@@ -401,13 +401,13 @@ def person_of(openid: OpenId, claims: Mapping[str, Any]) -> Person:
         raise NotSignedIn("has no proper sub", "Ask the provider's administrator.")
     if not isinstance(person, str) or not person.strip() or len(person) > 200 or not person.isprintable():
         fault = (
-            f"names nobody: the provider's claim {openid.person} is missing, or is no text of at most 200 characters"
+            f"names nobody: the provider's claim {openid.person} is missing, or is not a text of at most 200 characters"
         )
         raise NotSignedIn(fault, "Have the provider send that claim, or name another one (person of [openid]).")
     groups = _claim(claims, openid.groups)
     groups = [groups] if isinstance(groups, str) else groups
     if not isinstance(groups, list) or len(groups) > MOST_GROUPS or not all(isinstance(one, str) for one in groups):
-        fault = f"names no groups of {_shown(person)}: the provider's claim {openid.groups} is missing, or is no list of at most {MOST_GROUPS:,} names"
+        fault = f"names no groups of {_shown(person)}: the provider's claim {openid.groups} is missing, or is not a list of at most {MOST_GROUPS:,} names"
         raise NotSignedIn(fault, "Have the provider send that claim, or name another one (groups of [openid]).")
     named = {grant.group for grant in openid.grants}
     mine = tuple(dict.fromkeys(group for group in groups if group in named))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import threading
@@ -112,6 +113,11 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.listen(ACCEPTED_AT_ONCE)
     except OSError as error:
         bound.close()
-        fault = f"cannot be listened at: {error.strerror}"
-        raise ArkqueueError(f"{host}:{port}", fault, "Choose another address (listen).") from error
+        if error.errno == errno.EADDRINUSE:
+            fault = "another program listens at this address"
+            remedy = "Stop that program, or choose another address: arkqueue serve --listen HOST:PORT"
+        else:
+            fault = f"the server cannot listen at this address: {error.strerror}"
+            remedy = "Choose an address of this host (listen)."
+        raise ArkqueueError(f"{host}:{port}", fault, remedy) from error
     return bound

@@ -62,13 +62,13 @@ def _fault(name: str) -> str:
     try:
         encoded = name.encode()
     except UnicodeEncodeError:
-        return "is no UTF-8; rename it"
+        return "is not UTF-8; rename it"
     if len(encoded) > LONGEST_NAME or any(len(part.encode()) > LONGEST_PART for part in name.split("/")):
         return f"is too long: a name has at most {LONGEST_NAME} bytes, and {LONGEST_PART} between two slashes"
     if visible(name) != name or "\n" in name or "\t" in name:
         return "has a control character; rename it"
     if not {"", ".", ".."}.isdisjoint(name.split("/")):
-        return "is no path inside a folder; write it without '/' at its ends, '//', '.' and '..'"
+        return "is not a path inside a folder; write it without '/' at its ends, '//', '.' and '..'"
     return ""
 
 

@@ -37,11 +37,14 @@ def image_fault(text: str) -> tuple[str, str] | None:
         return None
     near = text.strip()
     if re.search(r"[A-Z]", near) and re.fullmatch(_IMAGE, near.lower()):
-        return f"{shown(text)} is no name of an image: letters before the tag are small ones", near.lower()
+        return f"{shown(text)} is not a valid name of an image: letters before the tag must be lower case", near.lower()
     if "://" in near and re.fullmatch(_IMAGE, rest := near.partition("://")[2]):
-        return f"{shown(text)} is no name of an image: it has no '{near.partition('://')[0]}://'", rest
+        return f"{shown(text)} is not a valid name of an image: it has no '{near.partition('://')[0]}://'", rest
     near = near if re.fullmatch(_IMAGE, near) else ""
-    return f"{shown(text)} is no name of an image; write it like debian:12 or registry.example.org/team/tool:1.0", near
+    return (
+        f"{shown(text)} is not a valid name of an image; write it like debian:12 or registry.example.org/team/tool:1.0",
+        near,
+    )
 
 
 def _image(value: str) -> str:
@@ -96,7 +99,7 @@ def _clean(value: str) -> str:
     if ".." in value.split("/"):
         wrong(f"{shown(value)} has a '..'; write the path without it", value)
     if not value.isprintable() or len(value) > _LONGEST_PATH:
-        wrong(f"{shown(value)} is no path: it is too long, or holds what cannot be printed", value)
+        wrong(f"{shown(value)} is not a valid path: it is too long, or has characters that cannot be printed", value)
     return posixpath.normpath("/" + value.lstrip("/") if value.startswith("/") else value)
 
 
@@ -143,7 +146,9 @@ def _mount_name(value: str) -> str:
             value,
         )
     if not re.fullmatch(_GRANTED, value):
-        wrong(f"{shown(value)} is no name of a mount: use letters, digits, '.', '_' and '-' (at most 100)", value)
+        wrong(
+            f"{shown(value)} is not a valid name of a mount: use letters, digits, '.', '_' and '-' (at most 100)", value
+        )
     return value
 
 
@@ -154,14 +159,14 @@ def _network(value: str) -> str:
             value,
         )
     if not re.fullmatch(_NETWORK, value):
-        wrong(f"{shown(value)} is no name of a network; write bridge, none or a network's name", value)
+        wrong(f"{shown(value)} is not a valid name of a network; write bridge, none or a network's name", value)
     return value
 
 
 def _user(value: str) -> str:
     if not re.fullmatch(_USER, value):
         wrong(
-            f"{shown(value)} is no user; write a name or a number, or one with a group, like builder or 1000:1000",
+            f"{shown(value)} is not a valid user; write a name or a number, or one with a group, like builder or 1000:1000",
             value,
         )
     if any(part.isdecimal() and int(part) > _LARGEST_ID for part in value.split(":")):

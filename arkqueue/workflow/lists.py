@@ -78,9 +78,7 @@ def _item(node: Node, key: str | None) -> Item:
         has = f"{len(text):,} characters" if text else "no characters"
         raise _Faulty(place, f"foreach: the key of an item has {has}; give it 1 to {LONGEST_KEY}")
     if not text.isprintable() or text != text.strip() or text in (".", ".."):
-        fault = (
-            "is no key for an item: write characters that can be seen, without spaces at its ends, and not '.' or '..'"
-        )
+        fault = "is not a valid key for an item: write characters that can be seen, without spaces at its ends, and not '.' or '..'"
         raise _Faulty(place, f"foreach: {shown(text)} {fault}")
     body = json.dumps(_plain(node), ensure_ascii=False, separators=(",", ":"))
     if (size := len(body.encode())) > LONGEST_ITEM:
@@ -121,7 +119,7 @@ def _plain(node: Node) -> Any:
     if isinstance(node.value, dict):
         return {word: _plain(entry.value) for word, entry in node.value.items()}
     if isinstance(node.value, float) and not math.isfinite(node.value):
-        raise _Faulty(node, f"foreach: {shown(node.text)} is no number in JSON; quote it, or write a smaller one")
+        raise _Faulty(node, f"foreach: {shown(node.text)} is not a number in JSON; quote it, or write a smaller one")
     return node.value
 
 

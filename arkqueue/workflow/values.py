@@ -99,7 +99,7 @@ def _name(value: str) -> str:
         wrong(f"no task can be named {PREV}: it stands for the previous revision", value)
     if not re.fullmatch(_NAME, value):
         wrong(
-            f"{shown(value)} is no name for a task: use letters, digits, '.', '_' and '-' (at most 100), "
+            f"{shown(value)} is not a valid name for a task: use letters, digits, '.', '_' and '-' (at most 100), "
             "beginning with a letter or a digit",
             value,
             re.sub(r"[^A-Za-z0-9._-]+", "-", value).strip("-._") if len(value) <= 100 else "",
@@ -110,7 +110,7 @@ def _name(value: str) -> str:
 def _label(value: str) -> str:
     if not re.fullmatch(LABEL, value):
         wrong(
-            f"{shown(value)} is no label of a task manager: use letters, digits, '.', '_' and '-' (at most 40), "
+            f"{shown(value)} is not a valid label of a task manager: use letters, digits, '.', '_' and '-' (at most 40), "
             "beginning with a letter or a digit",
             value,
         )
@@ -220,7 +220,7 @@ def _timezone(value: str) -> str:
         if value != "UTC":
             ZoneInfo(value)
     except (KeyError, ValueError, OSError):
-        wrong(f"{shown(value)} is no known time zone; write one like Europe/Berlin", value)
+        wrong(f"{shown(value)} is not a known time zone; write one like Europe/Berlin", value)
     return value
 
 
@@ -235,7 +235,8 @@ def _variable(value: str) -> str:
         wrong(f"{shown(value)}: names that begin with ARKQUEUE are set by arkqueue; choose another", value)
     if not re.fullmatch(_VARIABLE, value):
         wrong(
-            f"{shown(value)} is no name for a variable: use letters, digits and '_', not beginning with a digit", value
+            f"{shown(value)} is not a valid name for a variable: use letters, digits and '_', not beginning with a digit",
+            value,
         )
     return value
 

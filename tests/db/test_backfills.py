@@ -637,7 +637,7 @@ def test_files_that_nobody_accepted_give_no_definition(session: Session) -> None
     archives.change_settings(session, archive.id, settings, "ann")
     archive.commit({"thumbs": ""}, author="mallory")
     with pytest.raises(
-        Conflict, match=r"papers@3: its workflow files are not accepted.*release it: arkqueue release papers@3"
+        Conflict, match=r"papers@3: its workflow files are not accepted.*releasing the run: arkqueue release papers@3"
     ):
         fill(archive, 2)
 
@@ -668,10 +668,10 @@ def test_a_backfill_leaves_out_no_guarded_task(session: Session) -> None:
 
 def test_there_is_no_backfill_of_that_number(session: Session) -> None:
     archive = an_old_archive(session)
-    with pytest.raises(NotFound, match=r"papers@fill:1: there is none. The archive has none"):
+    with pytest.raises(NotFound, match=r"papers@fill:1: does not exist. The archive has none"):
         backfills.find_backfill(session, archive.id, "papers", 1)
     fill(archive, 2)
     fill(archive, 2)
     assert [view.full_name for view in backfills.backfills(session, archive.id)] == ["papers@fill:2", "papers@fill:1"]
-    with pytest.raises(NotFound, match=r"papers@fill:9: there is none. The newest is papers@fill:2"):
+    with pytest.raises(NotFound, match=r"papers@fill:9: does not exist. The newest is papers@fill:2"):
         backfills.find_backfill(session, archive.id, "papers", 9)

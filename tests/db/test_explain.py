@@ -41,7 +41,7 @@ def test_waits_for_a_running_task(session: Session) -> None:
     told = why(archive, "pdf@2")
     assert kinds(told) == [Why.WAITS_FOR_RUNNING]
     assert "It waits for papers@2/index, which is running since" in told.text
-    assert "attempt 1 on machine; its lease is good until" in told.text
+    assert "attempt 1 on machine; its lease lasts until" in told.text
     assert told.commands == ["arkqueue logs papers@2/index -f"]
     assert [(w.task, w.state, w.kind) for w in told.waits_for] == [("papers@2/index", "running", "depends")]
 
@@ -227,7 +227,7 @@ def test_victim_of_a_silent_task_manager_may_be_assumed_gone(session: Session) -
     archive.sql("update task_manager set seen_at = now() - interval '40 seconds'")
     for task in ("pdf@3", "pdf@2"):
         told = why(archive, task)
-        assert "its task manager was heard last at" in told.text
+        assert "its task manager last reported at" in told.text
         assert told.commands == ["arkqueue cancel papers@2/pdf --assume-gone"]
     archive.cancel("pdf@2", assume_gone=True)
     assert archive.state("pdf@3") == "ready"
@@ -243,7 +243,7 @@ def test_is_ready_but_no_task_manager_runs(session: Session) -> None:
     archive.sql("update task_manager set seen_at = seen_at - interval '1 hour'")
     told = why(archive, "a@2")
     assert kinds(told) == [Why.NO_TASK_MANAGER]
-    assert "(that of machine was heard last at 2" in told.text
+    assert "(that of machine last reported at 2" in told.text
     claim.unregister(session, PROCESS)
     assert "(that of machine stopped at 2" in why(archive, "a@2").text
 
@@ -276,7 +276,7 @@ def test_is_ready_and_the_dead_are_not_counted_who_would_claim_it(session: Sessi
     finish.expire(session, "its successor", HOST)
     assert "(2 task managers with 3 slots, 3 free)" in why(archive, "a@2").text
     archive.sql("update task_manager set seen_at = seen_at - interval '1 h', stopped_at = stopped_at - interval '1 h'")
-    assert "(that of other was heard last at 2" in why(archive, "a@2").text, "those that were buried had died before"
+    assert "(that of other last reported at 2" in why(archive, "a@2").text, "those that were buried had died before"
 
 
 def test_is_ready_and_whoever_is_heard_again_is_counted(session: Session) -> None:
@@ -329,8 +329,10 @@ def test_is_deferred_because_it_asked_to_be(session: Session) -> None:
     archive.end("a@2", 75)
     told = why(archive, "a@2")
     assert kinds(told) == [Why.DEFERRED]
-    assert "It is deferred after attempt 1; the next is due at 2" in told.text
-    assert "it asked to be run again later (exit code 75)" in told.text
+    assert (
+        "It is deferred: attempt 1 asked to be run again later (exit code 75). The next attempt is due at 2"
+        in told.text
+    )
     assert told.commands == ["arkqueue logs papers@2/a", "arkqueue retry papers@2/a"]
     assert kinds(why(archive, "b@2")) == [Why.DEFERRED]
 
@@ -341,7 +343,7 @@ def test_is_deferred_before_an_automatic_retry(session: Session) -> None:
     archive.fail("a@2")
     told = why(archive, "a@2")
     assert kinds(told) == [Why.DEFERRED]
-    assert "after a failure (exit code 1)" in told.text
+    assert "attempt 1 failed (exit code 1)" in told.text
 
 
 def test_what_a_queue_manager_would_see_to_is_said_to_wait_for_one(session: Session) -> None:
@@ -369,7 +371,7 @@ def test_failure_that_later_revisions_have_gone_on_from_is_retried_with_force_al
     assert why(archive, "a@2").commands[1] == "arkqueue retry papers@2/a"
     archive.run("b@3")
     told = why(archive, "a@2")
-    assert "Later revisions have gone on (papers@3/b)" in told.text
+    assert "Later revisions have already run (papers@3/b)" in told.text
     assert told.commands[1] == "arkqueue retry papers@2/a --force"
 
 
@@ -515,7 +517,7 @@ def test_completed_failed_and_rejected_tasks_tell_how_they_ended(session: Sessio
     assert "(timed out)" in why(archive, "slow@2").text
     archive.skip("bad@2")
     told = why(archive, "bad@2")
-    assert "What waits for it was let go on by ann" in told.text
+    assert "It was waived by ann: tasks that wait for it may go on." in told.text
     assert told.commands == ["arkqueue logs papers@2/bad", "arkqueue retry papers@2/bad"]
 
 
@@ -540,7 +542,7 @@ def test_many_obstacles_are_cut_off(session: Session) -> None:
     archive.commit({"all": 'depends: ["PREV:*"]'})
     told = why(archive, "all@3")
     assert len(told.reasons) == 21
-    assert told.reasons[-1].text == "10 more tasks are in its way."
+    assert told.reasons[-1].text == "It also waits for 10 other tasks."
 
 
 def test_a_gate_that_leaves_something_out_says_so(session: Session) -> None:
@@ -563,7 +565,7 @@ def test_revision_that_is_not_in_the_ledger_yet(session: Session) -> None:
     told = explain_name(session, "papers@5/index")
     assert (told.state, kinds(told)) == (None, [Why.NOT_IN_LEDGER])
     assert "Revision 5 is not in the ledger of papers; the newest is 1" in told.text
-    assert "named 5; it is looked for" in told.text
+    assert "named revision 5, and the queue manager looks for it" in told.text
     assert told.commands == ["arkqueue sync papers"]
 
 
@@ -580,7 +582,7 @@ def test_archive_that_cannot_be_read(session: Session) -> None:
     archives.read_failed(session, ArchiveId(archive.id), "the server does not answer.", 30.0)
     told = explain_name(session, "papers@5")
     assert kinds(told) == [Why.ARCHIVE_TROUBLE, Why.NOT_IN_LEDGER]
-    assert "the server does not answer. It is tried again at" in told.text
+    assert "the server does not answer. The next try is at" in told.text
 
 
 def test_run_with_faults(session: Session) -> None:
@@ -675,11 +677,11 @@ def test_task_that_a_further_run_does_not_have(session: Session) -> None:
     archive.commit({"a": "", "b": "on: [commit, manual]", "c": "on: schedule\nschedule: 0 3 * * *"})
     archive.trigger(2, "b")
     told = explain_name(session, "papers@2.2/a")
-    assert told.text == "papers@2.2 has no task a. That run was made by hand, for others alone: b."
+    assert told.text == "papers@2.2 has no task a. That run was made by hand, for other tasks only: b."
     assert told.commands == ["arkqueue trigger papers --revision 2 a"]
     assert "It does not run by hand: on: schedule." in explain_name(session, "papers@2.2/c").text
     assert "It does not run on commits: on: schedule." in explain_name(session, "papers@2/c").text
-    with pytest.raises(NotFound, match=r"there is no run 99 of this revision\. The newest is 2\."):
+    with pytest.raises(NotFound, match=r"does not exist: this revision has no run 99\. The newest is 2\."):
         explain_name(session, "papers@2.99/a")
 
 
@@ -697,7 +699,9 @@ def test_task_of_a_run_that_is_held_for_its_generation(session: Session) -> None
 def test_revision_that_a_notice_named_is_looked_for(session: Session) -> None:
     archives.notify(session, [ArchiveId(an_archive(session).id)], "17")
     text = explain_name(session, "papers@17/a").text
-    assert re.search(r" A notice of \d{4}-\d\d-\d\d \S+ UTC named 17; it is looked for\.", text), text
+    assert re.search(
+        r" A notice at \d{4}-\d\d-\d\d \S+ UTC named revision 17, and the queue manager looks for it\.", text
+    ), text
 
 
 def test_task_that_was_given_up_because_its_task_managers_died(session: Session) -> None:
@@ -708,16 +712,19 @@ def test_task_that_was_given_up_because_its_task_managers_died(session: Session)
         finish.expire(session, "the next one", HOST)
     assert archive.states() == {"a@2": "failed", "b@2": "failed"}
     told = why(archive, "a@2")
-    assert "(lost: its task manager died; given up after 3 reruns) at attempt 4. Find out what ends" in told.text
+    assert (
+        " in attempt 4 (lost: its task manager died; given up after 3 reruns). Before a retry, find out why"
+        in told.text
+    )
     assert told.commands == [f"arkqueue {verb} papers@2/a" for verb in ("logs", "retry", "skip")]
-    assert "(lost: its task manager died; not run again (on_lost: fail)) at attempt 1." in why(archive, "b@2").text
+    assert " in attempt 1 (lost: its task manager died; not run again (on_lost: fail))." in why(archive, "b@2").text
 
 
 def test_task_whose_exit_code_is_not_known(session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": ""})
     archive.end("a@2", None, message="its guard process was killed")
-    assert "(its guard process was killed) at attempt 1." in why(archive, "a@2").text
+    assert " in attempt 1 (its guard process was killed)." in why(archive, "a@2").text
 
 
 def test_task_of_the_baseline(session: Session) -> None:

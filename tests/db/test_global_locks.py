@@ -417,10 +417,10 @@ def test_explain_says_who_has_a_lock_and_counts_tasks_of_other_archives(archives
     other.commit({"x": GLOBAL, "y": GLOBAL})
     pass_on(one)
     assert texts(other, "x@2") == [
-        "It waits for the lock global/printer, which a task of another archive has; it is the next of its archive, and archives take turns."
+        "It waits for the lock global/printer, which a task of another archive has; it is next in line of its archive, and archives take turns."
     ]
     assert texts(other, "y@2") == [
-        "It waits for the lock global/printer, which a task of another archive has; before it in the line: other@2/x."
+        "It waits for the lock global/printer, which a task of another archive has; waiting before it: other@2/x."
     ]
 
 

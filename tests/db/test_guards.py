@@ -131,7 +131,7 @@ def test_nobody_approves_his_own_work(guarded: AnArchive) -> None:
     for persons in (("ann",), ("ANN@example.org",), ("Bob", "Ann  <ann@example.org>")):
         with pytest.raises(Conflict, match="stands for the author of its revision"):
             holds.release(guarded.session, publish, "ann", how=How(approver=Approver(persons)))
-    with pytest.raises(Conflict, match="stands for nobody"):
+    with pytest.raises(Conflict, match="stands for no person"):
         holds.release(guarded.session, publish, "ann", how=How(approver=SOMEBODY))
     with pytest.raises(Forbidden, match="stands for the author"):
         guards.refuse_unapproved(guarded.session, [publish], ANN)
@@ -210,7 +210,7 @@ def test_who_renames_a_guarded_task_has_his_run_held_and_all_that_follow(watched
         assert watched.state(key) == "held", key
     assert watched.state("g@4") == "completed"
     told = explain(watched.session, watched.task("build@4"))
-    assert "papers (workflow-authors), as somebody else changed its workflow files" in told.text
+    assert "papers (workflow-authors), because somebody else changed its workflow files" in told.text
     for key in ("build@4", "more@6"):
         with pytest.raises(Conflict, match="is guarded by workflow-authors"):
             holds.release(watched.session, watched.task(key), "mallory", how=How(force=True))

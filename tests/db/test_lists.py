@@ -489,7 +489,7 @@ def test_an_empty_list_is_why_there_is_no_task(archive: AnArchive) -> None:
     told = explain_name(archive.session, "papers@2/store/a")
     assert "Its list (foreach) has no items" in told.text
     assert told.commands == [], "a run by hand has no items either"
-    with pytest.raises(Conflict, match="papers@2: store: nothing to do for a list without items"):
+    with pytest.raises(Conflict, match="papers@2: store: the list has no items"):
         archive.trigger(2, "store", force=True)
     archive.trigger(2, "store", "tell", force=True)
     assert states(archive, "tell@2.2") == ["ready"]

@@ -71,7 +71,7 @@ def test_no_cancels_fires_in_a_pause_and_what_would_fire_does_so_after_it(archiv
     assert (row["stop"], archive.states()) == (None, {"a@2": "running", "a@3": "waiting"})
     told = why(archive, "a@3")
     assert "It waits for no task, but papers is paused since" in told.text
-    assert "no `cancels` fires, until it goes on" in told.text
+    assert "its tasks neither start nor cancel other tasks until it is resumed" in told.text
     assert told.commands == ["arkqueue resume papers"]
     resume(archive)
     (row,) = archive.sql("select stop from task where id = %s", archive.task("a@2"))
@@ -123,7 +123,7 @@ def test_a_pause_within_the_pause_of_all_names_both_commands(archive: AnArchive)
     pause(archive)
     pauses.pause_all(archive.session, "moving", "eve")
     told = why(archive, "a@2")
-    assert "; the whole installation is paused, too; nothing of it starts" in told.text
+    assert "; the whole installation is paused, too; none of its tasks starts" in told.text
     assert told.commands == ["arkqueue resume papers", "arkqueue resume --all"]
 
 
@@ -285,7 +285,7 @@ def test_a_task_manager_is_named_by_its_machine_or_its_id(session: Session, name
             Conflict,
             r"has several home folders. Name one by its id, which HOME/host-id holds: 4567abcd \(runs with 4 slots\), 89ab",
         ),
-        ("nobody", NotFound, "there is none. These are there: build-1, build-2"),
+        ("nobody", NotFound, "does not exist. These are there: build-1, build-2"),
     ],
 )
 def test_a_name_that_is_none_or_several_is_refused(
@@ -328,6 +328,6 @@ def test_explain_says_by_whom_and_why_nothing_starts(archive: AnArchive, key: st
     assert Why.ARCHIVE_PAUSED not in [reason.kind for reason in why(archive, key).reasons]
     pause(archive)
     told = why(archive, key)
-    assert f"by ann: {WHY}; nothing of it starts until it goes on." in told.text
+    assert f"by ann: {WHY}; none of its tasks starts until it is resumed." in told.text
     assert told.text.count("is paused") == 1
     assert told.commands == ["arkqueue resume papers"]

@@ -370,7 +370,7 @@ def test_refresh_of_a_run_and_an_archive(archive: AnArchive) -> None:
 def test_polls_are_told(archive: AnArchive) -> None:
     session, task = archive.session, archive.task("deposit@2")
     told = explain(session, task)
-    assert "its outcome is asked for again at" in told.text
+    assert "The next poll is due at" in told.text
     assert "Its deadline is" in told.text
     assert told.commands == ["arkqueue logs papers@2/deposit", "arkqueue refresh papers@2/deposit"]
     claim.register(session, PROCESS, HOST, "machine", 4)

@@ -88,7 +88,7 @@ def test_the_address_of_a_purged_run_tells_who_purged_it_and_is_never_given_agai
     purged(archive, 2, (2, 3))
     with pytest.raises(NotFound, match="papers@2: was purged on"):
         find.find_run(session, "papers@2")
-    with pytest.raises(NotFound, match=r"there is no run 9 of this revision"):
+    with pytest.raises(NotFound, match=r"does not exist: this revision has no run 9"):
         find.find_run(session, "papers@2.9")
     with pytest.raises(NotFound, match="papers@2/a: was purged on"):
         explain.explain_name(session, "papers@2/a")
@@ -205,7 +205,7 @@ def test_base_and_the_highest_completed_place_survive(session: Session, archive:
     with pytest.raises(Conflict, match="would replace the work of later revisions: papers@3/a completed"):
         archive.retry("a@2")
     reasons = explain.explain(session, TaskId(archive.task("a@2"))).reasons
-    assert "Later revisions have gone on (papers@3/a)" in reasons[0].text
+    assert "Later revisions have already run (papers@3/a)" in reasons[0].text
     archive.commit({"a": ""})
     assert archive.claim("a@4").base == "3"
 
@@ -252,7 +252,7 @@ def test_a_retry_is_refused_after_the_later_task_that_had_started_was_purged(
     with pytest.raises(Conflict, match=REFUSED.format("papers@3/deploy")):
         archive.retry("build@2")
     reasons = explain.explain(session, TaskId(archive.task("build@2"))).reasons
-    assert "Later revisions have gone on (papers@3/deploy)" in reasons[0].text
+    assert "Later revisions have already run (papers@3/deploy)" in reasons[0].text
     archive.retry("build@2", force=True)
     assert archive.states() == {"build@2": "ready"}
     holds.hold(session, archive.task("build@2"), "ann")

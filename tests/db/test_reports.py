@@ -105,7 +105,7 @@ def test_an_update_says_what_has_changed_since_the_last_report(archive: AnArchiv
     assert update_report(archive.session, run_of(archive), "bob") == Made(3, 0)
     assert changed(told(archive)) == set()
     assert [deed.verb for deed in runs.run(archive.session, run_of(archive)).deeds] == ["retry", "report", "report"]
-    with pytest.raises(NotFound, match="report 4 of papers@2: there is none"):
+    with pytest.raises(NotFound, match="report 4 of papers@2: does not exist"):
         told(archive, 4)
 
 
@@ -241,7 +241,7 @@ def test_a_purge_takes_the_reports_with_the_run(archive: AnArchive) -> None:
     assert written(archive) == 0
     with pytest.raises(NotFound):
         views.report(archive.session, run)
-    with pytest.raises(NotFound, match="there is none"):
+    with pytest.raises(NotFound, match="does not exist"):
         update_report(archive.session, run, "ann")
 
 

@@ -295,9 +295,9 @@ def test_pages_are_gone_through_until_the_first_young_run(
 @pytest.mark.parametrize(
     ("keep", "logs", "fault"),
     [
-        ({"running": "3d"}, None, "keep running: is no state in which runs are purged"),
-        ({"completed": "soon"}, None, "keep completed: is no age: 'soon'"),
-        ({}, "-3d", "keep-logs: is no age"),
+        ({"running": "3d"}, None, "keep running: is not a state in which runs are purged"),
+        ({"completed": "soon"}, None, "keep completed: is not a valid age: 'soon'"),
+        ({}, "-3d", "keep-logs: is not a valid age"),
     ],
 )
 def test_what_is_no_rule_is_refused(keep: dict[str, str], logs: str | None, fault: str) -> None:

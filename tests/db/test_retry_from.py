@@ -272,8 +272,10 @@ def test_what_runs_is_not_run_again_beside_itself(archive: AnArchive) -> None:
     archive.commit(CHAIN)
     archive.run("a@2")
     archive.claim("b@2")
-    refused(archive, "would run again what is running: papers@2/b. Wait until that has ended, or cancel it", "a")
-    refused(archive, "would run again what is running: papers@2/b", "b")
+    refused(
+        archive, "would run tasks again that are running: papers@2/b. Wait until they have ended, or cancel them", "a"
+    )
+    refused(archive, "would run tasks again that are running: papers@2/b", "b")
     refused(archive, "papers@2/c: is waiting: it has not ended, and will run anyway", "c")
 
 
@@ -283,7 +285,7 @@ def test_a_second_deposit_is_made_on_purpose_only(archive: AnArchive, field: str
     archive.commit({"fetch": "", "deposit": f"depends: [fetch]\n{field}"})
     archive.run("fetch@2")
     archive.end("deposit@2", 75)
-    second = rf"done once \(poll, on_lost: fail\): papers@2/deposit. If .*: arkqueue retry papers@2 --from {start} --from-start"
+    second = rf"run once \(poll, on_lost: fail\): papers@2/deposit. To do it nevertheless: arkqueue retry papers@2 --from {start} --from-start"
     refused(archive, second, start)
     archive.sql("update task set due_at = now() where state = 'deferred'")
     finish.wake_deferred(archive.session)
@@ -468,7 +470,7 @@ def test_of_an_end_and_a_retry_from_before_it_the_first_wins(
         assert names(archive, two.result().tasks) == ["a", "b", "c"]
         assert archive.states() == {"a@2": "ready", "b@2": "waiting", "c@2": "waiting", "beside@2": "running"}
     else:
-        with pytest.raises(Conflict, match="would run again what is running: papers@2/c"):
+        with pytest.raises(Conflict, match="would run tasks again that are running: papers@2/c"):
             one.result()
         two.result()
         assert archive.state("c@2") == "completed"

@@ -256,14 +256,14 @@ def test_a_nightly_task_waits_for_a_failure_until_the_next_fire_finds_another_so
     archive.commit(AFTER_PDF, changed=["notes"])
     told = explain(archive.session, archive.task("nightly@2.2"))
     assert told.text.endswith(
-        "The first fire that finds a later pdf makes a run that takes it, and supersedes this one by itself."
+        "The first fire that finds a later pdf makes a run that takes it and supersedes this run."
     )
     assert not [command for command in told.commands if "cancel" in command], "it would wait for the same"
     archive.commit(AFTER_PDF, changed=CHAPTER)
     archive.run("pdf@4")
     told = explain(archive.session, archive.task("nightly@2.2"))
-    assert "There is papers@4/pdf by now: the next fire at " in told.text
-    assert told.text.endswith("supersedes this one by itself.")
+    assert "papers@4/pdf exists by now. The next fire at " in told.text
+    assert told.text.endswith("supersedes this run.")
     assert not [command for command in told.commands if "cancel" in command]
     fire(archive, day=4)
     assert (archive.state("nightly@2.2"), archive.state("nightly@4.2")) == ("canceled", "ready")
@@ -367,7 +367,10 @@ def test_a_run_that_waits_for_a_person_is_no_trouble_and_says_that_it_is_of_an_o
     fire(archive, day=3)
     assert list(measure(archive.session).fires_left_out) == [2, 0, None], "a person is awaited"
     told = explain(archive.session, archive.task("nightly@2.2")).reasons[-1]
-    assert "It is of revision 2, and the newest is 3. Once it is canceled, the next fire takes the newest." in told.text
+    assert (
+        "This run is of revision 2; the newest revision is 3. If you cancel this run, the next fire makes a run of the newest revision."
+        in told.text
+    )
     assert told.commands == ["arkqueue cancel papers@2.2"]
     control.cancel_run(archive.session, RunId(archive.run_id(2, 2)), "ann")
     fire(archive, day=4)

@@ -522,7 +522,7 @@ def test_task_that_a_run_does_not_have_is_shown_where_it_is(session: Session) ->
         ("papers@2.2/tick", r"papers@2.2 has no task 'tick'\. Another run has it: papers@2/tick\."),
         ("papers@2.2/tock", r"papers@2.2 has no task 'tock'\. It has: a\."),
         ("papers@2/nope", r"papers@2 has no task 'nope'\. It has: a, tick\."),
-        ("papers@2.99/tick", r"there is no run 99 of this revision"),
+        ("papers@2.99/tick", r"does not exist: this revision has no run 99"),
     ]:
         with pytest.raises(NotFound, match=said):
             find.find_task(session, name)

@@ -54,7 +54,7 @@ def test_it_is_skipped_where_its_source_completed_and_the_run_has_completed(arch
     assert run_state(archive) == "completed"
     told = explain(archive.session, archive.task("tell@2"))
     assert (told.reasons[0].kind, told.commands) == (Why.SKIPPED, [])
-    assert "It was not needed: it, or what it depends on, runs only where papers@2/deposit failed" in told.text
+    assert "It was not needed: it, or a task that it depends on, runs only if papers@2/deposit fails" in told.text
 
 
 def test_it_waits_for_the_last_of_the_automatic_retries(session: Session) -> None:

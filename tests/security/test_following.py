@@ -97,7 +97,7 @@ def test_i_name_a_submodule_so_that_it_lies_elsewhere(tmp_path: Path, victim: Gi
         linked(papers, victim.id(), "lib", server.url, name)
         before = sorted(os.listdir(tmp_path))
         done = git_copy(str(papers.path), papers, tmp_path / "copy", server.url)
-        assert done.notes == (f"submodule lib is not followed: {server.url}: its name is no path",)
+        assert done.notes == (f"submodule lib is not followed: {server.url}: its name is not a valid path",)
         assert sorted({*os.listdir(tmp_path)} - {"copy"}) == before
 
 

@@ -70,12 +70,12 @@ def test_all_faults_are_told_at_once_with_place_and_nearest_name(tmp_path: Path)
     file = str(tmp_path / "arkqueue.toml")
     for fault in (
         f"{file}: leese is unknown (did you mean lease?)",
-        f"{file}: sweep is no duration; write it like 90s, 30m or 2h",
-        f"{file}: log_head is no size; write it like 64KiB, 15MiB or 1GiB",
+        f"{file}: sweep is not a valid duration; write it like 90s, 30m or 2h",
+        f"{file}: log_head is not a valid size; write it like 64KiB, 15MiB or 1GiB",
         f"{file}: slots must be 1 or more",
-        f"{file}: labels holds 'two words', which is no label; use letters, digits, '.', '_' and '-', at most 40, beginning with a letter or a digit",
+        f"{file}: labels holds 'two words', which is not a valid label; use letters, digits, '.', '_' and '-', at most 40, beginning with a letter or a digit",
         f"{file}: credentials[1].pasword is unknown (did you mean password?)",
-        "environment: ARKQUEUE_LISTEN is no address; write it like 127.0.0.1:8417 or [::1]:8417",
+        "environment: ARKQUEUE_LISTEN is not a valid address; write it like 127.0.0.1:8417 or [::1]:8417",
         "environment: ARKQUEUE_DATABSE is unknown (did you mean ARKQUEUE_DATABASE?)",
     ):
         assert fault in told
@@ -96,7 +96,7 @@ def test_keys_of_a_table_come_each_from_its_own_place(tmp_path: Path) -> None:
     assert (found.pull, found.memory, found.cpu, found.most_cpu) == ("always", 1 << 30, 2, 2.5)
     told = faults(tmp_path, '[docker]\npull = "often"\n', {"ARKQUEUE_DOCKER_MEMORY": "1G", "ARKQUEUE_DOCKER_PIDZ": "1"})
     assert f"{tmp_path / 'arkqueue.toml'}: docker.pull must be 'missing', 'always' or 'never'" in told
-    assert "environment: ARKQUEUE_DOCKER_MEMORY is no size; write it like" in told
+    assert "environment: ARKQUEUE_DOCKER_MEMORY is not a valid size; write it like" in told
     assert "environment: ARKQUEUE_DOCKER_PIDZ is unknown (did you mean ARKQUEUE_DOCKER_PIDS?)" in told
 
 
@@ -121,7 +121,7 @@ def test_a_mark_of_nothing_is_as_good_as_none(tmp_path: Path, written: str) -> N
     ("text", "fault"),
     [
         ('[docker]\nhots = "x"', "docker.hots is unknown (did you mean host?)"),
-        ('[docker]\nhost = "engine"', "docker.host is no address of an engine; write it like unix:///var/run/docker.sock"),
+        ('[docker]\nhost = "engine"', "docker.host is not a valid address of an engine; write it like unix:///var/run/docker.sock"),
         ("[docker]\ncpu = 0", "docker.cpu must be 0.01 or more"),
         ('[docker]\nmemory = "1MiB"', "docker.memory is too little for any container; give at least 6MiB"),
         ('[docker]\nmemory = "2GiB"\nmost_memory = "1GiB"', "docker memory must not be more than most_memory"),
@@ -129,23 +129,23 @@ def test_a_mark_of_nothing_is_as_good_as_none(tmp_path: Path, written: str) -> N
         ("docker = 3", "docker must be a table"),
         ('[docker]\npull = "often"', "docker.pull must be 'missing', 'always' or 'never'"),
         ("[docker]\ncpu = true", "docker.cpu must be a number"),
-        ('workspace_pool = "20GB"', "workspace_pool is no size"),
-        ("workspace_pool = 0", "workspace_pool is no size"),
+        ('workspace_pool = "20GB"', "workspace_pool is not a valid size"),
+        ("workspace_pool = 0", "workspace_pool is not a valid size"),
         ("import_limit = 0", "import_limit must be 1 or more"),
         ("import_limit = true", "import_limit must be a number"),
         ("items_limit = 0", "items_limit must be 1 or more"),
         ('items_limit = "none"', "items_limit"),
-        ("min_free = 1", "min_free is no size"),
-        ("min_free = false", "min_free is no size"),
+        ("min_free = 1", "min_free is not a valid size"),
+        ("min_free = false", "min_free is not a valid size"),
         (MOUNT, "mounts[1] give folder or volume, one of them"),
         (MOUNT + 'folder = "/srv/a"\nvolume = "a"', "mounts[1] give folder or volume, one of them"),
         (MOUNT + 'foldr = "/srv/a"', "mounts[1].foldr is unknown (did you mean folder?)"),
-        (MOUNT + 'folder = "srv"', "mounts[1].folder is no absolute path"),
-        (MOUNT + 'folder = "/srv/../x"', "mounts[1].folder is no absolute path"),
+        (MOUNT + 'folder = "srv"', "mounts[1].folder is not an absolute path"),
+        (MOUNT + 'folder = "/srv/../x"', "mounts[1].folder is not an absolute path"),
         (MOUNT + 'folder = "/"', "mounts[1].folder is the whole host"),
-        (MOUNT + 'folder = "/srv/.."', "mounts[1].folder is no absolute path"),
-        (MOUNT + 'volume = "/srv"', "mounts[1].volume is no name"),
-        (MOUNT.replace("index", "a b") + 'volume = "a"', "mounts[1].name is no name"),
+        (MOUNT + 'folder = "/srv/.."', "mounts[1].folder is not an absolute path"),
+        (MOUNT + 'volume = "/srv"', "mounts[1].volume is not a valid name"),
+        (MOUNT.replace("index", "a b") + 'volume = "a"', "mounts[1].name is not a valid name"),
         (MOUNT.replace('"*"', "") + 'volume = "a"', "mounts[1].archives is empty; give at least one"),
         (MOUNT.replace('["*"]', '"*"') + 'volume = "a"', "mounts[1].archives must be a list, in brackets"),
         ('[[mounts]]\nname = "index"\nvolume = "a"', "mounts[1].archives is missing"),
@@ -193,13 +193,13 @@ def test_the_variables_of_a_task_are_no_configuration(tmp_path: Path) -> None:
         ('poll = "20s"', "poll must not be longer than renew"),
         ('database_direct = "x"', "database_direct is for database_pooler"),
         ("scratch_shared = true", "scratch_shared is for a scratch_folder that several hosts see; give that folder"),
-        ('scratch_folder = "scratch"', "scratch_folder is no absolute path of a folder"),
-        ('scratch_folder = "/"', "scratch_folder is no absolute path of a folder"),
-        ("scratch_limit = 1", "scratch_limit is no size"),
-        ('listen = "127.0.0.1:99999"', "listen is no address"),
+        ('scratch_folder = "scratch"', "scratch_folder is not an absolute path of a folder"),
+        ('scratch_folder = "/"', "scratch_folder is not an absolute path of a folder"),
+        ("scratch_limit = 1", "scratch_limit is not a valid size"),
+        ('listen = "127.0.0.1:99999"', "listen is not a valid address"),
         ('sweep = "0s"', "sweep must be more than 0"),
         ('sweep = "9999999999d"', "sweep is more than a year; give at most 366d"),
-        ('sweep = "1 fortnight"', "sweep is no duration"),
+        ('sweep = "1 fortnight"', "sweep is not a valid duration"),
         ("slots = ", "is not TOML"),
         ("slots = true", "slots must be a number"),
         ('slots = "many"', "slots must be a whole number"),

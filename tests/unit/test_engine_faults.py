@@ -64,7 +64,7 @@ def test_what_a_task_asks_for_is_its_own_fault(words: str) -> None:
     ],
 )
 def test_registry_that_is_not_reached_is_told(words: str) -> None:
-    assert cannot_be_had("box", words).fault.startswith("its registry is not reached (")
+    assert cannot_be_had("box", words).fault.startswith("its registry cannot be reached (")
 
 
 @pytest.mark.parametrize(
@@ -76,5 +76,5 @@ def test_registry_that_is_not_reached_is_told(words: str) -> None:
 )
 def test_registry_that_wants_a_login_is_told(words: str) -> None:
     error = cannot_be_had("box", words)
-    assert error.fault.startswith("its registry wants a login (")
+    assert error.fault.startswith("its registry requires a login (")
     assert error.remedy == "Log the task manager's account in (docker login)"

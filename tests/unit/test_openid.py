@@ -148,7 +148,7 @@ def test_all_faults_of_the_tables_are_told_at_once(tmp_path: Path) -> None:
         '[[openid.grants]]\ngrop = "a"\nscope = "hook"\narchives = ["a/b"]\n[[openid.persons]]\nperson = "ann"\nauthors = [" "]\n',
     )
     for fault in (
-        "openid.issuer is no issuer; write it like https://login.example.org/realms/work",
+        "openid.issuer is not a valid issuer; write it like https://login.example.org/realms/work",
         "openid.client_id is empty",
         "openid.sesion is unknown (did you mean session?)",
         "openid.clock_skew must be 600.0 or less",

@@ -62,7 +62,7 @@ class Repository:
         try:
             return json.loads((self.items / f"{item}.json").read_bytes())  # type: ignore[no-any-return]
         except FileNotFoundError:
-            raise Refusal(404, f"There is no item {item}.") from None
+            raise Refusal(404, f"Item {item} does not exist.") from None
 
     def all(self) -> list[dict[str, Any]]:
         return [

@@ -185,7 +185,7 @@ class DockerExecutor:
         doubt: EngineUnavailable | None = None
         try:
             if not is_wanted():
-                raise ExecutorError(f"container {container[:12]}", "it is not wanted any more")
+                raise ExecutorError(f"container {container[:12]}", "the task was stopped while its container started")
             live = self._engine.attach(container)
             with self._engine.calls() as api:
                 api.start(container)

@@ -175,7 +175,7 @@ class Images:
         threading.Thread(target=pull, name="pull", daemon=True).start()
         while not wait([pulled], STILL_WANTED).done:
             if not is_wanted():
-                raise ExecutorError(f"image {name!r}", "it is not waited for any more")
+                raise ExecutorError(f"image {name!r}", "the task was stopped while its image was fetched")
         pulled.result()
 
     def _pulled(self, name: str, is_wanted: Callable[[], bool]) -> None:
@@ -186,7 +186,7 @@ class Images:
                 if not is_wanted():
                     return
         except Silence:
-            raise cannot_be_had(name, f"timeout: nothing was heard of it for {SILENCE:g} s") from None
+            raise cannot_be_had(name, f"timeout: the registry sent nothing for {SILENCE:g} s") from None
         except APIError as error:
             raise cannot_be_had(name, said(error)) from None
         except DockerException as error:  # the logins to registries cannot be read
@@ -313,12 +313,12 @@ def cannot_be_had(name: str, words: str) -> ExecutorError:
         return fault
     if any(sign in words for sign in NOT_REACHED):
         return ExecutorError(
-            thing, f"its registry is not reached ({words})", "Try again, or pull or build it on the engine's host"
+            thing, f"its registry cannot be reached ({words})", "Try again, or pull or build it on the engine's host"
         )
     if any(sign in words for sign in LOGIN_WANTED):
         return ExecutorError(
-            thing, f"its registry wants a login ({words})", "Log the task manager's account in (docker login)"
+            thing, f"its registry requires a login ({words})", "Log the task manager's account in (docker login)"
         )
     return ExecutorError(
-        thing, f"it cannot be had ({words})", "Correct its name, or pull or build it on the engine's host"
+        thing, f"it cannot be fetched ({words})", "Correct its name, or pull or build it on the engine's host"
     )

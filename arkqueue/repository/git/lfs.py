@@ -182,7 +182,7 @@ class LargeFiles:
                 file.write(piece)
         if size != pointer.size or digest.hexdigest() != pointer.oid:
             part.unlink()
-            raise WorkspaceError(f"{what}: {server}", f"what it gives for file {pointer.oid} is another file")
+            raise WorkspaceError(f"{what}: {server}", f"the server sent other contents for file {pointer.oid}")
         part.rename(place)
         return True
 

@@ -586,7 +586,7 @@ def _tree_of(repository: pygit2.Repository, commit: Commit) -> pygit2.Tree:
 def _blob(repository: pygit2.Repository, id: pygit2.Oid) -> pygit2.Blob:
     found = repository[id]
     if not isinstance(found, pygit2.Blob):
-        raise pygit2.GitError(f"{id} is no file")
+        raise pygit2.GitError(f"{id} is not a file")
     return found
 
 

@@ -86,7 +86,7 @@ class Submodules:
                 self._allowance.refuse(what, url, str(fault))
                 continue
             if address.scheme not in ("http", "https", "ssh", "git"):
-                self._allowance.refuse(what, url, "it is no address of a Git repository")
+                self._allowance.refuse(what, url, "it is not a valid address of a Git repository")
                 continue
             if not self._allowance.allows(address):
                 self._allowance.forbid(what, address)
@@ -144,7 +144,7 @@ class Submodules:
             try:
                 self._transfer(thing, address, clone.repository, commit)
             except ArchiveUnreachable as error:
-                raise WorkspaceError(thing, f"commit {commit} cannot be had: {error.fault}") from error
+                raise WorkspaceError(thing, f"commit {commit} cannot be fetched: {error.fault}") from error
         if not self._has(clone):
             raise WorkspaceError(thing, f"it has no commit {commit}")
         try:
@@ -187,7 +187,7 @@ def contents_of(clone: Clone, allowance: Allowance, what: str, *, weighs: bool =
     repository = pygit2.Repository(str(clone.repository))
     commit = read_commit(repository, clone.commit)
     if commit is None:
-        raise WorkspaceError(what, f"{clone.commit} is no commit")
+        raise WorkspaceError(what, f"{clone.commit} is not a commit")
     links: dict[bytes, pygit2.Oid] = {}
     files: dict[bytes, pygit2.Oid] = {}
     modules, has_lfs = None, False
@@ -220,7 +220,7 @@ def names_lfs(repository: pygit2.Repository, id: pygit2.Oid) -> bool:
 def _fault_of(name: tuple[str, ...], taken: list[tuple[str, ...]]) -> str:
     """Why a submodule of that name has no repository in ``.git/modules``."""
     if any(part in ("", ".", "..") or not part.isprintable() or part.lower() == ".git" for part in name):
-        return "its name is no path"
+        return "its name is not a valid path"
     # One repository would lie within another, among its hooks or its objects.
     if any(name[: len(other)] == other or other[: len(name)] == name for other in taken):
         return "its name is within that of another submodule"

@@ -178,7 +178,7 @@ def names(value: object) -> dict[str, str]:
     """Texts by name: heads of branches, keys of revisions."""
     found = _dict(value)
     if not all(isinstance(one, str) for one in found.values()):
-        raise Malformed("a name of something that is no text")
+        raise Malformed("a name of something that is not a text")
     return found
 
 

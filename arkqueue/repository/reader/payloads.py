@@ -38,6 +38,6 @@ def judge(
     try:
         return take_judged(processes.call(call))
     except ArchiveHarmful as error:
-        raise Invalid(THING, f"cannot be judged: {error.fault.partition(': ')[2]}", SMALLER) from None
+        raise Invalid(THING, f"cannot be validated: {error.fault.partition(': ')[2]}", SMALLER) from None
     except Malformed as error:
-        raise Invalid(THING, f"cannot be judged: its reader gave {error}", SMALLER) from None
+        raise Invalid(THING, f"cannot be validated: its reader gave {error}", SMALLER) from None

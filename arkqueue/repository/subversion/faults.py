@@ -15,7 +15,7 @@ _REFUSED = (
 )
 _FAULTS = {
     111: ("the server does not answer (connection refused)", "Check that it runs."),
-    170000: ("this is no URL that Subversion knows", "Use file, svn, svn+ssh, http or https."),
+    170000: ("this is not a URL that Subversion accepts", "Use file, svn, svn+ssh, http or https."),
     170001: _REFUSED,
     170011: (
         "its server sends us elsewhere",

@@ -158,7 +158,7 @@ class SubversionArchive:
             folder = self._identity.folder
             if session.check_path("", number) != subvertpy.NODE_DIR:
                 if at is None:
-                    raise NotFound(self._location.shown, f"is no folder of revision {number}", "Check the URL.")
+                    raise NotFound(self._location.shown, f"is not a folder of revision {number}", "Check the URL.")
             elif folder:
                 found: list[int] = []
                 session.get_log(lambda _, revision, *__: found.append(revision), [""], number, 0, 1)

@@ -96,7 +96,7 @@ def revoke_token(request: Request, id: int) -> None:
     """Make a token worthless."""
     caller = admit(request, Scope.ADMIN)
     if id >= 2**63 or not _is_within(tokens.one(caller.session, id), caller.token):
-        raise NotFound(f"token {id}", "there is none")
+        raise NotFound(f"token {id}", "does not exist")
     tokens.revoke(caller.session, id, caller.by)
     request.app.state.callers.forget()
 

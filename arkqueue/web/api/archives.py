@@ -130,7 +130,7 @@ class Settings(BaseModel):
     @classmethod
     def _allows(cls, value: list[str] | None) -> list[str] | None:
         if value and any(glob.startswith("!") for glob in value):
-            raise ValueError("what is allowed is listed; '!' takes nothing back here")
+            raise ValueError("a pattern that begins with '!' is not possible here: list the allowed values")
         return value
 
     def applied_to(self, present: ArchiveSettings) -> ArchiveSettings:

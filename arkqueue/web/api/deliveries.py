@@ -38,5 +38,5 @@ def resend_delivery(request: Request, id: int) -> None:
     """Send a delivery again, or try it at once where it waits for its next try."""
     caller = admit(request, Scope.OPERATE)
     if not caller.token.covers(views.archive_of(caller.session, id)):
-        raise NotFound(f"delivery {id}", "there is none")
+        raise NotFound(f"delivery {id}", "does not exist")
     notifications.resend(caller.session, id, caller.by)

@@ -50,7 +50,7 @@ class Notice(BaseModel):
     @classmethod
     def _is_id(cls, value: str | None) -> str | None:
         if value is not None and not _HEX.fullmatch(value.lower()):
-            raise ValueError("is no full commit id")
+            raise ValueError("is not a full commit id")
         return value and value.lower()
 
     @property

@@ -435,7 +435,7 @@ def check_list(caller: Caller, run: RunId, name: str) -> None:
     """Raise ``NotFound`` where no task of this name has a list in a run."""
     if not has_list(caller.session, run, name):
         here = list_name(find.name_of_run(caller.session, run), name)
-        raise NotFound(here, "is no list of this run", f"arkqueue show {here.partition('/')[0]} --items")
+        raise NotFound(here, "is not a list of this run", f"arkqueue show {here.partition('/')[0]} --items")
 
 
 def do_to_list(caller: Caller, verb: Verb, run: RunId, name: str, states: Sequence[State], options: Options) -> Done:

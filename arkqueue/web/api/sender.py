@@ -15,6 +15,6 @@ def sender_id_of(given: str | None) -> str | None:
     except UnicodeDecodeError:
         text = ""
     if not 1 <= len(text) <= LONGEST_SENDER_ID or not text.isprintable() or text != text.strip() or text in (".", ".."):
-        fault = "is no id: write 1 to 200 characters that can be seen, without spaces at its ends, and not '.' or '..'"
+        fault = "is not a valid id: write 1 to 200 characters that can be seen, without spaces at its ends, and not '.' or '..'"
         raise Invalid("Idempotency-Key", fault)
     return text

@@ -376,7 +376,9 @@ def _place(caller: Caller, uploads: Uploads, id: int, position: int) -> _Place:
     for file in caller.session.rows("attachment", upload=row.id, position=position) if position < 2**31 else ():
         uploads.check(row)
         return _Place(row.folder, file.name, file.size, file.digest, file.is_there)
-    raise NotFound(f"attachment {position} of upload {id}", f"there is none: it has {row.files}, from 0")
+    raise NotFound(
+        f"attachment {position} of upload {id}", f"does not exist: the upload has {row.files}, numbered from 0"
+    )
 
 
 def _upload(caller: Caller, id: int) -> Any:
@@ -386,7 +388,9 @@ def _upload(caller: Caller, id: int) -> Any:
             if row.run_id is not None:
                 caller.run(row.run_id)
             return row
-    raise NotFound(f"upload {id}", "there is none: nobody continued it for a day, it was ended, or its run was purged")
+    raise NotFound(
+        f"upload {id}", "does not exist: nobody continued it for a day, it was canceled, or its run was purged"
+    )
 
 
 def _view(caller: Caller, uploads: Uploads, row: Any) -> UploadView:

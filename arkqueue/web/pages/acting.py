@@ -268,7 +268,7 @@ def _again(how: Meant, item: str | None = None) -> Options:
 
 def _priority(text: str, item: str | None = None) -> Options:
     if not re.fullmatch("[0-9]{1,4}", text) or not LEAST_PRIORITY <= int(text) <= GREATEST_PRIORITY:
-        fault = f"is no number from {LEAST_PRIORITY} to {GREATEST_PRIORITY:,}"
+        fault = f"is not a number from {LEAST_PRIORITY} to {GREATEST_PRIORITY:,}"
         raise Invalid("the priority", fault, f"Lower numbers go first; {USUAL_PRIORITY} is the usual one.")
     return Options(priority=int(text)) if item is None else Options(priority=int(text), item=item)
 
@@ -279,7 +279,7 @@ def _how(caller: Caller, how: Meant) -> How:
 
 def _chosen(acts: dict[str, Act], verb: str) -> Act:
     if verb not in acts:
-        raise NotFound(f"the button {verb!r}", "does nothing here", "Open the page again.")
+        raise NotFound(f"the action {verb!r}", "does not exist on this page", "Open the page again.")
     return acts[verb]
 
 

@@ -30,7 +30,9 @@ def administer(visitor: Visitor, request: Request, body: bytes) -> Shown | Respo
     check_form(request, visitor, form["form"])
     act = ACTS.get(request.path_params["act"])
     if act is None:
-        raise NotFound(f"the form {request.path_params['act']!r}", "does nothing here", "Open the page again.")
+        raise NotFound(
+            f"the form {request.path_params['act']!r}", "does not exist on this page", "Open the page again."
+        )
     if request.path_params["act"] in OF_AN_ARCHIVE and not is_global(form["name"]):
         visitor = visitor.at(form["name"])
         request.state.token = visitor.caller.token
@@ -54,7 +56,9 @@ def _change_settings(visitor: Visitor, request: Request, form: Form) -> Shown | 
         was = json.loads(form["was"])
         changed = {name for name in Settings.model_fields if form[name].split() != str(was[name]).split()}
     except (ValueError, KeyError, TypeError) as error:
-        raise Invalid("the form", "is not as the page had it", "Open the page again, and send it there.") from error
+        raise Invalid(
+            "the form", "is out of date, or was changed", "Open the page again, and send the form there."
+        ) from error
     wanted = valid(Settings, **{name: _value(name, form[name]) for name in changed})
     is_trial = form["try"] == "yes"
     shown = archives.change_archive(request, form["name"], wanted, dry_run=is_trial)

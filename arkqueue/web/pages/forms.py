@@ -67,7 +67,7 @@ def meant(form: Form) -> Meant:
 def number(thing: str, text: str) -> int:
     """A number that a form has."""
     if not text.isdecimal() or len(text) > 18:
-        raise Invalid(thing, f"is no number: {text!r}", "Write digits.")
+        raise Invalid(thing, f"is not a number: {text!r}", "Write digits.")
     return int(text)
 
 

@@ -159,7 +159,7 @@ def some_lines(visitor: Visitor, request: Request) -> Shown:
 def _attempt(visitor: Visitor, request: Request) -> AttemptView:
     number = request.path_params["attempt"]
     if not number.isdecimal() or len(number) > 18:
-        raise NotFound(f"attempt {number!r}", "there is none")
+        raise NotFound(f"attempt {number!r}", "does not exist")
     return tasks.attempt(visitor.caller.session, visitor.caller.attempt(int(number)))
 
 

@@ -250,7 +250,7 @@ def _failure(task: TaskView, line: str, *, is_late: bool) -> Need:
         return Need("failed", task.full_name, text, "skip", "Waive")
     if is_late:
         return Need(
-            "failed", task.full_name, f"{text} · later revisions have gone on", "retry", "Retry all the same", True
+            "failed", task.full_name, f"{text} · later revisions have already run", "retry", "Retry all the same", True
         )
     return Need("failed", task.full_name, text, "retry", "Retry")
 
@@ -268,7 +268,7 @@ def _hanging(one: Hanging) -> Need:
     task = one.task
     where = f" on {task.host}" if task.host else ""
     if one.is_silent:
-        heard = f"was heard last {age_of(one.seen_at, 'ago')}" if one.seen_at else "is not known"
+        heard = f"last reported {age_of(one.seen_at, 'ago')}" if one.seen_at else "is not known"
         return Need("running", task.full_name, f"runs{where}, whose task manager {heard}")
     text = f"runs{where} for {took(task.started_at)}, and takes about {in_clock(one.usual or 0)} usually"
     return Need("running", task.full_name, text, "restart", "Restart")

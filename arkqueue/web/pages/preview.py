@@ -111,7 +111,7 @@ def list_run(caller: Caller, name: Name) -> RunId:
 def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Callable[[Caller], object]) -> Shown:
     """What ``do`` would change, and the button that does it. Raises what it would be refused with."""
     if verb not in QUESTIONS:
-        raise NotFound(f"the button {verb!r}", "does nothing here", "Open the page again.")
+        raise NotFound(f"the action {verb!r}", "does not exist on this page", "Open the page again.")
     run, of = _concerned(caller, name, verb)
     with caller.acting(True, **of) as rehearsed:
         archive = of.get("archive") or _archive(caller, of)
@@ -189,7 +189,7 @@ def preview_of_removal(caller: Caller, name: str, verb: str, reason: str, back: 
     """What the removal of the logs or the outputs of a task would take away, and what may still hold it. Raises what it would be refused with."""
     task, what = TaskId(caller.task(find_task(caller.session, parse_name(name)))), REMOVALS.get(verb)
     if what is None:
-        raise NotFound(f"the button {verb!r}", "does nothing here", "Open the page again.")
+        raise NotFound(f"the action {verb!r}", "does not exist on this page", "Open the page again.")
     is_log = what == "log"
     holders = holders_of(caller.session, task, log=is_log, outputs=not is_log)
     ended = [one for one in attempts(caller.session, task) if one.ended_at is not None]

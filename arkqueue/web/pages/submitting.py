@@ -154,7 +154,9 @@ async def _submitted(request: Request, name: str, form: FormData) -> Response:
     if isinstance(made, Response):  # somebody has ended the upload meanwhile, or sends it, too
         raise Conflict("the attachments", "are not all there any more", "Choose them, and submit again.")
     if made.run is None:
-        raise Conflict(f"the id {id}", f"was handled before: {made.purged}", "Give a new submission an id of its own.")
+        raise Conflict(
+            f"the id {id}", f"was already submitted, and {made.purged}", "Give a new submission an id of its own."
+        )
     return RedirectResponse(f"/{made.run.full_name}", 303, HEADERS)
 
 

@@ -68,8 +68,8 @@ def test_settings_are_given_changed_and_unset(arkqueue: Cli, tmp_path: Path) -> 
     done = arkqueue("archive", "set", "book", "--executor", "none", "--process-user", "", "--task-url", "file:///x")
     assert done.lines[0] == "book: process_user none, task_url file:///x, process no"
     done = arkqueue("archive", "set", "book", "--executor", "process")
-    assert "whoever may commit to " in done.out
-    assert "can do on the task manager's host whatever the task manager's own user may do" in done.out
+    assert "every committer of " in done.out
+    assert "can do on the task manager's host everything that the task manager's own user may do" in done.out
     assert "whoever" not in arkqueue("archive", "set", "book", "--executor", "none").out
     settings = arkqueue("archive", "show", "book", "--json").json["settings"]
     assert (settings["process"], settings["process_user"], settings["task_url"]) == (False, None, "file:///x")
@@ -95,7 +95,7 @@ def test_rules_of_age_are_tried_before_they_hold_and_changed_when_the_archive_is
         "papers: 0 runs would go now"
     ]
     assert arkqueue("archive", "set", "papers", "keep", "", "--dry-run").lines[1:] == ["papers: 0 runs would go now"]
-    assert "no state in which" in arkqueue("archive", "set", "papers", "keep", "running=3d", "--dry-run").err
+    assert "not a state in which" in arkqueue("archive", "set", "papers", "keep", "running=3d", "--dry-run").err
     assert "no other setting" in arkqueue("archive", "set", "papers", "tier", "3", "--dry-run").err
     assert arkqueue("archive", "show", "papers", "--json").json["settings"]["keep"] == {}
     assert len(archive.states()) == 4
@@ -162,9 +162,9 @@ def test_how_long_runs_and_logs_are_kept_is_set_in_words_shown_and_unset(arkqueu
         ("keep", "failed=1d", "failed=2d"),
     ):
         assert arkqueue("archive", "set", "papers", *wrong).code == 2
-    assert "is no state in which runs are purged" in arkqueue("archive", "set", "papers", "keep", "running=3d").err
-    assert "is no age: 'soon'" in arkqueue("archive", "set", "papers", "keep-logs", "soon").err
-    assert "is no age: '0d'" in arkqueue("archive", "set", "papers", "keep", "failed=0d").err
+    assert "is not a state in which runs are purged" in arkqueue("archive", "set", "papers", "keep", "running=3d").err
+    assert "is not a valid age: 'soon'" in arkqueue("archive", "set", "papers", "keep-logs", "soon").err
+    assert "is not a valid age: '0d'" in arkqueue("archive", "set", "papers", "keep", "failed=0d").err
     assert arkqueue("archive", "set", "papers", "keep", "").lines == ["papers: keep everything for ever"]
     assert arkqueue("archive", "set", "papers", "keep-logs", "").lines == ["papers: keep_logs for ever"]
 

@@ -92,7 +92,7 @@ def test_all_of_a_backfill_is_held_released_prioritized_and_canceled(
         ),
         (["trigger", "papers", "thumbs", "--from", "2", "--wait"], 2, "--wait waits for one run"),
         (["trigger", "papers", "thumb", "--from", "2"], 2, "id you mean thumbs?"),
-        (["show", "papers@fill:7"], 1, "papers@fill:7: there is none. The archive has none."),
+        (["show", "papers@fill:7"], 1, "papers@fill:7: does not exist. The archive has none."),
         (["retry", "papers@fill:1"], 2, "is the name of a backfill, and retry is for its runs"),
         (["logs", "papers@fill:1/thumbs"], 2, "is the name of a backfill, and here one of its runs is wanted"),
     ],

@@ -96,7 +96,7 @@ def test_another_server_is_told_too_until_that_is_ended_and_all_of_it_is_said(
     assert f"to end that: arkqueue hook uninstall --server {other} {path}\n" in done.out
     done = arkqueue("hook", "uninstall", path, "--server", "http://nobody.invalid")
     assert done.code == 2
-    assert f"the hooks of {path} tell {server.url} and {other}" in done.err
+    assert f"the hooks of {path}, which notify {server.url} and {other}" in done.err
     done = arkqueue("hook", "uninstall", path, "--server", server.url)
     assert done.code == 0
     assert f"note: {other} goes on to be told of commits\n" in done.out
@@ -108,7 +108,7 @@ def test_another_server_is_told_too_until_that_is_ended_and_all_of_it_is_said(
     assert of_hooks(session) == []
     done = arkqueue("hook", "uninstall", path)
     assert done.code == 2
-    assert f"{server.url}: is not told of commits: the hooks of {path} tell {other}" in done.err
+    assert f"{server.url}: gets no notices from the hooks of {path}, which notify {other}" in done.err
     assert f"arkqueue hook uninstall --server {other} {path}" in done.err
     assert (repository.path / "arkqueue/servers").is_dir()
     done = arkqueue("hook", "uninstall", "--server", other, path)

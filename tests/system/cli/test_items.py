@@ -110,7 +110,7 @@ def test_a_name_of_a_list_is_refused_where_it_means_nothing(arkqueue: Cli, sessi
     archive = a_list(session)
     archive.commit({"one": "", "star": "foreach: ['*', b]"})
     for command, fault in (
-        (("cancel", "papers@3/one/*"), "papers@3/one/*: is no list of this run. arkqueue show papers@3 --items"),
+        (("cancel", "papers@3/one/*"), "papers@3/one/*: is not a list of this run. arkqueue show papers@3 --items"),
         (("show", "papers@2/fetch/*"), "is the name of a list, which this command does not take. Name its run: papers@2."),
         (("cancel", "papers@2", "--state", "ready"), "is not the name of a list, and --state and --failed are for lists"),
         (("delete", "papers@2/*/a", "--failed"), "is not the name of a list"),

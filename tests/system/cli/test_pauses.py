@@ -13,7 +13,7 @@ def test_an_archive_is_paused_shown_and_resumed(arkqueue: Cli, session: Session)
     archive.commit({"a": ""})
     done = arkqueue("pause", "papers", "nobody", "--reason", "the printer moves")
     assert (done.code, done.lines) == (1, ["papers: paused"])
-    assert "archive nobody: there is none" in done.err
+    assert "archive nobody: does not exist" in done.err
     assert arkqueue("archive", "list").lines[1].split()[3] == "paused"
     shown = arkqueue("archive", "show", "papers").out
     assert "the printer moves" in shown

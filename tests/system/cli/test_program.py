@@ -94,7 +94,7 @@ def test_name_that_is_no_text_is_told(started: Start, session: Session, argument
     said, faults = process.communicate()
     assert (process.returncode, said) == (2, "")
     assert "\\udcff" in faults
-    assert "holds bytes that are no UTF-8" in faults
+    assert "has bytes that are not UTF-8" in faults
 
 
 def test_unknown_command_is_answered_with_the_nearest() -> None:
@@ -212,7 +212,7 @@ def test_address_that_is_none_is_said(tmp_path: Path) -> None:
     for address in ("ftp://here", "http://:80", "http://[::1", "http://a:b", "http://a..b", f"http://{'x' * 70}.y"):
         done = run_cli("--home", str(tmp_path), "runs", "--server", address)
         assert done.code == 2, address
-        assert done.err.startswith(f"arkqueue: --server {address!r}: is no address.")
+        assert done.err.startswith(f"arkqueue: --server {address!r}: is not a valid address.")
         (tmp_path / "arkqueue.toml").write_text(f"server = {address!r}\n")
         assert run_cli("--home", str(tmp_path), "runs").code == 1, "the command itself is right"
         (tmp_path / "arkqueue.toml").unlink()
@@ -282,7 +282,7 @@ def test_token_that_can_be_none_is_told_without_showing_it(
     monkeypatch.setenv("ARKQUEUE_TOKEN", secret)
     done = arkqueue("runs")
     assert done.code == 1
-    assert done.err.startswith("arkqueue: the configuration: environment: ARKQUEUE_TOKEN is no token")
+    assert done.err.startswith("arkqueue: the configuration: environment: ARKQUEUE_TOKEN is not a valid token")
     assert "ark_" not in done.err
 
 
@@ -393,7 +393,7 @@ def test_working_folder_that_is_gone_is_told(tmp_path: Path) -> None:
 def test_home_folder_that_cannot_be_made_is_told(tmp_path: Path, role: list[str]) -> None:
     home = tmp_path / "home"
     for make, said in (
-        (lambda: home.symlink_to("nowhere"), f"is a link to {tmp_path / 'nowhere'}, which is no folder"),
+        (lambda: home.symlink_to("nowhere"), f"is a link to {tmp_path / 'nowhere'}, which is not a folder"),
         (lambda: home.write_text(""), "is not a folder"),
     ):
         make()

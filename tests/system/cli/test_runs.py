@@ -356,7 +356,7 @@ def test_what_a_verb_would_do_is_said_and_not_done(arkqueue: Cli, session: Sessi
     assert refused.lines == ["Nothing is changed, and nothing would be."]
     wrong = arkqueue("release", "papers@2", "--all")
     assert wrong.code == 2
-    assert "'papers@2' is no name of an archive, and --all is for archives" in wrong.err
+    assert "'papers@2' is not an archive, and --all is for archives" in wrong.err
 
 
 def test_trigger_says_what_is_going_to_be_held(arkqueue: Cli, session: Session) -> None:
@@ -545,7 +545,7 @@ def test_trigger_says_what_will_not_start_and_what_is_stopped(arkqueue: Cli, ses
     assert "  b stops papers@2/a (running)\n" in said
     assert "  c\n" in said, "it leaves alone what has begun"
     assert re.search(
-        r"  papers is paused since .*: a move; nothing of it starts until it goes on\. To change that: arkqueue resume papers\n",
+        r"  papers is paused since .*: a move; none of its tasks starts until it is resumed\. To change that: arkqueue resume papers\n",
         said,
     )
     assert re.search(
@@ -752,10 +752,10 @@ def test_one_refusal_does_not_keep_others_from_what_is_asked(arkqueue: Cli, sess
         (["show", "papers@9"], "the newest is 2"),
         (["logs", "papers@2/indx"], "Did you mean index?"),
         (["cancel", "papers:topic@2/index"], "has no branch 'topic'"),
-        (["show", "papers@2.7"], "there is no run 7"),
+        (["show", "papers@2.7"], "does not exist: this revision has no run 7"),
         (["explain", "papers@2/indx"], "Did you mean index?"),
         (["runs", "papres"], "Did you mean papers?"),
-        (["archive", "show", "../.."], "there is none of this name"),
+        (["archive", "show", "../.."], "does not exist"),
     ],
 )
 def test_unknown_names_are_answered_with_the_nearest(

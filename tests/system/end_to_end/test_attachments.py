@@ -92,7 +92,7 @@ def test_what_cannot_be_attached_is_named(shared: Installation, archives: Archiv
     assert "has a control character" in said
     assert "\x1b" not in said
     (folder / os.fsdecode(b"\xff")).write_text("")
-    assert "its name is no UTF-8" in refused(folder)
+    assert "its name is not UTF-8" in refused(folder)
     begun = "select u.id from upload u join archive a on a.id = u.archive_id where a.name = %s"
     assert shared.sql(begun, papers.name) == []
 

@@ -106,7 +106,7 @@ def test_a_deposit_that_is_in_review_for_a_while(
     papers.wait("deposit@2", "deferred")
     name = papers.task("deposit@2")
     explained = papers.explained("deposit@2")
-    assert "its outcome is asked for again" in explained
+    assert "The next poll is due at" in explained
     assert f"arkqueue refresh {name}" in explained
     shared("refresh", name)
     eventually(lambda: len(papers.attempts("deposit@2")) == 2 and papers.state("deposit@2") == "deferred")

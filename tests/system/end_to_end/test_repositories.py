@@ -53,7 +53,7 @@ def test_notice_that_cannot_be_accepted_is_answered_with_a_problem(shared: Insta
         if status >= 400:
             assert answer.headers["content-type"] == "application/problem+json"
             assert answer.json()["detail"]
-    assert "there is none" in shared("notify", "nobody", code=1).err
+    assert "does not exist" in shared("notify", "nobody", code=1).err
     assert "neither a revision number nor a full SHA" in shared("notify", papers.name, "soon", code=2).err
 
 

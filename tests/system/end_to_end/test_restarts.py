@@ -186,12 +186,12 @@ def test_second_signal_ends_draining_and_hands_the_running_task_back(
 
 def test_server_that_cannot_start_says_why(shared: Installation, tmp_path: Path) -> None:
     arkqueue = shared
-    assert "'nonsense' is no address" in arkqueue("serve", "--listen", "nonsense", code=2).err
+    assert "'nonsense' is not a valid address" in arkqueue("serve", "--listen", "nonsense", code=2).err
     assert "--slots" in arkqueue("worker", "--slots", "0", code=2).err
     address = arkqueue.api.url.removeprefix("http://")
     (tmp_path / "file").touch()
     for words, said in (
-        (["serve", "--listen", address], f"{address}: cannot be listened at: Address already in use"),
+        (["serve", "--listen", address], f"{address}: another program listens at this address"),
         (["worker", "--database", "nonsense"], "nonsense"),
         (["--home", str(tmp_path / "file"), "worker"], str(tmp_path / "file")),
     ):

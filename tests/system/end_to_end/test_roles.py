@@ -216,4 +216,4 @@ def test_a_task_runs_only_on_the_task_manager_that_has_its_label(
     papers.wait("train@2")
     assert f"-{with_label.pid}-" in papers.attempts("train@2")[-1]["process"]
     refused = arkqueue("worker", "--label", "two words", code=2)
-    assert "is no label" in refused.err
+    assert "is not a valid label" in refused.err

@@ -353,7 +353,7 @@ class TestStop:
     ) -> None:
         program = bench.program("touch /data/ran", mounts=(Mount("/data", tmp_path),))
 
-        with pytest.raises(ExecutorError, match="not wanted any more"):
+        with pytest.raises(ExecutorError, match="the task was stopped while its container started"):
             bench.executor.start(program, Recorder(), is_wanted=lambda: False)
 
         assert not (tmp_path / "ran").exists()

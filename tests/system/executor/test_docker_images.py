@@ -39,7 +39,7 @@ class TestPull:
         with pytest.raises(ExecutorError) as raised:
             bench.executor.image(container(f"{registry}/nothing:1", pull))
 
-        assert raised.value.fault.startswith("its registry is not reached")
+        assert raised.value.fault.startswith("its registry cannot be reached")
         assert raised.value.remedy
 
     @pytest.mark.parametrize("name", ["Not A Name", "UPPER", "", "a:b:c", "../../x", "-"])

@@ -122,7 +122,7 @@ def test_login_is_read_when_it_is_needed(
     assert bench.executor.image(wanted).endswith(digest)
 
     registry.login = "me:new"
-    with pytest.raises(ExecutorError, match="its registry wants a login"):
+    with pytest.raises(ExecutorError, match="its registry requires a login"):
         bench.executor.image(wanted)
 
     log_in(tmp_path, registry, "me:new")
@@ -135,7 +135,7 @@ def test_registry_that_wants_a_login_is_said(
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     registry.login = "me:secret"
 
-    with pytest.raises(ExecutorError, match="its registry wants a login"):
+    with pytest.raises(ExecutorError, match="its registry requires a login"):
         bench.executor.image(Container(f"{registry.address}/tool:1", Pull.MISSING, {}))
 
 
@@ -171,7 +171,7 @@ def test_pull_that_hangs_is_given_up_when_nobody_wants_it_any_more(
     is_canceled.set()
     getting.join(PATIENCE)
 
-    assert [error.fault for error in raised] == ["it is not waited for any more"]
+    assert [error.fault for error in raised] == ["the task was stopped while its image was fetched"]
     registry.let_go()
     assert bench.executor.image(wanted).endswith(digest)
 
@@ -185,7 +185,7 @@ def test_pull_of_which_nothing_is_heard_has_an_end(
     with pytest.raises(ExecutorError) as raised:
         bench.executor.image(Container(f"{registry.address}/tool:2", Pull.MISSING, {}))
 
-    assert raised.value.fault == "its registry is not reached (timeout: nothing was heard of it for 0.5 s)"
+    assert raised.value.fault == "its registry cannot be reached (timeout: the registry sent nothing for 0.5 s)"
 
 
 def test_what_is_removed_from_the_engine_meanwhile_is_fetched_again(

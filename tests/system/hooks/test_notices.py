@@ -328,7 +328,7 @@ def test_server_is_told_no_more_when_its_notices_are_ended(
         hooks.install(repository.path, server=server, token=TOKEN)
     done = hooks.uninstall(repository.path, server=f"{receiver.url}/")
     assert (done.servers, done.left) == ((receiver.url,), (second_receiver.url,))
-    with pytest.raises(Invalid, match=f"tell {second_receiver.url}"):
+    with pytest.raises(Invalid, match=f"notify {second_receiver.url}"):
         hooks.uninstall(repository.path, server=receiver.url)
     repository.commit({"a": "1"})
     assert second_receiver.told()["ref"] == "refs/heads/main"
@@ -368,7 +368,7 @@ def test_without_a_client_it_says_sweep_only(tmp_path: Path, nobody: str) -> Non
     )
     assert done.client is None
     assert done.hooks == ()
-    assert "sweep only" in done.notes[0]
+    assert "scan only" in done.notes[0]
     assert not (repository.path / "hooks" / "post-commit").exists()
 
 

@@ -178,7 +178,10 @@ def test_a_container_that_is_no_zip_or_leads_out_of_itself_is_rejected(ingest: I
     with zipfile.ZipFile(tmp_path / "c.zip", "w") as zipped:
         zipped.writestr("../../outside.txt", "out")
     (tmp_path / "d.zip").write_text("no zip")
-    for name, why in (("c.zip", "'../../outside.txt' is no name for a file of an object"), ("d.zip", "is no zip file")):
+    for name, why in (
+        ("c.zip", "'../../outside.txt' is not a valid name for a file of an object"),
+        ("d.zip", "is not a zip file"),
+    ):
         batch = ingest.submit(tmp_path / name, payload_filename=name, type="container")
         ingest.jobs_ended(batch, "failed")
         assert ingest.states(batch) == failed_at("downloading", "rejected")

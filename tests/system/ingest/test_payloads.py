@@ -40,13 +40,13 @@ def rejects(tools: Any) -> Rejects:
         (HEAD + "http://x/a | md5 | | | a\n#%eof\n", "line 4: a hash needs its algorithm and its value"),
         (HEAD + "http://x/a | md5 | abc | | a\n#%eof\n", "line 4: abc is no md5"),
         (HEAD + "http://x/a | crc | 00 | | a\n#%eof\n", "hash algorithm 'crc': is not known"),
-        (HEAD + "http://x/a | | | many | a\n#%eof\n", "line 4: the size many is no number"),
-        (HEAD + f"http://x/a | | | {10**18} | a\n#%eof\n", f"line 4: the size {10**18} is no number of bytes"),
-        (HEAD + "http://x/a | | | | ../a\n#%eof\n", "'../a' is no name for a file of an object"),
-        (HEAD + "http://x/a | | | | /a\n#%eof\n", "'/a' is no name for a file of an object"),
+        (HEAD + "http://x/a | | | many | a\n#%eof\n", "line 4: the size many is not a number"),
+        (HEAD + f"http://x/a | | | {10**18} | a\n#%eof\n", f"line 4: the size {10**18} is not a number of bytes"),
+        (HEAD + "http://x/a | | | | ../a\n#%eof\n", "'../a' is not a valid name for a file of an object"),
+        (HEAD + "http://x/a | | | | /a\n#%eof\n", "'/a' is not a valid name for a file of an object"),
         (HEAD + "http://x/a | | | | a\nhttp://x/b | | | | a\n#%eof\n", "two files have the name a"),
         (HEAD + "http://x/a | | | | a | b | c\n#%eof\n", "line 4: has 7 values, and #%fields names 5"),
-        (HEAD + "http://x/\x1b[31m | | | | a\n#%eof\n", "line 4: url is no text of one line"),
+        (HEAD + "http://x/\x1b[31m | | | | a\n#%eof\n", "line 4: url is not a text of one line"),
         ("#%checkm_0.7\nhttp://x/a\n#%eof\n", "line 2: no #%fields stands before it"),
     ],
 )
@@ -61,7 +61,7 @@ def test_a_manifest_that_is_no_utf8_is_rejected(tools: Any, rejects: Rejects) ->
 @pytest.mark.parametrize(
     ("jobs", "why"),
     [
-        ({}, "is no manifest of jobs"),
+        ({}, "is not a manifest of jobs"),
         ({"jobs": []}, "it names no job"),
         ({"jobs": {"a": 1}}, "it names no job"),
         ({"jobs": [{"payload_url": "http://x/a", "nothing": 1}]}, "job 1: has the unknown field nothing"),
@@ -70,18 +70,27 @@ def test_a_manifest_that_is_no_utf8_is_rejected(tools: Any, rejects: Rejects) ->
             {"jobs": [{"payload_url": "http://x/a"}, {"payload_url": 7, "payload_type": "tar"}]},
             "job 2: payload_type is none of",
         ),
-        ({"jobs": [{"payload_url": 7}]}, "job 1: url is no text of one line"),
-        ({"jobs": [{"files": []}]}, "job 1: files is no list of mappings"),
-        ({"jobs": [{"files": [{"url": "http://x/a", "name": "a|b"}]}]}, "'a|b' is no name for a file of an object"),
-        ({"jobs": [{"files": [{"url": ["x"]}]}]}, "url is no text of one line"),
-        ({"jobs": [{"payload_url": "http://x/a", "ark": "ark:/1/../x"}]}, "ark:/1/../x is no ARK"),
-        ({"jobs": [{"payload_url": "http://x/a", "local_id": "a\nb"}]}, "local_id is no text of one line"),
-        ({"jobs": [{"payload_url": "http://x/a", "digest_type": "md5", "digest_value": 1}]}, "digest_value is no text"),
-        ({"jobs": [{"payload_url": "http://x/a", "digest_type": 5, "digest_value": "1"}]}, "digest_type is no text"),
-        ({"jobs": [{"files": [{"url": "http://x/a", "name": 5}]}]}, "name is no text"),
-        ({"jobs": [{"files": [{"url": "http://x/a", "name": "a "}]}]}, "'a ' is no name for a file of an object"),
-        ({"jobs": [{"files": [{"url": "http://x/a", "size": -5}]}]}, "the size -5 is no number of bytes"),
-        ({"jobs": [{"files": [{"url": "http://x/a", "size": True}]}]}, "size is no text"),
+        ({"jobs": [{"payload_url": 7}]}, "job 1: url is not a text of one line"),
+        ({"jobs": [{"files": []}]}, "job 1: files is not a list of mappings"),
+        (
+            {"jobs": [{"files": [{"url": "http://x/a", "name": "a|b"}]}]},
+            "'a|b' is not a valid name for a file of an object",
+        ),
+        ({"jobs": [{"files": [{"url": ["x"]}]}]}, "url is not a text of one line"),
+        ({"jobs": [{"payload_url": "http://x/a", "ark": "ark:/1/../x"}]}, "ark:/1/../x is not an ARK"),
+        ({"jobs": [{"payload_url": "http://x/a", "local_id": "a\nb"}]}, "local_id is not a text of one line"),
+        (
+            {"jobs": [{"payload_url": "http://x/a", "digest_type": "md5", "digest_value": 1}]},
+            "digest_value is not a text",
+        ),
+        ({"jobs": [{"payload_url": "http://x/a", "digest_type": 5, "digest_value": "1"}]}, "digest_type is not a text"),
+        ({"jobs": [{"files": [{"url": "http://x/a", "name": 5}]}]}, "name is not a text"),
+        (
+            {"jobs": [{"files": [{"url": "http://x/a", "name": "a "}]}]},
+            "'a ' is not a valid name for a file of an object",
+        ),
+        ({"jobs": [{"files": [{"url": "http://x/a", "size": -5}]}]}, "the size -5 is not a number of bytes"),
+        ({"jobs": [{"files": [{"url": "http://x/a", "size": True}]}]}, "size is not a text"),
         ({"jobs": [{"files": [{"url": "http://x/a", "digest": "00"}]}]}, "job 1: a file has the unknown field digest"),
     ],
 )
@@ -92,7 +101,7 @@ def test_each_fault_of_a_manifest_of_jobs_is_named_with_its_job(
 
 
 def test_a_manifest_of_jobs_that_is_nested_too_deeply_is_rejected(tools: Any, rejects: Rejects) -> None:
-    assert "is no manifest of jobs" in rejects(tools.batch.jobs_of, b'{"jobs": ' + b"[" * 200_000, "jobs.json")
+    assert "is not a manifest of jobs" in rejects(tools.batch.jobs_of, b'{"jobs": ' + b"[" * 200_000, "jobs.json")
 
 
 def test_a_long_manifest_may_begin_with_a_byte_order_mark(
@@ -168,7 +177,7 @@ def test_a_container_whose_data_is_broken_is_rejected(tools: Any, rejects: Rejec
     data = bytearray(container.read_bytes())
     data[60:160] = b"\xff" * 100
     container.write_bytes(data)
-    assert "c.zip: is no zip file that can be read" in rejects(
+    assert "c.zip: is not a zip file that can be read" in rejects(
         tools.downloading.unpack, container, tmp_path / "producer", 1 << 20
     )
 
@@ -186,10 +195,10 @@ def test_a_container_with_two_files_of_one_name_is_rejected(tools: Any, rejects:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("../out", "is no name"),
-        ("/etc/x", "is no name"),
-        ("a|b", "is no name"),
-        ("a\\b", "is no name"),
+        ("../out", "is not a valid name"),
+        ("/etc/x", "is not a valid name"),
+        ("a|b", "is not a valid name"),
+        ("a\\b", "is not a valid name"),
         ("big", "more than 100 bytes together"),
     ],
 )

@@ -69,7 +69,7 @@ def test_a_lock_shows_who_has_it_and_who_is_next(admin: httpx.Client, archive: A
     send(admin, "set-lock", page="/-/locks", name="papers/tex", capacity="")
     assert archive.state("c@2") == "ready"
     refused = send(admin, "set-lock", page="/-/locks", name="papers/tex", capacity="many")
-    assert "the capacity is no number" in said(refused, 422).replace("&#39;", "'")
+    assert "the capacity is not a number" in said(refused, 422).replace("&#39;", "'")
     assert "is not paused" in said(send(admin, "resume-lock", page="/-/locks", name="papers/tex"), 409)
 
 
@@ -145,7 +145,7 @@ def test_a_token_is_shown_once_and_revoked(admin: httpx.Client, session: Session
     assert check(session, secret) is None
     assert "is revoked already" in said(send(admin, "revoke-token", page="/-/tokens", name=str(token.id)), 409)
     assert "scope" in said(send(admin, "make-token", page="/-/tokens", name="x", scope="everything"), 422)
-    assert "has no proper name" in said(send(admin, "make-token", page="/-/tokens", name="", scope="read"), 422)
+    assert "is not a valid name" in said(send(admin, "make-token", page="/-/tokens", name="", scope="read"), 422)
 
 
 def test_an_administrator_of_some_archives_sees_and_makes_tokens_for_these_alone(

@@ -62,7 +62,8 @@ def test_a_cell_says_why_its_task_waits_that_waits_for_no_other(operator: httpx.
         "papers@3/gpu is ready, but no running task manager has the label gpu (`runs_on`)."
     )
     assert (
-        found["papers@3/a"]["says"] == "papers@3/a waits for the lock papers/web, which papers@2/a has; it is the next."
+        found["papers@3/a"]["says"]
+        == "papers@3/a waits for the lock papers/web, which papers@2/a has; it is next in line."
     )
     assert found["papers@3/b"]["says"] == "papers@3/b is ready."
     (line,) = operator.get("/?format=json").json()["lines"]

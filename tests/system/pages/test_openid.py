@@ -403,12 +403,12 @@ def test_a_provider_that_hangs_holds_up_nobody_else(visitor: Visitors, provider:
 @pytest.mark.parametrize(
     ("path", "answer", "said"),
     [
-        ("/.well-known/openid-configuration", (500, b""), "answers 500 at"),
-        ("/.well-known/openid-configuration", (302, b""), "answers 302 at"),
-        ("/.well-known/openid-configuration", (200, b"<html>"), "answers no JSON object at"),
-        ("/.well-known/openid-configuration", (200, b"[" * 100_000), "answers no JSON object at"),
+        ("/.well-known/openid-configuration", (500, b""), "answered HTTP 500 at"),
+        ("/.well-known/openid-configuration", (302, b""), "answered HTTP 302 at"),
+        ("/.well-known/openid-configuration", (200, b"<html>"), "did not answer with a JSON object at"),
+        ("/.well-known/openid-configuration", (200, b"[" * 100_000), "did not answer with a JSON object at"),
         ("/.well-known/openid-configuration", (200, b" " * (2 << 20)), "answers more than 1 MiB at"),
-        ("/.well-known/openid-configuration", (200, b"[]"), "answers no JSON object at"),
+        ("/.well-known/openid-configuration", (200, b"[]"), "did not answer with a JSON object at"),
         ("/keys", (200, b'{"keys": [{"kty": "oct", "k": "AA"}]}'), "has no key for signatures"),
         (
             "/token",
@@ -504,7 +504,7 @@ def test_a_person_who_is_no_author_approves_nothing_that_needs_another_person(vi
     sign_in(cleo, "cleo")
     refused = press(dora, "/papers@3/publish", "papers@3/publish", "release")
     assert refused.status_code in (403, 409)
-    assert "stands for nobody" in refused.text
+    assert "stands for no person" in refused.text
     own = press(cleo, "/papers@2/publish", "papers@2/publish", "release")
     assert own.status_code in (403, 409)
     assert archive.states()["publish@2"] == "held"

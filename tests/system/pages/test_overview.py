@@ -76,7 +76,7 @@ def test_a_task_whose_task_manager_is_silent_needs_a_person(operator: httpx.Clie
     archive.sql("update task_manager set seen_at = now() - interval '5 minutes'")
     ((name, text, verb),) = needs(operator)
     assert (name, verb) == ("papers@2/pdf", "")
-    assert text == "runs on node2, whose task manager was heard last 5 min ago"
+    assert text == "runs on node2, whose task manager last reported 5 min ago"
     assert ">Show it</a>" in operator.get("/").text
 
 
@@ -153,7 +153,7 @@ def test_each_archive_says_what_waits_and_why(operator: httpx.Client, session: S
 def test_a_wait_for_a_lock_names_the_lock_and_links_its_holder(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"publish": "lock: web", "check": "lock: web"})
     archive.claim("publish@2")
-    wait = "check waits for the lock papers/web, which papers@2/publish has; it is the next"
+    wait = "check waits for the lock papers/web, which papers@2/publish has; it is next in line"
     assert line(operator) == ("1 running", [wait])
     page = operator.get("/").text
     assert '<a href="/papers@2/check">check</a> waits for the lock papers/web, which <a href="/papers@2/publish">papers@2/publish</a> has' in page  # fmt: skip
@@ -236,11 +236,11 @@ def test_an_archive_that_is_paused_or_deferred_says_since_and_until_when(
     archive.end("pdf@2", 1)
     (wait,) = [one for one in line(operator)[1] if one.startswith("pdf")]
     assert re.fullmatch(
-        r"pdf is deferred after attempt 1; the next is due at [-0-9: ]* UTC: after a failure \(exit code 1\)", wait
+        r"pdf is deferred: attempt 1 failed \(exit code 1\)\. The next attempt is due at [-0-9: ]* UTC", wait
     )
     pauses.pause(archive.session, ArchiveId(archive.id), "a move", "ann")
     assert re.fullmatch(
-        r"papers is paused since [-0-9: ]* UTC by ann: a move; nothing of it starts until it goes on",
+        r"papers is paused since [-0-9: ]* UTC by ann: a move; none of its tasks starts until it is resumed",
         line(operator)[1][0],
     )
 
@@ -287,7 +287,7 @@ def test_no_retry_is_offered_that_the_queue_refuses(operator: httpx.Client, arch
     archive.claim("build@3")
     ((name, text, verb),) = needs(operator)
     assert (name, verb) == ("papers@2/build", "retry")
-    assert "later revisions have gone on" in text
+    assert "later revisions have already run" in text
     page = operator.get("/")
     assert "Retry all the same" in page.text
     assert 'name="force" value="yes"' in page.text

@@ -526,7 +526,7 @@ def test_a_backfill_has_a_page_and_its_runs_hide_no_commit(
     press(operator, "/papers@fill:1", "papers@fill:1", "cancel")
     assert archive.state("thumbs@2.2") == "canceled"
     assert session.rows("backfill", backfill=fill)[0].next is None
-    assert "papers@fill:9 there is none" in said(operator.get("/papers@fill:9"), 404)
+    assert "papers@fill:9 does not exist" in said(operator.get("/papers@fill:9"), 404)
 
 
 def test_a_run_and_an_item_say_where_their_scratch_folders_are(visitor: Visitors, session: Session) -> None:

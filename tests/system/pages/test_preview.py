@@ -132,7 +132,7 @@ def test_what_has_not_started_is_put_first(operator: httpx.Client, archive: AnAr
     assert row == {"priority": int(set_to)}
     for wrong in ("", "first", "1001", "-1", "\u0663"):
         refused = press(operator, f"/{address}", address, "prioritize", wrong)
-        assert "is no number from 0 to 1,000" in said(refused, 422)
+        assert "is not a number from 0 to 1,000" in said(refused, 422)
     archive.claim("index@2")
     assert 'value="prioritize"' not in operator.get("/papers@2/index").text, "it has begun"
 

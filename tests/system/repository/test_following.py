@@ -260,7 +260,7 @@ def test_commit_that_no_branch_has_any_more_is_told(tmp_path: Path) -> None:
         papers.git("update-index", "--cacheinfo", f"160000,{'1' * 40},lib")
         papers.git("commit", "-qm", "x")
         papers.push()
-        with pytest.raises(WorkspaceError, match=f"submodule lib: .*commit {'1' * 40} cannot be had"):
+        with pytest.raises(WorkspaceError, match=f"submodule lib: .*commit {'1' * 40} cannot be fetched"):
             git_copy(server.url, papers, tmp_path / "copy", base)
 
 
@@ -419,5 +419,5 @@ def test_redirects_and_other_files_are_refused(tmp_path: Path, lfs: LfsServer) -
     assert not any("elsewhere" in path for path, _ in lfs.asked)
     lfs.redirects = False
     lfs.files[hashlib.sha256(LARGE).hexdigest()] = LARGE[::-1]
-    with pytest.raises(WorkspaceError, match="is another file"):
+    with pytest.raises(WorkspaceError, match="the server sent other contents for file"):
         git_copy(str(papers.path), papers, tmp_path / "copy2", lfs.url)

@@ -1000,7 +1000,7 @@ def test_a_working_copy_needs_an_empty_place(repository: GitRepository, tmp_path
     (tmp_path / "copy" / "mine").touch()
     with pytest.raises(WorkspaceError, match="not an empty directory"):
         an_archive(repository).working_copy(id, "main", tmp_path / "copy", author="A <a@b>")
-    with pytest.raises(Invalid, match="is no author"):
+    with pytest.raises(Invalid, match="is not a valid author"):
         an_archive(repository).working_copy(id, "main", tmp_path / "copy2", author="nobody")
 
 

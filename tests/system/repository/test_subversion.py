@@ -115,7 +115,7 @@ def test_it_has_every_revision_up_to_the_youngest(repository: SubversionReposito
 
 def test_a_folder_that_does_not_exist_is_not_found(repository: SubversionRepository) -> None:
     repository.commit({"trunk/x": "1"})
-    with pytest.raises(NotFound, match="is no folder"):
+    with pytest.raises(NotFound, match="is not a folder"):
         an_archive(repository, "trnk").baseline("")
 
 
@@ -314,7 +314,7 @@ def test_another_uuid_is_a_mismatch(repository: SubversionRepository) -> None:
         ("svn://127.0.0.1:1/x", "connection refused"),
         ("svn://nohost.invalid/x", "host name is unknown"),
         ("http://127.0.0.1:1/x", "connection refused"),
-        ("foo://x/y", "no URL that Subversion knows"),
+        ("foo://x/y", "not a URL that Subversion accepts"),
     ],
 )
 def test_what_cannot_be_reached_is_said_in_plain_words(url: str, fault: str) -> None:

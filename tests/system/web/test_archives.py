@@ -121,7 +121,7 @@ def test_empty_git_repository_is_an_archive_without_revisions(admin: httpx.Clien
 def test_registering_tells_what_is_wrong(admin: httpx.Client, tmp_path: Path) -> None:
     repository = a_subversion_repository(tmp_path)
     url = repository.url
-    problem(admin.post("/archives", json={"name": "../x", "url": url}), 422, "is no name for an archive")
+    problem(admin.post("/archives", json={"name": "../x", "url": url}), 422, "is not a valid name for an archive")
     problem(admin.post("/archives", json={"name": "a", "url": str(tmp_path)}), 422, "neither a Subversion nor a Git")
     problem(admin.post("/archives", json={"name": "a", "url": "svn://127.0.0.1:1/x"}), 502, "connection refused")
     problem(admin.post("/archives", json={"name": "a", "url": url, "colour": 1}), 422, "colour")
@@ -289,11 +289,14 @@ def test_what_containers_may_have_is_checked(admin: httpx.Client, tmp_path: Path
     repository = a_subversion_repository(tmp_path)
     new = {"name": "papers", "url": repository.url}
     problem(
-        admin.post("/archives", json={**new, "image": "Debian"}), 422, "is no name of an image", "Did you mean debian?"
+        admin.post("/archives", json={**new, "image": "Debian"}),
+        422,
+        "is not a valid name of an image",
+        "Did you mean debian?",
     )
     for key in ("images", "users", "networks"):
         problem(admin.post("/archives", json={**new, key: [""]}), 422, "a glob is a printable text")
-        problem(admin.post("/archives", json={**new, key: ["*", "!x"]}), 422, "takes nothing back")
+        problem(admin.post("/archives", json={**new, key: ["*", "!x"]}), 422, "list the allowed values")
     for glob in (":", "[", "1000:", ":0", "a b", "a:b:c", "-*"):
         problem(admin.post("/archives", json={**new, "users": [glob]}), 422, "matches no user that a task may name")
     for glob in ("[", "a:b", "host"):
@@ -306,7 +309,7 @@ def test_what_containers_may_have_is_checked(admin: httpx.Client, tmp_path: Path
     assert (made["settings"]["image"], made["settings"]["images"]) == ("debian:12", ["team/*"])
     changed = admin.patch("/archives/papers", json={"networks": ["lab"], "users": None}).json()["settings"]
     assert [changed[key] for key in ("image", "images", "users", "networks")] == ["debian:12", ["team/*"], [], ["lab"]]
-    problem(admin.patch("/archives/papers", json={"image": "a b"}), 422, "is no name of an image")
+    problem(admin.patch("/archives/papers", json={"image": "a b"}), 422, "is not a valid name of an image")
     assert admin.patch("/archives/papers", json={"image": None}).json()["settings"]["image"] is None
 
 
@@ -425,7 +428,7 @@ def test_archives_are_shown_to_readers_only(
 def test_unknown_archive_is_answered_with_the_nearest(reader: httpx.Client, session: Session) -> None:
     an_archive(session)
     document = problem(reader.get("/archives/paper"), 404, "Did you mean papers?")
-    assert (document["thing"], document["fault"]) == ("archive paper", "there is none of this name")
+    assert (document["thing"], document["fault"]) == ("archive paper", "does not exist")
 
 
 def test_token_for_one_archive_sees_that_one_only(client: Client, session: Session) -> None:

@@ -327,7 +327,7 @@ class TestLimits:
         problem(begin(operator, "y", a=b"1" * 500), 409, "need 500 bytes", "take 1,800 of the 2,048 of scratch_limit")
         assert operator.delete(f"/uploads/{begun.json()['id']}").status_code == 204
         assert begin(operator, "y", a=b"1" * 500).status_code == 201
-        problem(operator.get(f"/uploads/{begun.json()['id']}"), 404, "there is none")
+        problem(operator.get(f"/uploads/{begun.json()['id']}"), 404, "does not exist")
 
 
 @pytest.mark.usefixtures("root")
@@ -424,5 +424,9 @@ def test_uploads_are_for_those_who_may_submit(operator: httpx.Client, client: Cl
     problem(client(Scope.OPERATE, "others").get(f"/uploads/{begun.json()['id']}"), 404)
     problem(begin(client(Scope.READ), "y", a=b"1"), 403)
     assert client(Scope.READ).get(f"/uploads/{begun.json()['id']}").json()["attachments"][0]["received"] == 0
-    problem(send(operator, f"/uploads/{begun.json()['id']}/7", 0, b"1"), 404, "there is none: it has 1, from 0")
+    problem(
+        send(operator, f"/uploads/{begun.json()['id']}/7", 0, b"1"),
+        404,
+        "does not exist: the upload has 1, numbered from 0",
+    )
     assert client(Scope.OPERATE).head("/uploads/4711/0").status_code == 404

@@ -65,7 +65,7 @@ def test_what_cannot_be_is_refused_with_what_helps(operator: httpx.Client) -> No
     problem(operator.post(BACKFILLS, json={"tasks": ["thumbs"], "first": "x"}), 422, "neither a number nor a SHA")
     problem(operator.post(BACKFILLS, json={"tasks": ["thumbs"], "first": "\u0662"}), 422, "neither a number nor a SHA")
     problem(operator.post(BACKFILLS, json={"tasks": ["thumbs"], "first": 10**18}), 422, "")
-    problem(operator.get(f"{BACKFILLS}/1"), 404, "papers@fill:1: there is none")
+    problem(operator.get(f"{BACKFILLS}/1"), 404, "papers@fill:1: does not exist")
     problem(operator.get(f"{BACKFILLS}/0"), 422, "number")
     operator.post(BACKFILLS, json={"tasks": ["thumbs"], "first": 2})
     problem(operator.get("/find", params={"name": "papers@fill:1"}), 422, "arkqueue show papers@fill:1")

@@ -163,7 +163,7 @@ def test_what_is_no_http_is_answered_with_a_problem_document(server: ApiServer) 
     for before in (b"", WHOLE):
         with a_connection(server) as connection:
             connection.sendall(before + b"\xff\xff\r\n\r\n")
-            assert is_ended(answers(connection), "400 Bad Request", "is no HTTP that can be read")
+            assert is_ended(answers(connection), "400 Bad Request", "is not valid HTTP")
 
 
 def test_a_path_with_a_slash_too_many_leads_nowhere(server: ApiServer) -> None:

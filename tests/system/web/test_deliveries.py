@@ -58,15 +58,15 @@ def test_receivers_are_set_and_usually_told_of_all_but_completed(
     ("receiver", "said"),
     [
         ("https://hooks.example.org.evil.net/ci", "no [[webhooks]]"),
-        ("https://hooks.example.org@evil.net/ci", "is no plain URL"),
+        ("https://hooks.example.org@evil.net/ci", "is not a plain URL"),
         ("https://hooks.example.org:444/ci", "no [[webhooks]]"),
         ("http://hooks.example.org/ci", "no [[webhooks]]"),
-        ("https://me:secret@hooks.example.org/ci", "is no plain URL"),
-        ("https://hooks.example.org\\@evil.net/ci", "is no plain URL"),
-        ("https://hooks.example.org/a b\r\nX: y", "is no plain URL"),
-        ("ftp://hooks.example.org/ci", "is no URL of a webhook"),
-        ("Ann <ann@example.org>", "no address of mail"),
-        ("ann@example.org,evil@example.net", "no address of mail"),
+        ("https://me:secret@hooks.example.org/ci", "is not a plain URL"),
+        ("https://hooks.example.org\\@evil.net/ci", "is not a plain URL"),
+        ("https://hooks.example.org/a b\r\nX: y", "is not a plain URL"),
+        ("ftp://hooks.example.org/ci", "is neither the URL of a webhook nor a mail address"),
+        ("Ann <ann@example.org>", "nor a mail address"),
+        ("ann@example.org,evil@example.net", "nor a mail address"),
         ("ann@example.net", "recipients of arkqueue.toml allows"),
         ("ann@example.org.evil.net", "recipients of arkqueue.toml allows"),
         ("", "a receiver is a text"),
@@ -104,8 +104,8 @@ def test_a_failed_delivery_is_resent_by_an_operator_of_its_archive_alone(
     (row,) = failed.sql("select id from delivery where state = 'failed'")
     path = f"/deliveries/{row['id']}/resend"
     assert client(Scope.READ).post(path).status_code == 403
-    problem(client(Scope.OPERATE, "letters").post(path), 404, "there is none")
-    problem(operator.post(f"/deliveries/{2**70}/resend"), 404, "there is none")
+    problem(client(Scope.OPERATE, "letters").post(path), 404, "does not exist")
+    problem(operator.post(f"/deliveries/{2**70}/resend"), 404, "does not exist")
     assert operator.post(path).status_code == 202
     assert [one.id for one in choose(failed)] == [row["id"]]
     problem(operator.post(path), 409, "is being sent")

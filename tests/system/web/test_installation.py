@@ -330,7 +330,7 @@ def test_database_that_is_away_is_told_and_waited_for(
 
 
 def test_taken_port_is_told_at_once(server: ApiServer, session: Session, configuration: Configuration) -> None:
-    with pytest.raises(ArkqueueError, match="cannot be listened at"):
+    with pytest.raises(ArkqueueError, match="another program listens at this address"):
         run_api(create_app(session, configuration), "127.0.0.1", server.port)
 
 

@@ -42,7 +42,7 @@ def test_a_list_is_named_in_a_verb_on_its_run(operator: httpx.Client, session: S
     released = operator.post(f"{at}/release", json={"list": "fetch", "states": ["held"]}).json()
     assert len(released["done"]) == 2
     problem(operator.post(f"{at}/release", json={"list": "fetch"}), 409, "papers@2: has no item of fetch to release")
-    problem(operator.post(f"{at}/cancel", json={"list": "one"}), 404, "papers@2/one/*: is no list of this run")
+    problem(operator.post(f"{at}/cancel", json={"list": "one"}), 404, "papers@2/one/*: is not a list of this run")
     for verb, body in (
         ("cancel", {"states": ["ready"]}),
         ("hold", {"states": ["ready"]}),

@@ -111,7 +111,7 @@ def test_unknown_repository_and_archive_are_not_found(hook: httpx.Client) -> Non
         ({"repository": "", "revision": 1}, "repository"),
         ({"repository": "/srv/x", "revision": -1}, "revision"),
         ({"repository": "/srv/x", "revision": "HEAD"}, "revision"),
-        ({"repository": "/srv/x", "ref": "r", "old": OLD, "new": "--upload-pack"}, "is no full commit id"),
+        ({"repository": "/srv/x", "ref": "r", "old": OLD, "new": "--upload-pack"}, "is not a full commit id"),
         ({"repository": "/srv/\0", "revision": 1}, "NUL"),
         ({"repository": "srv/papers", "revision": 1}, "has to begin with a slash"),
         (["not", "an", "object"], ""),

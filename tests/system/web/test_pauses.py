@@ -57,4 +57,4 @@ def test_a_task_manager_is_drained(client: Client, server: ApiServer, session: S
     assert "1 task manager is drained: nothing is started there (arkqueue undrain)" in faults(server, operator)
     (undrained,) = operator.post("/task-managers/build-1/undrain").json()
     assert undrained["drained_at"] is None
-    problem(operator.post("/task-managers/build-2/drain"), 404, "there is none", "These are there: build-1.")
+    problem(operator.post("/task-managers/build-2/drain"), 404, "does not exist", "These are there: build-1.")

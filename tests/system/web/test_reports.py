@@ -41,7 +41,7 @@ def test_reports_are_listed_read_and_made(operator: httpx.Client, session: Sessi
     shown = operator.get(run).json()
     assert (shown["changed_since_report"], [one["number"] for one in shown["reports"]]) == (False, [3, 2, 1])
     assert operator.get(f"{run}/reports/1").json() == first
-    problem(operator.get(f"{run}/reports/4"), 404, "report 4 of papers@2: there is none")
+    problem(operator.get(f"{run}/reports/4"), 404, "report 4 of papers@2: does not exist")
     problem(operator.get(f"{run}/reports/0"), 422, "number")
     problem(operator.post(f"{run}/report", json={"send": True}), 422, "send")
     assert [deed["verb"] for deed in shown["deeds"]] == ["retry", "report", "report"]

@@ -426,7 +426,9 @@ def test_a_part_of_a_run_or_of_an_item_runs_again(operator: httpx.Client, sessio
     done = operator.post(path, json={"from_task": "pack"}).json()
     assert sorted(done["done"]) == ["papers@2/index", "papers@2/pack/a", "papers@2/pack/b"]
     archive.claim()
-    problem(operator.post(path, json={"from_task": "fetch"}), 409, "would run again what is running: papers@2/pack/a")
+    problem(
+        operator.post(path, json={"from_task": "fetch"}), 409, "would run tasks again that are running: papers@2/pack/a"
+    )
     problem(operator.post(path, json={"from_task": "fetsch"}), 404, "has no task 'fetsch'")
     problem(
         operator.post(path, json={"from_task": "fetch", "failed": True}), 422, "asks for what failed, and for a task"

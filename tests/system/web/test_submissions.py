@@ -243,7 +243,7 @@ def test_a_pattern_that_takes_without_an_end_is_ended_and_others_are_judged(
     archive.commit(with_schema(SCHEMA))
     monkeypatch.setattr(payloads, "DEADLINE", 2.0)
     endless = json.dumps([{"id": "x", "word": "a" * 60 + "b"}])
-    problem(submit(operator, endless, "x"), 422, "the payload: cannot be judged: no answer for 2 s, though nothing was waited for")  # fmt: skip
+    problem(submit(operator, endless, "x"), 422, "the payload: cannot be validated: no answer for 2 s, though nothing was waited for")  # fmt: skip
     assert left(archive) == (0, 0, 0)
     assert submit(operator, '[{"id": "x", "word": "aaa"}]', "x").status_code == 201
 
@@ -263,7 +263,7 @@ def test_what_takes_too_much_to_be_judged_is_refused_and_others_are_judged(
 ) -> None:
     archive.commit({"check": "on: submission"})
     dense = "[" + "[]," * 5_000_000 + "[]]"
-    problem(submit(operator, dense, "x"), 422, "the payload: cannot be judged: it needs more than 256 MiB of memory")
+    problem(submit(operator, dense, "x"), 422, "the payload: cannot be validated: it needs more than 256 MiB of memory")
     assert left(archive) == (0, 0, 0)
     assert submit(operator, "{}", "x").status_code == 201
 
@@ -318,7 +318,7 @@ def test_what_is_no_id_is_refused(operator: httpx.Client, archive: AnArchive, id
     headers = [(b"Content-Type", b"application/json"), (b"Idempotency-Key", id.encode("latin-1"))]
     if id == " x":
         headers[1] = (b"Idempotency-Key", "\u00a0x".encode())
-    problem(operator.post(SUBMISSIONS, content="[]", headers=headers), 422, "Idempotency-Key: is no id")
+    problem(operator.post(SUBMISSIONS, content="[]", headers=headers), 422, "Idempotency-Key: is not a valid id")
     assert left(archive) == (0, 0, 0)
 
 

@@ -22,9 +22,9 @@ def test_ordinary_names_are_taken(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
-        *[(name, "is no path inside a folder") for name in ("..", "../a", "a/../b", "/etc/passwd", "a//b", "a/", ".", "a/./b", "", "/")],
+        *[(name, "is not a path inside a folder") for name in ("..", "../a", "a/../b", "/etc/passwd", "a//b", "a/", ".", "a/./b", "", "/")],
         *[(name, "has a control character") for name in ("a\nb", "a\tb", "a\x00b", "a\x1b[31mb", "a\u202eb", "a\x7f", "a\r")],
-        ("a\ud800", "is no UTF-8"),
+        ("a\ud800", "is not UTF-8"),
         ("x" * 256, "is too long"),
         ("ä" * 128, "is too long"),
         ("/".join(["x" * 99] * 11), "is too long"),

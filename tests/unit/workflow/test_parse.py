@@ -263,7 +263,7 @@ def test_looking_for_near_names_has_a_budget_in_characters() -> None:
             f"[{{id: a, text: '{'é' * (LONGEST_ITEM // 2)}'}}]",
             "the item 'a' has 65,556 bytes as JSON, more than 65,536",
         ),
-        ("[1e999]", "'1e999' is no number in JSON"),
+        ("[1e999]", "'1e999' is not a number in JSON"),
     ],
 )
 def test_lists_their_keys_and_their_items_are_bounded(items: str, told: str) -> None:

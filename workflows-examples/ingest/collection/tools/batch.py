@@ -138,7 +138,7 @@ def jobs_of(data: bytes, url: str) -> list[dict[str, Any]]:
         if not isinstance(jobs, list) or not jobs or not all(isinstance(job, dict) for job in jobs):
             raise ValueError("it names no job")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise Rejected(f'{url}: is no manifest of jobs, {{"jobs": [{{…}}]}}: {error!r}') from None
+        raise Rejected(f'{url}: is not a manifest of jobs, {{"jobs": [{{…}}]}}: {error!r}') from None
     return [_job(job, f"{url}, job {number}") for number, job in enumerate(jobs, 1)]
 
 
@@ -154,7 +154,7 @@ def _job(job: dict[str, Any], where: str) -> dict[str, Any]:
         return one | {"payload_url": job["payload_url"], "payload_type": kind}
     files = job["files"]
     if not isinstance(files, list) or not files or not all(isinstance(file, dict) for file in files):
-        raise Rejected(f"{where}: files is no list of mappings")
+        raise Rejected(f"{where}: files is not a list of mappings")
     for file in files:
         if unknown := sorted(file.keys() - {*OF_FILE}):
             raise Rejected(f"{where}: a file has the unknown field {unknown[0]}")

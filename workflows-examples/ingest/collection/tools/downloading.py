@@ -127,11 +127,11 @@ def unpack(container: Path, target: Path, most: int) -> None:
                 with zipped.open(entry) as file, path.open("wb") as out:
                     shutil.copyfileobj(file, out, 1 << 20)
     except UNREADABLE as error:
-        raise Rejected(f"{container.name}: is no zip file that can be read: {error}") from None
+        raise Rejected(f"{container.name}: is not a zip file that can be read: {error}") from None
     except OSError as error:
         if error.errno is not None:
             raise
-        raise Rejected(f"{container.name}: is no zip file that can be read: {error}") from None  # bzip2 says it so
+        raise Rejected(f"{container.name}: is not a zip file that can be read: {error}") from None  # bzip2 says it so
     shutil.rmtree(target, ignore_errors=True)
     if draft.exists():
         draft.rename(target)

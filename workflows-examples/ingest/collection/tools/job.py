@@ -188,7 +188,7 @@ def opened(url: str, method: str = "GET") -> Iterator[Any]:
             yield _File(file, {"Content-Length": file_size})
         return
     if not url.startswith(("http://", "https://")):
-        raise Rejected(f"{url[:200]}: is no http: or https: URL, and no attachment:NAME")
+        raise Rejected(f"{url[:200]}: is neither an http: or https: URL nor attachment:NAME")
     try:
         with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=PATIENCE) as answer:
             yield answer

@@ -99,11 +99,11 @@ def check_entry(entry: dict[str, Any], where: str) -> None:
     for field, value in entry.items():
         is_text = isinstance(value, str) or (field == "size" and type(value) is int)
         if not is_text or len(str(value)) > LONGEST_FIELD or not str(value).isprintable():
-            raise Rejected(f"{where}: {field} is no text of one line with at most {LONGEST_FIELD} characters")
+            raise Rejected(f"{where}: {field} is not a text of one line with at most {LONGEST_FIELD} characters")
     if "url" not in entry:
         raise Rejected(f"{where}: names no file URL")
     if "ark" in entry and not ARK.fullmatch(str(entry["ark"])):
-        raise Rejected(f"{where}: {entry['ark']} is no ARK like ark:/99999/fk4abc")
+        raise Rejected(f"{where}: {entry['ark']} is not an ARK like ark:/99999/fk4abc")
     if ("digest_type" in entry) != ("digest_value" in entry):
         raise Rejected(f"{where}: a hash needs its algorithm and its value")
     if "digest_type" in entry:
@@ -112,7 +112,7 @@ def check_entry(entry: dict[str, Any], where: str) -> None:
             raise Rejected(f"{where}: {entry['digest_value'][:200]} is no {entry['digest_type']}")
     if "size" in entry:
         if not str(entry["size"]).isdecimal() or len(str(entry["size"])) > LONGEST_SIZE:
-            raise Rejected(f"{where}: the size {str(entry['size'])[:200]} is no number of bytes")
+            raise Rejected(f"{where}: the size {str(entry['size'])[:200]} is not a number of bytes")
         entry["size"] = int(entry["size"])
 
 
@@ -131,7 +131,7 @@ def check_name(name: str, where: str) -> None:
     """See that a name is one of a file inside an object, which can stand in a manifest."""
     is_odd = not name.isprintable() or {"|", "\\"} & {*name} or name != name.strip()
     if {"", ".", ".."} & {*name.split("/")} or is_odd:
-        raise Rejected(f"{where}: {name[:200]!r} is no name for a file of an object")
+        raise Rejected(f"{where}: {name[:200]!r} is not a valid name for a file of an object")
 
 
 def of_storage(files: Iterable[Mapping[str, Any]]) -> str:

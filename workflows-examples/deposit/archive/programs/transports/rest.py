@@ -194,4 +194,6 @@ class RestSession:
         try:
             return answer.json()
         except ValueError:
-            raise Failure(f"{self._target.name} answers with what is no JSON: {shown(answer.text[:200])}") from None
+            raise Failure(
+                f"{self._target.name} answers with something that is not JSON: {shown(answer.text[:200])}"
+            ) from None

@@ -32,7 +32,7 @@ class SftpSession:
         except (InvalidHostKey, ValueError):
             entry = None
         if entry is None:
-            raise Failure(f"target {target.name}: host_key is no public key of a host, like: ssh-ed25519 AAAA…")
+            raise Failure(f"target {target.name}: host_key is not the public key of a host, like: ssh-ed25519 AAAA…")
         self._client.get_host_keys().add(host, entry.key.get_name(), entry.key)
         key = self._key(target)
         try:
@@ -59,7 +59,7 @@ class SftpSession:
                 return kind.from_private_key_file(str(secret))
             except (paramiko.SSHException, ValueError):
                 continue
-        raise Failure(f"target {target.name}: {secret} is no private key of OpenSSH without a passphrase")
+        raise Failure(f"target {target.name}: {secret} is not an OpenSSH private key without a passphrase")
 
     def find(self, name: str) -> Receipt | None:
         try:
