@@ -17,6 +17,7 @@ from arkqueue.repository import TOO_LONG, WORKFLOWS, Archive, is_workflow_file, 
 from arkqueue.repository.limits import MOST_WORKFLOW_BYTES, MOST_WORKFLOW_FILES
 from arkqueue.workflow import parse
 from arkqueue.workflow.nodes import MAX_FAULTS
+from arkqueue.workflow.parsing import MOST_VALUES
 
 FAULTY = 65
 """The exit code by which the checker refuses (``EX_DATAERR``); a checker that crashes ends with 1 and refuses nothing."""
@@ -36,10 +37,19 @@ class _TooMuch(Exception):
 
 
 class _Budget:
-    """The workflow files that a commit or a push may have in all its folders and branches together: as many as one revision may have."""
+    """The workflow files that a commit or a push may have in all its folders and branches together: as many as one revision may have, with as many values."""
 
     def __init__(self) -> None:
-        self._files = self._bytes = 0
+        self._files = self._bytes = self._values = 0
+
+    def take_values(self, values: int) -> None:
+        """Count values of workflow files that are about to be judged; raises `_TooMuch`."""
+        self._values += values
+        if self._values > MOST_VALUES:
+            raise _TooMuch(
+                f"more values in workflow files than are checked at once ({MOST_VALUES:,}); "
+                "write fewer, name fewer tasks in each 'depends', or divide this into several commits or pushes"
+            )
 
     def take(self, files: int = 0, size: int = 0) -> None:
         """Count files, or bytes of them, that are about to be judged; raises `_TooMuch`."""
@@ -70,7 +80,9 @@ def check_transaction(repository: Path | str, transaction: str) -> list[Fault]:
                 # To pass over it would let through what it holds.
                 faults.append(Fault(folder + WORKFLOWS, 0, 0, "this cannot be read, so nothing of the commit is taken"))
                 continue
-            faults += [replace(fault, path=folder + fault.path) for fault in parse(files).faults]
+            faults += [
+                replace(fault, path=folder + fault.path) for fault in parse(files, count=budget.take_values).faults
+            ]
     except _TooMuch as too_much:
         faults.append(Fault(WORKFLOWS, 0, 0, str(too_much)))
     return faults
@@ -108,7 +120,7 @@ def _faults_of(archive: Archive, branches: Sequence[tuple[str, str, str]]) -> It
         judged.add(key)
         files = archive.read_workflows(new)
         budget.take(len(files), sum(len(file.text) for file in files))
-        yield branch, parse(list(files)).faults
+        yield branch, parse(list(files), count=budget.take_values).faults
 
 
 def _main_head(archive: Archive) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -27,10 +27,17 @@ LONGEST_WORD: Final = 200
 """Characters of a fault's message, and of the word that it is about. A file has room for a word of a megabyte."""
 
 
-def parse(files: Sequence[SourceFile], read_file: ReadFile | None = None, most_items: int = MOST_ITEMS) -> Workflow:
+def parse(
+    files: Sequence[SourceFile],
+    read_file: ReadFile | None = None,
+    most_items: int = MOST_ITEMS,
+    *,
+    count: Callable[[int], None] | None = None,
+) -> Workflow:
     """The tasks of a revision in the order of files (by path) and lines, or its faults (all of them, as far as ``MAX_FAULTS``) and no tasks.
 
     ``read_file``: reads the files that hold lists, or a schema; None: these are not judged, and lists have no items. ``most_items``: of a list.
+    ``count``: is called with the number of values of each file before these are judged; what it raises is passed on.
     """
     lists, schemas = ListFiles(read_file, most_items), SchemaFile(read_file)
     faults: list[Fault] = []
@@ -48,6 +55,8 @@ def parse(files: Sequence[SourceFile], read_file: ReadFile | None = None, most_i
         faults += source.faults
         fault = _too_many_values(values)
         if not fault:  # else judging them would take too long
+            if count is not None:
+                count(source.values)
             found += tasks_of(source, faults, speller, lists, schemas)
             fault = _too_many(found, most_items)
         if fault:

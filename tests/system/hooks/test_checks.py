@@ -245,6 +245,22 @@ def test_push_with_more_than_is_checked_at_once_is_refused(git: GitRepository, m
     assert len(hooks.check_push(git.path, lines)) == 1
 
 
+def test_values_of_all_branches_of_a_push_are_counted_together(
+    git: GitRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each value takes time: with many dense branches, a push would else be taken unchecked when the check's time is up."""
+    git.commit({"a": "1"})
+    for branch in ("one", "two"):
+        git.switch(branch, "main")
+        git.commit({"_workflows/a.yaml": f"- name: a\n  command: [{','.join([branch] * 60)}]\n"}, push=False)
+    assert push(git, "one", "two")[0]
+    monkeypatch.setattr("arkqueue.hooks.checks.MOST_VALUES", 100)
+    lines = [f"{'0' * 40} {git.id(branch)} refs/heads/{branch}" for branch in ("one", "two")]
+    assert hooks.check_push(git.path, lines[:1]) == []
+    (fault,) = hooks.check_push(git.path, lines)
+    assert "more values in workflow files than are checked at once (100); write fewer" in fault.message
+
+
 def test_equal_workflow_files_of_many_branches_are_judged_once(git: GitRepository) -> None:
     git.commit({"a": "1"})
     branches = []
