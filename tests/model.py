@@ -2163,6 +2163,11 @@ class Model:
         for gate in gates:
             self._bring_back(gate, Event.REDO)
         self._unmeet([*again, *gates])
+        behind, stay = self._judge_again(gates)
+        if behind or stay:  # they wait for the failure of a gate, which is over no more
+            self._reopen(behind, stay, behind)
+            self._hold_again(behind)
+            self._hold_reopened(behind)
 
     def _unmeet(self, again: Collection[Task]) -> None:
         for edge in self.edges:
@@ -2350,6 +2355,7 @@ class Model:
             state, root, attempts = before.get(task.key, (None, None, 0))
             if state in SETTLED and task.state is not state:
                 waits_again = task.is_gate and any(other.item for other in task.run.own)  # behind a list
+                waits_again = waits_again or (root is not None and self.task(root).is_gate)
                 allowed = waits_again or task.key in judged_again or root in judged_again
                 assert allowed, f"{task.key} was {state} and is {task.state}"
             if len(task.attempts) > attempts:

@@ -95,7 +95,7 @@ def retry_from(
             refuse_outdated(graph, first, again, f"arkqueue retry {shlex.quote(here)} --from {name}")
         # The gates of a whole run are part of it; those of other runs wait again with what comes back there.
         counted = [*ended, *reopened] if item else sorted({*reopened} - {*part.members})
-        part.gates = gates_again(graph, counted) if counted else []
+        part.gates, reopened = _gates_and_behind(graph, ended, reopened, counted)
         part.back = [*sorted({*ended, *reopened, *part.gates} - {*part.starts}), *part.starts]
         scratch.renew(graph, run, part.members, here, item, may_wait=False)
         if from_start:
@@ -145,6 +145,18 @@ def _starts(graph: Graph, run: int, name: str, item: str | None, here: str) -> t
     refused = {row.id: Refused(row.id, why) for row in ended if (why := blocked(graph, row))}
     done = Done(tasks=[row.id for row in ended if row.id not in refused], refused=list(refused.values()))
     return done.unless_refused().tasks, done.refused
+
+
+def _gates_and_behind(
+    graph: Graph, ended: Sequence[int], reopened: list[int], counted: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """The gates of lists that wait again with the ``counted`` tasks, and what comes back with the part and with these gates: also what was skipped because a gate had not failed."""
+    gates: list[int] = []
+    while counted and (more := [gate for gate in gates_again(graph, counted) if gate not in gates]):
+        gates += more
+        counted, _ = judge_again(graph, [*ended, *gates])
+        reopened = sorted({*reopened, *counted})
+    return gates, reopened
 
 
 def _behind(graph: Graph, run: int, starts: Sequence[int], item: str | None) -> tuple[list[int], list[tuple[int, int]]]:

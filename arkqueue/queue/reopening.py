@@ -15,6 +15,7 @@ from arkqueue.errors import Conflict
 from arkqueue.model import COMMIT, Key, TaskKind, Trigger
 from arkqueue.names import PURGED, item_name, run_name, task_name
 from arkqueue.queue.graph import Graph
+from arkqueue.queue.guards import hold_again
 from arkqueue.queue.places import task_name_of
 from arkqueue.queue.refusals import GO_BACK, MOST_NAMED, refuse_overwriting, refuse_stopped, refuse_superseded
 from arkqueue.queue.reports import keep
@@ -51,7 +52,7 @@ def judge_candidates(graph: Graph, roots: Sequence[int], candidates: list[int]) 
 def reopen(graph: Graph, sources: Sequence[int], reopened: Sequence[int]) -> list[int]:
     """Take tasks back to waiting, and make the edges from ``sources`` inside their runs unmet.
     Returns the targets of these edges, and the tasks to judge again because of gates that wait
-    again.
+    again: also what was skipped because such a gate had not failed, which waits again, too.
     """
     graph.ids("reopen", tasks=list(reopened))
     if not sources:
@@ -62,8 +63,14 @@ def reopen(graph: Graph, sources: Sequence[int], reopened: Sequence[int]) -> lis
     targets = graph.ids("unmeet", sources=sources)
     graph.do("untick_report", tasks=sources)
     graph.do("uncancel_run", tasks=sources)
+    if not gates:
+        return targets
+    # What was skipped because a gate had not failed is judged again with the gate, in whatever run.
+    behind, staying = judge_again(graph, gates)
+    again = [*behind, *staying, *reopen(graph, behind, behind), *unjudged(graph, behind)] if behind else staying
+    hold_again(graph, behind, behind)
     # A gate can have passed without an item that was deleted then, is back, and keeps it from passing now.
-    return [*targets, *gates, *(graph.ids("settled_before", tasks=gates) if gates else [])]
+    return [*targets, *gates, *graph.ids("settled_before", tasks=gates), *again]
 
 
 def gates_again(graph: Graph, tasks: Sequence[int]) -> list[int]:

@@ -55,7 +55,7 @@ where not e.met and e.kind = 'depends'
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_roots
--- A task that was skipped because of another one names a task that ended badly, or one that completed where others waited for its failure. What was skipped in a
+-- A task that was skipped because of another one names a task that ended badly and was not skipped because of another one, or one that completed where others waited for its failure. What was skipped in a
 -- run that is gone, or in a deleted item, stays so with its root, and so does what hangs on it elsewhere.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when t.state <> 'skipped' then format('it is %%s, and has a root by which it would be skipped', t.state)
@@ -64,8 +64,9 @@ select t.archive_id as archive, t.run_id as run, t.id as task,
 from task t left join task r on r.id = t.root_id join run on run.id = t.run_id join revision v on v.id = run.revision_id
 where t.root_id is not null
   and (t.state <> 'skipped' or r.id is null
-       or not t.deleted and r.state not in ('failed', 'rejected', 'canceled', 'skipped') and (r.run_id = t.run_id or run.deleted_at is null and v.dropped_at is null)
-          and not (r.state = 'completed' and exists (select from edge e where e.source = r.id and e.failed))
+       or not t.deleted and (r.run_id = t.run_id or run.deleted_at is null and v.dropped_at is null)
+          and (r.root_id is not null or r.state not in ('failed', 'rejected', 'canceled', 'skipped')
+               and not (r.state = 'completed' and exists (select from edge e where e.source = r.id and e.failed)))
           and not exists (
               select from task o join run g on g.id = o.run_id join revision gv on gv.id = g.revision_id
               where o.root_id = r.id and (o.deleted or o.run_id <> r.run_id and (g.deleted_at is not null or gv.dropped_at is not null))))

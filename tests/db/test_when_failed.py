@@ -9,8 +9,9 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import End, RunId
-from arkqueue.queue import deletion, purge, schedules
+from arkqueue.queue import deletion, purge, redo, schedules
 from arkqueue.views import runs
+from arkqueue.views.doctor import examine
 from arkqueue.views.explain import Why, explain
 from arkqueue.views.graph import graph
 from tests.builders import AnArchive, an_archive
@@ -323,3 +324,38 @@ def test_a_run_that_was_deleted_starts_no_clean_up(archive: AnArchive) -> None:
     archive.run("clean@2", "tell@2")
     deletion.delete_run(archive.session, RunId(archive.run_id(2)), "ann")
     assert run_state(archive) == "deleted"
+
+
+@pytest.mark.parametrize("when", ["settled", "completed"])
+def test_what_a_gate_behind_a_list_spared_is_judged_again_with_the_gate(session: Session, when: str) -> None:
+    """A gate of revision 2 is a task with a program now. An item comes back, and the gate waits again: no skipped task may name it as the root."""
+    archive = an_archive(session)
+    archive.commit({"deposit": "foreach: [i, j]", "all": f"depends: [{{task: deposit, when: {when}}}] # gate"})
+    archive.end("deposit/i@2", 1 if when == "settled" else 0)
+    archive.run("deposit/j@2")
+    spared = "depends: [{task: 'PREV:all', when: failed}]"
+    archive.commit({"all": "", "clean": spared, "tell": "depends: [clean]", "further": "foreach: [i, j]\ndepends: [clean]"})  # fmt: skip
+    archive.commit({"clean": "", "last": "depends: [{task: 'PREV:further', when: failed}]", "list": "depends: ['PREV:further']"})  # fmt: skip
+    skipped = "clean@3", "tell@3", "further/i@3"
+    assert {root_of(archive, key) for key in skipped} == {"all@2"}, "it passed"
+
+    redo.retry_from(session, RunId(archive.run_id(2)), "deposit", "ann", item="i", force=True)
+    assert states(archive, "all@2", *skipped) == ["waiting"] * 4
+    assert {root_of(archive, key) for key in skipped} == {None}
+    archive.fail("deposit/i@2")
+    root = "deposit/i@2" if when == "completed" else "all@2"
+    assert {(archive.state(key), root_of(archive, key)) for key in skipped} == {("skipped", root)}
+
+    archive.retry("deposit/i@2", force=True)
+    archive.run("deposit/i@2")
+    assert {(archive.state(key), root_of(archive, key)) for key in skipped} == {("skipped", "all@2")}
+    assert examine(session).findings == []
+
+
+def root_of(archive: AnArchive, key: str) -> str | None:
+    (row,) = archive.sql(
+        "select r.name || case when r.item > '' then '/' || r.item else '' end || '@' || r.number as root from task t"
+        " left join task r on r.id = t.root_id where t.id = %s",
+        archive.task(key),
+    )
+    return row["root"]

@@ -21,6 +21,7 @@ from arkqueue.model import (
     Workflow,
 )
 from arkqueue.states import State
+from tests.builders import a_workflow
 from tests.model import Key, Kind, Model, Reason, Refused, RunKey
 
 COMPLETED, FAILED, REJECTED, CANCELED, SKIPPED = (
@@ -1101,3 +1102,29 @@ def test_the_invariants_notice_what_must_not_be(archive: Archive) -> None:
     broken("no true root", "2:b", root=archive.task(k("2:a")), state=SKIPPED)
     broken("passed", "3:COMMIT", state=COMPLETED)
     broken("COMMIT out of order", "1:COMMIT", state=READY)
+
+
+def test_what_a_gate_behind_a_list_spared_is_judged_again_with_the_gate(archive: Archive) -> None:
+    """Beside ``tests/db/test_when_failed.py``, which has the same of the queue."""
+    for number, tasks in enumerate(
+        (
+            {"deposit": "foreach: [i, j]", "all": "depends: [deposit] # gate"},
+            {"all": "", "clean": "depends: [{task: 'PREV:all', when: failed}]", "tell": "depends: [clean]"},
+        ),
+        2,
+    ):
+        archive.commit("", number, a_workflow(tasks))
+        for item in "ij" if number == 2 else "":
+            archive.claim(Key("", 2, 1, "deposit", item))
+            archive.finish(Key("", 2, 1, "deposit", item), End.EXITED, 0)
+    assert archive.at("2:all", "3:clean", "3:tell") == [COMPLETED, SKIPPED, SKIPPED]
+    before = archive.snapshot()
+    archive.retry_from(RunKey("", 2, 1), "deposit", item="i")
+    archive.check_invariants(before, [Key("", 2, 1, "deposit", "i")])
+    assert archive.at("2:all", "3:clean", "3:tell") == [WAITING, WAITING, WAITING]
+    archive.claim(Key("", 2, 1, "deposit", "i"))
+    archive.finish(Key("", 2, 1, "deposit", "i"), End.EXITED, 1)
+    archive.check_invariants()
+    assert [archive.task(k(word)).root for word in ("3:clean", "3:tell")] == [
+        archive.task(Key("", 2, 1, "deposit", "i"))
+    ] * 2
