@@ -5,7 +5,10 @@
     cancel    the tasks end, the oldest run first, and of a large run each before what it depends on            as often as it takes; then the row goes
 
 Each step is a transaction of its own under the archive's lock, of about `MOST_TASKS` tasks. A queue manager takes the steps, at once and after a crash. A task that runs goes on. So does a task that starts before
-a step has reached it, as if the end had come after it. A branch that comes back meanwhile changes nothing: what its end was to cancel is canceled.
+a step has reached it, as if the end had come after it. Until all is held that could start, claims leave out the revisions of these runs (``claim.sql``).
+
+A branch that comes back meanwhile changes nothing: what its end was to cancel is canceled. But an end is one of its moment. It cancels neither what was planned since, nor what ran then, nor what a person has
+retried since (``spared``).
 """
 
 from __future__ import annotations
@@ -82,7 +85,9 @@ class Ender:
             entry = aside[0].entry
             runs = [row.run for row in aside if row.entry == entry]
             could_start = self._session.rows("could_start", runs=runs, within=NOT_DUE / 2)
-            tasks = [row.id for row in could_start if row.state != State.RUNNING][:MOST_TASKS]
+            tasks = [row.id for row in could_start if row.state != State.RUNNING]
+            still = {row.id for row in self._session.rows("still_to_end", tasks=tasks, entry=entry)} if tasks else set()
+            tasks = [task for task in tasks if task in still][:MOST_TASKS]
             work = partial(_aside, tasks=tasks, runs=runs, entry=entry)
             return not change_in_turn(self._session, work, archives=[archive], patience=patience)[1]
         portion: list[int] = []
@@ -104,7 +109,7 @@ class Ender:
         """The tasks of a run that are still to be canceled, in the order in which they are: first what its REPORT runs, and each before what it depends on."""
         key = row.run, row.entry
         if key not in self._left:
-            tasks = [task.id for task in self._session.rows("not_started_of_gone", runs=[row.run], most=None)]
+            tasks = [task.id for task in self._session.rows("to_end_of_run", run=row.run, entry=row.entry)]
             is_large = len(tasks) > MOST_TASKS
             others = last_first(self._session, RunId(row.run), tasks) if is_large else tasks
             self._left[key] = (
@@ -115,14 +120,19 @@ class Ender:
 
 def _aside(graph: Graph, tasks: Sequence[int], runs: Sequence[int], entry: int) -> None:
     if tasks:
-        _hold(graph, tasks, entry)
+        _hold(graph, _left(graph, tasks, entry), entry)
     else:
         graph.do("set_runs_aside", runs=list(runs), entry=entry)
 
 
-def _cancel(graph: Graph, tasks: Sequence[int], ended: Sequence[int], by: str, entry: int) -> None:
+def _left(graph: Graph, tasks: Sequence[int], entry: int) -> list[int]:
+    """Lock tasks; returns those that are still to be canceled: a person may have retried one meanwhile."""
     graph.rows("lock_tasks", tasks=list(tasks))
-    canceled = graph.ids("cancel", tasks=list(tasks), by=by)
+    return graph.ids("still_to_end", tasks=list(tasks), entry=entry)
+
+
+def _cancel(graph: Graph, tasks: Sequence[int], ended: Sequence[int], by: str, entry: int) -> None:
+    canceled = graph.ids("cancel", tasks=_left(graph, tasks, entry), by=by)
     graph.follow(canceled)
     graph.do("forget_set_aside", tasks=canceled)
     graph.do("end_ending", runs=list(ended), entry=entry)

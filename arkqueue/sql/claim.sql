@@ -4,6 +4,10 @@
 -- to plan it anew each time, and that takes longer than to run it. A plan may be kept from when the tables were empty: `offset 0`, or ids as an array
 -- beside the join (`end`), look up what is there also then.
 
+-- part: startable
+-- Whether a claim may take a task `t`: it is ready, and no claim leaves out its revision, of which something gone is not held yet (queue/ending.py). There is hardly ever such a revision.
+{from claim t} and t.entry_id not in (select entry_id from ending where not is_aside)
+
 -- part: found
 -- Where the ready tasks of an archive `r` begin that a claim looks at, and those of their pools that it asks for; no row: there is no task. It goes from the few
 -- pools that are asked for, so that an archive of many labels makes no claim dearer.
@@ -13,7 +17,7 @@ from (select coalesce((place->>0)::int, -2147483648) as priority, coalesce((plac
       from (select %(floors)s::jsonb -> r.archive_id::text as place) f offset 0) f
 cross join unnest(%(pools)s::text[]) p(pool)
 cross join lateral (
-    select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id
+    select from task t where {part startable} and t.pool = p.pool and t.archive_id = r.archive_id
         and (t.priority, t.entry_id, t.run, t.position, t.id) >= (f.priority, f.entry_id, f.run, f.position, f.id) limit 1) t
 where p.pool = any(r.pools)
 group by f.priority, f.entry_id, f.run, f.position, f.id
@@ -26,14 +30,14 @@ cross join lateral (
         select count(*) from (
             select t.pool from unnest(w.pools) o(pool) cross join lateral (
                 select t.pool, t.priority, t.entry_id, t.run, t.position, t.id from task t
-                where {from claim t} and t.pool = o.pool and t.archive_id = w.archive_id
+                where {part startable} and t.pool = o.pool and t.archive_id = w.archive_id
                   and (t.priority, t.entry_id, t.run, t.position, t.id) >= (w.priority, w.entry_id, w.run, w.position, w.id)
                 order by t.priority, t.entry_id, t.run, t.position, t.id limit w.most) t
             order by t.priority, t.entry_id, t.run, t.position, t.id limit w.most) first
         where first.pool = p.pool) end as share) s
 cross join lateral (
     select t.id from task t
-    where {from claim t} and t.pool = p.pool and t.archive_id = w.archive_id
+    where {part startable} and t.pool = p.pool and t.archive_id = w.archive_id
       and (t.priority, t.entry_id, t.run, t.position, t.id) >= (w.priority, w.entry_id, w.run, w.position, w.id)
     order by t.priority, t.entry_id, t.run, t.position, t.id limit s.share for no key update skip locked) t
 

@@ -1,5 +1,11 @@
 -- What is gone: of runs whose branch, revision or archive is, what has not started is canceled in steps (design 5.16). Called by queue/ending.py inside transactions that have locked the archive's row.
 
+-- part: to_end
+-- Whether the end `e` of its run, which is noted in the audit log as `d`, cancels a task `t`: it was there when the end began, has neither started nor come back since, and did not run then.
+{from cancel t} and (t.kind = 'ordinary' or t.kind = 'report' and t.program) and t.id <= e.until
+and not exists (select from spared s where s.run_id = t.run_id and s.task_id = t.id)
+and not (t.attempts > 0 and exists (select from attempt a where a.id = t.attempt_id and a.ended_at > d.at))
+
 -- name: not_started_of_gone
 -- What has not started of some runs of a rewritten or deleted branch, with what a REPORT would run; at most so many (null: all).
 select id from task
@@ -14,8 +20,24 @@ order by priority, entry_id, run, position, id limit %(most)s;
 
 -- name: begin_to_end
 -- Note that what has not started of some runs is to be canceled in steps. `entry`: of the audit log. A run that was planned further since it was noted is noted anew.
-insert into ending (run_id, archive_id, deed_id) select unnest(%(runs)s::bigint[]), %(archive)s, %(entry)s
-on conflict (run_id) do update set deed_id = excluded.deed_id, is_aside = false;
+with anew as (
+    delete from spared where run_id = any(%(runs)s::bigint[])
+)
+insert into ending (run_id, archive_id, deed_id, entry_id, until)
+select r.id, %(archive)s, %(entry)s, r.revision_id, (select coalesce(max(t.id), 0) from task t where t.run_id = r.id) from run r where r.id = any(%(runs)s::bigint[])
+on conflict (run_id) do update set deed_id = excluded.deed_id, is_aside = false, until = excluded.until;
+
+-- name: to_end_of_run
+-- What is left to cancel of a run.
+select t.id from ending e join deed d on d.id = e.deed_id join task t on t.run_id = e.run_id
+where e.run_id = %(run)s and e.deed_id = %(entry)s and {part to_end}
+order by t.id;
+
+-- name: still_to_end
+-- Of some tasks those that are still to be canceled.
+select t.id from task t join ending e on e.run_id = t.run_id and e.deed_id = %(entry)s join deed d on d.id = e.deed_id
+where t.id = any(%(tasks)s::bigint[]) and {part to_end}
+order by t.id;
 
 -- name: endings
 -- The runs whose end is under way, by archive, the oldest first. `by`: what became of them.
@@ -29,4 +51,7 @@ update ending set is_aside = true where run_id = any(%(runs)s) and deed_id = %(e
 
 -- name: end_ending
 -- Note that all of some runs is canceled that had not started.
+with over as (
+    delete from spared s using ending e where e.run_id = any(%(runs)s::bigint[]) and e.deed_id = %(entry)s and s.run_id = e.run_id
+)
 delete from ending where run_id = any(%(runs)s) and deed_id = %(entry)s;

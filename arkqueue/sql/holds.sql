@@ -52,11 +52,15 @@ where t.id = any(%(tasks)s) and {from hold t} and {part not_begun}
 returning t.id;
 
 -- name: hold_again
--- Of tasks that came back to work, hold those that nobody has released, and in an archive on hold those whose run, or item, has not begun.
+-- Of tasks that came back to work, hold those that nobody has released, and in an archive on hold those whose run, or item, has not begun. An end of their run that is under way (sql/ending.sql) leaves all of them alone.
 with begun as materialized (
     select distinct u.run_id, u.item from task u
     where u.run_id = any(array(select t.run_id from task t join archive a on a.id = t.archive_id and a.hold_id is not null where t.id = any(%(tasks)s)))
       and u.attempts > 0 and u.kind <> 'report'
+), spared as (
+    insert into spared (run_id, task_id)
+    select t.run_id, t.id from task t where t.id = any(%(tasks)s) and exists (select from ending e where e.run_id = t.run_id)
+    on conflict do nothing
 )
 update task t set state = {to hold}, asks = false, hold_id = coalesce(t.hold_id, a.hold_id), release_id = null
 from archive a

@@ -217,7 +217,16 @@ create table ending (
     run_id      bigint primary key,
     archive_id  bigint not null references archive,
     deed_id     bigint not null,                    -- of `deed`: what could start is held because of it; its `by` says what became of the run
-    is_aside    boolean not null default false      -- all that could start is held
+    is_aside    boolean not null default false,     -- all that could start is held; until then claims leave out what is of the entry
+    entry_id    bigint not null,                    -- of the ledger: the run's revision
+    until       bigint not null                     -- the last task that the run had when this began
+);
+
+-- Tasks that came back to work while the end of their run was under way: a person's retry is newer, so the end leaves them alone.
+create table spared (
+    run_id      bigint,
+    task_id     bigint,
+    primary key (run_id, task_id)
 );
 
 -- Runs of old revisions with the definitions of a newer one (design 5.2), planned in order, some with each transaction.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.model import End, RunId
+from arkqueue.model import ArchiveSettings, End, RunId
 from arkqueue.queue import archives, ending, finish, many
 from arkqueue.queue.done import MOST_TASKS
 from arkqueue.queue.ending import Ender
@@ -130,6 +131,70 @@ def test_a_branch_that_comes_back_goes_on_only_when_a_person_retries_what_its_en
     assert archive.states() == {f"t{n}@2": "canceled" for n in range(5)} | {"new@3": "ready"}
     archive.retry("t1@2")
     assert archive.state("t1@2") == "ready", "and not held again"
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_an_end_that_goes_on_after_a_crash_leaves_alone_what_a_person_has_retried_since(
+    session: Session, monkeypatch: pytest.MonkeyPatch, is_back: bool
+) -> None:
+    """What had failed before, what the end had canceled, and what a retry brings back with it. In vain would be a retry of what it has not reached."""
+    monkeypatch.setattr(ending, "MOST_TASKS", 2)
+    archive = an_archive(session)
+    archive.commit({f"t{n}": "" for n in range(9)} | {"bad": "priority: 1", "after": "depends: [bad]"})
+    archive.record(archive.claim("bad@2", slots=1).attempt, End.EXITED, 1)
+    untrack(archive)
+    ender = Ender(session)
+    while "canceled" not in archive.states().values():
+        ender.turn()
+    canceled = next(name for name, state in archive.states().items() if state == "canceled")
+    if is_back:
+        archives.track(session, archive.id, "")
+    archive.retry(canceled, force=not is_back)
+    archive.retry("bad@2", force=not is_back)
+    assert steps(archive) > 3
+    expected = {canceled: "ready", "bad@2": "ready", "after@2": "waiting"}
+    assert archive.states() == dict.fromkeys((f"t{n}@2" for n in range(9)), "canceled") | expected
+    assert archive.sql("select * from spared") == []
+    archive.run("bad@2", canceled, "after@2")
+    if is_back:
+        archive.retry(next(name for name, state in archive.states().items() if state == "canceled"))
+        untrack(archive)
+        steps(archive)
+        assert set(archive.states().values()) == {"completed", "canceled"}, "the next end is another one"
+
+
+def test_an_end_leaves_alone_what_ran_when_it_began(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The branch is back, so that another attempt follows by itself; the end, which goes on after a crash, is older."""
+    monkeypatch.setattr(ending, "MOST_TASKS", 2)
+    archive = an_archive(session)
+    archive.commit({"retried": "retries: {max: 1, delay: 1h}\npriority: 1"} | {f"t{n}": "" for n in range(9)})
+    attempt = archive.claim("retried@2", slots=1).attempt
+    untrack(archive)
+    archives.track(session, archive.id, "")
+    archive.record(attempt, End.EXITED, 1)
+    steps(archive)
+    assert archive.states() == {"retried@2": "deferred"} | {f"t{n}@2": "canceled" for n in range(9)}
+
+
+@pytest.mark.parametrize("settings", [{}, {"tier": 3}])
+def test_no_claim_takes_what_is_gone_before_a_queue_manager_has_held_it(
+    session: Session, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    """Also what becomes ready meanwhile, and of more ready tasks than the first transaction holds. Other revisions go on."""
+    monkeypatch.setattr(ending, "MOST_TASKS", 2)
+    archive = an_archive(session)
+    present = ArchiveSettings(**archives.one(session, archive.id).settings)
+    archives.change_settings(session, archive.id, replace(present, **settings), "ann")
+    archive.commit({"runs": "priority: 1", "behind": "depends: [runs]"} | {f"t{n}": "" for n in range(9)})
+    attempt = archive.claim("runs@2", slots=1).attempt
+    archive.append("", [an_entry(3, a_workflow({"new": ""}))], dropped=["2"])
+    archive.record(attempt, End.EXITED, 0)
+    assert archive.states()["behind@2"] == "ready"
+    ready = [name for name, state in archive.states().items() if state == "ready"]
+    assert len(ready) == 9, "two are held, and two have become ready"
+    assert [claim.name for claim in archive.claim_some(100)] == ["new"]
+    steps(archive)
+    assert set(archive.states().values()) == {"completed", "running", "canceled"}
 
 
 def test_a_step_takes_so_many_tasks_of_a_large_run(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
