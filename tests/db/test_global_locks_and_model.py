@@ -33,9 +33,11 @@ STEPS = 24
 IS_LONG = settings().max_examples > 300
 EXAMPLES = max(300, settings().max_examples)
 SHARDS = 10
-"""The number of tests among which the examples are divided. `make test` has the first of them, `make test-full` the others, and `make test-long` all. Each takes some 20 s of processor time."""
+"""The number of tests among which the examples are divided. `make test` has the first of them, `make test-full` the others, and `make test-long` all."""
+AT_ONCE = 10
+"""Examples of one run of hypothesis: see ``test_model_and_queue``."""
 MORE = 20
-"""How often a shard draws as many examples again, while an ingredient is missing."""
+"""How often the first shard draws as many examples again, while an ingredient is missing."""
 TIERS = [5, 5, 5, 1, 1, 9]
 LIMITS = [None, None, 1, 1, 2]
 UNUSED = 3600.0
@@ -332,7 +334,7 @@ def test_queue_and_model_agree_on_what_archives_share(
     SEEN.clear()
 
     @settings(
-        max_examples=EXAMPLES // SHARDS,
+        max_examples=AT_ONCE,
         deadline=None,
         database=None,
         phases=[Phase.generate],
@@ -348,10 +350,12 @@ def test_queue_and_model_agree_on_what_archives_share(
         for _ in range(STEPS):
             both.step()
 
+    runs = -(-EXAMPLES // SHARDS // AT_ONCE)
     for more in range(MORE + 1):
-        seeded(examples, more * SHARDS + shard)()
+        for part in range(runs):
+            seeded(examples, (more * runs + part) * SHARDS + shard)()
         assert SEEN["examples"] >= EXAMPLES // SHARDS, f"shard {shard}"
-        if SEEN.keys() >= INGREDIENTS:
+        if shard or SEEN.keys() >= INGREDIENTS:
             break
-    assert SEEN.keys() >= INGREDIENTS, f"no example has {INGREDIENTS - SEEN.keys()}"
+    assert shard or SEEN.keys() >= INGREDIENTS, f"no example has {INGREDIENTS - SEEN.keys()}"
     print("\n".join(f"{SEEN[what]:6} {what}" for what in sorted(SEEN)))

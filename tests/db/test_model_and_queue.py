@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -715,6 +715,10 @@ class Verbs:
 EXAMPLES = max(300, settings().max_examples)
 SHARDS = 12
 """The number of tests among which the examples are divided, so that all workers take part."""
+AT_ONCE = 9
+"""Examples of one run of hypothesis. From the tenth on it also tries variants of what it has drawn. Most of them run out of choices near their end and count for nothing: a fifth of the time."""
+RUNS = -(-EXAMPLES // SHARDS // AT_ONCE)
+"""Runs of hypothesis in each test. The first example of a run is an empty one."""
 MORE = 40
 """How often the last of them draws as many examples again, while an ingredient is missing."""
 LEADS: dict[str, tuple[str, ...]] = {
@@ -893,9 +897,12 @@ def test_queue_and_model_agree_after_every_step(
     BesideQueue.session, BesideQueue.kept = session, kept
     BesideQueue.configuration = Configuration(home=tmp_path, sweep=NEVER, import_limit=LIMIT)
     BesideQueue.examples.clear()
-    some = settings(max_examples=EXAMPLES // SHARDS, stateful_step_count=24, deadline=None)
+    slow = [HealthCheck.too_slow]
+    some = settings(max_examples=AT_ONCE, stateful_step_count=24, deadline=None, suppress_health_check=slow)
     for more in range(MORE + 1):
-        run_state_machine_as_test(seeded(BesideQueue, more * SHARDS + shard), settings=some)
+        for part in range(RUNS):
+            seed = (more * RUNS + part) * SHARDS + shard
+            run_state_machine_as_test(seeded(BesideQueue, seed), settings=some)
         assert BesideQueue.examples["examples"] >= EXAMPLES // SHARDS
         if not (missing := _missing(folder_of_the_run, shard)):
             return

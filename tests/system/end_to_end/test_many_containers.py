@@ -12,7 +12,7 @@ from tests.system.end_to_end.conftest import Archives, Installations
 from tests.system.end_to_end.installation import Installation, tasks
 from tests.waiting import eventually
 
-REVISIONS, WIDTH, SLOTS = 10, 50, 4
+WIDTH, SLOTS = 50, 4
 
 # Alone on its revision's files, whoever else has them, it leaves what only root can remove.
 COMMAND = (
@@ -39,10 +39,12 @@ def what_is_left(arkqueue: Installation, engine: OwnEngine) -> list[str]:
         api.close()
 
 
-@pytest.mark.full
 @pytest.mark.timeout(1800)
-def test_five_hundred_tasks_in_containers_leave_nothing(
-    installations: Installations, archives: Archives, own_engine: Callable[[], OwnEngine]
+@pytest.mark.parametrize(
+    "revisions", [pytest.param(3, marks=pytest.mark.full), pytest.param(10, marks=pytest.mark.long)]
+)
+def test_hundreds_of_tasks_in_containers_leave_nothing(
+    installations: Installations, archives: Archives, own_engine: Callable[[], OwnEngine], revisions: int
 ) -> None:
     """On an engine of its own: so all that is on it counts, labelled or not. And Docker 20.10 can freeze for good when containers end at once (moby issue
     46661): a network is left then, which also ``none`` is. So it takes no other test with it.
@@ -62,13 +64,13 @@ def test_five_hundred_tasks_in_containers_leave_nothing(
 
     names = [f"t{number}" for number in range(WIDTH)]
     first = papers.commit({"paper.tex": "thoughts 3"} | tasks(dict.fromkeys(names, task)))
-    for number in range(first + 1, first + REVISIONS):
+    for number in range(first + 1, first + revisions):
         papers.commit({"paper.tex": f"thoughts {number}"})
-    for number in range(first, first + REVISIONS):
+    for number in range(first, first + revisions):
         for name in names:
             papers.wait(f"{name}@{number}")
 
     eventually(lambda: what_is_left(arkqueue, engine) == before, lambda: what_is_left(arkqueue, engine))
     (row,) = arkqueue.sql("select count(*) as n from attempt where image is not null and outputs is not null")
-    assert row["n"] == 1 + REVISIONS * WIDTH
+    assert row["n"] == 1 + revisions * WIDTH
     assert len(list((server.home / "bases").iterdir())) <= SLOTS

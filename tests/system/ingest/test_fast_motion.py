@@ -1,8 +1,10 @@
-"""Minutes of the hour in fast motion: a hundred batches at once, while the server and the services are killed and the disk is full."""
+"""Minutes of the hour in fast motion: batches that come together, while the server and the services are killed and the disk is full.
+
+``make test-long`` hands in a hundred of them at once, as ``python -m benchmarks ingest`` does.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,10 +26,10 @@ def disk(tmp_path: Path) -> Iterator[Path | None]:
         yield made
 
 
-@pytest.mark.full
 @pytest.mark.timeout(3000)
+@pytest.mark.parametrize("size", [pytest.param(50, marks=pytest.mark.full), pytest.param(100, marks=pytest.mark.long)])
 def test_no_batch_is_lost_doubled_or_stuck_whatever_is_killed(
-    postgres: Embedded, template: str, tmp_path: Path, disk: Path | None
+    postgres: Embedded, template: str, tmp_path: Path, disk: Path | None, size: int
 ) -> None:
     with a_database(postgres, template) as uri, a_database(postgres, "template0") as own:
         folder = {"scratch_folder": str(disk / "scratch")} if disk else {}
@@ -38,7 +40,7 @@ def test_no_batch_is_lost_doubled_or_stuck_whatever_is_killed(
             with host.services(tmp_path / "services", own) as services:
                 demo = a_collection(arkqueue, services, tmp_path, threshold=80, threshold_unestimated=70)
                 motion = Motion(demo.name, server, services, disk)
-                told = motion.run(rounds=1, size=int(os.environ.get("INGEST_BATCHES", "100")))
+                told = motion.run(rounds=1, size=size)
                 print(told)
                 assert told.faults == []
                 assert_sound(arkqueue.connection)
