@@ -81,6 +81,7 @@ def opened(browser: Browser, server: ApiServer, session: Session) -> Iterator[Op
     assert said == []
 
 
+@pytest.mark.full
 def test_a_failure_is_found_and_retried_by_keyboard_alone(opened: Opened, archive: AnArchive) -> None:
     page = opened("/papers")
     expect(page).to_have_title("(1) papers · arkqueue")
@@ -94,6 +95,7 @@ def test_a_failure_is_found_and_retried_by_keyboard_alone(opened: Opened, archiv
     assert archive.state("index@2") == "ready"
 
 
+@pytest.mark.full
 def test_what_a_refusal_names_is_forced_and_what_is_rare_is_done_by_keyboard_alone(
     opened: Opened, archive: AnArchive
 ) -> None:
@@ -293,10 +295,9 @@ def test_menus_and_tables_cut_nothing_off(opened: Opened, session: Session, widt
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_no_page_is_wider_than_its_window(opened: Opened, archive: AnArchive, width: int, scheme: str) -> None:  # noqa: ARG001
-    page = opened("/", viewport={"width": width, "height": 800}, color_scheme=scheme)
+def test_no_page_is_wider_than_its_window(opened: Opened, archive: AnArchive, width: int) -> None:  # noqa: ARG001
+    page = opened("/", viewport={"width": width, "height": 800})
     for address in ADDRESSES:
         page.goto(address)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, address

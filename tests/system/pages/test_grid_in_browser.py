@@ -66,6 +66,7 @@ def test_the_menu_of_columns_has_small_boxes_in_line_and_names_that_wrap(
     expect(page.locator(".grid thead .task-head")).to_have_text([LONG])
 
 
+@pytest.mark.full
 def test_the_key_of_retry_never_means_the_whole_archive(opened: Opened, archive: AnArchive) -> None:
     page = opened("/papers")
     page.keyboard.press("r")

@@ -159,6 +159,7 @@ def manager(session: Session, tmp_path: Path) -> AbstractContextManager[Forked]:
     return queue_manager(session, tmp_path / "manager", f"import_limit = {LIMIT}", small)
 
 
+@pytest.mark.parametrize("repository", ["git"], indirect=True)
 @pytest.mark.parametrize("event", ["update of import_until, head_id on branch", "insert on task"])
 def test_an_import_goes_on_as_held_after_its_queue_manager_was_killed_in_each_step(
     watch: Watch, repository: Any, session: Session, tmp_path: Path, event: str

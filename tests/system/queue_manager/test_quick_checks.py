@@ -70,10 +70,13 @@ def scan(readers: Readers, *watched: Watched) -> None:
     watched[0].wait_for(is_done)
 
 
-@pytest.mark.parametrize("name", GIT)
-def test_each_change_of_a_git_repository_is_found_without_a_notice(
+@pytest.mark.parametrize(
+    "name", ["a push onto packed refs", "a new nested branch", "a backup in the place of the folder"]
+)
+def test_a_change_of_a_git_repository_is_found_without_a_notice(
     watch: Watch, readers: Readers, opened: list[str], tmp_path: Path, name: str
 ) -> None:
+    """What a change is, the fingerprint decides: ``tests/system/repository/test_fingerprint.py`` has all of them."""
     repository = a_git_repository(tmp_path)
     for text in "12":
         repository.commit({"_workflows/w.yaml": WORKFLOW, "x": text})
@@ -89,8 +92,8 @@ def test_each_change_of_a_git_repository_is_found_without_a_notice(
     readers.close()
 
 
-@pytest.mark.parametrize("name", SUBVERSION)
-def test_each_change_of_a_subversion_repository_is_found_without_a_notice(
+@pytest.mark.parametrize("name", ["a commit", "a hotcopy of a backup in its place"])
+def test_a_change_of_a_subversion_repository_is_found_without_a_notice(
     watch: Watch, readers: Readers, opened: list[str], tmp_path: Path, name: str
 ) -> None:
     repository = a_subversion_repository(tmp_path)

@@ -102,7 +102,7 @@ def test_the_history_of_the_project_is_exported_as_svn_exports_it(tmp_path: Path
         pytest.skip("the project lies here without its history")
     repository = a_subversion_repository(tmp_path)
     url, tree = f"{repository.url}/trunk", tmp_path / "tree"
-    head = load_project(project, repository, 60)
+    head = load_project(project, repository, 30)
     archive = open_archive(locate(url))
     archive.export("1", tree)
     for number in range(2, head + 1):

@@ -203,32 +203,30 @@ def test_workdir_through_a_symlink_is_the_containers(archive: AnArchive, boxes: 
 
 
 @pytest.mark.usefixtures("manager")
-@pytest.mark.parametrize(
-    "folder", ["/", "/tmp", "/bin/", "/shared", "/shared/sub", "/fast", "/arkqueue", "/workspace", "/dev"]
-)
-def test_absolute_workdir_is_a_folder_of_the_container(archive: AnArchive, boxes: Boxes, folder: str) -> None:
+def test_absolute_workdir_is_a_folder_of_the_container(archive: AnArchive, boxes: Boxes) -> None:
     (boxes.shared / "sub").mkdir()
-    archive.commit({"task": boxes.task("pwd", workdir=folder, resources={"tmpfs": {"/fast": "1MiB"}})})
-    settled(archive, "task@2", "completed")
-    assert log_of(archive, "task@2") == f"{folder.rstrip('/') or '/'}\n"
+    folders = ("/", "/tmp", "/bin/", "/shared", "/shared/sub", "/fast", "/arkqueue", "/workspace", "/dev")
+    given = {"resources": {"tmpfs": {"/fast": "1MiB"}}}
+    archive.commit({f"t{n}": boxes.task("pwd", workdir=folder, **given) for n, folder in enumerate(folders)})
+    for n, folder in enumerate(folders):
+        settled(archive, f"t{n}@2", "completed")
+        assert log_of(archive, f"t{n}@2") == f"{folder.rstrip('/') or '/'}\n"
 
 
 @pytest.mark.usefixtures("manager")
-@pytest.mark.parametrize(
-    ("folder", "said"),
-    [
+def test_absolute_workdir_that_is_not_there_is_told(archive: AnArchive, boxes: Boxes) -> None:
+    cases = (
         ("/nope", "has no such folder"),
         ("/tmp/nope/deep", "has no such folder"),
         ("/bin/sh", "is not a directory"),
         ("/etc/passwd/x", "not a directory"),
         ("/workspace/nope", "the task's files have no such folder"),
-    ],
-)
-def test_absolute_workdir_that_is_not_there_is_told(archive: AnArchive, boxes: Boxes, folder: str, said: str) -> None:
-    archive.commit({"task": boxes.task("true", workdir=folder)})
-    message = told(archive, "task@2")
-    assert message.startswith(f"workdir {folder}: ")
-    assert said in message
+    )
+    archive.commit({f"t{n}": boxes.task("true", workdir=folder) for n, (folder, _) in enumerate(cases)})
+    for n, (folder, said) in enumerate(cases):
+        message = told(archive, f"t{n}@2")
+        assert message.startswith(f"workdir {folder}: ")
+        assert said in message
 
 
 # --- What it leaves --------------------------------------------------------------------------------------------------
