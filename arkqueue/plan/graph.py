@@ -240,19 +240,40 @@ def plan(
             edges.add_gates(name, definition.depends)
     for listed in lists.here:
         edges.close(listed)
-    to_come: Counter[Key] = Counter()
-    if any(definition.exclusive for definition in chosen.values()):
-        ordered = [d for d in _in_order(list(chosen.values())) if d.exclusive]
-        exclusive = [key for d in ordered for key in lists.keys(d.name)]
-        for earlier, later in pairwise(exclusive):
-            if lists.is_here(earlier, later):
-                edges.add(Edge(later, earlier, "exclusive", settled=True, declared=False))
-            elif lists.is_here(later) and lists.is_to_come(earlier):
-                to_come[later] += 1
+    to_come = _add_exclusive(edges, lists, chosen.values())
+    nodes = _nodes(edges, lists, chosen, defined)
+    tasks_to_come = 0
+    if lists.come_later:
+        for listed, of_list in lists.filled.items():
+            tasks_to_come += len(of_list)
+            to_come.update(dict.fromkeys(gates_of_list(listed), len(of_list)))
+    items = lists.count if lists.come_later else 0
+    told = tuple(edges.missing), tuple(edges.lost), tuple(edges.unneeded)
+    return Plan(nodes, edges.all(), *told, tuple(key.name for key in chosen), to_come, tasks_to_come, items)
 
-    nodes = []
+
+def _add_exclusive(edges: _Edges, lists: Lists, chosen: Collection[TaskDefinition]) -> Counter[Key]:
+    """Add the edges that keep the exclusive tasks of a run one after another; the answer counts those that other portions have."""
+    to_come: Counter[Key] = Counter()
+    if not any(definition.exclusive for definition in chosen):
+        return to_come
+    ordered = [definition for definition in _in_order(list(chosen)) if definition.exclusive]
+    exclusive = [key for definition in ordered for key in lists.keys(definition.name)]
+    for earlier, later in pairwise(exclusive):
+        if lists.is_here(earlier, later):
+            edges.add(Edge(later, earlier, "exclusive", settled=True, declared=False))
+        elif lists.is_here(later) and lists.is_to_come(earlier):
+            to_come[later] += 1
+    return to_come
+
+
+def _nodes(
+    edges: _Edges, lists: Lists, chosen: Mapping[Key, TaskDefinition], defined: Mapping[str, TaskDefinition]
+) -> tuple[Node, ...]:
+    """The tasks of a run, or of a portion of one, with its gates."""
+    nodes: list[Node] = []
     if lists.has_rest:
-        nodes.append(Node(commit, 0, TaskKind.COMMIT))
+        nodes.append(Node(Key(COMMIT), 0, TaskKind.COMMIT))
         nodes += [Node(gate, 0, TaskKind.GATE) for gate in edges.gates]
         nodes += [Node(gate, 0, TaskKind.GATE) for name in lists.filled for gate in gates_of_list(name)]
     for i, (key, definition) in enumerate(chosen.items(), 1):
@@ -264,14 +285,7 @@ def plan(
         report = defined.get(REPORT)
         has_command = report is not None and not report.is_gate
         nodes.append(Node(Key(REPORT), len(chosen) + 1, TaskKind.REPORT, report if has_command else None))
-    tasks_to_come = 0
-    if lists.come_later:
-        for listed, of_list in lists.filled.items():
-            tasks_to_come += len(of_list)
-            to_come.update(dict.fromkeys(gates_of_list(listed), len(of_list)))
-    items = lists.count if lists.come_later else 0
-    told = tuple(edges.missing), tuple(edges.lost), tuple(edges.unneeded)
-    return Plan(tuple(nodes), edges.all(), *told, tuple(key.name for key in chosen), to_come, tasks_to_come, items)
+    return tuple(nodes)
 
 
 def edge_to(target: Key, source: Key | TaskId, when: When, *, declared: bool = True, product: bool = False) -> Edge:

@@ -1,0 +1,180 @@
+"""Why a run that somebody asks for is not made: it has no task, lacks one, cannot start, or would overwrite newer work (design 5.11, 5.18, 5.19).
+
+``triggering`` calls this module with the run as it is planned.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from arkqueue.errors import Conflict, Invalid
+from arkqueue.model import COMMIT, REPORT, Foreach, TaskKind, Trigger, Workflow
+from arkqueue.names import task_name
+from arkqueue.plan import Plan, is_for
+from arkqueue.queue.graph import Graph
+from arkqueue.queue.refusals import GO_BACK, MOST_NAMED, refuse_overwriting, refuse_superseded
+from arkqueue.workflow import EMPTY
+
+
+def check_names(here: str, workflow: Workflow, names: Collection[str] | None) -> None:
+    known = [d.name for d in workflow.tasks if d.name not in (COMMIT, REPORT)]
+    for name in names or ():
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            remedy = f"did you mean {near[0]}?" if near else f"it has: {', '.join(known) or 'no tasks'}"
+            raise Invalid(here, f"has no task {name!r}", remedy)
+
+
+def sources_left_out(workflow: Workflow, chosen: Collection[str]) -> set[str]:
+    """The tasks that are not chosen and on which chosen ones depend, directly or through others that are not: their earlier products are taken."""
+    depends = {d.name: {str(entry.task) for entry in d.depends if not entry.previous} for d in workflow.tasks}
+    reached: set[str] = set()
+    left = list(chosen)
+    while left:
+        new = depends.get(left.pop(), set()) - reached - set(chosen)
+        reached |= new
+        left += new
+    return reached & depends.keys() - {COMMIT}
+
+
+def refuse_idle_without(here: str, workflow: Workflow, chosen: Collection[str], without: Collection[str]) -> None:
+    """Raise ``Conflict`` where leaving out a task would change nothing: it is part of the run, or nothing of that depends on it."""
+    depends = {entry.task for d in workflow.tasks if d.name in chosen for entry in d.depends if not entry.previous}
+    for name in without:
+        if name in chosen:
+            fault = f"--without {name}: {name} is a task of this run, and is not left out"
+            raise Conflict(here, fault, f"leave out `--without {name}`, or name the tasks that are to run")
+        if chosen and name not in depends:
+            remedy = f"leave out `--without {name}`"
+            raise Conflict(here, f"--without {name}: no task of this run depends on {name}", remedy)
+
+
+def refuse_incomplete(
+    graph: Graph,
+    here: str,
+    row: Any,
+    workflow: Workflow,
+    planned: Plan,
+    chosen: Sequence[str],
+    cause: Trigger,
+    names: Collection[str] | None,
+    *,
+    is_asked: bool,
+) -> None:
+    """Raise ``Conflict`` where a planned run has no task, lacks one that was asked for, or has one that cannot start."""
+    is_submission = cause is Trigger.SUBMISSION
+    empty = {} if is_submission else _empty_lists(workflow, chosen, cause, row.branch, names)
+    if left_out := [name for name in names or () if name not in chosen and name not in empty]:
+        fault = f"{', '.join(left_out)}: not for {cause} runs, or not for this branch"
+        raise Conflict(here, fault, f"see `on` and `branches` of {left_out[0]}")
+    # An old revision of a backfill may have an empty list: its run completes at once, and the others go on.
+    if empty and not chosen and not any(foreach.is_of_run for foreach in empty.values()):
+        fault = f"{', '.join(empty)}: the list has no items"
+        raise Conflict(here, fault, "add items to the list, or name another task")
+    if is_submission and not any(
+        is_for(d, cause, row.branch) for d in workflow.tasks if d.name not in (COMMIT, REPORT)
+    ):
+        raise Conflict(
+            here,
+            "no task of this revision runs on submissions",
+            "write `on: submission` in the tasks that a submission is to run, and commit",
+        )
+    if not chosen and names is None and is_asked and not is_submission:
+        alone = [d.name for d in workflow.tasks if is_for(d, cause, row.branch)]
+        remedy = f"name what is to run: {', '.join(alone[:MOST_NAMED])}" if alone else "add `manual` to their `on`"
+        raise Conflict(here, "no task of this revision runs both on commits and by hand", remedy)
+    if not (chosen or empty or is_submission):
+        raise Conflict(
+            here,
+            f"no task of this revision runs on {cause}",
+            f"name the tasks, or write `on: [commit, {cause}]` in them, and commit",
+        )
+    if planned.missing:
+        lacking = "; ".join(
+            f"{task} needs {source}, which has never run on this branch, or was purged"
+            for task, source in planned.missing
+        )
+        sources = sorted({source for _, source in planned.missing})
+        options = " ".join(f"--without {source}" for source in sources)
+        may_join = all(is_for(d, cause, row.branch) for d in workflow.tasks if d.name in sources)
+        remedy = f"leave out the dependency: {options}"
+        remedy = f"name {' and '.join(sources)} too, or {remedy}" if may_join else remedy
+        if is_submission:
+            remedy = f"have {' and '.join(sources)} run first, or write `optional: true` beside the dependency"
+        raise Conflict(here, lacking, remedy)
+    if planned.lost and is_asked:
+        raise _lost(graph, here, planned.lost[0], is_submission=is_submission)
+    if planned.unneeded and is_asked and names is not None:
+        raise _unneeded(graph, here, planned.unneeded[0])
+
+
+def refuse_outdated(
+    graph: Graph,
+    here: str,
+    row: Any,
+    run: int,
+    planned: Plan,
+    cause: Trigger,
+    names: Collection[str] | None,
+    again: str | None,
+) -> None:
+    """Raise ``Conflict`` where a later run has superseded a task of a planned run, or has completed it.
+
+    ``again``: the command that asks for it, where that is not `arkqueue trigger`.
+    """
+    keys = [node.key for node in planned.nodes if node.kind is TaskKind.ORDINARY]
+    refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(keys, 0), cause)
+    programs = [
+        (node.key.name, node.key.item, row.number, run)
+        for node in planned.nodes
+        if node.kind is TaskKind.ORDINARY and node.definition is not None and not node.definition.is_gate
+    ]
+    on = "" if row.main else f" --branch {shlex.quote(row.branch)}"
+    named = "".join(f" {name}" for name in names or ())
+    back = f"arkqueue trigger {row.archive}{on} --revision {row.number} --force{named}"
+    remedy = GO_BACK.format(again or back)
+    if cause is Trigger.SUBMISSION:
+        remedy = "submit it at the newest revision: leave out --revision"
+    refuse_overwriting(graph, here, row.branch_id, programs, remedy, cause)
+
+
+def _empty_lists(
+    workflow: Workflow, chosen: Collection[str], cause: Trigger, branch: str, names: Collection[str] | None
+) -> dict[str, Foreach]:
+    """The tasks that would run if their lists had items, with these."""
+    return {
+        d.name: d.foreach
+        for d in workflow.tasks
+        if d.foreach is not None
+        and (d.foreach.items == EMPTY or (d.foreach.is_of_run and not workflow.items_of(d)))
+        and d.name not in chosen
+        and is_for(d, cause, branch)
+        and (names is None or d.name in names)
+    }
+
+
+def _lost(graph: Graph, here: str, lost: tuple[str, int], *, is_submission: bool) -> Conflict:
+    """The refusal of a run whose task needs the product of a source that will not have one (design 5.18)."""
+    task, source = lost
+    (row,) = graph.rows("place_of_task", task=source)
+    name = task_name(row)
+    what = (
+        "failed and was waived" if row.state == "failed" else f"was {'superseded' if row.superseded_by else row.state}"
+    )
+    remedy = f"name {row.name} too, or leave out the dependency: --without {row.name}"
+    if is_submission:
+        remedy = f"run it again: arkqueue retry {name} --force"
+    return Conflict(here, f"{task} needs {name}, which {what}", remedy)
+
+
+def _unneeded(graph: Graph, here: str, unneeded: tuple[str, int]) -> Conflict:
+    """The refusal of a run whose task a person names although it runs only where another one failed, which it has not (design 5.6)."""
+    task, source = unneeded
+    (row,) = graph.rows("place_of_task", task=source)
+    name = task_name(row)
+    what = "is completed" if row.state == "completed" else f"was {'superseded' if row.superseded_by else row.state}"
+    fault = f"{task} runs only when {row.name} failed, and {name} {what}"
+    return Conflict(here, fault, f"--without {row.name} runs it all the same")
