@@ -228,7 +228,7 @@ def test_a_large_run_whose_commit_waits_is_let_in_in_portions_when_that_passes(
     archive.run("before@2")
     assert archive.state("COMMIT@3") == "completed"
     assert archive.state("fetch/i0@3") == "waiting"
-    assert "let in" in explain(archive.session, archive.task("fetch/i0@3")).text
+    assert "become ready, some thousands at a time" in explain(archive.session, archive.task("fetch/i0@3")).text
     unmet = "select count(*) as n from edge e join task s on s.id = e.source where s.name = 'COMMIT' and s.number = 3 and not e.met and not e.crossing"
     ready, left = list[int](), [archive.sql(unmet)[0]["n"]]
     while archive.session.rows("plannings"):
