@@ -247,13 +247,13 @@ def arrange(page: Page, name: str) -> None:
         page.locator(".edges path").first.wait_for(state="attached")
     if name == "cancel":
         page.get_by_role("button", name="Cancel").first.click()
-        page.get_by_text("What would become of it").wait_for()
+        page.get_by_text("What would change").wait_for()
     if name == "more":
         page.get_by_label("More").click()
     if name == "removal":
         page.get_by_label("More").click()
         page.get_by_role("button", name="Purge its log").click()
-        page.get_by_text("What would become of it").wait_for()
+        page.get_by_text("What would change").wait_for()
     if name == "graph":
         page.locator(".graph").scroll_into_view_if_needed()
         page.locator(".scroll:has(> .graph)").evaluate("one => one.scrollLeft = 340")

@@ -84,7 +84,7 @@ def list_(client: Client, as_json: bool) -> None:
 @as_json
 @calls_server
 def show(client: Client, name: str, as_json: bool) -> None:
-    """Show an archive: its branches, its schedules, and what is the matter with it."""
+    """Show an archive: its branches, schedules and problems."""
     found = get_archive(client, name)
     if as_json:
         print_json(found)
@@ -211,7 +211,7 @@ def rewind(client: Client, name: str, revision: str, branch: str | None, as_json
 @as_json
 @calls_server
 def accept(client: Client, revision: str, as_json: bool) -> None:
-    """Take over that the author or the date of a Subversion revision was corrected."""
+    """Take over a corrected author or date of a Subversion revision."""
     from arkqueue.cli.client import archive_path
     from arkqueue.names import parse_name
 
@@ -232,7 +232,7 @@ def accept(client: Client, revision: str, as_json: bool) -> None:
 @click.argument("name")
 @calls_server
 def remove(client: Client, name: str) -> None:
-    """Stop watching an archive: what has not started is canceled, history stays readable."""
+    """Stop watching an archive: its tasks that have not started are canceled, and its history stays readable."""
     from arkqueue.cli.client import archive_path
 
     settings = get_archive(client, name)["settings"]

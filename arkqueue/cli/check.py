@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="Without PATH, the folder _workflows here or in a folder above is checked. A single file is checked by itself, so that what it names must be in it."
+    epilog="Without PATH, the folder _workflows here or in a folder above is checked. A single file is checked by itself, so tasks that it names must be in it."
 )
 @click.argument("path", type=click.Path(path_type=Path), required=False)
 @click.option(

@@ -20,7 +20,7 @@ MOST_RESENT = 500
 
 @click.group(no_args_is_help=True)
 def delivery() -> None:
-    """Show notifications and send them again; who gets them, `arkqueue archive set NAME notify` says."""
+    """Show notifications, and send them again. `arkqueue archive set NAME notify` sets who gets them."""
 
 
 @delivery.command("list")
@@ -31,7 +31,7 @@ def delivery() -> None:
 @as_json
 @calls_server
 def list_(client: Client, archive: str | None, failed: bool, waiting: bool, limit: int, as_json: bool) -> None:
-    """List notifications, the newest first, with what was wrong."""
+    """List notifications, the newest first, with their errors."""
     states = [state for state, asked in (("failed", failed), ("waiting", waiting)) if asked]
     found = client.get("/deliveries", archive=archive, state=states or None, limit=limit)
     if as_json:

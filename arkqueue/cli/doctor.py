@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from arkqueue.cli.client import Client
 
 
-@click.command(epilog="It may be asked while everything is at work. A crash leaves nothing behind that it would find.")
+@click.command(epilog="The command may run while tasks run. A crash leaves no row that it would report.")
 @click.argument("archive", required=False)
-@click.option("--verbose", "-v", is_flag=True, help="Tell each rule, and how long its check took.")
+@click.option("--verbose", "-v", is_flag=True, help="Print each rule, and how long its check took.")
 @as_json
 @calls_server
 def doctor(client: Client, archive: str | None, verbose: bool, as_json: bool) -> None:
-    """Look for rows that break what has to hold, of ARCHIVE or of everything; exit with 1 if there are any."""
+    """Check the database for rows that break arkqueue's rules, of ARCHIVE or of all archives; exit with 1 if there are any."""
     found = client.get("/doctor", archive=archive)
     if as_json:
         print_json(found)

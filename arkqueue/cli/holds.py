@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from arkqueue.cli.client import Client
 
 _names = click.argument("names", metavar="ARCHIVE|RUN|ITEM|LIST|TASK…", nargs=-1, required=True)
-_reason = click.option("--reason", default="", metavar="TEXT", help="Why, for the audit log and whoever looks next.")
+_reason = click.option(
+    "--reason", default="", metavar="TEXT", help="The reason, for the audit log and the next person."
+)
 
 
 @click.command(
@@ -31,7 +33,7 @@ _reason = click.option("--reason", default="", metavar="TEXT", help="Why, for th
 def hold(
     client: Client, names: Sequence[str], reason: str, states: Sequence[str], dry_run: bool, as_json: bool
 ) -> None:
-    """Let nothing start that has not started, until it is released. An archive's runs that have begun go on; new ones are held until unhold."""
+    """Hold tasks that have not started until somebody releases them. An archive's runs that have begun go on; new ones are held until unhold."""
     act(client, "hold", names, {"reason": reason}, as_json, dry_run, _held, states=states)
 
 
@@ -41,7 +43,7 @@ def hold(
 @as_json
 @calls_server
 def unhold(client: Client, names: Sequence[str], reason: str, as_json: bool) -> None:
-    """End the hold of an archive, for what is planned from now on. It releases nothing: what is held stays so."""
+    """End the hold of an archive: runs that are planned from now on are not held. Held tasks stay held."""
     from arkqueue.cli.client import archive_path
 
     def one(name: str) -> tuple[Any, list[str]]:
@@ -58,7 +60,7 @@ def unhold(client: Client, names: Sequence[str], reason: str, as_json: bool) -> 
     epilog="Examples: arkqueue release papers@12/deposit --reason 'seen by Ann'; arkqueue release papers@12; arkqueue release papers --all --skip-outdated"
 )
 @_names
-@click.option("--all", "everything", is_flag=True, help="Of an archive: everything that is held.")
+@click.option("--all", "everything", is_flag=True, help="Of an archive: all held tasks.")
 @click.option(
     "--force",
     is_flag=True,
@@ -83,7 +85,7 @@ def release(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Let what is held go on, like any other. It is refused for all of an archive that is on hold."""
+    """Release held tasks: they start like others. For a whole archive (--all), end its hold first (unhold)."""
     if force and skip_outdated:
         raise click.UsageError("--force and --skip-outdated do not go together.")
     for name in names:

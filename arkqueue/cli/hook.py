@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def hook() -> None:
-    """Tell arkqueue of commits at once, and refuse faulty workflow files."""
+    """Notify arkqueue of commits at once, and refuse faulty workflow files."""
 
 
 @hook.command()
@@ -42,7 +42,7 @@ def hook() -> None:
 )
 @calls_server
 def install(client: Client, repository: str, check: bool, token_file: Path | None, url: str | None) -> None:
-    """Put the hooks into REPOSITORY, a path on this host, or bring them up to date. A hook that is there goes on to be called."""
+    """Install the hooks in REPOSITORY, a path on this host, or bring them up to date. A hook that is there goes on to be called."""
     from arkqueue import hooks
 
     name = _token_name(hooks.folder_of(repository))

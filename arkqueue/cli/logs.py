@@ -35,8 +35,10 @@ SETTLED = ("completed", "failed", "rejected", "canceled", "skipped")
     epilog="Examples: arkqueue logs papers@12/index -f; arkqueue logs papers@12/index --attempt 1 --raw > index.log"
 )
 @click.argument("name", metavar="TASK")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the task is settled, through all its attempts.")
-@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Its Nth attempt (default: the newest).")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Follow the log until the task is settled, through all its attempts."
+)
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="The log of attempt N (default: the newest).")
 @click.option(
     "--raw",
     is_flag=True,

@@ -38,4 +38,6 @@ def client(ctx: click.Context, server: str | None = None) -> Client:
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the API's answer, one JSON document.")
 of_states = click.option("--state", "states", type=click.Choice([str(state) for state in State]), multiple=True, metavar="STATE", help="Of RUN/TASK/*: only the items in this state; may be repeated.")  # fmt: skip
-dry_run = click.option("--dry-run", is_flag=True, help="Only say what would be done, and what refused.")
+dry_run = click.option(
+    "--dry-run", is_flag=True, help="Change nothing; show what would be done and what would be refused."
+)

@@ -22,7 +22,7 @@ _reason = click.option("--reason", default="", metavar="TEXT", help="The reason,
 
 
 @click.command(
-    epilog='Example: arkqueue pause papers --reason "the printer is being moved". What runs goes on, and new revisions are planned.'
+    epilog='Example: arkqueue pause papers --reason "the printer is being moved". Running tasks go on, and new revisions are planned.'
 )
 @_archives
 @click.option(
@@ -39,7 +39,7 @@ _reason = click.option("--reason", default="", metavar="TEXT", help="The reason,
 def pause(
     client: Client, archives: Sequence[str], locks: Sequence[str], everything: bool, reason: str, as_json: bool
 ) -> None:
-    """Let nothing of an archive start, and no `cancels` of it fire, until it is resumed."""
+    """Pause an archive: until it is resumed, none of its tasks starts, and none of its `cancels` fires."""
     _change(client, "pause", archives, locks, everything, {"reason": reason}, as_json)
 
 
@@ -50,25 +50,25 @@ def pause(
     "locks",
     multiple=True,
     metavar="ARCHIVE/NAME|global/NAME",
-    help="Take the pause of this lock back; may be repeated.",
+    help="End the pause of this lock; may be repeated.",
 )
-@click.option("--all", "everything", is_flag=True, help="Take the pause of the whole installation back.")
+@click.option("--all", "everything", is_flag=True, help="End the pause of the whole installation.")
 @as_json
 @calls_server
 def resume(client: Client, archives: Sequence[str], locks: Sequence[str], everything: bool, as_json: bool) -> None:
-    """Take the pause of an archive back: what is ready starts, what waited to cancel does so."""
+    """End the pause of an archive: ready tasks start, and tasks that waited to cancel others do so."""
     _change(client, "resume", archives, locks, everything, None, as_json)
 
 
 @click.command(
-    epilog="Also a task manager that is started on that host later claims nothing, until: arkqueue undrain TASK-MANAGER"
+    epilog="A task manager that starts on that host later claims nothing either, until: arkqueue undrain TASK-MANAGER"
 )
 @_hosts
 @_reason
 @as_json
 @calls_server
 def drain(client: Client, names: Sequence[str], reason: str, as_json: bool) -> None:
-    """Let the task manager of a host start nothing more. What it runs goes on."""
+    """Stop the task manager of a host from claiming tasks. Its running tasks go on."""
     each(names, lambda name: _of_host(client, "drain", name, {"reason": reason}), as_json)
 
 
@@ -77,7 +77,7 @@ def drain(client: Client, names: Sequence[str], reason: str, as_json: bool) -> N
 @as_json
 @calls_server
 def undrain(client: Client, names: Sequence[str], as_json: bool) -> None:
-    """Let a drained task manager start tasks again."""
+    """Let a drained task manager claim tasks again."""
     each(names, lambda name: _of_host(client, "undrain", name, None), as_json)
 
 

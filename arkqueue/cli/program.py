@@ -26,7 +26,7 @@ COMMANDS = {
     "archive": ("archive", "Register archives and look after them."),
     "hook": ("hook", "Install hooks into repositories."),
     "notify": ("scans", "Send a notice that a repository has a new revision."),
-    "sync": ("scans", "Look at an archive's repository now."),
+    "sync": ("scans", "Scan an archive's repository now."),
     "check": ("check", "Find the faults of workflow files."),
     "trigger": ("trigger", "Run tasks of a revision by hand."),
     "submit": ("submit", "Submit a document, and run the tasks that are for submissions."),

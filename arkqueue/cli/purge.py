@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog="Examples: arkqueue purge papers@12 papers@13 --export old.jsonl; arkqueue purge papers@12/upload --log --reason 'it printed a password'. "
-    "Change the secret as well: whoever could read the log may have it."
+    "Change the secret as well: everybody who could read the log may have it."
 )
 @click.argument("names", metavar="RUN... | ARCHIVE | TASK", nargs=-1, required=True)
 @click.option("--log", "log", is_flag=True, help="Of a task: the logs of its attempts that have ended, and the messages with which they ended.")  # fmt: skip
 @click.option("--outputs", is_flag=True, help="Of a task: their outputs, and the same messages.")
-@click.option("--reason", metavar="TEXT", default="", help="Why. Whoever may see the task, or asks for the run, sees this in place of what is removed, and the audit log keeps it: do not quote the secret. A task's log or outputs need one.")  # fmt: skip
+@click.option("--reason", metavar="TEXT", default="", help="The reason; required for a task's log or outputs. Everybody who may see the task or the run sees it, and the audit log keeps it: do not quote the secret.")  # fmt: skip
 @click.option("--export", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Of runs: write them to a new file first, as JSON lines.")  # fmt: skip
 @click.option("--database", metavar="URI", help="A PostgreSQL to use instead of the embedded one.")
 @dry_run
@@ -48,10 +48,9 @@ def purge(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Remove whole runs for good, with their attempts and logs; or at once the log or the outputs of a task, as after a secret was printed.
+    """Remove whole runs for good, with their attempts and logs. Or remove the log or the outputs of one task at once, such as after a secret was printed.
 
-    A run goes when it is settled and nothing hangs on it. Of an archive goes what it keeps no longer (arkqueue archive set NAME keep completed=30d). A run's address is never given to another run, and says who purged it. The log of a task cannot be read from
-    then on, the database is vacuumed, and what may still hold it is said. The command needs no server, but the database, as `arkqueue migrate` does.
+    A run is removed only if it is settled and nothing depends on it. For an archive, the command removes what the archive no longer keeps (arkqueue archive set NAME keep completed=30d). No other run gets the address of a purged run; the address says who purged it. After --log, nobody can read the log, the database is vacuumed, and the command lists what may still have a copy. The command works on the database, without a server, as `arkqueue migrate` does.
     """
     from arkqueue.cli.serve import load, opened
 

@@ -26,17 +26,17 @@ COUNTED = ("completed", "failed", "rejected", "canceled", "skipped", "unsettled"
     "Every report is kept until its run is purged."
 )
 @click.argument("name", metavar="RUN")
-@click.option("--number", type=click.IntRange(1, 2**31 - 1), metavar="N", help="This one of its reports (default: the newest).")  # fmt: skip
+@click.option("--number", type=click.IntRange(1, 2**31 - 1), metavar="N", help="The number of the report (default: the newest).")  # fmt: skip
 @click.option("--list", "listed", is_flag=True, help="List all its reports.")
 @click.option("--update", is_flag=True, help="Make a further report, with what has changed since the last one.")
 @click.option("--now", is_flag=True, help="With --update: report also if some tasks of the run have not settled.")
 @as_json
 @calls_server
 def report(client: Client, name: str, number: int | None, listed: bool, update: bool, now: bool, as_json: bool) -> None:
-    """Show what the tasks of a run had come to when its newest report was made.
+    """Show the newest report of a run: the states of its tasks when the report was made.
 
-    A run makes a report by itself when all of its tasks have settled. Tasks that are retried after that change nothing of it: --update makes another one. Where REPORT has
-    a command, the command gets each report that says something new, and has sent it when it ends with exit code 0.
+    A run makes a report by itself when all of its tasks have settled. Later retries do not change it: --update makes another one. Where REPORT has
+    a command, that command gets each report with changes. The report counts as sent when the command ends with exit code 0.
     """
     from arkqueue.cli.find import find_run
 

@@ -36,13 +36,13 @@ CHANGED = "changed since its report"
 
 @click.command()
 @click.argument("archive", required=False)
-@click.option("--branch", metavar="BRANCH", help="Of this branch of the archive only.")
+@click.option("--branch", metavar="BRANCH", help="Only runs of this branch.")
 @click.option(
-    "--state", "states", multiple=True, type=click.Choice(STATES), help="In this state only; may be repeated."
+    "--state", "states", multiple=True, type=click.Choice(STATES), help="Only runs in this state; may be repeated."
 )
 @click.option("--trigger", type=click.Choice([str(one) for one in Trigger]), help="Only runs with this trigger.")
 @click.option("--backfills/--no-backfills", default=None, help="Only runs of backfills, or only others.")
-@click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="The number of runs at most.")
 @click.option(
     "--before", type=click.IntRange(min=1), metavar="CURSOR", help="Continue after this cursor of an earlier list."
 )

@@ -47,11 +47,11 @@ def notify(client: Client, archive: str, revision: str | None) -> None:
 
 @click.command()
 @click.argument("archive")
-@click.option("--wait", is_flag=True, help="Wait until it was read; exit with 1 if it cannot be.")
+@click.option("--wait", is_flag=True, help="Wait until the repository was read; exit with 1 if it cannot be read.")
 @as_json
 @calls_server
 def sync(client: Client, archive: str, wait: bool, as_json: bool) -> None:
-    """Look at an archive's repository now."""
+    """Scan an archive's repository now."""
     from arkqueue.cli.client import archive_path
 
     before = get_archive(client, archive)

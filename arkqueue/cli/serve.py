@@ -347,7 +347,7 @@ _database = click.option("--database", metavar="URI", help="A PostgreSQL to use 
 _drain = click.option(
     "--drain",
     is_flag=True,
-    help="When stopped, let running tasks finish; else processes are handed back, and containers go on for the next start.",
+    help="When stopped, let running tasks finish; otherwise processes are stopped and their tasks handed back, and containers go on for the next start.",
 )
 _healthy = click.option(
     "--healthy", is_flag=True, help="Do not start; say whether a running one has reported recently (exit 1: no)."
@@ -427,6 +427,6 @@ def web(ctx: click.Context, /, **options: Any) -> None:
 @_database
 @click.pass_context
 def migrate(ctx: click.Context, /, **options: Any) -> None:
-    """Bring the database to this version of arkqueue. The roles do it by themselves when they start."""
+    """Migrate the database to this version of arkqueue. Each role does this by itself when it starts."""
     with opened(load(ctx, **options), "migrate", threading.Event()):
         click.echo("the database is at this version")

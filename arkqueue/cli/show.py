@@ -37,13 +37,18 @@ FEWEST_LEFT_OUT = 3
     type=click.IntRange(0, 10_000),
     default=20,
     show_default=True,
-    help="Of a run: list at most so many of the files that its revision changes.",
+    help="Of a run: the number of changed files to list at most.",
 )
-@click.option("--items", is_flag=True, help="Of a run: list each item of its lists; else a long list is one line with its numbers.")  # fmt: skip
+@click.option("--items", is_flag=True, help="Of a run: list each item of its lists. Without this option, a long list is one line with counts.")  # fmt: skip
 @click.option("--state", "states", multiple=True, type=click.Choice(TASK_STATES), help="Of a run: list only tasks and items in this state; may be repeated.")  # fmt: skip
-@click.option("--limit", type=click.IntRange(1, 1000), default=200, show_default=True, help="Of a run with long lists: at most so many items.")  # fmt: skip
-@click.option("--after", type=click.IntRange(min=1), metavar="CURSOR", help="Go on where a list of items has ended.")
-@click.option("--deleted", is_flag=True, help="Of a run: list the items that were deleted, which takes a token of scope admin.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(1, 1000), default=200, show_default=True, help="Of a run with long lists: the number of items at most.")  # fmt: skip
+@click.option(
+    "--after",
+    type=click.IntRange(min=1),
+    metavar="CURSOR",
+    help="Continue after this cursor of an earlier list of items.",
+)
+@click.option("--deleted", is_flag=True, help="Of a run: list its deleted items (needs a token of scope admin).")  # fmt: skip
 @click.option("--payload", is_flag=True, help="Of a submission's run: print the submitted document byte for byte.")
 @as_json
 @calls_server
@@ -107,7 +112,7 @@ def show(
 @as_json
 @calls_server
 def explain(client: Client, name: str, as_json: bool) -> None:
-    """Say why a task, an item (RUN/*/KEY) or a run is not running, or how it came to its state, and which commands help."""
+    """Explain why a task, an item (RUN/*/KEY) or a run is not running, or how it came to its state, and which commands help."""
     found = client.get("/explain", name=name)
     if as_json:
         print_json(found)

@@ -55,26 +55,26 @@ class _Submit(click.Command):
 @click.command(
     cls=_Submit,
     epilog="Examples: arkqueue submit papers batch.csv --id batch-17; jq … | arkqueue submit papers --id batch-18; arkqueue submit papers deposit.json --id m5 --attach scans/ cover.tif. "
-    "On stdout stands the run's name alone.",
+    "stdout has only the run's name.",
 )
 @click.argument("archive", metavar="ARCHIVE")
 @click.argument("file", metavar="[FILE|-]", default="-")
 @click.option("--revision", metavar="REV", help="A number, or a SHA or a prefix of one (default: the head).")
 @click.option("--branch", metavar="BRANCH", help="The branch (default: the main branch).")
-@click.option("--id", "id", metavar="ID", help="Your own id for it: the same one, given again, makes no second run.")
-@click.option("--hold", is_flag=True, help="Let it wait for a release.")
+@click.option("--id", "id", metavar="ID", help="Your own id for the submission: the same id makes no second run.")
+@click.option("--hold", is_flag=True, help="Hold the run until somebody releases it.")
 @click.option(
     "--attach",
     "attach",
     multiple=True,
     metavar="PATH...",
-    help="Files to hand in beside it, or folders with files. Tasks find them in ARKQUEUE_ATTACHMENTS. An upload that breaks off goes on where it stopped when it is given again with the same --id.",
+    help="Files to hand in beside it, or folders with files. Tasks find them in ARKQUEUE_ATTACHMENTS. An interrupted upload continues if you repeat the command with the same --id.",
 )
 @click.option(
     "--format",
     "kind",
     type=click.Choice([str(kind) for kind in PayloadKind]),
-    help="What it is written in (default: by the file's name; of standard input JSON).",
+    help="The format of the document (default: by the file's name; JSON for standard input).",
 )
 @as_json
 @calls_server
@@ -191,7 +191,9 @@ def _kind(file: str, given: str | None) -> PayloadKind:
         return PayloadKind.JSON
     kind = KINDS.get(Path(file).suffix.lower())
     if kind is None:
-        raise click.UsageError(f"{file}: its name does not say what it is written in. Say it with --format.")
+        raise click.UsageError(
+            f"{file}: its name does not show its format. Name the format: --format json, yaml, csv or lines."
+        )
     return kind
 
 

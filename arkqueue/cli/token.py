@@ -31,7 +31,7 @@ def token() -> None:
 def create(
     client: Client, scope: str, archives: tuple[str, ...], authors: tuple[str, ...], name: str | None, as_json: bool
 ) -> None:
-    """Make a token and print it, this once: it is stored nowhere."""
+    """Make a token and print it, only this once: its secret is not stored."""
     called = name if name is not None else f"{scope} {' '.join(archives)}".strip()[:100]
     body = {"name": called, "scope": scope, "archives": list(archives) or None, "authors": list(authors)}
     made = client.post("/tokens", body)
@@ -47,7 +47,7 @@ def create(
 @as_json
 @calls_server
 def list_(client: Client, everything: bool, as_json: bool) -> None:
-    """List the tokens; their secrets are not kept."""
+    """List the tokens, without their secrets."""
     found = [t for t in client.get("/tokens") if everything or t["revoked_at"] is None]
     if as_json:
         print_json(found)
@@ -63,7 +63,7 @@ def list_(client: Client, everything: bool, as_json: bool) -> None:
 @click.argument("tokens", metavar="TOKEN…", type=int, nargs=-1, required=True)
 @calls_server
 def revoke(client: Client, tokens: tuple[int, ...]) -> None:
-    """Make tokens worthless, by their numbers in the list."""
+    """Revoke tokens, by their numbers in the list."""
     from arkqueue.cli.verbs import each
 
     def one(number: str) -> tuple[None, list[str]]:
@@ -76,5 +76,5 @@ def revoke(client: Client, tokens: tuple[int, ...]) -> None:
 @click.command("sign-in", epilog="Example: arkqueue sign-in")
 @calls_server
 def sign_in(client: Client) -> None:
-    """Print a link that signs a browser in to the pages, once, within ten minutes, with the rights of the token that is used here."""
+    """Print a link that signs a browser in to the pages, with the rights of this command's token. The link works once, within ten minutes."""
     say(client.url + client.post("/sign-in-links", {})["path"])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.command(
     epilog="Examples: arkqueue trigger papers; arkqueue trigger papers --revision 12 index; arkqueue trigger papers release --wait. "
     "arkqueue trigger papers thumbnails --from 1. "
-    "What is going to run, and what each task waits for, is said on stderr; on stdout stands the run's name alone."
+    "stderr shows what will run and what each task waits for; stdout has only the run's name."
 )
 @click.argument("archive", metavar="ARCHIVE")
 @click.argument("tasks", metavar="[TASK]…", nargs=-1)
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 )
 @click.option("--to", "last", metavar="REV", help="With --from: up to this one (default: the one before the head).")
 @click.option("--force", is_flag=True, help="Also if a later revision supersedes the task, or has completed it.")
-@click.option("--dry-run", is_flag=True, help="Only say what would run, and what would be refused.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; show what would run and what would be refused.")
 @click.option("--wait", is_flag=True, help="Wait for its end; exit code 1 unless it completed (see --accept).")
 @click.option(
     "--accept",
     type=click.Choice(("superseded", "canceled")),
     multiple=True,
-    help="With --wait: exit code 0 also where the run ended so.",
+    help="With --wait: exit with 0 also if the run ended in this state.",
 )
 @as_json
 @calls_server
@@ -71,7 +71,7 @@ def trigger(
 
     With --from, make a backfill: many runs, whose name (papers@fill:1) stands for all of them in show, hold, release, cancel and prioritize.
 
-    It has the named tasks. Without names it has those that run both on commits and by hand: what runs by hand alone, a release say, is to be named.
+    It has the named tasks. Without names it has those that run both on commits and by hand: a task that runs by hand alone, such as a release, must be named.
     """
     if accept and not wait:
         raise click.UsageError("--accept needs --wait.")

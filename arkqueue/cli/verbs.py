@@ -22,7 +22,7 @@ _names = click.argument("names", metavar="TASK-OR-RUN…", nargs=-1, required=Tr
 
 
 @click.command(
-    epilog="A running task is asked to stop, and killed after its grace; it is canceled when it is proved gone. Example: arkqueue cancel 'papers@12/deposit/*' --state waiting"
+    epilog="A running task is asked to stop, and killed after its grace; it is canceled when no process of it is left. Example: arkqueue cancel 'papers@12/deposit/*' --state waiting"
 )
 @_names
 @click.option("--assume-gone", is_flag=True, help="You confirm that the task's process is gone, although its task manager is silent.")  # fmt: skip
@@ -33,7 +33,7 @@ _names = click.argument("names", metavar="TASK-OR-RUN…", nargs=-1, required=Tr
 def cancel(
     client: Client, names: Sequence[str], assume_gone: bool, states: Sequence[str], dry_run: bool, as_json: bool
 ) -> None:
-    """Cancel a task, or all of a run or a list (RUN/TASK/*) that is not settled."""
+    """Cancel a task, or the unsettled tasks of a run or a list (RUN/TASK/*)."""
     act(client, "cancel", names, {"assume_gone": assume_gone}, as_json, dry_run, states=states)
 
 
@@ -52,11 +52,13 @@ def restart(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) 
 )
 @click.argument("names", metavar="TASK-OR-RUN-OR-ARCHIVE…", nargs=-1, required=True)
 @click.option(
-    "--force", is_flag=True, help="Although it is superseded, or later revisions have gone on from it or done its work."
+    "--force",
+    is_flag=True,
+    help="Also if the task is superseded, or tasks of later revisions have started after it or have done its work.",
 )
-@click.option("--failed", is_flag=True, help="Of a run, a list or an archive: the failed tasks alone, and none that is out of date.")  # fmt: skip
+@click.option("--failed", is_flag=True, help="Of a run, a list or an archive: only failed tasks that are not out of date.")  # fmt: skip
 @of_states
-@click.option("--from", "from_task", metavar="TASK", help="Of a run or an item: this task and everything behind it, also what has completed.")  # fmt: skip
+@click.option("--from", "from_task", metavar="TASK", help="Of a run or an item: this task and all tasks behind it, also completed ones.")  # fmt: skip
 @click.option("--from-start", is_flag=True, help="Run the command again also of a polled task or one with on_lost: fail; it may repeat its effects.")  # fmt: skip
 @dry_run
 @as_json
@@ -72,11 +74,11 @@ def retry(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Run a failed or canceled task again, with the definition that it had; what was skipped because of it comes back. A deferred one is tried at once.
+    """Run a failed or canceled task again, with the same definition. Tasks that were skipped because of it come back. A deferred task is tried at once.
 
-    With --from, a task of a run runs again and everything behind it in that run, whatever had become of it, but for what a person skipped.
+    With --from, a task and all tasks behind it in the run run again, whatever their states, except tasks that a person skipped.
 
-    What has a poll and was deferred is polled again, with a new deadline; its command runs again with --from-start alone.
+    A deferred task with a poll is polled again, with a new deadline. Its command runs again only with --from-start.
     """
     if failed and from_start:
         raise click.UsageError("--failed and --from-start do not go together: name the task or run.")
@@ -108,7 +110,7 @@ def refresh(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) 
 )
 @_names
 @click.option("--as-completed", is_flag=True, help="Also let tasks of its own run go on, as if the task had completed.")  # fmt: skip
-@click.option("--force", is_flag=True, help="As completed although what waits for it is superseded, or later revisions have gone on from it or done its work.")  # fmt: skip
+@click.option("--force", is_flag=True, help="With --as-completed: also if the tasks that wait for it are superseded, or later revisions have started after it or have done its work.")  # fmt: skip
 @click.option("--until", type=click.IntRange(min=0), metavar="REV", help="Of ARCHIVE/TASK: every failure up to this revision.")  # fmt: skip
 @click.option("--failed", is_flag=True, help="Of RUN/TASK/*: only the items that failed.")
 @of_states
@@ -126,7 +128,7 @@ def skip(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Decide that a task will not run, or that what waits for a failed one may go on."""
+    """Decide that a task will not run, or that tasks that wait for a failed task may go on."""
     if force and not as_completed:
         raise click.UsageError(
             "--force goes with --as-completed only: nothing else of skip is refused for what came later."
@@ -144,7 +146,7 @@ def skip(
 
 
 @click.command(
-    epilog="Example: arkqueue prioritize papers@12 10. Without more, a task has the priority 50. A task can say the priority of what follows it in its run, by the output arkqueue.priority; a person's counts more."
+    epilog="Example: arkqueue prioritize papers@12 10. The default is 50. A task can set the priority of the tasks behind it in its run, with the output arkqueue.priority; a person's number overrules that."
 )
 @_names
 @click.argument("priority", metavar="PRIORITY", type=click.IntRange(0, 1000))
@@ -155,14 +157,14 @@ def skip(
 def prioritize(
     client: Client, names: Sequence[str], priority: int, states: Sequence[str], dry_run: bool, as_json: bool
 ) -> None:
-    """Say what goes first inside its archive: the lower the number, the sooner. It changes what has not started."""
+    """Set the priority of tasks that have not started, inside their archive: lower numbers start first."""
     act(client, "prioritize", names, {"priority": priority}, as_json, dry_run, states=states)
 
 
 _runs = click.argument("names", metavar="RUN|ITEM…", nargs=-1, required=True)
 
 
-@click.command(epilog="What runs is not deleted: cancel it first. `arkqueue runs --state deleted` lists the runs that were deleted, and `arkqueue show RUN --deleted` the items. Example: arkqueue delete 'papers@12/deposit/*' --state rejected")  # fmt: skip
+@click.command(epilog="Cancel running tasks first. `arkqueue runs --state deleted` lists the runs that were deleted, and `arkqueue show RUN --deleted` the items. Example: arkqueue delete 'papers@12/deposit/*' --state rejected")  # fmt: skip
 @click.argument("names", metavar="RUN|ITEM|LIST…", nargs=-1, required=True)
 @click.option("--failed", is_flag=True, help="Of RUN/TASK/*: only the items that failed.")
 @of_states
@@ -172,10 +174,9 @@ _runs = click.argument("names", metavar="RUN|ITEM…", nargs=-1, required=True)
 def delete(
     client: Client, names: Sequence[str], failed: bool, states: Sequence[str], dry_run: bool, as_json: bool
 ) -> None:
-    """Leave a tombstone in place of a run, of an item of a list (RUN/*/KEY) or of each item of a list (RUN/TASK/*), of which nothing runs.
+    """Delete a run, an item of a list (RUN/*/KEY) or each item of a list (RUN/TASK/*); none of their tasks may be running.
 
-    What is not settled of it is canceled. What waits for its failed tasks goes on, as if they were waived; behind a deleted item also inside its run. No list shows it
-    any more, and its history is readable with a token of scope admin. `arkqueue undelete` takes that back.
+    Its unsettled tasks are canceled. Tasks that wait for its failed tasks go on, as if these were waived; behind a deleted item also inside its run. Lists no longer show it, and only a token of scope admin can read its history. `arkqueue undelete` brings it back.
     """
 
     wanted = _with_failed(states, failed)
@@ -200,7 +201,7 @@ def delete(
 @as_json
 @calls_server
 def undelete(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) -> None:
-    """Take the tombstone of a run or an item away. What its deletion canceled comes back, held until somebody releases it."""
+    """Bring a deleted run or item back. Tasks that the deletion canceled come back as held, until somebody releases them."""
 
     def one(name: str) -> tuple[Any, list[str]]:
         found = _run_or_item(client, name)
@@ -250,9 +251,9 @@ def _deleted(found: Any, run: Any, word: str) -> str:
 @as_json
 @calls_server
 def note(client: Client, name: str, text: str, as_json: bool) -> None:
-    """Keep a note with a task or a run, for whoever looks at it next. `arkqueue show` prints it.
+    """Attach a note to a task or a run, for the next person. `arkqueue show` prints the note.
 
-    A failed task with a note counts no more among the failures that need somebody.
+    A failed task with a note no longer counts as a failure that needs somebody.
     """
     from arkqueue.cli.find import find
 

@@ -46,7 +46,7 @@ ENDED = ("completed", "failed", "canceled", "superseded", "deleted")
 @click.option("--json", "as_json", is_flag=True, help="One line for each change: the run or the task, as a JSON document.")  # fmt: skip
 @calls_server
 def watch(client: Client, name: str | None, accept: tuple[str, ...], limit: int, plain: bool, as_json: bool) -> None:
-    """Watch runs and their tasks as they go."""
+    """Show runs and tasks as they change."""
     is_awaited = name is not None and "@" in name
     look = _look_at_run(client, name) if name and is_awaited else _look_at_runs(client, name, limit)
     is_live = sys.stdout.isatty() and not plain and not as_json

@@ -93,7 +93,7 @@ def _lines(message: Message) -> Iterator[str]:
     yield message.url
     yield ""
     yield "-- "
-    yield f"arkqueue archive show {message.archive} says who is told of this archive."
+    yield f"arkqueue archive show {message.archive} says who gets notifications of this archive."
 
 
 def _said(task: Shown) -> str:

@@ -1,11 +1,11 @@
--- What has to hold at any moment and no constraint can say, as questions for the rows of which it does not hold: the checks of views/doctor.py, one a block.
+-- The checks of views/doctor.py, one a block: rules that hold at any moment and that no constraint can express. Each block asks for the rows that break its rule.
 --
 -- Each block answers with at most %(most)s rows: `archive`, `run` and `task` are ids (null: the row belongs to none that is known), `what` is what is wrong there.
 -- %(archive)s is the archive that is asked for; null: all of them. One snapshot shows what transactions left behind, never what they are about. So a block may
 -- count on everything that a transaction does at once.
 
 -- name: doctor_unmet
--- A task counts as many unmet edges as it has (REPORT has none, and counts tasks), and one more until it is let in. While its run is being stored, it counts those that are still to come, too.
+-- The counter of a task is its number of unmet edges, plus one until its run lets it in (REPORT has no edges, and counts tasks). While the run is being stored, the counter includes edges that are still to be stored.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('it counts %%s unmet edges, and has %%s', t.unmet, coalesce(e.n, 0)) as what
 from task t left join (select target, count(*) as n from edge where not met and kind <> 'cancels' group by target) e on e.target = t.id
@@ -22,7 +22,7 @@ where t.kind = 'report' and t.settled_at is null and t.state = 'waiting' and t.u
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_waiting
--- A waiting task has an unmet edge, unless it asks for locks, or a pause keeps its `cancels` from firing; no task that may run has one.
+-- A waiting task has an unmet edge, asks for locks, or would cancel other tasks during a pause. A task that may run has no unmet edge.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when t.state = 'waiting' then 'it waits, and nothing is left that it could wait for'
             else format('it is %%s, and has %%s unmet edges', t.state, t.unmet) end as what
@@ -31,7 +31,7 @@ where t.settled_at is null and (t.state = 'waiting') = (t.unmet = 0) and t.state
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_met
--- An edge whose source meets it is met, but for what a canceled or skipped task of another run is to a settled one, and for those from the COMMIT of a run that is let in.
+-- An edge whose source meets it is marked as met, except edges from a canceled or skipped task of another run to a settled task, and edges from the COMMIT of a run that is being let in.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('its edge from %%s at %%s.%%s, which is %%s, is not met', s.name, s.number, s.run, s.state) as what
 from edge e join task s on s.id = e.source join task t on t.id = e.target
@@ -43,7 +43,7 @@ where not e.met and e.kind <> 'cancels'
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_skips
--- A task is skipped where its edge can never be met: its source ended badly, its product is lost, or nothing failed for a `when: failed`.
+-- A task is skipped if one of its edges can never be met: the source ended badly, its product is lost, or nothing failed for a `when: failed`.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('it is %%s, and what it needs will not come: %%s is %%s', t.state, s.name, s.state) as what
 from edge e join task s on s.id = e.source join task t on t.id = e.target join task r on r.id = coalesce(s.root_id, s.id)
@@ -86,7 +86,7 @@ left join (
 where t.blocks <> coalesce(b.blocks, 0) and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_running
--- A task runs exactly as long as its newest attempt has no end.
+-- A task is running exactly as long as its newest attempt has no end.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when a.id is null then 'it is running, and has no attempt without an end'
             when t.state <> 'running' then format('it is %%s, and its attempt %%s has no end', t.state, a.number)
@@ -98,7 +98,7 @@ where (a.id is null or r.id is null or t.attempt_id is distinct from a.id)
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_attempts
--- A task counts its attempts, and knows the newest.
+-- A task's row has the number of its attempts, and the newest of them.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('it counts %%s attempts and has %%s; its newest is %%s, and it says %%s', t.attempts, coalesce(a.n, 0), coalesce(a.newest::text, 'none'),
               coalesce(t.attempt_id::text, 'none')) as what
@@ -107,7 +107,7 @@ where (t.attempts <> coalesce(a.n, 0) or t.attempts <> coalesce(a.last, 0) or t.
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_polls
--- A task is polled once its command has ended with 75, and has a poll. An attempt of it is a poll exactly then.
+-- A task with a poll is polled after its command has ended with 75. Its attempts are polls exactly from then on.
 select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s%%s', t.state, w.what) as what
 from task t left join definition d on d.id = t.definition_id left join attempt a on a.id = t.attempt_id
 cross join lateral (select concat(
@@ -117,7 +117,7 @@ cross join lateral (select concat(
 where w.what <> '' and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_marks
--- What a task says of itself fits its state: stop requests, times, waivers, who superseded it, what has fired.
+-- The columns of a task fit its state: stop requests, times, waivers, the superseding task, fired cancellations.
 select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s%%s', t.state, w.what) as what
 from task t cross join lateral (select concat(
     case when t.stop is not null and t.state <> 'running' then ', and asked to stop' end,
@@ -131,7 +131,7 @@ from task t cross join lateral (select concat(
 where w.what <> '' and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_holds
--- A held task says what holds it, and nothing but a canceled or skipped one does so beside it. What is named as holding or releasing is in the audit log.
+-- A held task names its hold; besides held tasks, only canceled and skipped ones do. The audit log has each hold and release that is named.
 select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s%%s', t.state, w.what) as what
 from task t cross join lateral (select concat(
     case when t.state = 'held' and t.hold_id is null then ', and nothing holds it' end,
@@ -148,7 +148,7 @@ where a.hold_id is not null and not exists (select from deed d where d.id = a.ho
 limit %(most)s;
 
 -- name: doctor_ready
--- A ready task has the place and the pool that claims find it by. A running one keeps the place: its end says at which revision it completed.
+-- A ready task has the place and the pool by which claims find it. A running task keeps its place, because its end records the revision at which it completed.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when t.entry_id is distinct from run.revision_id then format('it is %%s, and has the place of another revision', t.state)
             when t.ready_at is null then 'it is ready, and nobody knows since when'
@@ -161,7 +161,7 @@ where t.settled_at is null
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_turns
--- Every archive with a ready task takes turns at claims, unless it is withheld; no withheld one does.
+-- Every archive with a ready task takes turns at claims, unless it is withheld. A withheld archive takes no turns.
 select coalesce(a.id, r.archive_id) as archive, null::bigint as run, t.task,
        case when a.id is null then 'an archive that does not exist takes turns at claims'
             when t.task is null then 'it is stopped or paused, and takes turns at claims'
@@ -174,7 +174,7 @@ where (a.id is null or t.task is not null or a.withheld and r.archive_id is not 
   and (%(archive)s::bigint is null or coalesce(a.id, r.archive_id) = %(archive)s) limit %(most)s;
 
 -- name: doctor_slots
--- Each running attempt of a limited archive has one of its slots, and every taken slot such an attempt; as many are open as the limit says.
+-- Each running attempt of an archive with max_running has one of the archive's slots, and each taken slot has such an attempt. The number of open slots is the limit.
 select a.id as archive, w.run, w.task, w.what
 from archive a cross join lateral (
     select t.run_id as run, t.id as task, 'its attempt runs, and has no slot of its archive' as what
@@ -228,7 +228,7 @@ having count(*) filter (where t.state = 'ready') > 0
 limit %(most)s;
 
 -- name: doctor_tasks
--- A task repeats what its run says of where it is.
+-- The archive, branch, number and run of a task's row are those of its run.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when run.id is null then format('its run %%s does not exist', t.run_id) else 'its archive, branch, number or run is not that of its run' end as what
 from task t left join run on run.id = t.run_id
@@ -236,7 +236,7 @@ where (run.id is null or (t.archive_id, t.branch_id, t.number, t.run) <> (run.ar
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_runs
--- A run repeats what its revision says of where it is, has one COMMIT, and has the REPORT that it names.
+-- The archive, branch and number of a run's row are those of its revision. A run has one COMMIT, and the REPORT that it names.
 select run.archive_id as archive, run.id as run, null::bigint as task,
        case when (r.branch_id, r.number) <> (run.branch_id, run.number) or b.archive_id <> run.archive_id
                 then 'its archive, branch or number is not that of its revision'
@@ -331,7 +331,7 @@ where (t.id is null or (p.number, p.run) <= (t.number, t.run))
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_names
--- The names of a branch's ordinary tasks are remembered for PREV:*.
+-- The names of a branch's ordinary tasks are recorded for PREV:*.
 select b.archive_id as archive, null::bigint as run, null::bigint as task,
        format('branch %%s: its tasks called %%s are not remembered', quote_literal(b.name), quote_literal(t.name)) as what
 from (select branch_id, name from task where kind = 'ordinary' group by branch_id, name) t
@@ -362,7 +362,7 @@ select null, i.run_id, null, format('item %%s belongs to a run that does not exi
 from item i where %(archive)s::bigint is null and not exists (select from run where run.id = i.run_id) limit %(most)s;
 
 -- name: doctor_scratch
--- A scratch folder belongs to a run that is there.
+-- A scratch folder belongs to a run that exists.
 select null::bigint as archive, s.run_id as run, null::bigint as task, format('the scratch folder %%s belongs to a run that does not exist (%%s)', s.id, s.run_id) as what
 from scratch s where %(archive)s::bigint is null and not exists (select from run where run.id = s.run_id) limit %(most)s;
 
@@ -421,7 +421,7 @@ where run.updating is not null and t.settled_at is null
 limit %(most)s;
 
 -- name: doctor_removals
--- Of what was removed for good nothing is left; a removal that began within the last ten minutes may be under way.
+-- A removal for good leaves nothing of its logs and outputs. A removal that began within the last ten minutes may be under way.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('%%s of its attempt %%s were removed, and are there', case when a.outputs is not null and a.outputs_removal_id is not null then 'the outputs' else 'pieces of the log' end, a.number) as what
 from attempt a join task t on t.id = a.task_id
@@ -441,7 +441,7 @@ join attempt a on a.id = c.attempt_id join task t on t.id = a.task_id
 where (c.is_overlapping or c.last > a.log_bytes) and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_purged
--- A purged run is not there, and no task of one; who purged it is in the audit log.
+-- A purged run has no row, and no tasks. The audit log says who purged it.
 select run.archive_id as archive, run.id as run, null::bigint as task, 'it was purged, and is there' as what
 from purged_run p join run on run.id = p.id or (run.branch_id, run.number, run.run) = (p.branch_id, p.number, p.run)
 where %(archive)s::bigint is null or run.archive_id = %(archive)s
@@ -467,7 +467,7 @@ select id as archive, null::bigint as run, null::bigint as task, format('its set
 from archive where jsonb_typeof(settings) <> 'object' and (%(archive)s::bigint is null or id = %(archive)s) limit %(most)s;
 
 -- name: doctor_sequences
--- No id that is there is given again.
+-- No sequence gives an id again that exists.
 select null::bigint as archive, null::bigint as run, null::bigint as task, format('the next ids of the table %%s are in use: its highest is %%s', s.name, s.highest) as what
 from (select 'task' as name, (select max(id) from task) as highest, (select last_value from task_id) as last
       union all select 'run', (select max(id) from run), (select last_value from run_id)
@@ -477,7 +477,7 @@ from (select 'task' as name, (select max(id) from task) as highest, (select last
 where %(archive)s::bigint is null and s.highest > s.last limit %(most)s;
 
 -- name: doctor_places
--- What is needed to name runs.
+-- The places of some runs, to name them.
 select run.id, a.name as archive, b.name as branch, b.main, run.number, run.run
 from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id where run.id = any(%(runs)s);
 

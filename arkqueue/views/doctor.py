@@ -1,4 +1,4 @@
-"""`arkqueue doctor`: what has to hold at any moment and no constraint of the database can say.
+"""`arkqueue doctor`: checks the rules that hold at any moment and that no constraint of the database can express.
 
 ``CHECKS`` is the list. Each check is one block of ``sql/doctor.sql``, whose sentence is the rule, and whose rows are those that break it. All of them are asked in one
 snapshot, so they may be asked while everything is at work. A broken rule is a mistake of arkqueue's, or of whoever wrote into its database: no command and no crash may
@@ -21,8 +21,8 @@ MOST = 20
 PATIENCE = 100.0
 """Seconds for all checks together; less than the command line's patience with the server."""
 
-REPORT_IT = "Report it as a mistake of arkqueue's, with these rows."
-AGAIN = "Cancel it (arkqueue cancel), then retry it (arkqueue retry): its edges are judged anew."
+REPORT_IT = "Report it as a bug of arkqueue, with these rows."
+AGAIN = "Cancel it (arkqueue cancel), then retry it (arkqueue retry): its edges are evaluated again."
 LOCKED = "In a transaction that locks the archive's row (select … for no key update)"
 
 
@@ -43,26 +43,26 @@ class Check:
 
 
 CHECKS = (
-    Check("doctor_unmet", f"{LOCKED}, set task.unmet to the number that is there; if that is 0, cancel and retry the task."),
-    Check("doctor_reports", f"{LOCKED}, set task.unmet to the number that is there."),
+    Check("doctor_unmet", f"{LOCKED}, set task.unmet to the number that the rows show; if that is 0, cancel and retry the task."),
+    Check("doctor_reports", f"{LOCKED}, set task.unmet to the number that the rows show."),
     Check("doctor_waiting", AGAIN),
     Check("doctor_met", AGAIN),
     Check("doctor_skips", "Skip it (arkqueue skip), or retry what it needs (arkqueue retry)."),
     Check("doctor_roots", f"{LOCKED}, set task.root_id to null and task.waived to true: then it can be retried by itself."),
     Check("doctor_blocks", f"{LOCKED}, set task.blocks to 0, 1 or 2 (nothing, completion, all), and cancel and retry what waits for it."),
-    Check("doctor_running", "Restart the task manager that ran it. If that does not help, set attempt.lease_until to the past: the attempt is lost then, and run again."),
+    Check("doctor_running", "Restart the task manager that ran it. If that does not help, set attempt.lease_until to the past: then the attempt counts as lost, and the task runs again."),
     Check("doctor_attempts", f"{LOCKED}, set task.attempts and task.attempt_id to what is there."),
     Check("doctor_polls", f"{LOCKED}, set task.polls to whether its command ended with 75 and is not to be run again."),
     Check("doctor_marks", f"{LOCKED}, set the column that does not fit to null or false."),
     Check("doctor_holds", f"{LOCKED}, set task.hold_id, task.release_id or archive.hold_id to null; then hold or release the task anew."),
     Check("doctor_ready", AGAIN),
-    Check("doctor_turns", "Stop and take up the archive (arkqueue archive rewind), or delete its row of ready_archive and retry a task of it."),
-    Check("doctor_slots", "Set the limit of the archive again (arkqueue archive set NAME max-running N): its slots are made to fit."),
-    Check("doctor_locks", "Set the capacity of a lock of the archive (arkqueue lock set): its lines are judged anew. If that does not help, cancel and retry the task."),
+    Check("doctor_turns", "Rewind the archive (arkqueue archive rewind), or delete its row of ready_archive and retry a task of it."),
+    Check("doctor_slots", "Set the limit of the archive again (arkqueue archive set NAME max-running N): that adapts its slots."),
+    Check("doctor_locks", "Set the capacity of a lock of the archive (arkqueue lock set): its lines are evaluated again. If that does not help, cancel and retry the task."),
     Check("doctor_tasks", f"{LOCKED}, set the task's archive_id, branch_id, number and run to those of its run."),
     Check("doctor_runs", REPORT_IT),
     Check("doctor_deleted", f"{LOCKED}, set run.deleted_at or run.canceled_at to null, or remove the tombstone of the item (task.deleted, deleted_item), and cancel or delete it again."),
-    Check("doctor_ledger", "Restore a backup from before, or take up the archive anew (arkqueue archive rewind)."),
+    Check("doctor_ledger", "Restore a backup from before, or rewind the archive (arkqueue archive rewind)."),
     Check("doctor_edges", f"{LOCKED}, delete the edge; then cancel and retry the task."),
     Check("doctor_completions", f"{LOCKED}, write the row of completion anew; until then BASE of this task is wrong."),
     Check("doctor_purged_starts", "Delete the row of purged_start."),
@@ -73,13 +73,13 @@ CHECKS = (
     Check("doctor_scratch_limit", "Retry, delete or purge the run, so that its folder goes (arkqueue retry, delete, purge), or raise scratch_limit. An upload goes a day after somebody last continued it."),
     Check("doctor_attachments", "Start the task manager that has them (its home folder, or the shared scratch_folder): it removes them. If it is gone for good: DELETE /api/v1/uploads/ID."),
     Check("doctor_lone_attempts", "Delete these rows: nobody can see them."),
-    Check("doctor_kept_reports", f"{LOCKED}, set run.updating to null, or correct the row of report; a further report (arkqueue report RUN --update) tells what is so now."),
-    Check("doctor_removals", "Give arkqueue purge TASK --log again: it goes on where it was killed."),
-    Check("doctor_logs", "Nothing but this log is concerned: read it with care."),
+    Check("doctor_kept_reports", f"{LOCKED}, set run.updating to null, or correct the row of report; a further report (arkqueue report RUN --update) shows the present states."),
+    Check("doctor_removals", "Repeat arkqueue purge TASK --log: it continues where it was killed."),
+    Check("doctor_logs", "Only this log is affected: read it with care."),
     Check("doctor_purged", REPORT_IT),
     Check("doctor_schedules", "Set schedule.run_id to null."),
     Check("doctor_settings", f"{LOCKED}, set archive.settings to {{}}, and set them anew (arkqueue archive set)."),
-    Check("doctor_sequences", "Set the sequence to the highest id (setval) before anything is started: else ids are given twice."),
+    Check("doctor_sequences", "Set the sequence to the highest id (setval) before you start arkqueue: otherwise ids are given twice."),
 )  # fmt: skip
 """All rules, in the order in which they are told. Lists and retention add theirs here."""
 

@@ -301,5 +301,5 @@ def test_explain_says_until_when_a_silent_task_managers_container_is_reserved(ar
         "select to_char((lease_until + outlives) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS') as until from attempt"
     )
     told = explain(archive.session, archive.task("a@2"))
-    assert f"it is reserved for its host until {row['until']} UTC" in told.text
+    assert f"Until {row['until']} UTC the attempt is reserved for its host" in told.text
     assert told.commands == ["arkqueue cancel papers@2/a --assume-gone"]

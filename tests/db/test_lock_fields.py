@@ -47,11 +47,11 @@ def test_a_field_is_an_output_of_what_the_task_depends_on(archive: AnArchive) ->
         ({"vm": "x"}, "which is not there, or empty"),
         ({"ark": ""}, "which is not there, or empty"),
         ({"ark": ["m5"]}, "neither a text nor a number"),
-        ({"ark": "a\nb"}, "no name for a lock"),
-        ({"ark": "a\x1b[31m"}, "no name for a lock"),
-        ({"ark": "m5 "}, "no name for a lock"),
-        ({"ark": "x" * 198}, "no name for a lock"),
-        ({"ark": "x" * 1_000_000}, "no name for a lock"),
+        ({"ark": "a\nb"}, "not a valid name for a lock"),
+        ({"ark": "a\x1b[31m"}, "not a valid name for a lock"),
+        ({"ark": "m5 "}, "not a valid name for a lock"),
+        ({"ark": "x" * 198}, "not a valid name for a lock"),
+        ({"ark": "x" * 1_000_000}, "not a valid name for a lock"),
     ],
 )
 def test_a_task_without_a_name_for_its_lock_fails_without_an_attempt(

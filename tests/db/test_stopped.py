@@ -203,13 +203,13 @@ def test_a_rewind_lets_go_on_what_it_leaves(session: Session) -> None:
         (
             nothing,
             "a@2",
-            "It is ready, but papers is stopped, so none of its tasks starts until it goes on: it is another",
+            "It is ready, but papers is stopped, so none of its tasks starts: it is another",
         ),
         (nothing, "b@2", "It waits for papers@2/a, which is ready, but papers is stopped"),
         (
             lambda a: a.claim("a@2"),
             "b@2",
-            "papers is stopped, so none of its tasks starts until it goes on: it is another",
+            "papers is stopped, so none of its tasks starts: it is another",
         ),
         (lambda a: a.end("a@2", 75), "a@2", "papers is stopped, so none of its tasks starts"),
         (lambda a: a.fail("a@2"), "a@2", "papers is stopped, so none of its tasks starts"),

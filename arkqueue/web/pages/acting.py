@@ -269,7 +269,7 @@ def _again(how: Meant, item: str | None = None) -> Options:
 def _priority(text: str, item: str | None = None) -> Options:
     if not re.fullmatch("[0-9]{1,4}", text) or not LEAST_PRIORITY <= int(text) <= GREATEST_PRIORITY:
         fault = f"is not a number from {LEAST_PRIORITY} to {GREATEST_PRIORITY:,}"
-        raise Invalid("the priority", fault, f"Lower numbers go first; {USUAL_PRIORITY} is the usual one.")
+        raise Invalid("the priority", fault, f"Lower numbers go first; the default is {USUAL_PRIORITY}.")
     return Options(priority=int(text)) if item is None else Options(priority=int(text), item=item)
 
 

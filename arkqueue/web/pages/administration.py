@@ -152,7 +152,9 @@ def notifications_page(visitor: Visitor, request: Request) -> Shown:
     states = [state for state in dict.fromkeys(request.query_params.getlist("state")) if state]
     for state in states:
         if state not in STATES:
-            raise Invalid("the state", f"is none of a notification: {state!r}", f"There are: {', '.join(STATES)}.")
+            raise Invalid(
+                "the state", f"is not a state of a notification: {state!r}", f"There are: {', '.join(STATES)}."
+            )
     page = deliveries(
         caller.session,
         [caller.archive(archive)] if archive else caller.archives(),

@@ -37,18 +37,18 @@ MOST_NAMED: Final = 12
 MOST_TASKS: Final = 100
 """Tasks of a proposed run that are listed."""
 QUESTIONS: Final = {
-    "cancel": "Everything of it that is not settled is canceled; what runs is stopped.",
-    "assume-gone": "Its task manager is silent. Be sure that its machine is off: nobody stops what still runs there.",
-    "restart": "What runs of it is stopped, and begins anew.",
-    "skip": "Later runs go on without it. What waits for it in its own run stays skipped.",
-    "skip-as-completed": "What waits for it goes on as if it had completed, in its own run, too.",
-    "retry": "What failed and what it kept from running is tried again.",
-    "retry-from": "The task and everything behind it run again, also what had completed.",
-    "delete": "It is in no list, count or report any more, and what waited for it goes on without it. It can be undeleted.",
-    "undelete": "It is listed again. What its deletion canceled comes back as held, and waits for a release.",
-    "release": "What is held of it goes on, approval steps too.",
-    "hold": "What of it has not started waits for a release.",
-    "prioritize": "What of it has not started goes sooner or later than the rest of its archive.",
+    "cancel": "Its unsettled tasks are canceled; running ones are stopped.",
+    "assume-gone": "Its task manager is silent. Do this only if its machine is off: otherwise the task may still run there.",
+    "restart": "Its running tasks are stopped, and start again.",
+    "skip": "Later runs go on without it. Tasks of its own run that wait for it stay skipped.",
+    "skip-as-completed": "Tasks that wait for it go on as if it had completed, also in its own run.",
+    "retry": "Failed tasks run again, and then the tasks that were skipped because of them.",
+    "retry-from": "The task and all tasks behind it run again, also completed ones.",
+    "delete": "It no longer appears in lists, counts and reports, and tasks that waited for it go on without it. It can be undeleted.",
+    "undelete": "It is listed again. Tasks that its deletion canceled come back as held, and wait for a release.",
+    "release": "Its held tasks may start, approval steps too.",
+    "hold": "Its tasks that have not started wait for a release.",
+    "prioritize": "Its tasks that have not started go before or after others of the archive, by the new number.",
 }
 """The verbs whose consequences are shown first, and what they mean."""
 REMOVALS: Final = {"purge-log": "log", "purge-outputs": "outputs"}
@@ -161,13 +161,13 @@ def preview_of_purge(caller: Caller, name: str, back: str) -> Shown:
             Consequence("purged", size.tasks, [], thing="task"),
             Consequence("purged", size.attempts, [], thing="attempt"),
         ]
-        question = f"{done.runs[0]} goes for good, with its attempts, logs and outputs. Nobody can take that back."
+        question = f"{done.runs[0]} goes for good, with its attempts, logs and outputs. This cannot be undone."
     else:
         archive, _ = parse_branch(name)
         aged = purge_by_age(caller.session, caller.archive(archive), caller.by, dry_run=True)
         found = [Consequence("purged", len(aged.runs), aged.runs[:MOST_NAMED], thing="run")] if aged.runs else []
         found += [Consequence("removed", aged.logs, [], thing="log")] if aged.logs else []
-        question = "What its settings keep and keep-logs keep no longer goes for good, as it does by itself each hour. Nobody can take that back."
+        question = "Removes for good what its settings keep and keep-logs no longer keep, as arkqueue does by itself each hour. This cannot be undone."
     return Shown(
         "preview.html",
         {
@@ -197,7 +197,7 @@ def preview_of_removal(caller: Caller, name: str, verb: str, reason: str, back: 
     outputs = [one for one in ended if one.outputs and not one.outputs_removed]
     bytes = f" ({sum(one.log_bytes for one in logs):,} bytes)" if is_log else ""
     number = len(logs) if is_log else len(outputs)
-    question = "The messages with which its attempts ended go, too. Your reason stands in their place, and whoever may see the task sees it. Nobody can take that back."
+    question = "The messages of its attempts are removed, too. Your reason takes their place, and everybody who may see the task sees it. This cannot be undone."
     return Shown(
         "preview.html",
         {

@@ -29,9 +29,9 @@ class Offer:
     means: str
 
 
-FORCE: Final = Offer("force", "Do it all the same", "As --force does: although it is out of date, or later revisions have gone on from it.")  # fmt: skip
-FROM_START: Final = Offer("from_start", "Run its command again, too", "As --from-start does: the command may do a second time what it has done.")  # fmt: skip
-SKIP_OUTDATED: Final = Offer("skip_outdated", "Waive what is out of date, and release the rest", "As --skip-outdated does.")  # fmt: skip
+FORCE: Final = Offer("force", "Do it all the same", "Like --force: also if it is out of date, or later revisions have already run.")  # fmt: skip
+FROM_START: Final = Offer("from_start", "Run its command again, too", "Like --from-start: the command runs again, and may repeat its effects.")  # fmt: skip
+SKIP_OUTDATED: Final = Offer("skip_outdated", "Waive what is out of date, and release the rest", "Like --skip-outdated.")  # fmt: skip
 
 
 def offers(error: ArkqueueError, name: str, verb: str) -> list[Offer]:

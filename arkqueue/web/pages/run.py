@@ -150,8 +150,8 @@ def rare(visitor: Visitor, view: RunDetail) -> list[tuple[str, str]]:
     can = {
         ("restart", "Restart what runs"): is_running,
         ("refresh", "Poll now"): polls.is_there,
-        ("skip", "Waive what failed or has not started"): may_skip,
-        ("skip-as-completed", "Count as completed what failed or has not started"): may_skip,
+        ("skip", "Waive tasks that failed or have not started"): may_skip,
+        ("skip-as-completed", "Count tasks as completed that failed or have not started"): may_skip,
         ("report-now", "Report now"): view.settled_at is None and view.planned is None,
         ("delete", "Delete"): not is_running and view.planned is None,
     }
@@ -197,7 +197,7 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
     said = []
     if view.planned is not None:
         said.append(
-            f"it is being planned ({view.planned:,} of {view.planned_items:,} items), and nothing of it starts before"
+            f"it is being planned ({view.planned:,} of {view.planned_items:,} items), and none of its tasks starts before"
         )
     if failed:
         said.append(f"{_listed(failed)} failed")

@@ -112,7 +112,7 @@ async def _submitted(request: Request, name: str, form: FormData) -> Response:
     chosen = _text(form, "kind")
     kind = PayloadKind(chosen) if chosen in list(PayloadKind) else BY_NAME.get(ending)
     if kind is None:
-        raise Invalid("the form", "does not say what the document is written in", "Choose JSON, YAML, CSV or lines.")
+        raise Invalid("the form", "does not name the format of the document", "Choose JSON, YAML, CSV or lines.")
     media_type = next(one for one, kinds in KINDS.items() if kinds is kind)
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -234,7 +234,11 @@ def _a_place() -> Iterator[None]:
     """So many forms are received at once: each may have a file on the disk."""
     global _sent
     if _sent >= MOST_AT_ONCE:
-        raise Busy("the document", "cannot be taken: too many are being submitted", "Submit it again in a moment.")
+        raise Busy(
+            "the document",
+            "cannot be taken now: too many documents are being submitted",
+            "Submit it again in a moment.",
+        )
     _sent += 1
     try:
         yield

@@ -74,7 +74,7 @@ def test_the_folder_of_a_superseded_or_canceled_run_stays_and_show_and_explain_s
         "scratch     2 folders on ark-1, 5.0 MiB; all stay for a retry, until `arkqueue delete papers@2`\n"
         in arkqueue("show", "papers@2").out
     )
-    stays = "stays for a retry: until what failed is retried with success or skipped, and what was canceled or superseded is deleted or purged."
+    stays = "stays for a retry. It is removed when the failed tasks are retried with success or skipped, and the canceled or superseded ones are deleted or purged."
     of_run = f"The scratch folder of papers@2 on ark-1 (5.0 MiB) {stays} `arkqueue delete papers@2` removes it."
     assert of_run in arkqueue("explain", "papers@2/read").out.replace("\n", " ")
     assert of_run in arkqueue("explain", "papers@2").out.replace("\n", " ")

@@ -68,7 +68,7 @@ def test_faults_are_listed_and_exit_codes_say_what_they_are(shared: Installation
     refused = shared("submit", papers.name, batch, code=2)
     assert [line.partition(": foreach")[0] for line in refused.err.splitlines()[:2]] == ["payload:2:1", "payload:4:1"]
     assert "has 2 faults" in refused.err
-    assert "does not say what it is written in" in shared("submit", papers.name, tmp_path / "batch", code=2).err
+    assert "does not show its format" in shared("submit", papers.name, tmp_path / "batch", code=2).err
     assert shared("submit", papers.name, "--format", "lines", batch, "--hold", "--id", "a\nb", code=2).out == ""
     batch.write_text("a\nb\n")
     name = shared("submit", papers.name, batch, "--hold").out.strip()

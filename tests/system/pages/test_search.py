@@ -142,12 +142,12 @@ def test_who_has_just_committed_sees_their_revisions_and_what_failed(
     assert 'href="/papers@4/index"' in page.text
     assert "a brace is missing" in page.text
     asked = visitor(Scope.READ)
-    assert "which author you are" in asked.get("/-/mine").text
+    assert "names no author" in asked.get("/-/mine").text
     assert re.findall(r'href="/([^"]*)"><b>', asked.get("/-/mine", params={"author": "ben"}).text) == [
         "papers@5",
         "papers@3",
     ]
-    assert "There is none" in asked.get("/-/mine", params={"author": "nobody at all"}).text
+    assert "You may see no revision" in asked.get("/-/mine", params={"author": "nobody at all"}).text
     assert visitor().get("/-/mine").status_code == 303
 
 

@@ -123,8 +123,8 @@ def test_all_faults_are_shown_above_the_form_as_it_was_sent(visitor: Visitors, a
     [
         (None, {}, "has neither a file nor a text"),
         (("a.json", b"[]"), {"text": "[]"}, "has a file and a text"),
-        (("a.doc", b"x"), {}, "does not say what the document is written in"),
-        (None, {"text": "[]"}, "does not say what the document is written in"),
+        (("a.doc", b"x"), {}, "does not name the format of the document"),
+        (None, {"text": "[]"}, "does not name the format of the document"),
         (("a.json", b"[]"), {"id": " .. "}, "the id: is not a valid id"),
         (("a.json", b"[]"), {"id": "x" * 201}, "the id: is not a valid id"),
         (None, {"text": "[7, 8]", "kind": "json", "revision": "99"}, "[7, 8]</textarea>"),

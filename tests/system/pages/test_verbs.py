@@ -130,7 +130,7 @@ def test_the_log_of_a_task_is_purged_with_a_reason(
     assert press(operator, "/papers@2/index", "papers@2/index", "purge-outputs", "why").status_code == 403
     shown = first(admin, "papers@2/index", "purge-outputs")
     assert "1 output would be removed" in said(shown)
-    assert "What may still hold it after that the log of the task, where the task printed them. Add --log" in said(
+    assert "What may still have a copy after that the log of the task, where the task printed them. Add --log" in said(
         shown
     )
     assert archive.sql("select outputs from attempt")[0]["outputs"] == {"password": "hunter2"}
@@ -192,7 +192,7 @@ def test_what_failed_of_a_run_is_counted_as_completed(operator: httpx.Client, ar
     archive.fail("index@2")
     assert {"skip", "skip-as-completed"} <= verbs(operator.get("/papers@2"))
     page = first(operator, "papers@2", "skip-as-completed")
-    assert "goes on as if it had completed" in said(page)
+    assert "go on as if it had completed" in said(page)
     assert archive.state("index@2") == "failed"
     assert confirm(operator, page).status_code == 303
     assert archive.state("pdf@2") == "ready"
@@ -385,7 +385,7 @@ def test_what_a_verb_on_many_refused_is_told(operator: httpx.Client, session: Se
     archive.commit({"draw": ""})
     archive.run("draw@4")
     page = confirm(operator, first(operator, "papers@3", "release"))
-    assert "It was done to 1 task. 1 was left as it was: papers@3/draw" in said(page)
+    assert "Done for 1 task. 1 was left as it was: papers@3/draw" in said(page)
     assert archive.state("draw@3") == "held"
 
 
@@ -467,7 +467,7 @@ def test_a_task_of_a_silent_host_is_counted_as_gone(
     archive.sql("update task_manager set seen_at = now() - interval '5 minutes'")
     assert "assume-gone" in verbs(operator.get("/papers@2/index"))
     page = first(operator, "papers@2/index", "assume-gone")
-    assert "Be sure that its machine is off" in said(page)
+    assert "Do this only if its machine is off" in said(page)
     assert "1 task would be canceled papers@2/index" in said(page)
     assert archive.state("index@2") == "running"
     confirm(operator, page)

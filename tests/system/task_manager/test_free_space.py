@@ -60,7 +60,7 @@ def test_nothing_is_claimed_until_there_is_room_again(
     told = explain_name(session, "papers@3/short").text
     assert f"no host can start it for now. {manager.process.split('-')[0]}" in told
     assert told.endswith(f": it claims no task until its disk has more free space: {said}.")
-    assert "one task at times is tried" not in told
+    assert "it tries one task from time to time" not in told
     assert attempts(archive, "short@3") == []
 
     (disk / "full").unlink()
