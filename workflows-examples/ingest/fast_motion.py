@@ -1,7 +1,7 @@
 """An hour of ingest in fast motion: batches are handed in a hundred at a time, while services and the server are killed, answers are lost and the disk is full.
 
 Then it is seen that no batch and no job is lost, doubled or stuck: one run for each batch, one ARK, one version and one record for each object, and a summary
-for each batch. ``python -m benchmarks 24`` measures it, and ``tests/system/ingest/test_fast_motion.py`` runs minutes of it.
+for each batch. ``python -m benchmarks ingest`` measures it, and ``tests/system/ingest/test_fast_motion.py`` runs minutes of it.
 """
 
 from __future__ import annotations
