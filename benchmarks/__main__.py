@@ -63,7 +63,15 @@ def _sizes(_ctx: object, _param: object, values: Iterable[str]) -> dict[str, int
         raise click.BadParameter("say it like --size burst.commits=100") from None
 
 
-@click.command()
+def _help() -> str:
+    listed = "\n".join(f"{row:>14}  {what}" for row, (_, what) in ROWS.items())
+    return f"""Measure the ROWs of the table in docs/performance.md, or all that have a number.
+
+    \b
+{listed}"""
+
+
+@click.command(help=_help())
 @click.argument("rows", nargs=-1, type=click.Choice(list(ROWS)), metavar="[ROW]…")
 @click.option("--quick", is_flag=True, help="Small sizes and few rounds: a few minutes instead of an hour.")
 @click.option("--rounds", type=click.IntRange(min=1), help="Runs for each figure (default: 5; quick: 3).")
@@ -92,15 +100,6 @@ def main(
     no_peers: bool,
     folder: Path,
 ) -> None:
-    """Measure the ROWs of the table in docs/performance.md, or all of them.
-
-    \b
-    1 latency   2 burst   3 queue alone   4 planning   5 history   6 many archives   7 several managers
-    8 hooks   9 memory   10 output   11 list and show   12 start   13 an old snapshot   14 growth   15 an attack   16 canceling
-    17 purging   18 passing a lock on   20 lists of ten thousand items   21 pages with a long history
-    22 pages that stay open   23 in a real browser
-    ingest   containers   workspaces-svn   workspaces-git   (only when they are named)
-    """
     figures: list[Figure] = []
     broken: list[str] = []
     before = machine()
