@@ -145,11 +145,11 @@ def _tell_what_holds_it_up(archive: Any, client: Client) -> None:
         since, by = f" since {at(pause['at'])}" if pause["at"] else "", f" by {pause['by']}" if pause["by"] else ""
         why = f": {pause['reason']}" if pause["reason"] else ""
         say(f"\n{click.style(visible(f'{what}{since}{by}{why}'), fg='yellow')}")
-        say(f"  Nothing of it starts. {visible(pause['resume'])}")
+        say(f"  None of its tasks starts until: {visible(pause['resume'])}")
         if pause["twice"]:
             say("  The whole installation is paused, too: arkqueue resume --all")
     if is_overdue(archive) and nobody_reads(client):
-        say(f"\n{click.style('no queue manager is running, so that it is not read', fg='red')}")
+        say(f"\n{click.style('no queue manager is running, so its repository is not read', fg='red')}")
         say("  Start one: arkqueue manager")
     if lost := untracked(archive):
         say(f"\n{click.style(lost, fg='red')}")

@@ -99,4 +99,4 @@ def release(
 
 def _held(name: str, answer: Any) -> list[str]:
     said = f"{bold(name)}: on hold, {tasks(len(answer['done']))} held"
-    return [said, f"what is planned from now on is held, too, until arkqueue unhold {name}"]
+    return [said, f"runs that are planned from now on are held, too, until: arkqueue unhold {name}"]

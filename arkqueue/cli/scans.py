@@ -63,7 +63,7 @@ def sync(client: Client, archive: str, wait: bool, as_json: bool) -> None:
             told = nobody_reads(client)
             looks_at = time.monotonic() + LOOK_AT_HEALTH
             if told:
-                waits = "no queue manager is running; it is waited for"
+                waits = "no queue manager is running; waiting for one"
                 say(f"arkqueue: {visible(archive)}: {waits}. Start one: arkqueue manager", err=True)
         found = get_archive(client, archive)
     if as_json:
@@ -75,7 +75,7 @@ def sync(client: Client, archive: str, wait: bool, as_json: bool) -> None:
         said = said.removeprefix(f"{archive}: ").rstrip(".")
         say(f"{archive}: {said}" + ("" if remedy in said else f". {remedy}"), err=True)
     else:
-        say(f"{bold(archive)}: is read; its head is {head(found)}")
+        say(f"{bold(archive)}: was read; its head is {head(found)}")
         if lost := untracked(found):
             say(f"note: {lost}")
     if wait and (found["stopped"] or found["trouble"]):

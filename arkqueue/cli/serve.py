@@ -123,7 +123,7 @@ def _migrate(database: Any, stop: threading.Event, waits: Callable[[], None]) ->
             raise
         except DatabaseUnavailable as error:
             if not told:
-                log.warning("the database is waited for: %s", error)
+                log.warning("waiting for the database: %s", error)
                 waits()
             told = True
             if stop.wait(RETRY):

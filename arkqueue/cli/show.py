@@ -126,7 +126,7 @@ def explain(client: Client, name: str, as_json: bool) -> None:
                 say(f"  {visible(command)}")
         told.update(reason["commands"])
     if found["expected"]:
-        say(f"Expected, by how long such tasks took before: {spell(found['expected'])}.")
+        say(f"Expected, from earlier runs: {spell(found['expected'])}.")
 
 
 def _by(who: str | None) -> str:

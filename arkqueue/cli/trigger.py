@@ -127,7 +127,7 @@ def _proposal(proposed: Any) -> Iterator[str]:
         waits = [_need(need) for need in task["needs"] if need["is_awaited"]]
         takes = [_need(need) for need in task["needs"] if not need["is_awaited"]]
         words = [f"waits for {', '.join(waits)}"] if waits else []
-        words += [f"takes what is there of {', '.join(takes)}"] if takes else []
+        words += [f"uses the result of {', '.join(takes)}"] if takes else []
         words += [f"does without {name}, which has never run" for name in task["never_ran"]]
         words += list(_stops(task))
         words += [f"is held by {task['held']} until somebody releases it"] if task["held"] else []

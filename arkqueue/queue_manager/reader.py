@@ -112,7 +112,7 @@ class Reader(threading.Thread):
         row = self._present
         if row is None or row is self._told or time.monotonic() - self._heard < SILENT:
             return
-        fault = f"{row.name}: its repository has not answered for {SILENT:.0f} s, and is waited for. Check its server and the network"
+        fault = f"{row.name}: its repository has not answered for {SILENT:.0f} s; the reader still waits for it. Check its server and the network"
         # The dispatcher waits for no archive; the next turn tries again.
         if archives.say_trouble(self._session, self._id, fault, FIRST_PAUSE, LONGEST_PAUSE):
             log.warning("%s", fault)

@@ -55,8 +55,8 @@ where not e.met and e.kind = 'depends'
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_roots
--- A task that was skipped because of another one names a task that ended badly and was not skipped because of another one, or one that completed where others waited for its failure. What was skipped in a
--- run that is gone, or in a deleted item, stays so with its root, and so does what hangs on it elsewhere.
+-- The root of a skipped task is a task that ended badly, and is not itself skipped because of another one; or a task that completed although others waited for its failure.
+-- A task that was skipped in a removed run or a deleted item keeps its root, and so do tasks elsewhere that were skipped because of it.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when t.state <> 'skipped' then format('it is %%s, and has a root by which it would be skipped', t.state)
             when r.id is null then 'the task because of which it was skipped does not exist'
@@ -73,7 +73,7 @@ where t.root_id is not null
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_blocks
--- What a canceled or skipped task blocks in later runs follows from its unmet edges; no other task blocks anything.
+-- The column `blocks` of a canceled or skipped task follows from its unmet edges; all other tasks block nothing in later runs.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('it blocks %%s in later runs, and by its unmet edges %%s', (array['nothing', 'what needs its completion', 'all that waits for it'])[t.blocks + 1],
               (array['nothing', 'what needs its completion', 'all that waits for it'])[coalesce(b.blocks, 0) + 1]) as what
@@ -254,8 +254,8 @@ where ((r.branch_id, r.number) <> (run.branch_id, run.number) or b.archive_id <>
   and (%(archive)s::bigint is null or run.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_deleted
--- Nothing of a deleted run or item is unsettled but the run's COMMIT, REPORT and gates, and polls that still stop, and nothing waits for its failures; a canceled run goes on only where something still stops,
--- or where its cancellation has not reached all of it: that is under way, or was broken off, and holds the rest.
+-- The tasks of a deleted run or item are settled, except the run's COMMIT, REPORT and gates, and polls that are still stopping; no task waits for its failures. A canceled run has unsettled tasks only while tasks are stopping,
+-- or while its cancellation has not reached all tasks: the cancellation is under way, or was interrupted, and holds the others.
 -- An item has a tombstone exactly where its tasks say that it is deleted.
 with canceling as materialized (
     select t.run_id from task t join deed d on d.id = t.hold_id
@@ -279,7 +279,7 @@ where t.kind = 'ordinary' and t.deleted <> (d.item is not null)
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_ledger
--- Each revision has its commit run, unless that was purged, numbers and entries of a branch grow together, and the branch's head is the last of them.
+-- Each revision has its commit run, unless the run was purged. The numbers and ledger entries of a branch grow together, and the branch's head is the last entry.
 select b.archive_id as archive, null::bigint as run, null::bigint as task,
        case when l.id is null then format('branch %%s: its head does not exist, or it has revisions and no head', quote_literal(b.name))
             when l.is_last and b.head_id is distinct from l.id then format('branch %%s: its head is not its last revision %%s', quote_literal(b.name), l.number)
@@ -309,7 +309,7 @@ where (t.id is null or s.id is null or t.branch_id <> s.branch_id or e.crossing 
   and (%(archive)s::bigint is null or coalesce(t.archive_id, s.archive_id) = %(archive)s) limit %(most)s;
 
 -- name: doctor_completions
--- What completed is remembered for its branch, at no lower place than it completed at, and so are the commit runs in which it did.
+-- The completions of a branch are recorded, each at the place where the task completed or at a higher one, and so are the commit runs in which tasks completed.
 select a.archive_id as archive, null::bigint as run, null::bigint as task,
        format('branch %%s: %%s completed at %%s, and %%s', quote_literal(a.name), quote_literal(t.name), t.number,
               case when c.branch_id is null then 'this is not remembered' else format('what is remembered as the highest place is %%s, and as the highest commit run %%s', c.highest_number, coalesce(c.commit_number::text, 'none')) end) as what
@@ -322,7 +322,7 @@ where (c.branch_id is null or c.highest_number < t.number or coalesce(c.commit_n
   and (%(archive)s::bigint is null or a.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_purged_starts
--- What is remembered of purged tasks belongs to tasks of earlier runs, and these are there.
+-- A recorded start of purged tasks belongs to a task of an earlier run, and this task exists.
 select t.archive_id as archive, t.run_id as run, p.task_id as task,
        case when t.id is null then 'it is gone, and a task that was purged is said to have started after it'
             else format('a task of %%s.%%s is said to have been purged after it had started because of this one, which is of no earlier run', p.number, p.run) end as what
@@ -384,7 +384,7 @@ cross join lateral (select * from there t where t.store = o.store order by t.byt
 where m.scratch_limit > 0 and o.bytes >= m.scratch_limit and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_attachments
--- Attachments belong to a run that is there; those of which no run was made go a day after somebody last continued them.
+-- Attachments belong to a run that exists. An upload without a run is removed a day after somebody last continued it.
 select u.archive_id as archive, null::bigint as run, null::bigint as task,
        case when u.run_id is not null then format('upload %%s belongs to a run that does not exist (%%s)', u.id, u.run_id)
             else format('upload %%s of %%s, %%s files with %%s, was continued last at %%s and is still there', u.id, quote_literal(u.sender_id), u.files, pg_size_pretty(u.size),
@@ -403,7 +403,7 @@ select null, null, null, format('%%s pieces of a log belong to an attempt that d
 from log_chunk c where %(archive)s::bigint is null and not exists (select from attempt a where a.id = c.attempt_id) group by c.attempt_id limit %(most)s;
 
 -- name: doctor_kept_reports
--- The reports of a run are numbered 1, 2, …; what was sent had been given to the command of REPORT; and a REPORT that runs for a person's report runs for one that is there.
+-- The reports of a run are numbered 1, 2, …. A sent report was given to the command of REPORT before. A REPORT that runs for a person's report runs for a report that exists.
 select run.archive_id as archive, run.id as run, null::bigint as task,
        case when run.id is null then format('report %%s belongs to a run that does not exist (%%s)', r.number, r.run_id)
             when r.number <> r.place then format('report %%s is its %%s.', r.number, r.place)
@@ -454,7 +454,7 @@ from purged_run p join branch b on b.id = p.branch_id
 where not exists (select from deed d where d.id = p.deed_id) and (%(archive)s::bigint is null or b.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_schedules
--- A schedule's last run is one of its branch.
+-- A schedule's last run is a run of the schedule's branch.
 select b.archive_id as archive, s.run_id as run, null::bigint as task,
        format('branch %%s: the last run of the schedule %%s of %%s does not exist, or is of another branch', quote_literal(b.name), quote_literal(s.cron),
               array_to_string(s.tasks, ', ')) as what

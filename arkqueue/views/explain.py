@@ -543,7 +543,7 @@ def _left_out(session: Session, place: Place, name: Name) -> Explanation:
     if workflow.baseline and row.trigger == Trigger.COMMIT:
         text = f"Revision {place.number} is where the ledger starts: nothing ran there."
     elif row.trigger not in definition.on:
-        text = f"It does not run {HOW[row.trigger]}: on: {', '.join(definition.on)}."
+        text = f"It does not run {HOW[row.trigger]} (its on: {', '.join(definition.on)})."
     elif not matches_branch(definition.branches, branch):
         text = f"The branch {branch} does not match its branches: {', '.join(definition.branches)}."
     elif is_empty:

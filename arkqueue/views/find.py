@@ -211,7 +211,7 @@ def no_task(session: Session, place: Place, name: Name) -> NotFound:
         fault = f"{replace(name, item='')} has no item {name.item!r}"
         return NotFound(str(name), fault, f"See what it has: arkqueue show {where} --items")
     if not name.item and name.task in own and not elsewhere:
-        fault = "has a task for each item of its list, and none without one"
+        fault = "is a list: it has a task for each item of its list"
         return NotFound(str(name), fault, f"Write {name}/KEY. See what it has: arkqueue show {where} --items")
     remedy = elsewhere or _nearest(name.task or "", own, "It has")
     return NotFound(str(name), f"{where} has no task {name.task!r}", remedy)

@@ -175,24 +175,24 @@ def told_faults(numbers: Any, lease: float) -> list[tuple[About, str]]:
         faults.append(
             (
                 About.QUEUE_MANAGERS,
-                "no queue manager is running: commits are not read, deferred tasks not taken up (arkqueue manager)",
+                "no queue manager is running: no commit is read, and no deferred task resumes (arkqueue manager)",
             )
         )
     if not numbers.task_managers:
-        faults.append((About.TASK_MANAGERS, "no task manager is running: nothing is started (arkqueue worker)"))
+        faults.append((About.TASK_MANAGERS, "no task manager is running: no task starts (arkqueue worker)"))
     for count, what in [(numbers.archives_stopped, "stopped"), (numbers.archives_in_trouble, "in trouble")]:
         if count:
             text = f"{'1 archive is' if count == 1 else f'{count} archives are'} {what} (arkqueue archive list)"
             faults.append((About.ARCHIVES, text))
     if numbers.all_paused:
-        faults.append((About.PAUSE, "the whole installation is paused: nothing starts (arkqueue resume --all)"))
+        faults.append((About.PAUSE, "the whole installation is paused: no task starts (arkqueue resume --all)"))
     elif count := numbers.archives_paused:
         what = "1 archive is" if count == 1 else f"{count} archives are"
-        them = "it" if count == 1 else "them"
-        faults.append((About.ARCHIVES, f"{what} paused: nothing of {them} starts (arkqueue archive list)"))
+        their = "its" if count == 1 else "their"
+        faults.append((About.ARCHIVES, f"{what} paused: none of {their} tasks starts (arkqueue archive list)"))
     if count := numbers.task_managers_drained:
         what = "1 task manager is" if count == 1 else f"{count} task managers are"
-        faults.append((About.DRAINED, f"{what} drained: nothing is started there (arkqueue undrain)"))
+        faults.append((About.DRAINED, f"{what} drained: no task starts there (arkqueue undrain)"))
     # Where the last run is held, a person is awaited, and nothing is wrong.
     _, count, since = numbers.fires_left_out
     if count:
@@ -202,7 +202,7 @@ def told_faults(numbers: Any, lease: float) -> list[tuple[About, str]]:
         faults.append((About.SCHEDULES, text))
     if count := numbers.deliveries_failing:
         what = "1 notification waits" if count == 1 else f"{count} notifications wait"
-        text = f"{what} for receivers that do not take them (arkqueue delivery list --waiting)"
+        text = f"{what} for receivers that do not accept them (arkqueue delivery list --waiting)"
         faults.append((About.DELIVERIES, text))
     if count := numbers.deliveries_failed:
         what = "1 notification was" if count == 1 else f"{count} notifications were"
@@ -210,10 +210,10 @@ def told_faults(numbers: Any, lease: float) -> list[tuple[About, str]]:
         faults.append((About.DELIVERIES, text))
     if count := numbers.task_managers_unfit:
         what = "1 task manager" if count == 1 else f"{count} task managers"
-        text = f"{what} cannot start tasks for now, or none in containers (the log there says why)"
+        text = f"{what} cannot start tasks for now, or no containers (its log says why)"
         faults.append((About.UNFIT, text))
     if count := numbers.task_managers_low_on_disk:
         what = "1 task manager claims" if count == 1 else f"{count} task managers claim"
-        text = f"{what} nothing, as a disk there has less room than min_free (the log there says which)"
+        text = f"{what} no tasks, because a disk there has less free space than min_free (its log says which)"
         faults.append((About.DISK, text))
     return faults

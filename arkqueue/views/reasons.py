@@ -375,7 +375,7 @@ def _no_label(state: str, name: str, labels: Sequence[str], alive: Sequence[Task
     there = "; ".join(f"{called(m, alive)}: {', '.join(m.labels) or 'none'}" for m in alive)
     start = " ".join(f"--label {label}" for label in labels)
     text = (
-        f"{state}, but {what} (`runs_on`). Their labels are: {there}. Restart one of them with {start} beside its own labels, "
+        f"{state}, but {what} (`runs_on`). The labels of the running task managers are: {there}. Restart one of them with {start} added to its labels, "
         "or start another one with its own home folder."
     )
     return Reason(kind=Why.NO_LABEL, text=text, tasks=[name])
@@ -557,7 +557,7 @@ def on_hold(row: Any) -> str:
     if row.archive_held_at is None:
         return ""
     by = _by_whom("", row.archive_held_by, row.archive_held_at, row.archive_held_note)
-    return f" {row.archive} is on hold {by}: no held task of it is released before the hold ends."
+    return f" {row.archive} is on hold {by}: end the hold before you release its tasks."
 
 
 def released(row: Any) -> list[Reason]:

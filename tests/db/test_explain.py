@@ -659,7 +659,7 @@ def test_task_of_a_deleted_branch_gets_no_command_that_is_refused(session: Sessi
     ("fields", "text"),
     [
         ("paths: [docs/]", "No file that revision 2 changed matches its paths: docs/"),
-        ("on: [manual]", "It does not run on commits: on: manual"),
+        ("on: [manual]", "It does not run on commits (its on: manual)"),
         ("branches: ['release/*']", "The branch main does not match its branches: release/*"),
     ],
 )
@@ -679,8 +679,8 @@ def test_task_that_a_further_run_does_not_have(session: Session) -> None:
     told = explain_name(session, "papers@2.2/a")
     assert told.text == "papers@2.2 has no task a. That run was made by hand, for other tasks only: b."
     assert told.commands == ["arkqueue trigger papers --revision 2 a"]
-    assert "It does not run by hand: on: schedule." in explain_name(session, "papers@2.2/c").text
-    assert "It does not run on commits: on: schedule." in explain_name(session, "papers@2/c").text
+    assert "It does not run by hand (its on: schedule)." in explain_name(session, "papers@2.2/c").text
+    assert "It does not run on commits (its on: schedule)." in explain_name(session, "papers@2/c").text
     with pytest.raises(NotFound, match=r"does not exist: this revision has no run 99\. The newest is 2\."):
         explain_name(session, "papers@2.99/a")
 

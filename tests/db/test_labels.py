@@ -94,8 +94,8 @@ def test_explain_names_a_label_that_no_task_manager_has(session: Session) -> Non
     assert told.kind is Why.NO_LABEL
     assert (
         told.text
-        == "It is ready, but no running task manager has the label gpu (`runs_on`). Their labels are: build-1: tex. "
-        "Restart one of them with --label gpu --label tex beside its own labels, or start another one with its own home folder."
+        == "It is ready, but no running task manager has the label gpu (`runs_on`). The labels of the running task managers are: build-1: tex. "
+        "Restart one of them with --label gpu --label tex added to its labels, or start another one with its own home folder."
     )
     assert told.commands == [], "no command says which labels a task manager has beside"
     assert why(archive, "b@2").kind is Why.ABOUT_TO_START

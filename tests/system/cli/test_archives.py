@@ -216,7 +216,7 @@ def test_sync_waits_until_commits_are_in_the_ledger(arkqueue: Cli, manager: Queu
     repository.commit(WORKFLOW)
     repository.commit({"x": "2"})
     done = arkqueue("sync", "papers", "--wait")
-    assert (done.code, done.out) == (0, "papers: is read; its head is 3\n")
+    assert (done.code, done.out) == (0, "papers: was read; its head is 3\n")
     assert [line.split()[0] for line in arkqueue("runs").lines[1:]] == ["papers@3", "papers@2", "papers@1"]
 
 
@@ -259,7 +259,7 @@ def test_sync_waits_for_a_reading_that_began_after_it(
         seen = len(asked)
         eventually(lambda: len(asked) > seen + 2 or process.poll() is not None)
         second.set()
-        assert the_rest(process) == ("papers: is read; its head is 2\n", "")
+        assert the_rest(process) == ("papers: was read; its head is 2\n", "")
 
 
 def shown(arkqueue: Cli) -> Any:
@@ -312,11 +312,11 @@ def test_sync_says_that_nobody_is_there_to_read_and_goes_on_waiting(
         assert "Start one: arkqueue manager" in done.out
     process = started("sync", "papers", "--wait")
     assert process.stderr is not None
-    said = "papers: no queue manager is running; it is waited for. Start one: arkqueue manager"
+    said = "papers: no queue manager is running; waiting for one. Start one: arkqueue manager"
     assert process.stderr.readline() == f"arkqueue: {said}\n"
     with closing(QueueManager(session, configuration)) as manager:
         manager.start()
-        assert the_rest(process) == ("papers: is read; its head is 1\n", "")
+        assert the_rest(process) == ("papers: was read; its head is 1\n", "")
 
 
 @pytest.mark.parametrize("make", [a_subversion_repository, a_git_repository])
@@ -357,7 +357,7 @@ def test_archive_goes_on_at_a_sync_when_the_right_repository_is_back(
     run("svnadmin", "setuuid", repository.path, right)
     repository.commit({"x": "2"})
     done = arkqueue("sync", "papers", "--wait")
-    assert (done.code, done.out) == (0, "papers: is read; its head is 2\n")
+    assert (done.code, done.out) == (0, "papers: was read; its head is 2\n")
     assert [b["name"] for b in arkqueue("archive", "show", "papers", "--json").json["branches"]] == [""]
 
 

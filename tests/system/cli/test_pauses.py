@@ -17,7 +17,7 @@ def test_an_archive_is_paused_shown_and_resumed(arkqueue: Cli, session: Session)
     assert arkqueue("archive", "list").lines[1].split()[3] == "paused"
     shown = arkqueue("archive", "show", "papers").out
     assert "the printer moves" in shown
-    assert "Nothing of it starts. arkqueue resume papers" in shown
+    assert "None of its tasks starts until: arkqueue resume papers" in shown
     assert "arkqueue resume papers" in arkqueue("explain", "papers@2/a").out
     assert arkqueue("resume", "papers").lines == ["papers: resumed"]
     assert arkqueue("resume", "papers").code == 1

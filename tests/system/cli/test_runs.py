@@ -451,7 +451,7 @@ def test_explain_and_show_say_when_a_task_may_start_and_end(arkqueue: Cli, sessi
     archive.sql("update attempt set started_at = ended_at - interval '1 minute'")
     archive.commit({"a": "", "b": "depends: [a]"})
     times = r"start (\S+ )?\d\d:\d\d:\d\d, end (\S+ )?\d\d:\d\d:\d\d"
-    assert re.search(f"by how long such tasks took before: {times}\\.", arkqueue("explain", "papers@3/b").out)
+    assert re.search(f"from earlier runs: {times}\\.", arkqueue("explain", "papers@3/b").out)
     assert re.search(f"expected +{times}", arkqueue("show", "papers@3/b").out)
     shown = arkqueue("show", "papers@3").out
     assert re.search(f"papers@3/b +waiting .*for papers@3/a; {times}", shown), shown
@@ -521,7 +521,7 @@ def test_trigger_says_what_is_going_to_run_and_what_each_task_waits_for(arkqueue
     done = arkqueue("trigger", "papers", "pdf", "--force", "--dry-run", "--json")
     assert done.json["tasks"][0]["needs"] == [{"task": "papers@2.2/index", "state": "completed", "is_awaited": False}]
     done = arkqueue("trigger", "papers", "pdf", "--force", "--dry-run")
-    assert "  pdf takes what is there of papers@2.2/index (completed)\n" in done.err
+    assert "  pdf uses the result of papers@2.2/index (completed)\n" in done.err
     assert arkqueue("trigger", "papers", "release", "--json").json["full_name"] == "papers@2.3"
     for words in (["--dry-run", "--wait"], ["--accept", "superseded"]):
         assert arkqueue("trigger", "papers", *words).code == 2
@@ -582,7 +582,7 @@ def test_trigger_says_of_a_long_list_what_its_first_items_wait_for(arkqueue: Cli
     told = arkqueue("trigger", "papers", "store", "--dry-run", "--force").err.removeprefix(UNSCANNED).splitlines()
     assert told[:3] == [
         "papers@2.2: 12 tasks",
-        "  store/v%2F00 takes what is there of papers@2/fetch/v%2F00 (completed)",
+        "  store/v%2F00 uses the result of papers@2/fetch/v%2F00 (completed)",
         "  store/v%2F01 waits for papers@2/fetch/v%2F01 (running)",
     ]
     assert (told[-1], len(told)) == ("  store: 2 more items", 12)

@@ -144,7 +144,7 @@ def test_server_waits_for_a_pooler_too(installations: Installations, pg_uri: str
     arkqueue = installations(database=pooler, database_pooler=True, database_direct=pg_uri)
     started = threading.Thread(target=arkqueue.start)
     started.start()
-    eventually(lambda: arkqueue.roles and "the database is waited for" in arkqueue.roles[0].said)
+    eventually(lambda: arkqueue.roles and "waiting for the database" in arkqueue.roles[0].said)
     assert arkqueue.roles[0].process.poll() is None
     place.symlink_to(conninfo_to_dict(pg_uri)["host"])
     eventually(lambda: f"arkqueue {__version__}" in arkqueue.roles[0].said)

@@ -149,7 +149,7 @@ def test_a_failed_batch_is_reported_anew_with_what_has_succeeded_since_and_what_
 
 def test_failed_jobs_and_failed_batches_are_deleted(ingest: Ingest) -> None:
     """Failed -> DELETED: one job, and the batch with all of its jobs."""
-    lines = [ingest.manifest(ingest.content()), {"url": ingest.content("not a manifest")["url"]}]
+    lines = [ingest.manifest(ingest.content()), {"url": ingest.content("no manifest")["url"]}]
     batch = ingest.submit(payload_url=ingest.manifest(*lines, profile="mrt-batch-manifest")["url"])
     ingest.jobs_ended(batch, "failed")
     name = f"{ingest.name}@id:{batch}-jobs"

@@ -23,7 +23,7 @@ def test_an_archive_is_paused_and_resumed(client: Client, server: ApiServer, ses
     paused = operator.post("/archives/papers/pause", json={"reason": "the printer moves"}).json()["paused"]
     assert (paused["reason"], paused["by"], paused["with_all"]) == ("the printer moves", "operate test", False)
     assert paused["resume"] == "arkqueue resume papers"
-    assert "1 archive is paused: nothing of it starts (arkqueue archive list)" in faults(server, operator)
+    assert "1 archive is paused: none of its tasks starts (arkqueue archive list)" in faults(server, operator)
     assert operator.post("/archives/papers/resume").json()["paused"] is None
     problem(operator.post("/archives/papers/resume"), 409, "archive papers: is not paused")
     assert "paused" not in faults(server, operator)
@@ -38,7 +38,7 @@ def test_the_installation_is_paused_by_who_may_touch_every_archive(
     assert operator.post("/pause", json={"reason": "an upgrade"}).status_code == 204
     paused = operator.get("/archives/papers").json()["paused"]
     assert (paused["reason"], paused["with_all"], paused["resume"]) == ("an upgrade", True, "arkqueue resume --all")
-    assert "the whole installation is paused: nothing starts (arkqueue resume --all)" in faults(server, operator)
+    assert "the whole installation is paused: no task starts (arkqueue resume --all)" in faults(server, operator)
     assert "arkqueue_archives_paused 1" in operator.get("/metrics").text
     assert operator.post("/resume").status_code == 204
     assert operator.get("/archives/papers").json()["paused"] is None
@@ -54,7 +54,7 @@ def test_a_task_manager_is_drained(client: Client, server: ApiServer, session: S
         "operate test",
         "a new disk",
     )
-    assert "1 task manager is drained: nothing is started there (arkqueue undrain)" in faults(server, operator)
+    assert "1 task manager is drained: no task starts there (arkqueue undrain)" in faults(server, operator)
     (undrained,) = operator.post("/task-managers/build-1/undrain").json()
     assert undrained["drained_at"] is None
     problem(operator.post("/task-managers/build-2/drain"), 404, "does not exist", "These are there: build-1.")
