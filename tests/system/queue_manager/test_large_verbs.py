@@ -1,4 +1,4 @@
-"""Deletions and undeletions of large runs, whose processes are killed in each step: whoever gives the command again goes on (design 5.27, 5.33)."""
+"""Cancellations, deletions and undeletions of large runs, whose processes are killed in each step: whoever gives the command again goes on (design 5.27, 5.33)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
 from psycopg.conninfo import make_conninfo
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import RunId
 from arkqueue.queue import deletion
+from arkqueue.views.doctor import examine
 from tests.builders import AnArchive, an_archive
 from tests.loaded import Forked, fork
 from tests.system.queue_manager.killed import kill_in_each_step
@@ -25,19 +27,19 @@ from arkqueue.db.session import Session
 from arkqueue.queue import control, deletion, done
 
 control.MOST_TASKS = deletion.MOST_TASKS = done.MOST_TASKS = 3
-_, uri, verb, run = sys.argv
+_, uri, module, verb, run = sys.argv
 with Database.open(uri, application_name="arkqueue tests") as database:
-    getattr(deletion, verb)(Session(database), int(run), "bob")
+    getattr({"control": control, "deletion": deletion}[module], verb)(Session(database), int(run), "bob")
 """
 
 
 @contextmanager
 def a_process(session: Session, verb: str, run: RunId, log: Path) -> Iterator[Forked]:
-    """A process of its own that deletes or undeletes a run, a few tasks with each transaction."""
+    """A process of its own that cancels, deletes or undeletes a run, a few tasks with each transaction."""
     with session.database.connect() as connection:
         uri = make_conninfo(connection.info.dsn, password=connection.info.password)
     log.touch()
-    process = fork(PROGRAM, ["verb", uri, verb, str(run)], out=log, err=log, environment=dict(os.environ))
+    process = fork(PROGRAM, ["verb", uri, *verb.split("."), str(run)], out=log, err=log, environment=dict(os.environ))
     try:
         yield process
     finally:
@@ -70,7 +72,11 @@ def test_a_deletion_goes_on_after_its_process_was_killed_in_each_step(session: S
             assert archive.claim_some(TASKS) == []
 
     steps = kill_in_each_step(
-        session, "update on run", lambda: a_process(session, "delete_run", run, tmp_path / "said"), is_deleted, look
+        session,
+        "update on run",
+        lambda: a_process(session, "deletion.delete_run", run, tmp_path / "said"),
+        is_deleted,
+        look,
     )
     assert canceled == sorted(canceled)
     assert len({*canceled}) > TASKS // 3
@@ -92,7 +98,7 @@ def test_an_undeletion_goes_on_after_its_process_was_killed_in_each_step(session
     kill_in_each_step(
         session,
         "update on task",
-        lambda: a_process(session, "undelete_run", run, tmp_path / "said"),
+        lambda: a_process(session, "deletion.undelete_run", run, tmp_path / "said"),
         lambda: set(archive.states().values()) == {"held"},
         look,
     )
@@ -103,3 +109,32 @@ def test_an_undeletion_goes_on_after_its_process_was_killed_in_each_step(session
     assert archive.sql("select deleted_tasks, deleted_at from run where id = %s", run) == [
         {"deleted_tasks": None, "deleted_at": None}
     ]
+
+
+@pytest.mark.full
+def test_a_cancellation_goes_on_after_its_process_was_killed_in_each_step(session: Session, tmp_path: Path) -> None:
+    """What it has not reached stays held; everything is canceled once."""
+    archive, run = a_large_run(session)
+    canceled_at: dict[str, str] = {}
+    counts: list[int] = []
+
+    def look() -> None:
+        rows = archive.sql("select name, settled_at::text as at from task where state = 'canceled'")
+        counts.append(len(rows))
+        assert {row["name"]: canceled_at.setdefault(row["name"], row["at"]) for row in rows} == {
+            row["name"]: row["at"] for row in rows
+        }
+        if rows:
+            assert "ready" not in archive.states().values()
+            assert archive.claim_some(TASKS) == []
+
+    kill_in_each_step(
+        session,
+        "update on task",
+        lambda: a_process(session, "control.cancel_run", run, tmp_path / "said"),
+        lambda: set(archive.states().values()) == {"canceled"},
+        look,
+    )
+    assert counts == sorted(counts)
+    assert len({*counts}) > TASKS // 3
+    assert examine(session).findings == []
