@@ -172,7 +172,7 @@ def undelete_run(session: Session, run: RunId, by: str, approver: Approver | Non
         back = [task.id for task in locked if task.state == State.CANCELED and task.kind != TaskKind.REPORT]
         unwaived = graph.ids("unwaive", tasks=[task.id for task in locked])
         reopened, staying = judge_again(graph, back)
-        graph.ids("retry", tasks=back, counts=False)
+        graph.ids("retry_and_hold", tasks=back, hold=entry)
         targets = reopen(graph, [*back, *reopened], reopened)
         _come_back(graph, run, entry, [*back, *reopened], reopened, [*staying, *targets, *unwaived])
         return Done(back)

@@ -52,17 +52,20 @@ def _hold(graph: Graph, tasks: Sequence[int], entry: int) -> None:
 
 
 class Ender:
-    """Takes the steps. It remembers in which order the tasks of a run end, as to find that out again for each step would take longer than the step."""
+    """Takes the steps. It remembers what could start, and in which order the tasks of a run end: to find that out again for each step would take longer than the step."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._left: dict[tuple[int, int], list[int]] = {}
         """The tasks that are still to be canceled, by the run and the entry of the audit log."""
+        self._to_hold: dict[int, list[int]] = {}
+        """The tasks that could start and are still to be held, by the entry of the audit log."""
 
     def turn(self, patience: float = BRIEF) -> float | None:
         """Take the next step of each archive; returns the seconds until there is more to do (None: there is nothing). One that fails, or that is busy, holds up no other."""
         found = self._session.rows("endings")
         self._left = {key: left for key, left in self._left.items() if key in {(row.run, row.entry) for row in found}}
+        self._to_hold = {entry: left for entry, left in self._to_hold.items() if entry in {row.entry for row in found}}
         pauses: list[float] = []
         for archive, rows in groupby(found, key=lambda row: row.archive):
             try:
@@ -84,12 +87,11 @@ class Ender:
         if aside := [row for row in rows if not row.is_aside]:
             entry = aside[0].entry
             runs = [row.run for row in aside if row.entry == entry]
-            could_start = self._session.rows("could_start", runs=runs, within=NOT_DUE / 2)
-            tasks = [row.id for row in could_start if row.state != State.RUNNING]
-            still = {row.id for row in self._session.rows("still_to_end", tasks=tasks, entry=entry)} if tasks else set()
-            tasks = [task for task in tasks if task in still][:MOST_TASKS]
-            work = partial(_aside, tasks=tasks, runs=runs, entry=entry)
-            return not change_in_turn(self._session, work, archives=[archive], patience=patience)[1]
+            tasks = self._to_hold.get(entry) or self._could_start(runs, entry)
+            work = partial(_aside, tasks=tasks[:MOST_TASKS], runs=runs, entry=entry)
+            busy = change_in_turn(self._session, work, archives=[archive], patience=patience)[1]
+            self._to_hold[entry] = tasks if busy else tasks[MOST_TASKS:]
+            return not busy
         portion: list[int] = []
         ended: list[int] = []
         first = rows[0]
@@ -104,6 +106,12 @@ class Ender:
         if not busy and (rest := self._left.get((first.run, first.entry))):
             self._left[first.run, first.entry] = rest[MOST_TASKS:]
         return not busy
+
+    def _could_start(self, runs: Sequence[int], entry: int) -> list[int]:
+        found = self._session.rows("could_start", runs=list(runs), within=NOT_DUE / 2)
+        tasks = [row.id for row in found if row.state != State.RUNNING]
+        left = {row.id for row in self._session.rows("still_to_end", tasks=tasks, entry=entry)} if tasks else ()
+        return [task for task in tasks if task in left]
 
     def _order(self, row: Any) -> list[int]:
         """The tasks of a run that are still to be canceled, in the order in which they are: first what its REPORT runs, and each before what it depends on."""

@@ -178,6 +178,14 @@ update task t set state = {to retry}, retries = t.retries + %(counts)s::int, ask
 where t.id = any(%(tasks)s) and {from retry}
 returning t.id;
 
+-- name: retry_and_hold
+-- Take canceled tasks back, as `retry` and then `hold` would: they come back with their run, and start after a release. One statement for both halves what that writes. `hold`: the audit log entry.
+update task t set state = {to hold}, asks = false, root_id = null, blocks = 0, superseded_by = null, settled_at = null, by = null, stop = null,
+    waived = false, as_completed = false, fault = null, failures = 0, deferrals = 0, losses = 0,
+    deferred_at = case when t.polls then clock_timestamp() end, hold_id = coalesce(t.hold_id, %(hold)s), release_id = null
+where t.id = any(%(tasks)s) and {from retry t} and t.kind = 'ordinary'
+returning t.id;
+
 -- name: retry_now
 -- Take a deferred task back to waiting before it is due, its counters anew.
 update task t set state = {to due}, retries = t.retries + 1, due_at = null, failures = 0, deferrals = 0, losses = 0,
@@ -480,7 +488,10 @@ select id from task where run_id = %(run)s and settled_at is null order by id;
 -- name: lock_ready_targets
 -- Lock what a reopened task may take back from ready, before it is judged.
 select t.id from task t
-where t.id in (select e.target from edge e where e.source = any(%(sources)s) and e.met and not e.crossing) and t.state = 'ready'
+where t.id = any(array(
+    select e.target from unnest(%(sources)s::bigint[]) s(id)
+    cross join lateral (select target from edge where source = s.id and met and not crossing offset 0) e
+    cross join lateral (select from task where id = e.target and state = 'ready' offset 0) ready)) and t.state = 'ready'
 order by t.id for no key update;
 
 -- name: place_of_task

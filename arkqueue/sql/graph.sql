@@ -74,7 +74,7 @@ with recursive reached(id) as (
         select s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0 or e.product as has_begun
         -- `not in`, in each of these: no plan knows how many are reached, and a join may compare each with each. Of what `unnest` gives, every plan expects so little that it makes a hash table.
         from task s where s.id = e.source and (s.state not in ('canceled', 'skipped') or e.source not in (select unnest(array(select id from reached))))
-          and not (e.failed and s.state in ('completed', 'failed', 'rejected')) offset 0) s
+          and not (e.failed and s.state in ('completed', 'failed', 'rejected')) and (s.blocks > 0 or s.state not in ('canceled', 'skipped')) offset 0) s
     cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
     where b.blocks > 0 and not j.is_wide
     union
@@ -88,7 +88,7 @@ with recursive reached(id) as (
     cross join lateral (
         select s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0 or e.product as has_begun
         from task s where s.id = e.source and s.state not in ('canceled', 'skipped')
-          and not (e.failed and s.state in ('completed', 'failed', 'rejected')) offset 0) s
+          and not (e.failed and s.state in ('completed', 'failed', 'rejected')) and (s.blocks > 0 or s.state not in ('canceled', 'skipped')) offset 0) s
     cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
     where b.blocks > 0
     union
@@ -104,7 +104,7 @@ with recursive reached(id) as (
         cross join lateral (
             select s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0 or e.product as has_begun
             from task s where s.id = e.source
-              and not (e.failed and s.state in ('completed', 'failed', 'rejected')) offset 0) s
+              and not (e.failed and s.state in ('completed', 'failed', 'rejected')) and (s.blocks > 0 or s.state not in ('canceled', 'skipped')) offset 0) s
         cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
         where b.blocks >= level.blocks and e.source not in (select unnest(array(select id from reached)))
         limit 1) b
