@@ -4,23 +4,21 @@
 -- to plan it anew each time, and that takes longer than to run it. A plan may be kept from when the tables were empty: `offset 0`, or ids as an array
 -- beside the join (`end`), look up what is there also then.
 
--- part: startable
--- Whether a claim may take a task `t`: it is ready, and no claim leaves out its revision, of which something gone is not held yet (queue/ending.py). There is hardly ever such a revision.
-{from claim t} and t.entry_id not in (select entry_id from ending where not is_aside)
-
 -- part: found
 -- Where the ready tasks of an archive `r` begin that a claim looks at, and those of their pools that it asks for; no row: there is no task. It goes from the few
 -- pools that are asked for, so that an archive of many labels makes no claim dearer.
+-- `gone`: the ledger entries of which something is gone and not held yet (queue/ending.py); null nearly always.
 select array_agg(p.pool) as pools, f.*
 from (select coalesce((place->>0)::int, -2147483648) as priority, coalesce((place->>1)::bigint, 0) as entry_id,
-             coalesce((place->>2)::int, 0) as run, coalesce((place->>3)::int, 0) as position, coalesce((place->>4)::bigint, 0) as id
+             coalesce((place->>2)::int, 0) as run, coalesce((place->>3)::int, 0) as position, coalesce((place->>4)::bigint, 0) as id,
+             (select range_agg(int8range(entry_id, entry_id, '[]')) from ending where not is_aside) as gone
       from (select %(floors)s::jsonb -> r.archive_id::text as place) f offset 0) f
 cross join unnest(%(pools)s::text[]) p(pool)
 cross join lateral (
-    select from task t where {part startable} and t.pool = p.pool and t.archive_id = r.archive_id
+    select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id and (f.gone is null or not t.entry_id <@ f.gone)
         and (t.priority, t.entry_id, t.run, t.position, t.id) >= (f.priority, f.entry_id, f.run, f.position, f.id) limit 1) t
 where p.pool = any(r.pools)
-group by f.priority, f.entry_id, f.run, f.position, f.id
+group by f.priority, f.entry_id, f.run, f.position, f.id, f.gone
 
 -- part: picked
 -- Lock tasks of an archive whose turn `w` it is, at most as many as it gives.
@@ -30,14 +28,14 @@ cross join lateral (
         select count(*) from (
             select t.pool from unnest(w.pools) o(pool) cross join lateral (
                 select t.pool, t.priority, t.entry_id, t.run, t.position, t.id from task t
-                where {part startable} and t.pool = o.pool and t.archive_id = w.archive_id
+                where {from claim t} and t.pool = o.pool and t.archive_id = w.archive_id and (w.gone is null or not t.entry_id <@ w.gone)
                   and (t.priority, t.entry_id, t.run, t.position, t.id) >= (w.priority, w.entry_id, w.run, w.position, w.id)
                 order by t.priority, t.entry_id, t.run, t.position, t.id limit w.most) t
             order by t.priority, t.entry_id, t.run, t.position, t.id limit w.most) first
         where first.pool = p.pool) end as share) s
 cross join lateral (
     select t.id from task t
-    where {part startable} and t.pool = p.pool and t.archive_id = w.archive_id
+    where {from claim t} and t.pool = p.pool and t.archive_id = w.archive_id and (w.gone is null or not t.entry_id <@ w.gone)
       and (t.priority, t.entry_id, t.run, t.position, t.id) >= (w.priority, w.entry_id, w.run, w.position, w.id)
     order by t.priority, t.entry_id, t.run, t.position, t.id limit s.share for no key update skip locked) t
 
@@ -88,7 +86,7 @@ order by kept.turn, t.priority, t.entry_id, t.run, t.position, t.id
 -- %(floors)s are the places from which on a claim looks at the ready tasks of some archives, by their ids: while an old snapshot keeps the entries of
 -- claimed tasks in the index, this saves walking over them (`Turns`).
 with turn as materialized (
-    select r.archive_id, r.pools, r.priority, r.entry_id, r.run, r.position, r.id, row_number() over () as turn,
+    select r.archive_id, r.pools, r.priority, r.entry_id, r.run, r.position, r.id, r.gone, row_number() over () as turn,
            ceil(%(slots)s::numeric / count(*) over ())::int as most
     from (
         select c.* from (values (%(after)s::bigint, 9223372036854775807), (-1, %(after)s::bigint)) around(above, up_to)
@@ -124,7 +122,7 @@ with recursive tier(tier) as (
     union all
     select (select r.tier from ready_archive r where r.tier > t.tier order by r.tier limit 1) from tier t where t.tier is not null
 ), turn as materialized (
-    select r.archive_id, r.tier, r.limited, r.pools, r.priority, r.entry_id, r.run, r.position, r.id, row_number() over (order by r.tier, r.lap, r.archive_id) as turn,
+    select r.archive_id, r.tier, r.limited, r.pools, r.priority, r.entry_id, r.run, r.position, r.id, r.gone, row_number() over (order by r.tier, r.lap, r.archive_id) as turn,
            ceil(%(slots)s::numeric / count(*) over (partition by r.tier))::int as share
     from (
         select c.* from (select tier from tier t where t.tier = t.tier + 0) t cross join lateral (

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -101,6 +102,9 @@ class QueueAsSubject:
         """Each task and its newest attempt, as of the last look or claim."""
         self.seen_runs: dict[int, tuple[list[str], RunKey, RunSeen]] = {}
         """What was seen of each run, and which versions of its rows it was read from."""
+        self.hosts = cycle("ab")
+        self.folders: dict[int, str] = {}
+        """The host that made each scratch folder."""
         self.said: set[str] = set()
         """The branches whose baseline the machine has spoken of; the archive has all from the first."""
 
@@ -172,8 +176,11 @@ class QueueAsSubject:
         self.archive.running = {}
         keys = []
         own, store = strategies.of_host(labels)
-        for claimed in claim.claim(self.session, PROCESS, HOST, slots, labels=own, store=store):
-            scratch.take(self.session, PROCESS, store, claimed.attempt)  # as its task manager does
+        # Two hosts take turns at each store: its folders are shared.
+        host = f"{HOST}-{next(self.hosts)}"
+        for claimed in claim.claim(self.session, PROCESS, host, slots, labels=own, store=store):
+            if folder := scratch.take(self.session, PROCESS, store, claimed.attempt):  # as its task manager does
+                BesideQueue.examples["a scratch folder is shared"] += self.folders.setdefault(folder.id, host) != host
             keys.append(Key(claimed.branch, claimed.number, claimed.run, claimed.name, claimed.item))
             self.ids[keys[-1]] = claimed.task, claimed.attempt
             if claimed.name == REPORT:  # as its task manager does
@@ -819,6 +826,7 @@ INGREDIENTS = {
         "a task is left to a task manager with its labels",
         "nothing is claimed for want of a label",
         "a scratch folder is made",
+        "a scratch folder is shared",
         "a task waits for the host of its scratch folder",
     ),
     *("set_lock", "pause_lock", "resume_lock", "resume_lock is refused", "man"),
