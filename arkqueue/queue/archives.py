@@ -1,4 +1,4 @@
-"""Archives are registered, looked at, stopped and taken up again; notices are accepted.
+"""Registers, scans, stops and resumes archives, and accepts notices.
 
 A notice only says "look"; it is kept until the repository has been read after it came. Nothing here reads a repository.
 """
@@ -104,7 +104,7 @@ def _start(graph: Graph, archive: int, starts: Sequence[Start]) -> None:
 def change_settings(
     session: Session, archive: ArchiveId, settings: ArchiveSettings, by: str, starts: Sequence[Start] = ()
 ) -> None:
-    """Change how an archive is looked after; the audit log keeps what was changed. ``starts``: the baselines of branches that are tracked from now on."""
+    """Change the settings of an archive; the audit log keeps the changes. ``starts``: the baselines of branches that are tracked from now on."""
 
     def fit(graph: Graph) -> bool:
         return fit_slots(graph, archive, is_limited=settings.max_running is not None)
@@ -153,7 +153,7 @@ def _guard(graph: Graph, archive: int, globs: Sequence[str], before: Sequence[st
 
 
 def remove(session: Session, archive: ArchiveId, by: str) -> None:
-    """Stop watching an archive and cancel what has not started; its history stays readable."""
+    """Stop watching an archive, and cancel its tasks that have not started. Its history stays readable."""
 
     def work(graph: Graph) -> None:
         if not graph.rows("remove_archive", archive=archive):
@@ -170,7 +170,7 @@ def remove(session: Session, archive: ArchiveId, by: str) -> None:
 
 
 def notify(session: Session, archives: Iterable[ArchiveId], revision: str | None = None) -> None:
-    """Ask for a look at some archives' repositories (design 2). ``revision``: what the notice named."""
+    """Ask for a scan of some archives' repositories (design 2). ``revision``: the revision that the notice named."""
     session.do("ask_to_look", archives=list(archives), revision=revision)
     session.wake("look")
 
@@ -186,7 +186,7 @@ def sync(session: Session, archive: ArchiveId, by: str | None = None) -> None:
 
 
 def notify_all(session: Session, notices: Iterable[tuple[ArchiveId, str | None]]) -> None:
-    """Many notices, in the order in which they came: a burst of one archive's is one row."""
+    """Accept many notices, in the order in which they came. A burst of one archive's notices becomes one row."""
     expected: dict[ArchiveId, str | None] = {}
     for archive, revision in notices:
         expected[archive] = _expected(expected.get(archive), revision)
@@ -195,7 +195,7 @@ def notify_all(session: Session, notices: Iterable[tuple[ArchiveId, str | None]]
 
 
 def _expected(known: str | None, told: str | None) -> str | None:
-    """Which revision is expected after one more notice, as the statement of ``notify`` has it."""
+    """The expected revision after one more notice; the same rule as in the statement of ``notify``."""
     if known is None or told is None:
         return told or known
     return max(known, told, key=int) if _NUMBER.fullmatch(known) and _NUMBER.fullmatch(told) else told
@@ -223,7 +223,7 @@ def watched(session: Session) -> list[Any]:
 
 
 def sweep_all(session: Session, archives: Sequence[ArchiveId] | None = None) -> list[ArchiveId]:
-    """Have every archive's repository looked at, as at the start of a queue manager (design 2), or that of some archives.
+    """Ask for a scan of every archive's repository, or of some, as at the start of a queue manager (design 2).
 
     Returns the archives that another transaction had locked: they are to be swept by another call.
     """
@@ -236,25 +236,25 @@ def to_read(session: Session, most: int | None = None) -> list[Any]:
 
 
 def read_done(session: Session, archive: ArchiveId, asked: int | None, sweep: float) -> None:
-    """An archive was read to its end; notices up to ``asked`` are answered, the next look is ``sweep`` seconds away."""
+    """Record that an archive was read to its head. Notices up to ``asked`` are answered; the next scan is due in ``sweep`` seconds."""
     forgotten = session.do("read_done", archive=archive, asked=asked, sweep=sweep)
     if asked is not None and not forgotten:
         session.wake("look")
 
 
 def read_quietly(session: Session, archives: Sequence[int], sweep: float) -> None:
-    """Nothing has changed in some archives' repositories since their last scan; the next one is ``sweep`` seconds away."""
+    """Record that some archives' repositories have not changed since their last scan. The next scan is due in ``sweep`` seconds."""
     session.do("read_quietly", archives=list(archives), sweep=sweep)
 
 
 def expect(session: Session, archive: ArchiveId, asked: int, pause: float) -> None:
-    """An archive was read, and a revision that a notice named is not there: look again in ``pause`` seconds."""
+    """Record that an archive was read, and lacks the revision that a notice named. The next scan is due in ``pause`` seconds."""
     session.do("read_done", archive=archive, asked=None, sweep=pause)
     session.do("expect", archive=archive, asked=asked)
 
 
 def read_failed(session: Session, archive: ArchiveId, trouble: str, first: float, longest: float = 60.0) -> None:
-    """An archive could not be read; it is tried again in ``first`` seconds, and each time later, up to ``longest``, while that lasts."""
+    """Record that an archive could not be read. The next try is due in ``first`` seconds; the pause grows with each failure, up to ``longest`` seconds."""
     session.do("read_failed", archive=archive, trouble=trouble.replace("\0", "\ufffd"), first=first, longest=longest)
 
 
@@ -301,7 +301,7 @@ def go_on(session: Session, archive: ArchiveId, stopped: str) -> None:
 def accept(
     session: Session, archive: ArchiveId, revision: int, author: str, date: datetime, note: str, by: str
 ) -> None:
-    """Keep the author and the date that a revision of the ledger (its id) has now. ``note``: what is corrected, for the audit log."""
+    """Store the present author and date of a revision of the ledger (its id). ``note``: the correction, for the audit log."""
 
     def work(graph: Graph) -> None:
         graph.do("correct_revision", archive=archive, revision=revision, author=author, date=date)
@@ -311,7 +311,7 @@ def accept(
 
 
 def offer_again(graph: Graph, archive: int) -> None:
-    """Let claims have what is ready of an archive that goes on, and its tasks stand in the lines of their locks again."""
+    """Make the ready tasks of a resumed archive claimable, and put its waiting tasks back into the lines of their locks."""
     graph.judges_all = True
     if graph.do("offer_again", archive=archive):
         graph.to_wake.add("ready")

@@ -62,7 +62,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """What was read for `Wanted`. ``fault``: what is wrong with them, for people; the revision gets a failed run."""
+    """The lists that were read for `Wanted`. ``fault``: the error in the lists, for people; the revision gets a failed run."""
 
     wanted: Wanted
     found: FileLists
@@ -70,7 +70,7 @@ class Lists:
 
 
 ReadLists = Callable[[Session, ArchiveId, Sequence[Wanted]], Sequence[Lists] | str]
-"""Reads lists of an archive: those of the first revision, and of as many more as will do. A text: why that cannot be done now."""
+"""Reads the lists of an archive at the first revision and at some further ones. Returns a text if the lists cannot be read now: the reason."""
 
 
 def wanted_first(session: Session, branch: BranchId, first: int, names: Collection[str]) -> Wanted | None:
@@ -223,7 +223,7 @@ def _step(graph: Graph, fill: Any, lists: Sequence[Lists], asked: _Asked | None 
 
 
 def _plan_run(graph: Graph, fill: Any, revision: int, lists: Lists | None, asked: _Asked | None) -> int:
-    """Store the next run of a backfill. What a person is not asked about any more is a failed run with the reason."""
+    """Store the next run of a backfill. A refusal after the first run becomes a failed run with the reason."""
     part = Part(fill.id, fill.revision_id, asked is not None, backfill_command(fill, fill.first, fill.last, force=True))
     given = {"names": fill.tasks, "without": fill.without, "part": part}
     if lists is not None:
@@ -249,11 +249,11 @@ def _plan_run(graph: Graph, fill: Any, revision: int, lists: Lists | None, asked
     return store(graph, proposal, fill.by, fill.hold_id)
 
 
-# What people do to all of a backfill. Each step takes so many of its runs, and judges each anew under the lock. What is planned meanwhile, or later, is as was said.
+# The verbs on a whole backfill. Each step takes a limited number of its runs, and evaluates each again under the lock. The verb also holds for runs that are planned meanwhile or later.
 
 
 def hold(session: Session, backfill: int, by: str, reason: str = "") -> Done:
-    """Hold what has not started of a backfill, also what is planned of it from now on, until it is released."""
+    """Hold the tasks of a backfill that have not started, and its runs that are planned from now on, until somebody releases them."""
     fill = _found(session, backfill)
     if fill.next is None and not session.rows("runs_to_hold_of_backfill", backfill=backfill):
         raise Conflict(_name(fill), "has no task left that has not started")
@@ -274,7 +274,7 @@ def hold(session: Session, backfill: int, by: str, reason: str = "") -> Done:
 
 
 def release(session: Session, backfill: int, by: str, reason: str = "", how: How = How()) -> Done:  # noqa: B008  frozen
-    """Release what is held of a backfill, the oldest runs first; what is planned of it from now on is not held because of it."""
+    """Release the held tasks of a backfill, the oldest runs first. Runs that are planned from now on are not held because of the backfill."""
     fill = _found(session, backfill)
     held = session.rows("runs_held_of_backfill", backfill=backfill)
 
@@ -308,7 +308,7 @@ def cancel(session: Session, backfill: int, by: str, approver: Approver | None =
     open_runs: list[Any] = []
 
     def begin(graph: Graph) -> int:
-        # What was planned since the command was given is canceled, too.
+        # Runs that were planned since the command began are canceled, too.
         open_runs[:] = graph.rows("open_runs_of_backfill", backfill=backfill)
         if _planned_on(graph, backfill):
             graph.do("go_on_filling", backfill=backfill, next=None, fault=f"canceled by {by}")
@@ -361,7 +361,7 @@ def _is_large(runs: Sequence[Any]) -> bool:
 
 
 def _cancel_large(session: Session, run: RunId, by: str, approver: Approver | None) -> Done:
-    """Cancel a large run of a backfill in its own steps, so that nothing of it starts meanwhile."""
+    """Cancel a large run of a backfill in its own steps, so that none of its tasks starts meanwhile."""
     try:
         return control.cancel_run(session, run, by, approver=approver)
     except (Conflict, Forbidden) as why:
@@ -369,7 +369,7 @@ def _cancel_large(session: Session, run: RunId, by: str, approver: Approver | No
 
 
 def prioritize(session: Session, backfill: int, priority: int, by: str) -> Done:
-    """Set the priority of what has not started of a backfill, also of what is planned of it from now on."""
+    """Set the priority of the tasks of a backfill that have not started, and of its runs that are planned from now on."""
     fill = _found(session, backfill)
     if fill.next is None and not session.rows("runs_to_hold_of_backfill", backfill=backfill):
         raise Conflict(_name(fill), "has nothing left that has not started")
@@ -392,7 +392,7 @@ def _prioritize(graph: Graph, tasks: Sequence[int], priority: int) -> list[int]:
 
 
 def _planned_on(graph: Graph, backfill: int) -> bool:
-    """Whether more of a backfill is to be planned, under the lock of its archive."""
+    """True if further runs of a backfill must be planned; called under the lock of its archive."""
     return graph.rows("backfill", backfill=backfill)[0].next is not None
 
 

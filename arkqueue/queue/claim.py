@@ -49,7 +49,7 @@ SPARE = 8
 
 
 class Place(NamedTuple):
-    """The place of a task among the ready tasks of its archive: what is lower is claimed first. ``entry``: the id of the revision; ``task``: that of the task, by which the items of a list have its order."""
+    """The place of a task among the ready tasks of its archive: lower places are claimed first. ``entry``: the id of the revision; ``task``: that of the task, by which the items of a list have its order."""
 
     priority: int
     entry: int
@@ -91,23 +91,23 @@ def register(
 
 
 def unregister(session: Session, process: str) -> None:
-    """Say that a task manager has stopped."""
+    """Record that a task manager has stopped."""
     session.do("unregister_manager", process=process)
 
 
 @dataclass(slots=True)
 class Recent:
-    """The last places that an archive gave, in lots, so that the lowest of them need not be sought at each claim."""
+    """The last places of claimed tasks of an archive, in lots, so that a claim knows the lowest one without a search."""
 
     before: Place | None = None
-    """The lowest of the last whole lot; None: there is none yet."""
+    """The lowest place of the last complete lot; None before the first lot is complete."""
     lowest: Place | None = None
-    """The lowest of the lot that is being given; None: nothing of it is."""
+    """The lowest place of the present lot; None while the lot is empty."""
     given: int = 0
-    """How many of it are."""
+    """The number of places in the present lot."""
 
     def took(self, place: Place, lot: int) -> None:
-        """Note the next place. ``lot``: how many make a lot."""
+        """Note the place of a claimed task. ``lot``: the size of a lot."""
         self.lowest = place if self.lowest is None else min(self.lowest, place)
         self.given += 1
         if self.given == lot:
@@ -120,7 +120,7 @@ class Recent:
 
 
 class Turns:
-    """Whose turn it is at one task manager, and where the ready tasks of busy archives begin.
+    """The turns of archives at one task manager, and the places where the ready tasks of busy archives begin.
 
     Both are hints that are lost with the process. ``after``: the archive whose turn was the last one.
 
@@ -147,7 +147,7 @@ class Turns:
         return {archive: floor for archive, recent in self._recent.items() if (floor := recent.floor) is not None}
 
     def took(self, places: Iterable[tuple[int, Place]]) -> None:
-        """Note what a claim gave, in its order: of which archive, and at which place."""
+        """Note the claimed tasks in their order: the archive and the place of each."""
         for archive, place in places:
             self.after = archive
             self._recent.setdefault(archive, Recent()).took(place, self.RECENT)
@@ -192,13 +192,13 @@ def _claim_once(
     labels: Collection[str],
     store: str | None,
 ) -> tuple[list[Claim], bool]:
-    """What one look at all archives gives; and whether there may be more."""
+    """Claim from all archives once. Returns the claimed tasks, and whether more may be ready."""
     return _claimed(_rows(session.rows, parameters(process, host, slots, lease, pools, turns, labels, store)), turns)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a task manager that reports ends has free for the next tasks. ``turns``: its own; no other thread may use them meanwhile."""
+    """The free slots of a task manager that reports ends. ``turns``: the task manager's own; no other thread may use them meanwhile."""
 
     host: str
     slots: int
@@ -210,7 +210,7 @@ class Request:
 
 
 def claim_within(connection: Connection, process: str, request: Request) -> tuple[list[Claim], bool]:
-    """Claim inside a transaction, with one look that sees what that made ready; and whether there may be more.
+    """Claim inside a transaction, with one statement that sees the tasks which the transaction made ready. Also returns whether more may be ready.
 
     It waits for nobody, so the transaction may hold archives locked.
     """
@@ -311,7 +311,7 @@ def _claim(row: Any) -> Claim:
 
 
 def inputs(session: Session, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
-    """The newest outputs of what each task depends on, by the dependency's name; of a task that polls also its own, as ``self``."""
+    """The newest outputs of the dependencies of each task, by the dependency's name. A task that polls also gets its own outputs, as ``self``."""
     found: dict[TaskId, dict[str, Any]] = {}
     for row in session.rows("inputs", tasks=list(tasks)):
         found.setdefault(row.target, {})[row.name] = row.outputs
@@ -345,25 +345,25 @@ def installation(session: Session) -> str:
 
 
 def reserve(session: Session, process: str, attempt: AttemptId, image: str, adopt_within: float) -> bool:
-    """Say that an attempt is about to outlive its task manager, in a container of ``image``; False where it is not ours any more."""
+    """Record that an attempt runs in a container of ``image``, and so may outlive its task manager. Returns False if the attempt no longer belongs to this task manager."""
     return bool(session.rows("reserve", process=process, attempt=attempt, image=image, adopt_within=adopt_within))
 
 
 def started(session: Session, attempts: Mapping[AttemptId, float]) -> None:
-    """Note that the programs of attempts have begun, so many seconds ago."""
+    """Record when the programs of attempts began, in seconds before now."""
     session.do("started", attempts=list(attempts), ages=list(attempts.values()))
     if session.is_watched:
         session.changed({row.archive_id for row in session.rows("archives_of_attempts", attempts=list(attempts))})
 
 
 def renew(session: Session, process: str, attempts: Sequence[AttemptId], lease: float = LEASE) -> Renewed:
-    """Renew leases. What the answer does not name is lost."""
+    """Renew leases. Attempts that the answer does not name are lost."""
     found = session.rows("renew", attempts=list(attempts), process=process, lease=lease)
     return Renewed({row.id: row.stop for row in found}, frozenset(row.id for row in found if not row.is_renewed))
 
 
 def stops(session: Session, process: str) -> dict[AttemptId, str]:
-    """Which of a task manager's attempts have been asked to stop."""
+    """The attempts of a task manager that have been asked to stop."""
     return {row.id: row.stop for row in session.rows("stops", process=process)}
 
 
@@ -380,7 +380,7 @@ def adopt(
     adopt_within: float,
     lease: float = LEASE,
 ) -> list[Adopted]:
-    """Take over attempts whose containers were found on this host, each from the process that is named; what is missing has ended or is another's.
+    """Take over attempts whose containers were found on this host, each from the named process. Attempts that the answer lacks have ended, or belong to another process.
 
     ``base`` of their claims is as it was when they were claimed.
     """

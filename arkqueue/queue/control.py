@@ -49,7 +49,7 @@ from arkqueue.queue.steps import NOTE, last_first, set_aside
 from arkqueue.states import MOVES, SETTLED, Event, State
 
 REJECTED = "was rejected (exit code 65), which is final: its input is wrong, and no retry makes it right"
-"""Why what was rejected is not retried."""
+"""The reason why a rejected task is not retried."""
 
 
 def cancel(
@@ -159,7 +159,7 @@ def retry(
     from_start: bool = False,
     approver: Approver | None = None,
 ) -> None:
-    """Run a failed or canceled task again; what was skipped because of it is judged again (design 5.8, 5.11, 5.19). A deferred one is tried at once.
+    """Run a failed or canceled task again, and evaluate again the tasks that were skipped because of it (design 5.8, 5.11, 5.19). A deferred task is tried at once.
 
     A task whose command has ended with 75 and that has a poll is polled again, with a new deadline. ``from_start`` alone runs its command again (design 5.29).
     """
@@ -275,7 +275,7 @@ def skip(
     force: bool = False,
     approver: Approver | None = None,
 ) -> None:
-    """Decide that a task will not run, or that what waits for a failed one may go on (design 5.9).
+    """Decide that a task will not run, or that tasks that wait for a failed task may go on (design 5.9).
 
     ``as_completed``: in its own run too; refused where that would run what later revisions have superseded or gone on from, unless ``force`` (5.11, 5.19).
     """
@@ -321,7 +321,7 @@ def skip_until(
 
 
 def prioritize(session: Session, task: TaskId, priority: int, by: str) -> None:
-    """Set the priority of a task that has not started; no output of another task changes it any more (design 5.24)."""
+    """Set the priority of a task that has not started. From then on, no output of another task changes the priority (design 5.24)."""
 
     def work(graph: Graph, row: Any) -> None:
         refuse_implicit(row, "prioritized")
@@ -333,7 +333,7 @@ def prioritize(session: Session, task: TaskId, priority: int, by: str) -> None:
 
 
 def prioritize_run(session: Session, run: RunId, priority: int, by: str) -> Done:
-    """Set the priority of what has not started of a run."""
+    """Set the priority of the tasks of a run that have not started."""
     done = Done()
 
     def act(graph: Graph, tasks: Sequence[int]) -> Done:
@@ -356,7 +356,7 @@ def prioritize_run(session: Session, run: RunId, priority: int, by: str) -> Done
 
 
 def in_portions(session: Session, archive: int, done: Done, tasks: Sequence[int], act: Callable[..., Done]) -> None:
-    """Act on the further tasks of a large run, so many with each transaction, and add what was done. A rehearsal says how many it has not reached."""
+    """Act on the remaining tasks of a large run, a limited number in each transaction, and add the results. A rehearsal returns how many tasks it has not reached."""
     for n, portion in enumerate(portions(tasks)):
         if session.is_over:
             done.left = len(tasks) - n * MOST_TASKS
@@ -365,7 +365,7 @@ def in_portions(session: Session, archive: int, done: Done, tasks: Sequence[int]
 
 
 def note(session: Session, text: str, by: str, *, run: RunId, task: TaskId | None = None) -> None:
-    """Keep what a person has to say of a run, or of a task of it. It changes nothing, so nothing is locked."""
+    """Store a person's note on a run, or on a task of it. A note changes no state, so nothing is locked."""
     found = session.rows("place_of_run", run=run)
     if not found:
         raise NotFound(f"run {run}", "does not exist")

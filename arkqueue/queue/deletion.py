@@ -68,7 +68,7 @@ def delete_run(session: Session, run: RunId, by: str, approver: Approver | None 
 
 
 def _guarded_in_steps(session: Session, run: RunId, approver: Approver | None) -> bool:
-    """Whether a run is so large that it is deleted and undeleted in steps; raises where one of its tasks is guarded, which takes long to find out of many."""
+    """True if a run is so large that it is deleted and undeleted in steps. Raises if one of its tasks is guarded."""
     tasks = [row.id for row in session.rows("tasks_of_run", runs=[run])]
     if is_large := len(tasks) > MOST_TASKS:
         refuse_unapproved(session, tasks, approver)
@@ -235,7 +235,7 @@ def delete_item(session: Session, run: RunId, item: str, by: str, approver: Appr
 
 
 def _let_go_on(graph: Graph, run: RunId, tasks: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Take back to waiting what was skipped inside a run because of the tasks of a deleted item; returns this, and what is to be judged again with it."""
+    """Set tasks of a run back to waiting that were skipped because of the tasks of a deleted item. Returns these tasks, and the tasks to evaluate again with them."""
     behind = graph.ids("skipped_behind", run=run, roots=list(tasks))
     reopened, staying = judge_candidates(graph, tasks, behind)
     if reopened:
@@ -278,7 +278,7 @@ def undelete_item(session: Session, run: RunId, item: str, by: str, approver: Ap
         back += reopened
         graph.do("hold_undeleted", tasks=[task for task in back if task in of_item], run=run, hold=entry)
         hold_again(graph, back, reopened)
-        # What settled while the item was deleted was not judged for what comes back now.
+        # Tasks that settled while the item was deleted have not met or skipped the tasks that come back now.
         settled = graph.ids("settled_before", tasks=back)
         graph.follow(entering=back, again=[*back, *staying, *targets, *bad, *settled, *unwaived])
         refuse_to_let_go_on(graph, row.archive_id)
@@ -291,7 +291,7 @@ _BAD = frozenset({State.FAILED, State.REJECTED, State.CANCELED, State.SKIPPED})
 
 
 def _item(graph: Graph, run: RunId, item: str) -> tuple[Any, str, list[int]]:
-    """The place of a run, the name of an item of it, and the item's tasks; raises where there is no such item, or the run was deleted."""
+    """The place of a run, the name of an item of the run, and the item's tasks. Raises if the item does not exist, or the run was deleted."""
     row = place_of_run(graph, run)
     tasks = graph.ids("item_of_run", run=run, item=item)
     if row.deleted_at is not None:

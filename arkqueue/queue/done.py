@@ -1,4 +1,4 @@
-"""What a verb on many tasks did, and what it refused. Its transactions are bounded: `portions`."""
+"""The result of a verb on many tasks: the tasks that it changed, and its refusals. Its transactions are bounded (`portions`)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from arkqueue.errors import Conflict, Forbidden
 
 MOST_TASKS = 1000
-"""Tasks that one transaction acts on, unless they are of one run and belong together."""
+"""Tasks of one transaction, unless they belong together in one run."""
 
 
 LONGEST = 60.0
-"""Seconds for which one command acts: an answer comes before its caller gives up."""
+"""Seconds that one command works, so that its answer comes before the caller gives up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A task to which it was not done, and why."""
+    """A task that the verb refused, and the reason."""
 
     task: int
     why: Conflict | Forbidden
@@ -39,7 +39,7 @@ class Done:
     left: int = 0
 
     def add(self, more: Done) -> None:
-        """What was done next."""
+        """Add the result of the next step."""
         self.tasks += more.tasks
         self.approvals += more.approvals
         self.skipped += more.skipped
@@ -47,7 +47,7 @@ class Done:
         self.left += more.left
 
     def unless_refused(self) -> Done:
-        """The same; raises the first refusal where nothing but refusals came of it, with the others (``ArkqueueError.others``)."""
+        """Returns itself; raises the first refusal, with the others (``ArkqueueError.others``), if the verb did nothing."""
         if self.refused and not (self.tasks or self.skipped):
             why, *others = (refused.why for refused in self.refused)
             more = f"; and {len(others)} more" if others else ""

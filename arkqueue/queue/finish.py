@@ -43,7 +43,7 @@ log = logging.getLogger("arkqueue")
 PATIENCE = 10.0
 """Seconds that a report waits for a busy archive."""
 LITTLE_PATIENCE = 0.5
-"""The same for a loop, which comes back to what it left."""
+"""Seconds that a loop waits for a busy archive. Its next iteration tries the archive again."""
 MOST_DUE = 1000
 """Deferred tasks that one transaction takes up."""
 MOST_ARCHIVES = 100
@@ -90,7 +90,7 @@ def _receipt(row: Any, outcome: Outcome, process: str) -> Receipt:
 def lapse(
     session: Session, lease: float = LEASE, gap: float = LEASE / 3, patience: float = LITTLE_PATIENCE
 ) -> list[AttemptId]:
-    """End the attempts whose lease is over; called by every queue manager, again and again.
+    """End the attempts whose lease is over. Every queue manager calls this periodically.
 
     What outlives its task manager stays reserved for its host a while longer. After any gap in which the database was not heard, no lease lapses for
     one full lease (design 6). Returns the ended attempts.
@@ -126,7 +126,7 @@ def expire(session: Session, process: str, host: str, gone: Collection[AttemptId
 def _end_each(
     session: Session, lost: Sequence[Outcome], is_lost: Callable[[Any], bool], patience: float
 ) -> list[AttemptId]:
-    """End attempts together; where that fails, one by one, so that none that cannot be judged holds up the others."""
+    """End attempts together, or one by one if that fails, so that one faulty attempt does not hold up the others."""
 
     def judge(row: Any, _: Outcome) -> Receipt:
         return Receipt.RECORDED if is_lost(row) else Receipt.NOT_YOURS
@@ -149,7 +149,7 @@ def _end_each(
 
 
 def presume_gone(graph: Graph, attempt: AttemptId, by: str) -> list[int]:
-    """End an attempt that was asked to stop because a person knows that it is gone (``cancel --assume-gone``)."""
+    """End an attempt that was asked to stop, because a person confirms that its process is gone (``cancel --assume-gone``)."""
     outcome = Outcome(attempt, End.LOST, message=f"assumed to be gone by {by}")
     (row,) = graph.rows("lock_attempts", attempts=[attempt], archives=graph.archives, badly=[attempt])
     return list(_record(graph, [(outcome, row)]))
@@ -166,7 +166,7 @@ def _end(
     if not outcomes:
         return Finished({})
     by_id = {outcome.attempt: outcome for outcome in outcomes}
-    # What completes does so whatever its definition says.
+    # A completed attempt completes its task, whatever the definition says.
     badly = [outcome.attempt for outcome in outcomes if outcome.end is not End.EXITED or outcome.exit_code != 0]
 
     def work(graph: Graph) -> dict[AttemptId, Receipt]:
@@ -278,7 +278,7 @@ def _circumstances(row: Any, outcome: Outcome) -> Circumstances:
 
 
 def wake_deferred(session: Session, patience: float = LITTLE_PATIENCE) -> float | None:
-    """Take deferred tasks whose delay is over back to work; returns the seconds until the next one is due (None: there is none)."""
+    """Resume deferred tasks whose delay is over. Returns the seconds until the next one is due, or None if no task is deferred."""
 
     def work(graph: Graph) -> None:
         each = max(1, MOST_DUE // len(graph.archives))

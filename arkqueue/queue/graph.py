@@ -34,9 +34,9 @@ from arkqueue.queue.lock_fields import name_locks
 T = TypeVar("T")
 
 TOO_LONG = (Overdue, Busy)
-"""Errors of a change that took too long itself, or waited too long for a lock. They say nothing of other archives."""
+"""Errors of a change that took too long, or waited too long for a lock. Changes of other archives may still succeed."""
 STRAIGHT = 4
-"""Rounds of `Graph.follow` in which nothing but gates has passed, one after another, until it is asked how far they pass on alone."""
+"""Consecutive rounds of `Graph.follow` that pass only gates. After so many, one query computes how far the gates pass."""
 MOST_GATES = 20_000
 """Rounds that one statement takes."""
 BRIEF = 0.05
@@ -44,7 +44,7 @@ BRIEF = 0.05
 
 
 class Line(NamedTuple):
-    """The tasks of an archive at a lock. ``scope``: whose lock it is, the archive's or the ``INSTALLATION``'s."""
+    """The tasks of one archive that ask for one lock. ``scope``: the owner of the lock: the archive, or the ``INSTALLATION``."""
 
     scope: int
     name: str
@@ -55,53 +55,53 @@ class Graph:
     """The graph of some archives, locked, inside one transaction."""
 
     def __init__(self, conn: Connection, archives: Iterable[int] = (), kept: Kept | None = None) -> None:
-        """Lock ``archives``, however long that takes."""
+        """Lock ``archives``; waits for them without a limit."""
         self.conn = conn
         self.archives: list[int] = []
         """The archives that this transaction has locked."""
         self.limited = False
-        """Whether one of them says how many of its attempts run at once."""
+        """True if one of the locked archives has a limit (max_running)."""
         self.uses_locks = False
-        """Whether a task of one of them has ever asked for a lock."""
+        """True if a task of one of the locked archives has ever asked for a lock."""
         self.uses_lists = False
-        """Whether a task of one of them has ever had a list."""
+        """True if a task of one of the locked archives has ever had a list."""
         self.asking: list[int] = []
-        """Tasks that ask for their locks since they were granted the last time."""
+        """Tasks that have asked for locks since the last grant."""
         self.named: dict[int, list[str]] = {}
-        """What the names of their locks come to, where these have fields."""
+        """The evaluated names of their locks, for names with fields."""
         self.reordered: list[int] = []
-        """Tasks whose priority was changed since then."""
+        """Tasks whose priority was changed since the last grant."""
         self.judges_all = False
-        """Whether all lines are to be judged: others stand in them now, or there is another room."""
+        """True if all lines must be evaluated: their tasks or a capacity have changed."""
         self.is_granted = False
-        """Whether locks were granted after everything that was done."""
+        """True if locks were granted after the last change."""
         self.kept = kept or Kept()
-        """What is known to be stored; nothing where no archive is locked yet."""
+        """The cache of definitions and lists that are stored; empty before an archive is locked."""
         self.to_keep: list[Callable[[], None]] = []
-        """What may be remembered once this is committed."""
+        """The additions to that cache, which count once this transaction has committed."""
         self.ready: set[int] = set()
         """Tasks that became ready and are not claimed yet; task managers are woken for them."""
         self.to_wake: set[str] = set()
         """The topics whose listeners are woken after the commit."""
         self.touched: set[int] = set()
-        """Archives of which it changed something without their lock."""
+        """Archives that this transaction changed without locking them."""
         self.notifies = False
-        """Whether somebody is told of what becomes of the runs of one of these archives."""
+        """True if one of the archives has receivers of notifications."""
         self.moved: set[int] = set()
-        """Tasks that moved; filled only where somebody is told."""
+        """Tasks that changed their state; filled only if there are receivers of notifications."""
         self.made: set[int] = set()
         """Runs that were planned."""
         if wanted := set(archives):
             self._locked(self.rows("lock_archives", archives=list(wanted)))
 
     def lock_free(self, archives: Collection[int], attempts: Sequence[int]) -> list[int]:
-        """Lock those of some archives, and of the archives of some attempts, that nobody else has locked; returns the others."""
+        """Lock archives, and the archives of attempts, unless other transactions have locked them; returns those that others have locked."""
         rows = self.rows("lock_free_archives", archives=list(archives), attempts=list(attempts))
         self._locked([row for row in rows if row.is_locked])
         return [row.id for row in rows if not row.is_locked]
 
     def lock_within(self, archive: int, seconds: float) -> list[int]:
-        """Lock an archive, and wait for it so long; returns it where that was in vain."""
+        """Lock one archive, and wait at most ``seconds`` for it; returns the archive if the time is over."""
         try:
             with self.conn.transaction():
                 (limit,) = self.rows("limit_waiting", limit=f"{max(1, round(seconds * 1000))}ms")
@@ -141,7 +141,7 @@ class Graph:
         *,
         may_skip: bool = True,
     ) -> None:
-        """Follow up what has just happened.
+        """Follow up the consequences of the changes so far.
 
         ``settled`` tasks got a final state, ``entering`` ones may have no unmet edge any more. ``again``: tasks that were waived, retried or reopened, and settled
         ones whose edges are to be judged again, or whose product somebody new needs. ``then`` enter after all of that, in the second round. ``may_skip``: a settled one may not have completed.
@@ -168,7 +168,7 @@ class Graph:
                 rows += self._advance((), [row.id for row in held], (), fired=True)
             unnamed = name_locks(self, [row.id for row in rows if row.asks])
             settled = [*skipped, *canceled, *unnamed, *(row.id for row in rows if row.settles)]
-            # What waits for a running victim has not begun after all, as it was judged to have.
+            # A canceler that waits for a running victim has not begun after all.
             changed = [*skipped, *canceled, *unnamed, *tied]
             less = sorted({row.id for row in rows if row.unblocks} - {*changed})
             changed += less
@@ -200,7 +200,7 @@ class Graph:
         return held
 
     def grant(self) -> None:
-        """Judge the lines that this change touched, and grant locks, all or none to each task (sql/locks.sql). Who may not keep its locks waits again.
+        """Evaluate the lines that this change touched, and grant locks: to each task all of its locks or none (sql/locks.sql). A task that may not keep its locks waits again.
 
         Everything that changes the graph ends with this. Where no task of an archive ever named a lock, nothing is asked.
         """
@@ -237,7 +237,7 @@ class Graph:
         may_take: bool = False,
         less: str | None = None,
     ) -> list[int]:
-        """Grant the locks of some lines, and take them from whom they do not fit; returns who was granted some.
+        """Grant the locks of some lines, and take them from tasks that exceed a capacity; returns the tasks that were granted locks.
 
         ``whole``: everybody in the line of an unlimited lock is looked at. ``may_take``: one place of each lock of the installation may be taken, where there is
         one. ``less``: of this one a place is given back.
@@ -253,7 +253,7 @@ class Graph:
             rows = self.rows("judge_lines", locked=locked, **told)
             back = [row.id for row in rows if row.granted and not row.fits and row.id in set(locked)]
             self.ready.difference_update(self.ids("give_back", tasks=back))
-        # Who is the next at a lock of the installation is for a transaction of its own to say.
+        # The next archive at a lock of the installation is chosen by a transaction of its own.
         if INSTALLATION in scopes or any(row.is_global for row in rows):
             self.to_wake.add("locks")
         granted = [row.id for row in rows if row.fits and not row.granted]
@@ -289,7 +289,7 @@ class Graph:
             return [], []
         if not self.rows("lock_victims", firing=firing, here=here):
             return [], []  # `advance` notes that they fired
-        # What stops comes first: a canceler that another one cancels fires all the same, as they fire together.
+        # Stop requests come first: all cancelers fire together, so one that another canceler cancels fires as well.
         fired = self.rows("stop_victims", firing=firing, here=here)
         if any(row.asked for row in fired):
             self.to_wake.add("stop")
@@ -297,7 +297,7 @@ class Graph:
 
 
 def change(session: Session, archives: Iterable[int], work: Callable[[Graph], T]) -> T:
-    """Run ``work`` on the locked graph of some archives in one transaction (again after a deadlock), then wake whom it concerns."""
+    """Run ``work`` on the locked graph of some archives in one transaction, then wake the listeners. Repeats the transaction after a deadlock."""
 
     def transaction(conn: Connection) -> tuple[Graph, T]:
         graph = Graph(conn, archives, session.kept)
@@ -389,7 +389,7 @@ def _done(graph: Graph, work: Callable[[Graph], T]) -> T:
 
 
 def committed(session: Session, transaction: Callable[[Connection], tuple[Graph, T]]) -> T:
-    """Run a transaction (again after a deadlock), then wake whom it concerns."""
+    """Run a transaction, then wake the listeners. Repeats the transaction after a deadlock."""
     graph, result = session.retrying(transaction)
     for keep in graph.to_keep:
         keep()

@@ -84,7 +84,7 @@ def hold_run(session: Session, run: RunId, by: str, reason: str = "") -> Done:
 
 
 def hold_archive(session: Session, archive: ArchiveId, by: str, reason: str = "") -> Done:
-    """Put an archive on hold: its runs and items that have not begun are held, and what is planned until `unhold`.
+    """Put an archive on hold: its runs and items that have not begun are held, and so are runs that are planned before `unhold`.
 
     Said again, it holds what an earlier one that was killed midway has left.
     """
@@ -113,7 +113,7 @@ def hold_archive(session: Session, archive: ArchiveId, by: str, reason: str = ""
 
 
 def unhold(session: Session, archive: ArchiveId, by: str, reason: str = "") -> None:
-    """End the hold of an archive: what is planned from now on is not held. It releases nothing."""
+    """End the hold of an archive: runs that are planned from now on are not held. Held tasks stay held."""
 
     def work(graph: Graph) -> None:
         if not graph.rows("hold_of_archive", archive=archive):
@@ -203,7 +203,7 @@ def lock_held(graph: Graph, tasks: Sequence[int]) -> list[int]:
 
 
 def release_archive(session: Session, archive: ArchiveId, by: str, reason: str = "", how: How = How()) -> Done:
-    """Release everything of an archive, the oldest runs first. What is left is told."""
+    """Release all held tasks of an archive, the oldest runs first. The result names the tasks that stay held."""
 
     def work(graph: Graph, tasks: Sequence[int]) -> Done:
         refuse_on_hold(graph, archive)
@@ -234,7 +234,7 @@ def release_locked(
         done.skipped, done.refused = skipped, []
         graph.follow(skipped)
     if fit := [task for task in tasks if task not in outdated]:
-        # What needs a skipped task has been skipped with it.
+        # Tasks that depend on a skipped task were skipped with it.
         foreign = graph.ids("runs_of_foreign", tasks=fit) if accepts else []
         done.approvals = graph.ids("approval_steps", tasks=fit)
         done.tasks = sorted(graph.ids("release", tasks=fit, release=entry()))
@@ -248,7 +248,7 @@ def release_locked(
 
 
 def _outdated(graph: Graph, tasks: Sequence[int], what: str) -> Iterator[Refused]:
-    """The tasks that would replace the work of later revisions, or that these have superseded or gone on from (design 5.19). ``what`` is being released."""
+    """The tasks that would replace the work of later revisions, that later revisions have superseded, or after which tasks of later revisions have started (design 5.19). ``what``: the tasks to be released."""
     perhaps = graph.ids("perhaps_outdated", tasks=list(tasks))
     for row in graph.rows("lock_tasks", tasks=perhaps) if perhaps else ():
         try:
@@ -259,7 +259,7 @@ def _outdated(graph: Graph, tasks: Sequence[int], what: str) -> Iterator[Refused
 
 
 def refuse_on_hold(graph: Graph, archive: int) -> None:
-    """Raise ``Conflict`` where an archive is on hold, or stopped: nothing of it is released."""
+    """Raise ``Conflict`` if an archive is on hold or stopped: its held tasks cannot be released."""
     refuse_stopped(graph, archive)
     for row in graph.rows("hold_of_archive", archive=archive):
         raise Conflict(f"archive {row.name}", f"is on hold ({said(row)})", f"arkqueue unhold {row.name}")
@@ -270,7 +270,7 @@ def said(hold: Any) -> str:
     return f"by {hold.by}: {hold.note}" if hold.note else f"by {hold.by}"
 
 
-# What both have in common
+# Shared by hold and release
 
 
 def in_portions(

@@ -32,14 +32,14 @@ MOST_NAMED = 10
 """Tasks of an item whose states are told where a verb finds nothing to do."""
 
 Act = Callable[[TaskId], object]
-"""Does to one task what is done to all; raises ``Conflict`` or ``Forbidden`` where it may not be."""
+"""The action on one task; raises ``Conflict`` or ``Forbidden`` if the task refuses it."""
 
 COMES_BACK: Final = frozenset((State.CANCELED, State.SKIPPED, State.DEFERRED))
 """The states beside failed from which a retry takes a task by its name."""
 
 
 def restart_run(session: Session, run: RunId, by: str, approver: Approver | None) -> Done:
-    """Restart what runs of a run."""
+    """Restart the running tasks of a run."""
     return _on_run(
         session,
         run,
@@ -58,7 +58,7 @@ def retry_run(
     from_start: bool = False,
     approver: Approver | None = None,
 ) -> Done:
-    """Retry what failed, was canceled or is deferred of a run; what was superseded, or skipped by a person, is left alone."""
+    """Retry the failed, canceled and deferred tasks of a run, but not those that were superseded, or skipped by a person."""
     return _on_run(
         session,
         run,
@@ -77,7 +77,7 @@ def skip_run(
     force: bool = False,
     approver: Approver | None = None,
 ) -> Done:
-    """Skip what failed or has not started of a run."""
+    """Skip the tasks of a run that failed or have not started."""
 
     def act(task: TaskId) -> None:
         control.skip(session, task, by, as_completed=as_completed, force=force, approver=approver)
@@ -108,7 +108,7 @@ def retry_failed(
 
 
 def act_on_item(session: Session, run: RunId, item: str, verb: str, act: Act, *, failed: bool = False) -> Done:
-    """Act on the tasks of an item. ``failed``: on those alone that failed and that nobody waived. What waits for others is canceled first, so that it is not skipped."""
+    """Act on the tasks of an item. ``failed``: on those alone that failed and that nobody waived. A cancellation takes waiting tasks first, so that they are canceled and not skipped."""
     if session.rows("tombstone_of_item", run=run, item=item):
         here = item_name(session.rows("place_of_run", run=run)[0], item)
         raise Conflict(here, "was deleted", f"arkqueue undelete {shlex.quote(here)}")
@@ -179,7 +179,7 @@ def delete_items(
 
 
 def _concerned(verb: str, *, failed: bool) -> Callable[[Any], bool]:
-    """Which tasks of an item or a list a verb acts on. ``failed``: of retry, those alone that failed and that nobody waived."""
+    """The tasks of an item or a list on which a verb acts. ``failed``: for retry, only failed tasks that nobody waived."""
     of_verb: dict[str, Callable[[Any], bool]] = {
         "restart": _runs,
         "retry": _has_failed if failed else _may_be_retried,
@@ -294,7 +294,7 @@ def _each(
         except (Conflict, Forbidden) as why:
             done.refused.append(Refused(candidate.id, why))
         except Busy:
-            # What was done until now is told; the rest is left.
+            # The result has the tasks that were done until now; the others stay as they are.
             if not (done.tasks or done.refused):
                 raise
             done.left = len(candidates) - n

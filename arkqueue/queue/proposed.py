@@ -21,7 +21,7 @@ from arkqueue.states import State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needed:
-    """What a task of a run that is not made yet depends on. ``state`` None: it would be a task of the same run.
+    """A dependency of a task in a proposed run. ``state`` None: the dependency would be a task of the same run.
 
     ``is_awaited``: the task would wait for it. Else it takes what is there.
     """
@@ -32,7 +32,7 @@ class Needed:
 
 
 MOST_STOPPED = 10
-"""Tasks that a task of a proposed run would cancel, and that are named."""
+"""The number of victims that the answer names for each task of a proposed run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class ProposedTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedRun:
-    """What `trigger` would make. ``full_name``: what the run would be called, unless another one comes before it."""
+    """The run that `trigger` would make. ``full_name``: the run's name, unless another run is made first."""
 
     full_name: str
     revision: int
@@ -79,7 +79,7 @@ def proposed(
     force: bool = False,
     approver: Approver | None = None,
 ) -> ProposedRun:
-    """What `trigger` would make now, with the same refusals; nothing is stored."""
+    """The run that `trigger` would make now, with the same refusals. Nothing is stored."""
     archive = session.rows("archive_of_revision", revision=revision)
     if not archive:
         raise NotFound(f"revision {revision}", "does not exist")
@@ -94,7 +94,7 @@ def proposed(
 
 
 def _inside(task: Any) -> str:
-    """The name of a task inside its run; a gate is called as it is written."""
+    """The name of a task inside its run; a gate keeps the name of its row."""
     return f"/{task.name}" if task.kind == TaskKind.GATE else task_in_run(task.name, task.item)
 
 
@@ -143,7 +143,7 @@ def _proposed(graph: Graph, proposal: Proposal) -> ProposedRun:
 
 
 def _stopped(graph: Graph, proposal: Proposal, tasks: Iterable[NewTask]) -> dict[int, list[Stopped]]:
-    """What the ``cancels`` of the tasks of a proposed run would meet now, at most one more of each than is named."""
+    """The present victims of the ``cancels`` of a proposed run, for each task at most one more than the answer names."""
     entries = [
         (task.id, victim.task or task.name, task.item, victim.only_unstarted)
         for task in tasks

@@ -37,7 +37,7 @@ MOST_PIECES = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A run that was passed over. ``fault``: what keeps it; ``remedy``: what helps."""
+    """A run that a purge passed over. ``fault``: the reason; ``remedy``: the command that helps."""
 
     run: str
     fault: str
@@ -46,7 +46,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gone:
-    """A run that another purge has removed, and who gave that one."""
+    """A run that another purge has removed, and the person of that purge."""
 
     run: str
     by: str
@@ -59,11 +59,11 @@ class Purged:
     runs: list[str] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
     left: int = 0
-    """How many were not judged, as a trial does not last longer."""
+    """The number of runs that a trial did not reach in its time."""
     gone: list[Gone] = field(default_factory=list)
 
     def unless_kept(self) -> Purged:
-        """The same; raises the first reason where nothing was purged."""
+        """Returns itself; raises the first reason if nothing was purged."""
         if self.kept and not self.runs:
             first, more = self.kept[0], len(self.kept) - 1
             fault = f"{first.fault}, and is kept" + (f"; and {more} more are kept" if more else "")

@@ -39,7 +39,7 @@ from arkqueue.states import SETTLED, State
 
 @dataclass(slots=True)
 class _Part:
-    """What is to run again. ``members``: also what has not started, and what stays skipped. ``back``: what goes back to waiting, the ``starts`` at the end.
+    """The part of a run that runs again. ``members``: all its tasks, also those that have not started or stay skipped. ``back``: tasks that go back to waiting, the ``starts`` at the end.
 
     ``gates``: those of its list that wait again with an item, and what passed because of them. ``edges``: those inside the part, each as its source and its target.
     """
@@ -160,7 +160,7 @@ def _gates_and_behind(
 
 
 def _behind(graph: Graph, run: int, starts: Sequence[int], item: str | None) -> tuple[list[int], list[tuple[int, int]]]:
-    """The tasks of the part, and the edges inside it. No way leads through what a person skipped."""
+    """The tasks of the part, and the edges inside it. Tasks that a person skipped end the part."""
     targets: dict[int, list[int]] = defaultdict(list)
     for edge in graph.rows("passable_inside", run=run, item=item):
         targets[edge.source].append(edge.target)
@@ -176,7 +176,7 @@ def _behind(graph: Graph, run: int, starts: Sequence[int], item: str | None) -> 
 
 
 def _has_ended(row: Any) -> bool:
-    """Whether a task is to run again by itself; what was skipped is judged with what skipped it."""
+    """True if a task runs again by itself. Skipped tasks are evaluated with the task that skipped them."""
     return row.state == State.DEFERRED or (row.state in SETTLED and row.state != State.SKIPPED)
 
 
@@ -195,7 +195,7 @@ def _refuse_second(graph: Graph, here: str, name: str, tasks: Sequence[int]) -> 
 
 
 def _refuse_superseded(graph: Graph, rows: Sequence[Any]) -> None:
-    """Raise ``Conflict`` where a task was superseded, but by one that runs again with it."""
+    """Raise ``Conflict`` if a task was superseded, unless the superseding task runs again with it."""
     members = {row.id for row in rows}
     for row in rows:
         if row.state == State.CANCELED and row.superseded_by is not None and row.superseded_by not in members:
@@ -208,7 +208,7 @@ def _named(graph: Graph, tasks: Sequence[int]) -> str:
 
 
 def _wait_for_the_rest(graph: Graph, part: _Part, tasks: Collection[int]) -> None:
-    """Let tasks wait for those of the part that come back later: nothing of it runs before the tasks to start from do."""
+    """Let tasks wait for those of the part that come back later, so that no task of the part runs before the tasks to start from."""
     back = {*part.back}
     edges = [(source, target) for source, target in part.edges if source in back and target in tasks]
     sources, targets = [source for source, _ in edges], [target for _, target in edges]

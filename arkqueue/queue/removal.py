@@ -52,7 +52,7 @@ class Removed:
 
 
 def check_reason(reason: str) -> None:
-    """Raise ``Invalid`` where a reason is no text that the audit log keeps."""
+    """Raise ``Invalid`` if a reason is not a text that the audit log can keep."""
     if len(reason) > LONGEST_REASON or "\0" in reason:
         fault = f"has {len(reason)} characters" if len(reason) > LONGEST_REASON else "has a NUL character"
         raise Invalid("the reason of a removal", fault, f"Give at most {LONGEST_REASON} characters, and no NUL.")
@@ -178,7 +178,7 @@ def _beside(session: Session, task: TaskId, *, log: bool, outputs: bool) -> list
 
 
 def _vacuum(session: Session) -> list[str]:
-    """Take what was deleted out of the tables' files; what may still hold it."""
+    """Vacuum the deleted rows out of the tables' files. Returns sentences on other places that may still have the text."""
     with session.database.connect() as connection:
         (before,) = rows(connection, "still_holding")
         connection.execute("set statement_timeout = 0")

@@ -1,4 +1,4 @@
-"""Tasks that come back to work: which of them may, what waits for them again, and why others may not.
+"""Tasks that come back to work: which tasks may, which others wait for them again, and why some may not.
 
 A task comes back because a person retries it, waives what had skipped it, deletes an item, or takes a deletion back. The rules are those of
 docs/decisions/0001, points 5 to 8.
@@ -22,7 +22,7 @@ from arkqueue.queue.reports import keep
 from arkqueue.states import State
 
 NEWEST = "or trigger the task at the newest revision"
-"""What helps beside force where a task is superseded."""
+"""The remedy for a superseded task, besides force."""
 
 
 def stand_alone(graph: Graph, tasks: Sequence[int]) -> list[int]:
@@ -34,7 +34,7 @@ def stand_alone(graph: Graph, tasks: Sequence[int]) -> list[int]:
 
 
 def judge_again(graph: Graph, roots: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Which tasks skipped because of ``roots`` may come back, and which stay, as another root still skips them; they get that root."""
+    """The skipped tasks of ``roots``: those that may come back, and those that stay skipped because of another root, which they get."""
     return judge_candidates(graph, roots, graph.ids("skipped_because_of", roots=list(roots)))
 
 
@@ -86,7 +86,7 @@ def gates_again(graph: Graph, tasks: Sequence[int]) -> list[int]:
 
 
 def blocked(graph: Graph, row: Any) -> Conflict | None:
-    """Why a task cannot come back: another bad task of its run skips it, or the product of one that is lost."""
+    """The reason why a task cannot come back: another bad task of its run, or a lost product of an earlier one, still skips it."""
     here = task_name_of(graph, row.id)
     if row.root_id is not None:
         root, remedy = _root(graph, row.root_id, row)
@@ -137,7 +137,7 @@ def refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str) 
 
 
 def _root(graph: Graph, task: int, skipped: Any) -> tuple[str, str]:
-    """What is to be seen to first, with what became of it, and what helps. ``skipped``: the row of the task that it keeps from running."""
+    """The task that needs attention first, with its fate and the remedy. ``skipped``: the row of the task that it keeps from running."""
     (row,) = graph.rows("place_of_task", task=task)
     name = task_name(row)
     if row.state == State.COMPLETED:  # it did not fail (design 5.6)
@@ -155,7 +155,7 @@ def _root(graph: Graph, task: int, skipped: Any) -> tuple[str, str]:
 
 
 def _is_outdated(graph: Graph, task: int) -> bool:
-    """Whether a retry of a task would be refused unless it is forced."""
+    """True if a retry of a task would be refused without force."""
     try:
         refuse_outdated(graph, graph.rows("lock_tasks", tasks=[task])[0], [task], "")
     except Conflict:
@@ -189,6 +189,6 @@ def again_from(graph: Graph, row: Any) -> str:
 
 
 def superseded(graph: Graph, row: Any) -> str:
-    """By which task another one is superseded, as a person is told."""
+    """The sentence that names the task by which another one is superseded."""
     by = graph.rows("place_of_task", task=row.superseded_by)
     return f"is superseded by {task_name(by[0]) if by else PURGED}"

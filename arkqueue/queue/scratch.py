@@ -1,4 +1,4 @@
-"""Scratch folders: where the folder of a run or of an item is (design 5.37). What is in it is the task managers' business (``workspace.scratch``)."""
+"""Scratch folders: the host of the folder of each run or item (design 5.37). Task managers make and remove the folders (``workspace.scratch``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from arkqueue.names import item_name, run_name
 from arkqueue.queue.graph import Graph, change, change_in_turn
 
 PATIENCE = 0.5
-"""Seconds that busy archives are waited for: their folders can be removed later."""
+"""Seconds that this module waits for busy archives. Their folders can be removed later."""
 
 
 def take(session: Session, process: str, store: str, attempt: AttemptId, *, may_begin: bool = True) -> Scratch | None:
@@ -40,7 +40,7 @@ def take(session: Session, process: str, store: str, attempt: AttemptId, *, may_
 
 
 def made(session: Session, scratch: int) -> None:
-    """Note that a folder is there: from now on, one that is missing is lost."""
+    """Record that a folder exists. From now on, a missing folder counts as lost."""
     session.do("scratch_made", id=scratch)
 
 
@@ -63,7 +63,7 @@ def unneeded(session: Session, folders: Sequence[int]) -> set[int]:
 
 
 def lose(session: Session, folder: int) -> None:
-    """Note that a folder is gone, as its task manager has found: tasks that want it need not be where it was."""
+    """Record that a task manager found a folder missing. Tasks that use the folder may then run on any host."""
     for row in session.rows("place_of_scratch", id=folder):
 
         def work(graph: Graph, row: Any = row) -> None:
@@ -74,7 +74,7 @@ def lose(session: Session, folder: int) -> None:
 
 
 def leave(graph: Graph, tasks: Sequence[int]) -> None:
-    """Let lost tasks run anywhere that were the only ones to use their folders, where these are on a host that is away."""
+    """Let lost tasks run on any host, if they alone used their folders and the folders' host is away."""
     for row in graph.rows("leave_scratch", tasks=list(tasks), silence=SILENCE):
         _bind(graph, row)
 
@@ -112,12 +112,12 @@ def renew(graph: Graph, run: int, tasks: Collection[int], here: str, item: str |
 
 
 def measured(session: Session, sizes: Mapping[int, int]) -> None:
-    """Note how many bytes folders take."""
+    """Record the sizes of folders, in bytes."""
     session.do("measured_scratch", ids=list(sizes), bytes=list(sizes.values()))
 
 
 class _Folder(NamedTuple):
-    """Whose a folder is; ``run_id``, and the run's place."""
+    """The owner of a folder: ``run_id``, and the run's place."""
 
     archive_id: int
     branch_id: int
@@ -128,7 +128,7 @@ class _Folder(NamedTuple):
 
 
 def _bind(graph: Graph, folder: Any) -> None:
-    """Give the tasks of a folder that are ready the pool of where it is now, or of nowhere."""
+    """Give the ready tasks of a folder the pool of the folder's present host, or the pool for any host."""
     if folder.item:
         place = {"branch": folder.branch_id, "number": folder.number, "run": folder.run}
         bound = graph.rows("bind_item", item=folder.item, **place)

@@ -28,7 +28,7 @@ from arkqueue.states import State
 NOT_DUE = 60.0
 """Seconds for which a deferred task is not due while its run is canceled or deleted."""
 NOTE = "in steps; tasks that it has not reached are held"
-"""What the audit log says of such a verb, and so the reason why a task is held that it has not reached."""
+"""The note of such a verb in the audit log. Tasks that the verb has not reached show it as the reason of their hold."""
 
 
 def set_aside(

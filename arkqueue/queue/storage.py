@@ -1,4 +1,4 @@
-"""Reads what a branch has, and writes what is added to it: each with one round trip, however many revisions and names there are.
+"""Reads the tasks of a branch, and writes new ones: each with one round trip, for any number of revisions and names.
 
     Content   the ids of workflows and definitions; what is new is stored, once for all archives
     read      what the branch has, and ids for new rows
@@ -40,7 +40,7 @@ from arkqueue.workflow import from_json, to_json
 
 _KINDS = {str(kind): kind for kind in TaskKind}
 FURTHEST = 2**31 - 1
-"""A run number behind all others of its revision."""
+"""A run number that is higher than all others of a revision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Branch:
 
 
 class Head(NamedTuple):
-    """Where a branch's head is moved to, and from."""
+    """A move of a branch's head: the new and the old place."""
 
     branch: int
     head: int
@@ -65,7 +65,7 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was read for runs that are to be planned. ``others``: the rows of the blocks that were asked for beside it."""
+    """The rows that were read to plan runs. ``others``: the rows of further blocks that the caller asked for."""
 
     known: Known
     ids: NewIds
@@ -84,7 +84,7 @@ class Content:
         """``lists``: further lists to store, by their digests."""
         self._kept = kept
         self._since, self._known, self._stored = kept.since, kept.parsed, kept.ids
-        """What this process knows to be stored: since which start of the server, by identity, and by digest."""
+        """The cache of this process: stored objects by identity and by digest, and the start of the server since which the cache is valid."""
         self._parsed: dict[int, tuple[Workflow | TaskDefinition, bytes]] = {}
         """The digests of the objects that are not known by identity. The object stays alive beside
         its digest, so no other object gets its identity.
@@ -100,7 +100,7 @@ class Content:
         self._freeze()
 
     def store(self, conn: Connection, since: datetime | None = None) -> None:
-        """Find the ids of what is stored, and store the rest. ``since``: the start of the server that the archive was locked at."""
+        """Find the ids of stored workflows and definitions, and store the others. ``since``: the start of the server when the archive was locked."""
         if since is not None and since != self._since:
             # It may be a restored one, where ids mean something else.
             self._since, self._known, self._stored, self._ids = since, {}, {}, {}
@@ -136,7 +136,7 @@ class Content:
             self._learn(answers(conn, *keep, ("content_ids", _digests(*wanted)))[-1])
 
     def _store_lists(self, conn: Connection) -> None:
-        """Store what is missing of the lists, and lock them all: a purge that removes a list, because no run has it any more, passes over what is locked."""
+        """Store missing lists, and lock all of them. A purge removes lists without a run, and passes over locked ones."""
         there = {row.digest for row in rows(conn, "lock_lists", digests=sorted(self._lists))}
         for digest in sorted(self._lists.keys() - there):
             items = self._lists[digest]
@@ -149,7 +149,7 @@ class Content:
 
     @property
     def is_stored(self) -> bool:
-        """Whether nothing is left to store. Of lists that is not known: a purge may have removed one."""
+        """True if everything is stored. Lists are never known to be stored, because a purge may have removed one."""
         return not (self._lists or any(self._unknown()))
 
     def id_of(self, parsed: Workflow | TaskDefinition) -> int:
@@ -160,7 +160,7 @@ class Content:
         return self._ids.get(digest) or self._stored[digest]
 
     def keep(self, names: set[tuple[int, str, bool]]) -> None:
-        """Remember for later transactions what this one, which is committed, stored or found."""
+        """Add to the cache the rows that this committed transaction stored or found."""
         if self._kept.since == self._since and (self._ids or self._parsed or not names <= self._kept.names):
             parsed: dict[int, tuple[object, int]] = {
                 key: (one, self.id_of(one)) for key, (one, _) in self._parsed.items() if not _is_long(one)
@@ -176,7 +176,7 @@ class Content:
         self._ids.update((bytes(row.digest), row.id) for row in found)
 
     def _freeze(self) -> None:
-        """Digest what is not known by identity."""
+        """Compute the digests of objects that the cache does not know by identity."""
         for workflow in self._all.values():
             if id(workflow) in self._known or id(workflow) in self._parsed:
                 continue
@@ -275,7 +275,7 @@ def occurrence(row: Any) -> Occurrence:
 
 
 def _keys_ever(graph: Graph, branch: int, number: int, run: int, *, through: Callable[[str], bool]) -> set[Key]:
-    """What ``PREV:*`` takes of lists: the gates of all names that the branch ever had, and the items that have not settled or block others.
+    """The sources of ``PREV:*`` in lists: the gates of all names that the branch ever had, and the items that have not settled or block others.
 
     ``through``: whether the gate of a name's nearest list is enough, so that ten thousand open items are not read.
     """
@@ -315,7 +315,7 @@ def bound(workflow: Workflow, store: str) -> Workflow:
 
 
 def items_of_list(source: Graph | Session, digest: str) -> tuple[Item, ...]:
-    """The items of a list that is kept."""
+    """The items of a stored list."""
     return tuple(Item(*item) for row in source.rows("lists", digests=[digest]) for item in row.items)
 
 
@@ -331,7 +331,7 @@ LONGEST_PART = 2**20
 
 
 def _parts(items: Sequence[Item]) -> Iterator[tuple[int, Sequence[Item]]]:
-    """The items of a list in pieces, each with the place of its first: none is so long that it would hold up others."""
+    """The items of a list in pieces, each with the position of its first item. Pieces are short, so that none holds up other transactions."""
     first, size = 0, 0
     for place, item in enumerate(items):
         size += len(item.body)
@@ -351,7 +351,7 @@ def _is_long(parsed: Workflow | TaskDefinition) -> bool:
 
 
 def new_ids(graph: Graph, workflows: Sequence[Workflow]) -> NewIds:
-    """Ids for runs of these workflows, whose branches have nothing that would have to be read."""
+    """New ids for runs of these workflows. Their branches have no rows that planning would have to read."""
     return _as_ids(*answers(graph.conn, _new_ids(workflows)))
 
 

@@ -25,7 +25,7 @@ FILE = "token"
 
 class Scope(StrEnum):
     HOOK = "hook"
-    """May say "look" and nothing else."""
+    """May send notices, and nothing else."""
     READ = "read"
     OPERATE = "operate"
     """May also act on runs and tasks, and do what a hook does."""
@@ -35,7 +35,7 @@ class Scope(StrEnum):
     """May also register archives and make tokens."""
 
     def allows(self, needed: Scope) -> bool:
-        """Whether this scope is enough where ``needed`` is asked for. To read is no part of a hook's, nor the reverse."""
+        """True if this scope includes ``needed``. The scopes `hook` and `read` do not include each other."""
         return needed in _INCLUDED[self]
 
 
@@ -102,13 +102,13 @@ def create(
 
 
 def check(session: Session, secret: str) -> Token | None:
-    """The token that a secret belongs to; None where it is unknown or revoked."""
+    """The token of a secret; None if the secret is unknown, or its token revoked."""
     found = session.rows("token_of_hash", hash=digest_of(secret))
     return token_of(found[0]) if found else None
 
 
 def tokens(session: Session) -> list[Token]:
-    """All tokens, the revoked ones too."""
+    """All tokens, also revoked ones."""
     return [token_of(row) for row in session.rows("tokens")]
 
 
@@ -121,7 +121,7 @@ def one(session: Session, token: int) -> Token:
 
 
 def revoke(session: Session, token: int, by: str) -> None:
-    """Make a token worthless; raises ``Conflict`` where it is already."""
+    """Revoke a token; raises ``Conflict`` if the token was revoked before."""
     known = one(session, token)
     if not session.rows("revoke_token", token=token):
         raise Conflict(f"token {token} ({known.name})", "is revoked already")
@@ -158,7 +158,7 @@ def _write(path: Path, secret: str) -> None:
 
 
 def digest_of(secret: str) -> bytes:
-    """What is stored of a secret."""
+    """The stored digest of a secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 

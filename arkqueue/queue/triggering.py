@@ -34,7 +34,7 @@ from arkqueue.workflow import digest_of
 
 NONE: Mapping[str, tuple[Item, ...]] = MappingProxyType({})
 BEHIND = 40
-"""By so much the tasks of a backfill have a higher priority number than their definitions say: what is committed goes first."""
+"""Added to the priority numbers of a backfill's tasks, so that tasks of commits go first."""
 
 
 def trigger(
@@ -75,7 +75,7 @@ def trigger(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a run has as part of a backfill. ``definitions``: the revision whose workflow files it has. ``is_first``: a person is waiting for it, who is refused what will not do.
+    """The backfill's part in a run. ``definitions``: the revision whose workflow files the run has. ``is_first``: a person waits for this run, so a fault is a refusal.
 
     ``again``: the command that makes the backfill.
     """
@@ -86,7 +86,7 @@ class Part:
     again: str
 
     def ordered(self, planned: Plan, before: Mapping[Key, Occurrence]) -> Plan:
-        """A run with the edges that keep the tasks of a backfill in the order of their revisions, but for those that it has. ``before``: what the backfill planned of each last."""
+        """The run, with the missing edges that keep the tasks of a backfill in the order of their revisions. ``before``: the task that the backfill planned last, for each key."""
         present = {edge[:4] for edge in planned.edges}
         order = [Edge(key, one.task, settled=True, declared=False) for key, one in before.items()]
         return replace(planned, edges=(*planned.edges, *(edge for edge in order if edge[:4] not in present)))
@@ -107,13 +107,13 @@ class Proposal:
     guards: Sequence[str]
     """Globs of the tasks that its archive guards (design 5.22)."""
     hold: int | None
-    """The audit log entry by which its archive is on hold, and so the run held (design 5.21), or `BY_WORKFLOW_AUTHORS`."""
+    """The audit log entry of the archive's hold, which also holds the run (design 5.21), or `BY_WORKFLOW_AUTHORS`."""
     without: Collection[str]
     part: Part | None = None
 
     @property
     def is_large(self) -> bool:
-        """Whether it is planned in portions, as it has items, and more rows than one transaction stores."""
+        """True if the run is planned in portions: it has items, and more rows than one transaction stores."""
         rows = len(self.planned.nodes) + len(self.planned.edges)
         return rows > MOST_ROWS and any(node.item is not None for node in self.planned.nodes)
 
@@ -149,7 +149,7 @@ class Proposal:
 
     @property
     def cannot_start(self) -> bool:
-        """Whether every task of the run would be skipped at once, as the products that are needed will not come."""
+        """True if every task of the run would be skipped at once, because products that they need will never exist."""
         skipped = {task for task, _ in self.planned.lost}
         needs = [
             (edge.target.name, edge.source.name)
@@ -244,7 +244,7 @@ def propose(
 
 
 def planned_before(graph: Graph, part: Part, branch: int, planned: Plan) -> dict[Key, Occurrence]:
-    """What a backfill has planned last of each task of a run to be, by key."""
+    """The task that a backfill planned last, for each key of a proposed run."""
     keys = [node.key for node in planned.nodes if node.kind is TaskKind.ORDINARY]
     asked = {"names": [key.name for key in keys], "items": [key.item for key in keys]}
     rows = graph.rows("planned_of_backfill", backfill=part.backfill, branch=branch, **asked)
@@ -256,7 +256,7 @@ def _revision_name(row: Any) -> str:
 
 
 def store(graph: Graph, proposal: Proposal, by: str, hold: int | None = None) -> int:
-    """Store a proposed run, and what follows from it; returns its id. ``hold``: the audit log entry because of which it is held, where its archive is not on hold."""
+    """Store a proposed run and its consequences; returns the run's id. ``hold``: the audit log entry that holds the run, if its archive is not on hold."""
     branch, reading = proposal.branch, proposal.reading
     draft = Draft(branch.id, branch.name, reading.known, reading.ids)
     hold = hold if proposal.hold is None else proposal.hold
@@ -289,7 +289,7 @@ def store(graph: Graph, proposal: Proposal, by: str, hold: int | None = None) ->
 
 
 def store_failed(graph: Graph, revision: int, cause: Trigger, reason: str, by: str, backfill: int | None = None) -> int:
-    """Store a run that could not start, with the reason as its fault: it has no task but COMMIT and REPORT (design 5.18); returns its id."""
+    """Store a run that could not start, with the reason as its fault; returns the run's id. The run has only COMMIT and REPORT (design 5.18)."""
     (row,) = graph.rows("revision_at", revision=revision)
     branch, nothing = Branch(row.branch_id, row.archive_id, row.branch, row.main, None), Workflow()
     place = {"branch": branch.id, "number": row.number}
