@@ -120,8 +120,10 @@ def _in_lines(look: Look, line: Callable[[Any], str], *, err: bool = False) -> s
             is_away = True
             continue
         is_away = False
+        if number == 0 and all(run["baseline"] and not run.get("awaited") for run in runs):
+            say("no runs yet; waiting for the first", err=True)
         for run in reversed(runs):
-            for thing in _changed(run, seen, only_open=number == 0 and not run.get("awaited")):
+            for thing in _changed(run, seen, is_first=number == 0 and not run.get("awaited")):
                 say(line(thing), err=err)
         sys.stdout.flush()
         if end := _end(runs):
@@ -129,15 +131,15 @@ def _in_lines(look: Look, line: Callable[[Any], str], *, err: bool = False) -> s
     raise AssertionError("looks never end")
 
 
-def _changed(run: Any, seen: dict[str, str], *, only_open: bool) -> Iterator[Any]:
-    """What is new of a run's tasks, then of the run; ``only_open``: of a run that has ended before, nothing."""
+def _changed(run: Any, seen: dict[str, str], *, is_first: bool) -> Iterator[Any]:
+    """What is new of a run's tasks, then of the run. ``is_first``: of a run that had ended before anybody watched, only its end is told."""
     for thing in (*(task for task in run["tasks"] if task["kind"] != "commit"), run):
         # How many tasks have ended, or what a task waits for, is worth a word beside the state, but no line of its own.
         why = thing.get("why", "")
         now = thing["state"] + ("" if why.startswith("for ") else why)
         is_new = seen.get(thing["full_name"]) != now
         seen[thing["full_name"]] = now
-        if is_new and not (only_open and run["state"] in ENDED):
+        if is_new and not (is_first and run["state"] in ENDED and (thing is not run or run["baseline"])):
             yield thing
 
 

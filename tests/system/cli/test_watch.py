@@ -74,12 +74,26 @@ def test_new_runs_are_seen_and_an_interrupt_is_its_end(started: Start, session: 
     archive.run("old@2")
     archive.commit({"a": ""})
     process = started("watch", "papers")
+    assert line(process) == "papers@2  completed  1/1"
     assert [line(process) for _ in range(2)] == ["papers@3/a  ready", "papers@3  pending  0/1"]
     archive.commit({"a": "depends: [PREV]"})
     assert [line(process) for _ in range(2)] == ["papers@4/a  waiting  for papers@3/a", "papers@4  pending  0/1"]
     process.send_signal(signal.SIGINT)
     out, err = the_rest(process)
     assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_watcher_of_an_archive_without_runs_is_told_so_and_then_sees_the_first(
+    started: Start, session: Session
+) -> None:
+    archive = an_archive(session)
+    process = started("watch", "papers")
+    assert process.stderr is not None
+    assert process.stderr.readline() == "no runs yet; waiting for the first\n"
+    archive.commit({"a": ""})
+    assert [line(process) for _ in range(2)] == ["papers@2/a  ready", "papers@2  pending  0/1"]
+    process.send_signal(signal.SIGINT)
+    assert the_rest(process) == ("", "")
 
 
 def test_interrupt_before_the_run_has_ended_is_no_success(started: Start, session: Session) -> None:
