@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from arkqueue.db.session import Session
@@ -42,10 +43,19 @@ def coming(session: Session, revision: int) -> Coming:
     return Coming(
         GraphView(nodes=nodes, edges=edges, locks=[], more_locks=False),
         {ids[one.name]: f"{one.path.rpartition('/')[2]}:{one.line}" for one in tasks},
-        {ids[one.name]: one.foreach.count for one in tasks if one.foreach is not None},
+        {ids[name]: count for name, count in _counts(session, tasks).items()},
         faults,
         any(one.paths or one.branches for one in tasks),
     )
+
+
+def _counts(session: Session, tasks: Sequence[TaskDefinition]) -> dict[str, int | None]:
+    """The number of items of each list, by the names of their tasks. Definitions that an older version stored have no number: then the items are counted."""
+    lists = {one.name: one.foreach for one in tasks if one.foreach is not None}
+    unknown = {one.items for one in lists.values() if one.count is None}
+    rows = session.rows("count_lists", digests=sorted(unknown)) if unknown else []
+    counted = {row.digest: int(row.n) for row in rows}
+    return {name: counted.get(one.items) if one.count is None else one.count for name, one in lists.items()}
 
 
 def _sources(task: TaskDefinition) -> list[tuple[str, str]]:

@@ -290,6 +290,17 @@ def test_a_run_at_the_revision_where_watching_begins_shows_its_tasks(operator: h
     assert operator.get("/box").text.count("watching begins here") == 1
 
 
+def test_items_of_a_list_that_an_older_version_stored_are_counted(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session, "thesis", tasks=a_workflow({"tile": "foreach: [a, b, c]", "none": "foreach: []"}))
+    archive.sql(
+        "update workflow set tasks = replace(replace(tasks::text, '\"count\": 3, ', ''), '\"count\": 0, ', '')::jsonb"
+    )
+    assert archive.sql("select count(*) as n from workflow where tasks::text like '%%count%%'")[0]["n"] == 0
+    page = operator.get("/thesis").text
+    assert ">3 items · test.yaml:1</text>" in page
+    assert ">0 items · test.yaml:" in page
+
+
 def test_before_the_first_run_a_page_shows_what_the_next_commit_makes(operator: httpx.Client, session: Session) -> None:
     workflow = a_workflow({"index": "", "pdf": "depends: [index, PREV]", "release": "on: manual\ndepends: [pdf]"})
     an_archive(session, "thesis", tasks=workflow)
