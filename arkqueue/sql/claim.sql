@@ -185,7 +185,7 @@ where t.id = any(array(select unnest(%(tasks)s::bigint[]))) and a.kind = 'poll' 
 -- name: base
 -- The revision that an attempt has as its base. A commit that was dropped and came back is there twice, and the same.
 select r.name, r.number, r.author, r.date
-from attempt a join task t on t.id = a.task_id join revision r on r.branch_id = t.branch_id and r.name = a.base
+from attempt a join task t on t.id = a.task_id join revision r on r.branch_id = t.branch_id and r.name collate "C" = a.base
 where a.id = %(attempt)s order by r.number desc limit 1;
 
 -- name: early

@@ -144,7 +144,8 @@ create table revision (
     paths_digest text,
     unique (branch_id, number)
 );
-create index revision_name on revision (branch_id, name);
+-- Revisions are found by the beginning of their ids, in whatever order the collation of the database puts texts.
+create index revision_name on revision (branch_id, name collate "C");
 -- Of those whose dates were to come when they were read.
 create index revision_early on revision (branch_id, number) where date > read_at;
 alter table branch add foreign key (head_id) references revision;

@@ -172,7 +172,7 @@ from branch b join archive a on a.id = b.archive_id
 cross join lateral (
     select r.id from revision r where r.branch_id = b.id and r.number = %(number)s::bigint
     union all
-    (select r.id from revision r where r.branch_id = b.id and r.name >= %(prefix)s::text and r.name < %(prefix)s::text || 'g' limit %(limit)s)) found
+    (select r.id from revision r where r.branch_id = b.id and r.name collate "C" >= %(prefix)s::text and r.name collate "C" < %(prefix)s::text || 'g' limit %(limit)s)) found
 join run on run.revision_id = found.id and run.trigger = 'commit'
 where a.removed_at is null and b.deleted_at is null and run.deleted_at is null
   and (%(archives)s::bigint[] is null or a.id = any(%(archives)s))
@@ -553,7 +553,7 @@ select b.id, b.name, b.main from branch b where b.archive_id = %(archive)s order
 select r.id, r.branch_id, r.number, r.name, r.workflow_id, r.dropped_at
 from revision r
 where r.branch_id = any(%(branches)s)
-  and (r.number = %(number)s::bigint or r.name >= %(prefix)s::text and r.name < %(prefix)s::text || 'g')
+  and (r.number = %(number)s::bigint or r.name collate "C" >= %(prefix)s::text and r.name collate "C" < %(prefix)s::text || 'g')
 order by r.number desc limit 100;
 
 -- name: nearest_revisions
@@ -611,6 +611,11 @@ select name from task_name where branch_id = %(branch)s order by name;
 select r.baseline, w.tasks, w.faults, a.name as archive, b.name as branch, null as run_deleted_at, false as deleted, r.dropped_at, b.deleted_at, a.removed_at
 from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
 where r.id = %(revision)s;
+
+-- name: count_lists
+-- The number of items of some lists, of those that are kept.
+select l.digest, coalesce((select sum(jsonb_array_length(p.items)) from list_part p where p.digest = l.digest), 0) as n
+from list l where l.digest = any(%(digests)s::text[]);
 
 -- name: newest_definition
 -- The tasks of the newest workflow files of a branch that have no fault, in their order: names, files and what makes their runs. So many revisions are looked at.

@@ -396,6 +396,19 @@ def test_keys_are_found_along_an_index_of_their_bytes_whatever_the_collation_is(
     assert "Sort Key: t" not in plan
 
 
+def test_revisions_are_found_by_the_beginning_of_their_ids_along_an_index_of_their_bytes(session: Session) -> None:
+    """In the collation of a Danish database, `aa` stands behind `ag`, so that the ids from `aa` to `aag` would be none."""
+    archive = an_archive(session)
+    for _ in range(30):
+        archive.commit()
+    archive.sql("analyze revision")
+    asked = {"number": None, "prefix": "aa", "archives": None, "limit": 20, "branches": [1]}
+    for block in ("runs_numbered", "revisions_with"):
+        plan = plan_of(session, block, **asked)
+        assert re.search(r"\(name\)?(::text)? >= 'aa'::text\) AND \(+name\)?(::text)? < 'aag'::text", plan), plan
+        assert "revision_name" in plan, plan
+
+
 def test_lists_are_read_along_indices(session: Session) -> None:
     archive = an_archive(session)
     for _ in range(30):
