@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from arkqueue.errors import HostFault, WorkspaceError
 from arkqueue.workspace.bases import OURS, Owner
 from arkqueue.workspace.removal import NOT_FOLLOWED, attempt_of, remove_folder
+from arkqueue.workspace.scratch import make_root
 from arkqueue.workspace.workspaces import check_way
 
 if TYPE_CHECKING:
@@ -73,6 +74,13 @@ class AttachmentFolders:
         if free - size < self._least_free:
             kept = f", of which {self._least_free:,} stay free (min_free)" if self._least_free else ""
             raise Full("the attachments", f"do not fit on the disk of {self._root}: {size:,} bytes more, and {free:,} are free{kept}", REMEDY)  # fmt: skip
+
+    def with_room(self, size: int) -> Path:
+        """The folder below which all attachments are. Raises Full where it has no room for ``size`` bytes more; for 0 there is always room."""
+        make_root(self._root)
+        if size:
+            self.check_room(size)
+        return self._root
 
     def make(self, folder: int) -> None:
         """Make the folder of an upload, unless it is there."""

@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import anyio
@@ -131,6 +132,13 @@ class Uploads:
             root = self.configuration.scratch
             self._folders = AttachmentFolders(root, installation(self.session), self.configuration.min_free)
         return self._folders
+
+    def with_room(self, size: int) -> Path:
+        """The folder below which attachments are, for what is not one yet. Raises `Refused` where it has no room for ``size`` bytes more."""
+        try:
+            return self.folders.with_room(size)
+        except Full as full:
+            raise _full(full) from None
 
     def store(self) -> str:
         """The store that this process writes to. Raises Conflict where no task would find there what it writes."""

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import Any, Final
 from uuid import uuid4
 
 from fastapi.concurrency import run_in_threadpool
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartException
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Message
@@ -30,7 +32,15 @@ from arkqueue.queue.tokens import Scope
 from arkqueue.views.submissions import for_submissions
 from arkqueue.web.access import admit
 from arkqueue.web.api.submissions import KINDS, MOST_AT_ONCE, submit, too_long
-from arkqueue.web.api.uploads import TYPES, NewAttachment, NewUpload, begin_upload, continue_attachment, end_upload
+from arkqueue.web.api.uploads import (
+    TYPES,
+    NewAttachment,
+    NewUpload,
+    Uploads,
+    begin_upload,
+    continue_attachment,
+    end_upload,
+)
 from arkqueue.web.pages.answer import HEADERS, Shown, answer, asked, refused_page, sign_in_first
 from arkqueue.web.pages.forms import valid
 from arkqueue.web.pages.visitor import SignInNeeded, Visitor, check_form, check_site, visitor_of
@@ -41,7 +51,8 @@ LONGEST_TEXT: Final = 1 << 20
 BESIDE: Final = 64 << 10
 """Bytes of a form beside its document: names of fields, and borders between them."""
 LONGEST_ATTACHED: Final = 256 << 20
-"""Bytes of all attachments of a form: until it is whole, they are on the disk of the server's temporary folder."""
+"""Bytes of all attachments of a form: until it is whole, they are on the disk that keeps attachments."""
+LONGEST_FORM: Final = LONGEST_PAYLOAD + LONGEST_ATTACHED + BESIDE
 MOST_ATTACHED: Final = 50
 """Attachments of a form."""
 PIECE: Final = 1 << 20
@@ -67,7 +78,7 @@ async def submit_form(request: Request) -> Response:
         await run_in_threadpool(admit(request, Scope.OPERATE).archive, name)
         with _a_place():
             counted = Request(request.scope, _Counted(request).receive)
-            async with counted.form(max_files=1 + MOST_ATTACHED, max_fields=20, max_part_size=LONGEST_TEXT) as form:
+            async with _form(counted, request.app.state.uploads) as form:
                 check_form(request, visitor, _text(form, "form"))
                 try:
                     return await _submitted(request, name, form)
@@ -246,6 +257,41 @@ def _a_place() -> Iterator[None]:
         _sent -= 1
 
 
+@asynccontextmanager
+async def _form(request: Request, uploads: Uploads) -> AsyncIterator[FormData]:
+    """The fields and files of a form. Its files have no names on the disk, so that nothing of them stays, however this ends."""
+    length = request.headers.get("content-length", "")
+    size = int(length) if length.isdecimal() and len(length) < 19 else LONGEST_FORM
+    if size > LONGEST_FORM:
+        raise _too_many_bytes()
+    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+        fault = "is not sent as multipart/form-data"
+        raise Refused(400, "the form", fault, "Open the page again, and send it there.")
+    folder = await run_in_threadpool(uploads.with_room, size if size > _Parser.spool_max_size else 0)
+    limits = {"max_files": 1 + MOST_ATTACHED, "max_fields": 20, "max_part_size": LONGEST_TEXT}
+    form = await _Parser(folder, request.headers, request.stream(), **limits).parse()
+    try:
+        yield form
+    finally:
+        await form.close()
+
+
+class _Parser(MultiPartParser):
+    """Reads a form whose files are kept in a folder, instead of the system's temporary folder, which is often small or memory."""
+
+    def __init__(self, folder: Path, headers: Headers, stream: AsyncGenerator[bytes, None], **limits: int) -> None:
+        super().__init__(headers, stream, **limits)
+        self._folder = folder
+
+    def on_headers_finished(self) -> None:
+        super().on_headers_finished()
+        if (upload := self._current_part.file) is not None:
+            upload.file.close()  # nothing of it is on the disk yet
+            file = SpooledTemporaryFile(max_size=self.spool_max_size, dir=str(self._folder))  # noqa: SIM115  it is closed with the form
+            upload.file = file  # type: ignore[assignment]
+            self._files_to_close_on_error[-1] = file
+
+
 class _Counted:
     """The messages of a request; raises `Refused` once they are longer than any document with its attachments and its form."""
 
@@ -255,7 +301,7 @@ class _Counted:
     async def receive(self) -> Message:
         message = await self._request.receive()
         self._seen += len(message.get("body", b""))
-        if self._seen > LONGEST_PAYLOAD + LONGEST_ATTACHED + BESIDE:
+        if self._seen > LONGEST_FORM:
             raise _too_many_bytes()
         return message
 

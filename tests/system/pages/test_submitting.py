@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -15,10 +16,12 @@ from arkqueue.model import LONGEST_PAYLOAD, SourceFile, Workflow
 from arkqueue.queue import claim
 from arkqueue.queue.tokens import Scope
 from arkqueue.runtime.home import host_id
+from arkqueue.web import create_app, run_api
 from arkqueue.web.pages import submitting
 from arkqueue.workflow import parse
 from tests.builders import AnArchive, an_archive
 from tests.system.pages.conftest import Visitors, form_of
+from tests.system.web.conftest import PLAIN
 
 SCHEMA = b'{"type": "object", "required": ["title"], "properties": {"title": {"type": "string"}, "pages": {"type": "integer"}}}'
 TASKS = b"submission: {schema: batch.json}\ntasks:\n- {name: check, on: submission}\n- {name: deposit, on: submission, foreach: submission, depends: [check]}\n"
@@ -203,6 +206,45 @@ def test_attachments_come_with_the_form(
     assert re.fullmatch("form-[0-9a-f]{32}", archive.sql("select sender_id from submission")[0]["sender_id"])
     page = browser.get("/papers@2.2").text
     assert "<b>é.txt" not in page
+
+
+def test_files_of_a_form_are_kept_beside_attachments_and_not_in_the_temporary_folder(
+    visitor: Visitors, archive: AnArchive, stored: Callable[[], dict[str, bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    large = b"x" * (2 << 20)
+    assert attach(visitor(Scope.OPERATE), ("scan.tif", large)).status_code == 303
+    assert list(stored().values()) == [large]
+    assert runs(archive) != []
+
+
+def test_a_large_form_is_refused_where_the_disk_has_no_room_for_it(
+    visitor: Visitors,
+    session: Session,
+    archive: AnArchive,
+    configuration: Configuration,
+    stored: Callable[[], dict[str, bytes]],
+) -> None:
+    server = run_api(create_app(session, configuration.model_copy(update={"min_free": 1 << 60})), "127.0.0.1", 0)
+    try:
+        with httpx.Client(base_url=server.url, cookies=visitor(Scope.OPERATE).cookies, timeout=30, **PLAIN) as browser:
+            refused = attach(browser, ("scan.tif", b"x" * (2 << 20)))
+            assert refused.status_code == 507
+            assert "do not fit on the disk" in refused.text
+            assert attach(browser).headers["location"] == "/papers@2.2"
+    finally:
+        server.close()
+    assert len(runs(archive)) == 1
+    assert stored() == {}
+
+
+def test_a_form_that_is_sent_as_something_else_is_refused(visitor: Visitors, archive: AnArchive) -> None:
+    browser = visitor(Scope.OPERATE)
+    data = {"form": form_of(browser.get("/-/submit/papers")), "text": "a", "kind": "lines"}
+    refused = browser.post("/-/submit/papers", data=data)
+    assert refused.status_code == 400
+    assert "is not sent as multipart/form-data" in refused.text
+    assert runs(archive) == []
 
 
 def test_attachments_of_an_id_that_was_submitted_make_no_second_run(
