@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -112,6 +112,23 @@ class ArchiveView:
     notice: NoticeView | None
     branches: list[BranchView]
     schedules: list[ScheduleView]
+
+
+def in_public(view: ArchiveView) -> ArchiveView:
+    """An archive for a visitor who has not signed in: without its repository, its settings, and
+    what went wrong there, which may name paths and servers.
+    """
+    return replace(
+        view,
+        url="",
+        repository="",
+        uuid="",
+        folder="",
+        settings=ArchiveSettings(),
+        stopped="an administrator has to look at it" if view.stopped else None,
+        trouble="Its repository cannot be read for now." if view.trouble else None,
+        remedy="",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
@@ -68,6 +68,14 @@ class BackfillDetail(BackfillView):
 
     failed: list[RunView]
     open: list[RunView]
+
+
+V = TypeVar("V", bound=BackfillView)
+
+
+def in_public(view: V) -> V:
+    """A backfill for a visitor who has not signed in: without what went wrong with its repository, which may name paths and servers."""
+    return replace(view, waits=None if view.waits is None else "its archive cannot be read for now")
 
 
 def backfills(session: Session, archive: ArchiveId, most: int = MOST_LISTED) -> list[BackfillView]:

@@ -187,7 +187,7 @@ class _Task:
         if MANAGED & kinds:
             reasons = reasons + nobody_manages(self.session)
         if self.row.state in STARTS_LATER and not kinds & {Why.ARCHIVE_STOPPED, Why.ARCHIVE_PAUSED}:
-            reasons = reasons + (stopped(self.row) or paused(self.row))
+            reasons = reasons + (stopped(self.row, brief=self.brief) or paused(self.row))
         if self.row.state in KEEPS_SCRATCH:
             reasons = reasons + kept_scratch(self.session, self.row.run_id, self.row.item, run_name(self.row))
         if self.row.state != State.COMPLETED:

@@ -178,11 +178,14 @@ def nobody_manages(session: Session) -> list[Reason]:
     return [Reason(kind=Why.NO_QUEUE_MANAGER, text=text, commands=["arkqueue manager"])]
 
 
-def stopped(row: Any, but: str = "") -> list[Reason]:
-    """That the archive of a task is stopped, where it is. ``but``: what the sentence begins with."""
+def stopped(row: Any, but: str = "", *, brief: bool = False) -> list[Reason]:
+    """That the archive of a task is stopped, where it is. ``but``: what the sentence begins with; ``brief``: without the stop reason, which may name a path of the server."""
     if row.stopped is None:
         return []
-    text = f"{but}{row.archive} is stopped, so none of its tasks starts: {row.stopped}"
+    text = f"{but}{row.archive} is stopped, so none of its tasks starts"
+    if brief:
+        return [Reason(kind=Why.ARCHIVE_STOPPED, text=f"{text}.")]
+    text = f"{text}: {row.stopped}"
     return [Reason(kind=Why.ARCHIVE_STOPPED, text=text, commands=[remedy(row.archive, row.stopped, None)])]
 
 
@@ -219,7 +222,7 @@ def asking(
         return []
     around = around or Around(session, [row.id])
     name = task_name(row)
-    for reason in stopped(row, f"{subject} waits for its locks, but ") or paused(
+    for reason in stopped(row, f"{subject} waits for its locks, but ", brief=brief) or paused(
         row, f"{subject} waits for its locks, but "
     ):
         return [replace(reason, tasks=[name])]
@@ -287,7 +290,7 @@ def ready(session: Session, row: Any, subject: str, around: Around | None = None
     """
     name = task_name(row)
     around = around or Around(session, [row.id])
-    for reason in stopped(row, f"{subject} is ready, but ") or paused(row, f"{subject} is ready, but "):
+    for reason in stopped(row, f"{subject} is ready, but ", brief=brief) or paused(row, f"{subject} is ready, but "):
         return replace(reason, tasks=[name])
     if row.max_running is not None and not around.has_slot(row.archive_id):
         text = f"{subject} is ready, but {row.archive} already runs as many tasks as its limit allows (max_running is {row.max_running})."

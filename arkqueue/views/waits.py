@@ -80,7 +80,7 @@ def _of_archive(
     if "task" in causes or "gate" in causes:
         causes.pop("through", None)
     first = next((tasks[pair.target] for pair in causes.values() if pair.target in tasks), None)
-    withheld = (reasons.stopped(first) or reasons.paused(first)) if first is not None else []
+    withheld = (reasons.stopped(first, brief=True) or reasons.paused(first)) if first is not None else []
     yield from (_said(reason, []) for reason in withheld)
     for cause in ORDER:
         pair = causes.get(cause)

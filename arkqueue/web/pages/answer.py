@@ -104,7 +104,7 @@ def answer(request: Request, visitor: Visitor | None, shown: Shown, status: int 
         plain = {name: value for name, value in shown.names.items() if not name.startswith("_")}
         document = jsonable_encoder(plain)
         if visitor is not None and visitor.is_anybody:
-            _leave_receivers_out(document)
+            _leave_out(document)
         return JSONResponse(document, status, HEADERS)
     text = (
         environment()
@@ -114,14 +114,23 @@ def answer(request: Request, visitor: Visitor | None, shown: Shown, status: int 
     return _compressed(request, HTMLResponse(text, status, HEADERS))
 
 
-def _leave_receivers_out(document: Any) -> None:
-    """Take the receivers of notifications out of settings: who has not signed in learns nothing of these persons."""
+_NOT_PUBLIC: Final = {
+    "repository": ("url", "repository", "uuid", "folder", "settings", "remedy"),
+    "lease_until": ("process", "host", "lease_until"),
+}
+"""What a visitor who has not signed in does not get in JSON, by a field that such documents have: of an archive its repository and settings (the receivers of
+notifications are persons), of an attempt its task manager's ids."""
+
+
+def _leave_out(document: Any) -> None:
+    """Take out of JSON what is not shown to a visitor who has not signed in."""
     if isinstance(document, dict):
-        if isinstance(settings := document.get("settings"), dict):
-            settings.pop("notify", None)
+        for names in [names for name, names in _NOT_PUBLIC.items() if name in document]:
+            for name in names:
+                document.pop(name, None)
         document = list(document.values())
     for part in document if isinstance(document, list) else ():
-        _leave_receivers_out(part)
+        _leave_out(part)
 
 
 def _compressed(request: Request, response: Response) -> Response:

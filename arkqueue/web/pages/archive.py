@@ -17,7 +17,7 @@ from arkqueue.names import COMMIT_RUN, branch_name
 from arkqueue.states import RunState, State
 from arkqueue.views import archives as views
 from arkqueue.views.attention import faulty_at_head, unhandled_failures
-from arkqueue.views.backfills import backfills
+from arkqueue.views.backfills import backfills, in_public
 from arkqueue.views.coming import Coming, coming
 from arkqueue.views.find import find_branch
 from arkqueue.views.runs import ListedRun, RunPage, matching_runs, runs, runs_by_id
@@ -74,6 +74,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
     caller = visitor.caller
     id = caller.archive(name)
     view = views.archive(caller.session, id)
+    view = views.in_public(view) if visitor.is_anybody else view
     try:
         branch = find_branch(caller.session, id, named, name)
     except NotFound:
@@ -129,7 +130,9 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             "failures": failures[: MOST_TOLD - (faulty is not None)],
             "failed": len(failures) + (faulty is not None),
             "takes_submissions": bool(for_submissions(caller.session, id, named).tasks),
-            "backfills": backfills(caller.session, id, MOST_BACKFILLS),
+            "backfills": [
+                in_public(one) if visitor.is_anybody else one for one in backfills(caller.session, id, MOST_BACKFILLS)
+            ],
             "rare": _rare(visitor, view, len(failures)),
             **_coming(
                 visitor, name, branch if [run.baseline for run in shown] == [True] and not wanted.address else None

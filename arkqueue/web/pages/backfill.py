@@ -11,4 +11,5 @@ def backfill(visitor: Visitor, archive: str, number: int) -> Shown:
     """One backfill, by the name of its archive and its number."""
     caller = visitor.caller
     id = backfills.find_backfill(caller.session, caller.archive(archive), archive, number)
-    return Shown("backfill.html", {"fill": backfills.backfill(caller.session, id)})
+    fill = backfills.backfill(caller.session, id)
+    return Shown("backfill.html", {"fill": backfills.in_public(fill) if visitor.is_anybody else fill})

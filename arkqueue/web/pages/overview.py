@@ -13,7 +13,7 @@ from starlette.requests import Request
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, TaskKind, Trigger
 from arkqueue.states import OPEN, RunState, State
-from arkqueue.views.archives import ArchiveView, archives, in_short
+from arkqueue.views.archives import ArchiveView, archives, in_public, in_short
 from arkqueue.views.attention import (
     FailuresOfBackfill,
     Hanging,
@@ -98,6 +98,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
     number = int(asked) if asked.isdecimal() and len(asked) < 7 else 1
     named, bad = [*known][(number - 1) * PAGE : number * PAGE], [name for name, needs in known.items() if needs]
     found = archives(caller.session, [*named, *bad[:MOST_ARCHIVES]])
+    found = [in_public(one) for one in found] if visitor.is_anybody else found
     on_page = [one for one in found if one.name in named]
     recent = recent_runs(caller.session, [ArchiveId(a.id) for a in on_page], STRIP)
     numbers = measure(caller.session) if covered is None else None  # of the installation: for who may see all of it

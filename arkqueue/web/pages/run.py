@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from starlette.requests import Request
 
@@ -46,6 +47,8 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
     why_ready(caller.session, view.tasks)
     picture, boxes = _picture(visitor, view, numbers)
     changes = changed_files(caller.session, caller.configuration, id, MOST_FILES) if not view.baseline else None
+    if changes and changes.fault and visitor.is_anybody:  # it may name a path of the server
+        changes = replace(changes, fault="They cannot be read for now.")
     return Shown(
         "run.html",
         {

@@ -155,6 +155,52 @@ def test_everybody_sees_what_is_public_and_nothing_else(
     assert archive.state("a@2") == "failed"
 
 
+@pytest.mark.parametrize("column", ["trouble", "stopped"])
+def test_everybody_sees_that_a_public_archive_is_not_read_and_nothing_of_the_servers_paths(
+    session: Session, archive: AnArchive, configuration: Configuration, reader: httpx.Client, column: str
+) -> None:
+    archive.sql(
+        f"update archive set url = 'file:///srv/cellar/papers', {column} = 'file:///srv/cellar/papers: there is no repository' where id = %s",
+        archive.id,
+    )
+    assert "/srv/cellar" in reader.get("/papers").text
+    server = run_api(create_app(session, configuration.model_copy(update={"public": ("papers",)})), "127.0.0.1", 0)
+    try:
+        with httpx.Client(base_url=server.url, timeout=60, **PLAIN) as anybody:
+            for page in ("/", "/papers", "/papers@2", "/papers@2/a", "/-/search?q=a", "/-/locks", "/-/schedules"):
+                for answer in (anybody.get(page), anybody.get(page, headers={"accept": "application/json"})):
+                    assert answer.status_code == 200, page
+                    assert "cellar" not in answer.text, page
+            told = "Its repository cannot be read" if column == "trouble" else "an administrator has to look at it"
+            assert told in anybody.get("/papers").text
+            assert told in anybody.get("/").text
+    finally:
+        server.close()
+        archive.sql("update archive set stopped = null, trouble = null")
+
+
+def test_documents_for_everybody_name_no_settings_and_no_process(
+    session: Session, archive: AnArchive, configuration: Configuration, reader: httpx.Client
+) -> None:
+    archive.run("a@2")
+    asked = {"format": "json"}
+    assert reader.get("/papers@2/a", params=asked).json()["attempt"]["process"]
+    assert reader.get("/papers", params=asked).json()["archive"]["settings"]
+    server = run_api(create_app(session, configuration.model_copy(update={"public": ("papers",)})), "127.0.0.1", 0)
+    try:
+        with httpx.Client(base_url=server.url, timeout=60, **PLAIN) as anybody:
+            document = anybody.get("/papers@2/a", params=asked).json()
+            for attempt in (document["attempt"], *document["task"]["history"]):
+                assert attempt["end"] == "exited"
+                assert not attempt.keys() & {"process", "host", "lease_until"}
+            archives = [anybody.get("/papers", params=asked).json()["archive"], anybody.get("/", params=asked).json()["lines"][0]["archive"]]  # fmt: skip
+            for shown in archives:
+                assert shown["name"] == "papers"
+                assert not shown.keys() & {"url", "repository", "uuid", "folder", "settings", "remedy"}
+    finally:
+        server.close()
+
+
 def test_nobody_sees_anything_without_signing_in_where_nothing_is_public(visitor: Visitors, archive: AnArchive) -> None:  # noqa: ARG001
     for page in ("/papers?format=svg", "/papers?format=atom", "/papers"):
         assert visitor().get(page).status_code == 303
