@@ -400,9 +400,7 @@ def person_of(openid: OpenId, claims: Mapping[str, Any]) -> Person:
     if not isinstance(subject, str) or not 1 <= len(subject) <= 255 or not subject.isprintable():
         raise NotSignedIn("has no proper sub", "Ask the provider's administrator.")
     if not isinstance(person, str) or not person.strip() or len(person) > 200 or not person.isprintable():
-        fault = (
-            f"names nobody: the provider's claim {openid.person} is missing, or is not a text of at most 200 characters"
-        )
+        fault = f"names nobody: the provider's claim {openid.person} is missing, empty, longer than 200 characters, or has control characters"
         raise NotSignedIn(fault, "Have the provider send that claim, or name another one (person of [openid]).")
     groups = _claim(claims, openid.groups)
     groups = [groups] if isinstance(groups, str) else groups
