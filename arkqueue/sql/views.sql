@@ -353,8 +353,12 @@ select t.id, t.branch_id, t.name, t.item, t.state, not t.program as gate, a.star
 from near join task t on t.id = near.id left join attempt a on a.id = t.attempt_id;
 
 -- name: edges_into
--- What some tasks wait for, or have waited for, with the names and runs of that.
-select e.target, e.source, e.met, s.run_id, s.name from edge e join task s on s.id = e.source where e.target = any(%(tasks)s) and e.kind = 'depends';
+-- What some tasks wait for, or have waited for.
+select e.target, e.source, e.met from edge e where e.target = any(%(tasks)s) and e.kind = 'depends';
+
+-- name: names_among
+-- The names of those of some tasks that are in some runs.
+select t.id, t.run_id, t.name from task t where t.id = any(%(tasks)s) and t.run_id = any(%(runs)s);
 
 -- name: list_some_tasks
 -- The same, but of long lists (`RUN NAME`, by the id of the run) only some items.

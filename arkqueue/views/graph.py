@@ -128,21 +128,10 @@ def edges_of(
     return _read(session, [run], rows, names, item, are_all=are_all)[1]
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """An edge by the ids of its ends; ``met``: its target does not wait for its source any more. ``run_id`` and ``name`` are the source's."""
-
-    target: int
-    source: int
-    met: bool
-    run_id: int
-    name: str
-
-
-def edges_into(session: Session, tasks: Sequence[int]) -> list[Joined]:
-    """What some tasks wait for, or have waited for."""
+def edges_into(session: Session, tasks: Sequence[int]) -> list[tuple[int, int, bool]]:
+    """What some tasks wait for, or have waited for: the id of the target, that of the source, and whether the target does not wait for it any more."""
     rows = session.rows("edges_into", tasks=list(tasks)) if tasks else []
-    return [Joined(row.target, row.source, row.met, row.run_id, row.name) for row in rows]
+    return [(row.target, row.source, row.met) for row in rows]
 
 
 def _read(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -149,32 +150,43 @@ class CellView:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The cells of some runs, the newest run first. ``runs``: by the runs' ids, without those that were too many; ``names``: of all tasks of these runs, in the order of the files."""
+    """The cells of some runs, the newest run first. ``runs``: by the runs' ids, without those that were too many; ``names``: of all tasks of the runs that were looked at, in the order of the files."""
 
     runs: dict[int, list[CellView]]
     names: list[str]
 
 
-def cells_of(session: Session, runs: Sequence[Run], most: int | None = None, chosen: Collection[str] = ()) -> Cells:
-    """The ordinary tasks of runs, the newest run first, a list as one: however long it is, one of its items is read. ``most``: cells, of at least one run; ``chosen``: the names that are wanted."""
-    ids = [run.id for run in runs]
-    counted = session.rows("count_cells", runs=ids, attention=list(map(str, ATTENTION))) if ids else []
-    names = list(dict.fromkeys(row.name for row in counted))
-    wanted = [row for row in counted if row.name in chosen] if chosen else counted
+def cells_of(
+    session: Session, runs: Sequence[Run], most: int | None = None, chosen: Collection[str] = (), width: int = 1
+) -> Cells:
+    """The ordinary tasks of runs, the newest run first, a list as one: however long it is, one of its items is read.
+
+    ``most``: cells, of at least one run; ``chosen``: the names that are wanted; ``width``: about how many cells a run has, so that few runs are looked at in vain.
+    """
+    runs = sorted(runs, key=lambda run: run.id, reverse=True)
+    step = len(runs) if most is None else most // max(width, 1) + 1
     some: dict[int, Any] = {}
-    last = None
-    for row in wanted:
-        if most is not None and len(some) >= most and row.run_id != last:
-            break
-        some[row.id], last = row, row.run_id
-    cut = len(some) < len(wanted)
-    found: dict[int, list[CellView]] = {id: [] for id in ids if not cut or last is None or id >= last}
-    kept = [run for run in runs if run.id in found]
+    names: dict[str, None] = {}
+    kept: list[Run] = []
+    while len(kept) < len(runs) and (most is None or len(some) < most):
+        part = runs[len(kept) : len(kept) + step]
+        counted = session.rows("count_cells", runs=[run.id for run in part], attention=list(map(str, ATTENTION)))
+        of_runs: dict[int, list[Any]] = defaultdict(list)
+        for row in counted:
+            names[row.name] = None
+            if not chosen or row.name in chosen:
+                of_runs[row.run_id].append(row)
+        for run in part:
+            if most is not None and len(some) >= most:
+                break
+            kept.append(run)
+            some |= {row.id: row for row in of_runs[run.id]}
+    found: dict[int, list[CellView]] = {run.id: [] for run in kept}
     rows = session.rows("list_tasks", runs=list(found), item=None, tasks=list(some)) if some else []
     for view in views_of(session, rows, kept, names_within(rows, kept)):
         row = some[view.id]
         found[view.run_id].append(CellView(view, row.items, row.completed, row.bad))
-    return Cells(found, names)
+    return Cells(found, list(names))
 
 
 def views_of(session: Session, rows: Sequence[Any], runs: Sequence[Run], names: Mapping[int, str]) -> list[TaskView]:

@@ -21,6 +21,7 @@ from arkqueue.views.graph import EdgeView, GraphView, graph, graph_between
 from arkqueue.views.locks import MOST_IN_GRAPH, MOST_LOCKS
 from arkqueue.views.runs import RunState
 from tests.builders import AnArchive, a_list, a_workflow, an_archive, faulty
+from tests.counting import counted_calls
 from tests.db.test_example import example
 
 CHAIN = {"a": "", "b": "depends: [a]", "c": "depends: [b]"}
@@ -407,6 +408,25 @@ def test_revisions_are_found_by_the_beginning_of_their_ids_along_an_index_of_the
         plan = plan_of(session, block, **asked)
         assert re.search(r"\(name\)?(::text)? >= 'aa'::text\) AND \(+name\)?(::text)? < 'aag'::text", plan), plan
         assert "revision_name" in plan, plan
+
+
+def test_few_runs_are_looked_at_for_a_page_of_many_columns(session: Session) -> None:
+    """With 500 columns, two runs fill a page of 50: the others would cost 24,000 rows."""
+    archive = an_archive(session)
+    for _ in range(10):
+        archive.commit({f"t{number}": "" for number in range(20)})
+    listed = run_views.runs(session, archives=[archive.id], limit=50).runs
+    with counted_calls() as many:
+        all_of_them = task_views.cells_of(session, listed, 30)
+    with counted_calls() as few:
+        found = task_views.cells_of(session, listed, 30, width=20)
+    assert [run.id for run in listed][:2] == list(found.runs)
+    assert found.runs == all_of_them.runs
+    assert found.names == all_of_them.names
+    assert few.count < many.count / 1.5
+    for run in listed[2:4]:  # of which nobody said how wide they are
+        assert [len(cells) for cells in task_views.cells_of(session, [run], 5).runs.values()] == [20]
+    assert len(task_views.cells_of(session, listed, 30, chosen=["t3"], width=1).runs) == len(listed)
 
 
 def test_lists_are_read_along_indices(session: Session) -> None:

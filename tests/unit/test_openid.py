@@ -118,7 +118,10 @@ def test_an_address_makes_an_author_once_it_is_verified() -> None:
         ({"sub": "x" * 256}, "has no proper sub"),
         ({"sub": 7}, "has no proper sub"),
         ({"preferred_username": " "}, "is missing, empty, longer than 200 characters, or has control characters"),
-        ({"preferred_username": "a\u202eb"}, "is missing, empty, longer than 200 characters, or has control characters"),
+        (
+            {"preferred_username": "a\u202eb"},
+            "is missing, empty, longer than 200 characters, or has control characters",
+        ),
         ({"preferred_username": ["ann"]}, "names nobody"),
         ({"groups": None}, "names no groups of ann"),
         ({"groups": {"all": 1}}, "names no groups of ann"),

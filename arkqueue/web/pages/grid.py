@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
@@ -105,7 +105,7 @@ class Grid:
 
 @dataclass(slots=True)
 class _Known:
-    """What the sentences are made of. ``cells``: those of each run by their names; ``tasks``: the tasks that stand for them by their ids; ``sources``: what each of them waits for, and whether it still does; ``alone``: why those wait that wait for no other."""
+    """What the sentences are made of. ``cells``: those of each run by their names; ``tasks``: the tasks that stand for them by their ids; ``sources``: what each of them waits for, and whether it still does; ``alone``: why those wait that wait for no other; ``columns``: the names of the columns."""
 
     cells: dict[int, dict[str, CellView]]
     tasks: dict[int, CellView]
@@ -117,6 +117,7 @@ class _Known:
     usual: Mapping[str, float] = field(default_factory=dict)
     alone: Mapping[int, str] = field(default_factory=dict)
     late: Collection[int] = ()
+    columns: Set[str] = frozenset()
 
 
 def grid_of(
@@ -129,14 +130,15 @@ def grid_of(
     all_names: bool = False,
 ) -> Grid:
     """The grid of some runs. ``failures``: those that nobody has handled. ``chosen``: the names of its columns; ``all_names``: also those that are gone."""
-    found = cells_of(session, shown, MOST_CELLS, [*chosen])
     defined = {task.name: task for task in newest_definition(session, branch)}
+    found = cells_of(session, shown, MOST_CELLS, [*chosen], len(chosen or defined))
     if chosen and not any(found.runs.values()) and not any(name in defined for name in chosen):
-        found, chosen = cells_of(session, shown, MOST_CELLS), ()
+        found, chosen = cells_of(session, shown, MOST_CELLS, width=len(defined)), ()
     shown = [run for run in shown if run.id in found.runs]
     known = _known(session, branch, found)
     names = list(dict.fromkeys([*defined, *found.names]))
     wanted = [name for name in chosen if name in names] or [name for name in names if all_names or name in defined]
+    known.columns = frozenset(wanted)
     completed = completed_places(session, branch)
     highest: dict[str, TaskView] = {}
     for run in sorted(shown, key=lambda run: (run.rev, run.run)):
@@ -146,7 +148,7 @@ def grid_of(
         [_column(name, highest.get(name), completed.get(name), defined.get(name)) for name in wanted],
         _groups(defined, wanted),
         [_row(run, wanted, known, needs) for run in shown],
-        [name for name in names if name not in wanted and not chosen],
+        [name for name in names if name not in known.columns and not chosen],
         names,
     )
 
@@ -180,17 +182,27 @@ def _known(session: Session, branch: BranchId, found: Cells) -> _Known:
         if task.superseded_by:
             known.superseded[task.superseded_by].append(task)
     joined = []
-    for edge in edges_into(session, [task.id for task in every]):
-        # The gate of a list, tile:completed, stands for its items.
-        source = cells.get(edge.run_id, {}).get(edge.name.partition(":")[0])
-        if source is not None and source.task.id != edge.target:
-            known.sources[edge.target].append((source, edge.met))
-            joined.append(Wait(edge.target, source.task.id, edge.met))
+    edges = edges_into(session, [task.id for task in every])
+    stands_for = known.tasks | _of_lists(session, {source for _, source, _ in edges} - known.tasks.keys(), cells)
+    for target, id, met in edges:
+        source = stands_for.get(id)
+        if source is not None and source.task.id != target:
+            known.sources[target].append((source, met))
+            joined.append(Wait(target, source.task.id, met))
     known.alone = alone(session, _asked(every))
     is_open = [task for task in every if task.state not in SETTLED]
     known.usual = usual_durations(session, branch, {task.name for task in is_open if not task.item})
     known.expected = expected(every, joined, known.usual, datetime.now(UTC), may_start=may_start(session, branch))
     return known
+
+
+def _of_lists(
+    session: Session, ids: Collection[int], cells: Mapping[int, Mapping[str, CellView]]
+) -> dict[int, CellView]:
+    """The cells of lists by the ids of their items and gates: ``tile:completed`` is the gate of the list ``tile``."""
+    rows = session.rows("names_among", tasks=list(ids), runs=list(cells)) if ids else []
+    found = {row.id: cells[row.run_id].get(row.name.partition(":")[0]) for row in rows}
+    return {id: cell for id, cell in found.items() if cell is not None}
 
 
 def _asked(every: Sequence[TaskView]) -> list[int]:
@@ -206,7 +218,7 @@ def _asked(every: Sequence[TaskView]) -> list[int]:
 
 def _row(run: ListedRun, wanted: Sequence[str], known: _Known, needs: Collection[tuple[int, str]]) -> Row:
     cells = known.cells[run.id]
-    gone = [cell for name, cell in cells.items() if name not in wanted]
+    gone = [cell for name, cell in cells.items() if name not in known.columns]
     worst = min(gone, key=lambda cell: (cell.task.waived, ATTENTION.index(cell.task.state)), default=None)
     shown = [_cell(cells[name], known, needs) if name in cells else None for name in wanted]
     left = [known.expected.get(cell.task.id) for cell in cells.values() if cell.task.state not in SETTLED]
