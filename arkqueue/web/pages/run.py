@@ -26,6 +26,8 @@ from arkqueue.web.pages.folding import folded
 from arkqueue.web.pages.grid import words_of
 from arkqueue.web.pages.visitor import Visitor
 
+MOST_AT_A_GLANCE = 15
+"""Tasks of a table in which a failure is seen at a glance; of a longer one, the page has a link to the first failure."""
 MOST_FILES = 50
 MOST_DELETED = 50
 """Deleted items that are listed."""
@@ -56,6 +58,7 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
             "tasks": [(task, words_of(task)) for task in view.tasks if task.kind is not TaskKind.COMMIT],
             "changes": changes or ChangedFiles(files=[], total=0, fault=""),
             "sentence": sentence(view, lists if is_long else ()),
+            "_first_failed": first_failed(view),
             "lists": lists if is_long else [],
             **_items(visitor, request, id, view.full_name, lists if is_long else ()),
             "rare": rare(visitor, view),
@@ -181,6 +184,14 @@ def again(tasks: Sequence[TaskView], lists: Sequence[ListView] = ()) -> list[str
     """The names of the tasks that a run or item can run again, with everything behind them: those that have ended."""
     ended = [task.name for task in tasks if task.kind is TaskKind.ORDINARY and not task.gate and task.state in SETTLED]
     return list(dict.fromkeys([*ended, *(of.name for of in lists if any(of.counts.get(state) for state in SETTLED))]))
+
+
+def first_failed(view: RunDetail) -> TaskView | None:
+    """The first failure of a run whose table is so long that nobody sees at a glance where the failure stands."""
+    if len(view.tasks) <= MOST_AT_A_GLANCE:
+        return None
+    bad = (State.FAILED, State.REJECTED)
+    return next((task for task in view.tasks if task.state in bad and not task.waived), None)
 
 
 def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:

@@ -162,6 +162,21 @@ def test_tasks_of_an_old_revision_are_triggered_on_its_page(operator: httpx.Clie
 # A run, a task
 
 
+def test_a_long_run_has_a_link_to_its_first_failure_and_keys_find_the_others(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({f"t{number}": "" for number in range(30)})
+    archive.fail("t17@3")
+    archive.fail("t21@3")
+    page = operator.get("/papers@3")
+    assert "t17, t21 failed" in said(page)
+    assert '<a href="/papers@3/t17"><u>Look at t17</u></a>' in page.text
+    assert re.findall(r'<a href="/papers@3/(\w+)" class="alarm"', page.text) == ["t17", "t21"]
+    archive.fail("index@2")
+    assert "Look at" not in said(operator.get("/papers@2"))
+    assert '<a href="/papers@2/index" class="alarm"' in operator.get("/papers@2").text
+
+
 def test_a_run_is_drawn_with_what_it_waits_for_elsewhere(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit(TASKS)
     page = operator.get("/papers@3")
