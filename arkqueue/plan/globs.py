@@ -1,4 +1,4 @@
-"""Globs of ``paths`` and ``branches`` (design 3), and of what an archive's settings allow. Pure.
+"""Globs of ``paths`` and ``branches`` (design 3), and of the allowances in an archive's settings. Pure.
 
 Globs come from committers. RE2 matches them in time that grows with the length of the path, whatever the glob is; Python's ``re`` tries every way in which many stars
 can share a path, and lets no other thread run meanwhile.
@@ -50,5 +50,5 @@ def _pattern(glob: str) -> Any:
 
 
 def _encodable(text: str) -> str:
-    """A text as RE2 takes it: what UTF-8 cannot say is written with backslashes, in globs and paths alike."""
+    """A text as RE2 takes it: bytes that are not UTF-8 are written with backslashes, in globs and paths alike."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

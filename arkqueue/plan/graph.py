@@ -37,7 +37,7 @@ from arkqueue.plan.globs import matches, matches_branch
 from arkqueue.plan.items import Lists, Portion
 
 EVERYTHING: Final = "PREV:*"
-"""What the names of the gates of ``PREV:*`` begin with; no task can have such a name."""
+"""The beginning of the names of the gates of ``PREV:*``. No task can have such a name."""
 LONGEST_EXCEPT: Final = 100
 """Characters of excepted names in the name of a gate; of longer ones it has the beginning and a digest."""
 
@@ -67,7 +67,7 @@ class Node(NamedTuple):
     kind: TaskKind
     definition: TaskDefinition | None = None
     item: Item | None = None
-    """What it is for, where its task has a list."""
+    """The item, for a task with a list."""
 
 
 class Edge(NamedTuple):
@@ -86,7 +86,7 @@ class Edge(NamedTuple):
 
     @property
     def rank(self) -> tuple[bool, bool]:
-        """Of two edges between the same tasks the stricter one counts, then the declared one."""
+        """The edge that counts of two edges between the same tasks: the stricter one, then the declared one."""
         return self.product or self.failed, self.declared
 
 
@@ -100,11 +100,11 @@ class Plan:
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     missing: tuple[tuple[str, str], ...] = ()
-    """(task, dependency) pairs of a run that is no commit run: the branch never had the dependency (design 5.18)."""
+    """(task, dependency) pairs: the branch never had the dependency (design 5.18). Empty for commit runs."""
     lost: tuple[tuple[str, TaskId], ...] = ()
-    """(task, source) pairs: the task needs the product of a source that will not have one (design 5.18)."""
+    """(task, source) pairs: the task needs a product that its source will never have (design 5.18)."""
     unneeded: tuple[tuple[str, TaskId], ...] = ()
-    """(task, source) pairs: the task runs only where a stored source that is not part of the run failed, and that one ended otherwise."""
+    """(task, source) pairs: the task runs only if the source fails, and this source, a stored task of another run, ended otherwise."""
     names: tuple[str, ...] = ()
     """Of the tasks that are part of the run, COMMIT and REPORT left aside."""
     to_come: Mapping[Key, int] = field(default_factory=dict)
@@ -426,7 +426,7 @@ class _Edges:
             self._skip(target)
 
     def _skip(self, target: Key) -> None:
-        """What never ran, or completed and was purged, has not failed. COMMIT never fails, and so this edge skips the target."""
+        """Skip the target: its source never ran, or completed and was purged, so it has not failed. The edge comes from COMMIT, which never fails."""
         self.add(edge_to(target, Key(COMMIT), When.FAILED, declared=False))
 
     def _gate(self, target: Key, entry: Depends) -> Key:

@@ -29,7 +29,7 @@ BEGINNING: Final = Portion(0, 0)
 
 
 class Lists:
-    """The items of some tasks of a run, and which of them are part of what is planned: all, or those of a portion."""
+    """The items of some tasks of a run, and the ones that are planned now: all items, or those of one portion."""
 
     def __init__(self, workflow: Workflow, chosen: Iterable[TaskDefinition], portion: Portion | None = None) -> None:
         self._portion = portion
@@ -68,13 +68,13 @@ class Lists:
         return [Key(name, item) for item in self._places[name]] if name in self else [Key(name)]
 
     def keys_here(self, name: str) -> list[Key]:
-        """Those that are part of what is planned."""
+        """The tasks of a name that the present portion plans."""
         if name in self:
             return [Key(name, item.key) for item in self.here[name]]
         return [Key(name)] if self.has_rest else []
 
     def keys_stored(self, name: str) -> list[Key]:
-        """Those that are stored once what is planned is."""
+        """The tasks of a name that are stored once the present portion is stored."""
         return self.keys_here(name) if self.has_rest else [key for key in self.keys(name) if not self.is_to_come(key)]
 
     def has_key(self, key: Key) -> bool:
@@ -120,7 +120,7 @@ def rows_of_item(task: TaskDefinition) -> int:
 
 
 def part_of(workflow: Workflow, names: Collection[str], portion: Portion) -> Workflow:
-    """A workflow as far as what the branch has is read for a portion: with its items alone. What ``PREV:*`` takes, the beginning has."""
+    """The workflow with only the items of a portion, by which the tasks of the branch are read. The first part of the run has the sources of ``PREV:*``."""
     chosen = [task for task in workflow.tasks if task.name in names]
     here: dict[str, set[Item]] = {digest: set() for digest in workflow.lists}
     found = Lists(workflow, chosen, portion)

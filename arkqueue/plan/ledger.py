@@ -1,4 +1,4 @@
-"""What a transaction adds to a branch: entries, and what the branch has → rows of the ledger and of the graph (design 2, 5.1). Pure.
+"""The rows that a transaction adds to a branch: entries and the tasks of the branch → rows of the ledger and of the graph (design 2, 5.1). Pure.
 
     read what the branch has → Known ─┐
     entries of a repository ──────────┴→ Draft: plan each run, number its tasks, judge its edges → rows to write
@@ -127,7 +127,7 @@ class NewEdge(NamedTuple):
 
 
 class NewPlanning(NamedTuple):
-    """What is left to plan of a large run. ``hold`` and ``behind``: as in `Draft.add_run`."""
+    """The unplanned rest of a large run. ``hold`` and ``behind``: as in `Draft.add_run`."""
 
     run: int
     branch: int
@@ -137,7 +137,7 @@ class NewPlanning(NamedTuple):
     behind: int
     items: int
     lists: dict[str, str]
-    """What a submission's lists are kept as, by `Foreach.items`."""
+    """The stored lists of a submission, by `Foreach.items`."""
 
 
 class Place(NamedTuple):
@@ -166,12 +166,12 @@ def _begins(planned: Plan) -> set[Key]:
 
 
 _Edge = tuple[TaskId, TaskId, str, bool, bool, bool, bool, bool]
-"""A `NewEdge` that is not judged yet."""
+"""A `NewEdge` of which it is not known yet whether it is met."""
 
 
 @dataclass(slots=True)
 class Known:
-    """What a branch has, as far as the runs to be planned may ask. It is read while the archive is locked.
+    """The tasks of a branch on which the planned runs may depend. They are read while the archive is locked.
 
     ``past``: the nearest earlier occurrence of each key. ``purged``: the keys whose nearest occurrence completed and was purged. ``commits``: as in `plan`.
     ``exclusives``: stored exclusive tasks that close the gate to the next revision. ``others``: further tasks to which an edge may lead.
@@ -186,7 +186,7 @@ class Known:
 
 @dataclass(slots=True)
 class NewIds:
-    """Ids that nobody else has; as many as the planned runs may need."""
+    """New ids from the sequences, as many as the planned runs may need."""
 
     revisions: Iterator[int]
     runs: Iterator[int]
@@ -228,14 +228,14 @@ class Draft:
         self._commits = dict(known.commits)
         self.exclusives = list(known.exclusives)
         """The exclusive tasks that the next commit run waits for: those of the run that was drafted last."""
-        # Those of `past` come last: they also say whether a product is there, which nobody asks of the others.
+        # Tasks of `past` come last: only their rows say whether the product exists.
         occurrences = [*known.others, *known.commits.values(), *known.past.values()]
         self._passes = {one.task: one.passes for one in occurrences if one.settled}
         """Settled tasks, and whether they meet an edge from another run that waits for their completion."""
         self._produced = {one.task: one.produced for one in occurrences}
         self._failed = {one.task: one.failed for one in occurrences}
         self.lost: list[TaskId] = []
-        """Settled tasks because of which a drafted one is to be skipped: it needs a product that will not come (design 5.18), or a failure that there was none (5.6)."""
+        """Settled tasks that skip a drafted one: it needs a product that they will never have (design 5.18), or waits for their failure, and they did not fail (5.6)."""
         self.revisions: list[NewRevision] = []
         self.runs: list[NewRun] = []
         self.tasks: list[tuple[Any, ...]] = []

@@ -33,9 +33,9 @@ from arkqueue.task_manager.sources import Sources
 log = logging.getLogger("arkqueue")
 
 AGAIN = 2.0
-"""Seconds until a turn that failed is tried again."""
+"""Seconds until a failed iteration is repeated."""
 FIRST = 10.0
-"""Seconds that the first turn gets before other work begins beside it."""
+"""Seconds that the first iteration gets before other work begins."""
 
 Take = Callable[[Attempt, float], None]
 """Keeps an adopted attempt and has it followed to its end; with the clock before it was adopted."""
@@ -67,12 +67,12 @@ class Adoption:
         self._thread = threading.Thread(target=self._keeping, name="containers", daemon=True)
 
     def start(self) -> None:
-        """Return when the first turn is over, or takes too long."""
+        """Wait until the first iteration is over, or takes too long."""
         self._thread.start()
         self._tried.wait(FIRST)
 
     def close(self) -> None:
-        """Adopt nothing more. An engine that hangs is not waited for."""
+        """Stop adopting. Does not wait for an engine that hangs."""
         self._closing.set()
         with self._lock:
             pass
@@ -101,7 +101,7 @@ class Adoption:
             self._closing.wait(pause)
 
     def turn(self) -> None:
-        """Adopt, end and remove what is to be."""
+        """Adopt live containers, and end and remove the others."""
         if not self._executors.used_docker:
             self.is_swept = True
             return
@@ -111,7 +111,7 @@ class Adoption:
         self._answers()
         live = self._gateway.live()
         held = {attempt.id for attempt in self._held()}
-        # Also those that are ours by the database's word, but of whose adoption the answer never came.
+        # Also attempts that the database has given to this process, if the answer to their adoption was lost.
         left = {one.attempt: one.process for one in live if one.outlives and one.attempt not in held}
         self._adopt({id: process for id, process in left.items() if id in found})
         self._expire([id for id in left if id not in found], left)
@@ -138,11 +138,11 @@ class Adoption:
                 return
             since = boottime()
             for one in self._gateway.adopt(left, configuration.adopt_within, configuration.lease):
-                # Should the engine or the database go away between them, the rest is adopted by the next turn.
+                # If the engine or the database goes away meanwhile, the next iteration adopts the rest.
                 self._take(self._attempt(one), since)
 
     def _attempt(self, adopted: Adopted) -> Attempt:
-        """An attempt with its container, whose output goes to its log from where that ends."""
+        """Make an attempt of a container. The log continues with the output after its present end."""
         id = adopted.claim.attempt
         attempt = Attempt(adopted.claim, self._logs.adopt(id, adopted.log_bytes, adopted.stored))
         attempt.age, attempt.outlives = adopted.age, True

@@ -40,13 +40,13 @@ from arkqueue.task_manager.task_files import full_name
 log = logging.getLogger("arkqueue")
 
 TRIED_AGAIN = {ArchiveUnreachable: End.UNREACHABLE, Withheld: End.WITHHELD}
-"""The ends of what was not started for a reason that may pass."""
+"""The ends of attempts that did not start for a reason that may pass."""
 LONGEST = 1e9
 """Seconds; no thread can wait much longer."""
 
 
 class Why(StrEnum):
-    """Why an attempt was asked to stop, in the words of its log."""
+    """The reason of a stop request, in the words of the attempt's log."""
 
     CANCEL = "it was canceled"
     RESTART = "it is restarted"
@@ -58,18 +58,18 @@ class Why(StrEnum):
 
 @runtime_checkable
 class Outliving(Protocol):
-    """What runs in a container: it can go on without its task manager."""
+    """A program in a container, which can go on without its task manager."""
 
     def leave(self) -> None:
-        """Let go of it; its ``wait`` says so."""
+        """Leave the container running; ``wait`` then returns an end that says so."""
 
 
 @runtime_checkable
 class Guarded(Protocol):
-    """What is ended by somebody else when its task manager stands still."""
+    """A program that its guard ends when the task manager stands still."""
 
     def keep(self, begin: float, end: float) -> None:
-        """Begin to end it at one moment, unless told anew by then; it is gone at another (CLOCK_BOOTTIME, seconds)."""
+        """Set when the guard begins to end the program, and when the program is gone, unless a later call moves both (CLOCK_BOOTTIME, seconds)."""
 
 
 class Attempt:
@@ -79,13 +79,13 @@ class Attempt:
         self.claim, self.log = claim, log
         self.grace = 0.0  # until its definition is known, it has nothing to end
         self.age = 0.0
-        """Seconds for which it ran under an earlier task manager."""
+        """Seconds that the attempt ran under an earlier task manager."""
         self.outlives = False
-        """Whether the database knows that it may go on without us, so that it stays reserved for this host after its lease."""
+        """True if the database knows that the attempt may outlive this task manager, so that it stays reserved for this host after its lease."""
         self.has_ended = False
-        """Whether all that is left to do is to record its end, or to let it go on without us."""
+        """True if the only remaining work is to record its end, or to leave its container running."""
         self.inputs: dict[str, Any] | None = None
-        """What it gets as INPUTS; None: still to be asked for."""
+        """The content of INPUTS; None until it is asked for."""
         self._lock = threading.Lock()
         self._running: Running | None = None
         self._why: Why | None = None
@@ -106,17 +106,17 @@ class Attempt:
 
     @property
     def running(self) -> Running:
-        """Its program, which has begun."""
+        """The running program."""
         assert self._running is not None
         return self._running
 
     @property
     def why(self) -> Why | None:
-        """Why it was asked to stop, if it was; the first reason stays."""
+        """The reason of the first stop request; None without one."""
         return self._why
 
     def stop(self, why: Why, grace: float | None = None) -> None:
-        """End it, with its own grace or a shorter one; returns at once."""
+        """Ask the program to end, with its own grace or a shorter one. Returns at once."""
         with self._lock:
             self._why = self._why or why
             running = self._running

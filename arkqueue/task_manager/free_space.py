@@ -1,4 +1,4 @@
-"""Whether the disks of a task manager have room for further tasks: below `min_free` it claims nothing.
+"""Free disk space: a task manager claims no tasks while one of its disks has less than `min_free`.
 
 What runs goes on, and its ends are recorded. The disks are looked at before each claim, so the task manager goes on as soon as there is room again. It makes
 some itself: of the trees that are kept for later workspaces, the least lately used go first.
@@ -15,13 +15,13 @@ log = logging.getLogger("arkqueue")
 
 
 class FreeSpace:
-    """Of one task manager. The thread that claims calls `look`; any thread may read ``lack``."""
+    """The free space of one task manager. The claiming thread calls `look`; any thread may read ``lack``."""
 
     def __init__(self, folders: Collection[Path], bases: Path, least: int, give_up_base: Callable[[], bool]) -> None:
         """``folders``, and that of the ``bases``, are on the disks that are looked at. ``least``: bytes that have to be free on each; 0: it never lacks any."""
         self._folders, self._bases, self._least, self._give_up_base = folders, bases, least, give_up_base
         self.lack: str | None = None
-        """Why nothing is claimed; None: there is room."""
+        """The reason why no tasks are claimed; None if the disks have enough space."""
 
     def look(self) -> str | None:
         """Look at the disks; the answer is ``lack``. Each look that finds the disk of the bases short of room removes one of them."""
@@ -37,7 +37,7 @@ class FreeSpace:
         return found
 
     def is_short(self) -> bool:
-        """Whether a disk is short of room now, for a caller that must not be held up by making some."""
+        """True if a disk is short of space now. Frees no space, so that the caller is not held up."""
         return self._find() is not None
 
     def _find(self) -> str | None:
@@ -61,7 +61,7 @@ def _free(folder: Path) -> float:
 
 
 def _size(count: int) -> str:
-    """Bytes as people say them. Rounded down, so that what is less is never said to be as much."""
+    """Bytes in a readable unit, rounded down, so that a smaller number never looks as large as the limit."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if count >= 1 << power:
             tenths = count * 10 >> power

@@ -34,11 +34,11 @@ from arkqueue.task_manager.attempt import Attempt, Why
 log = logging.getLogger("arkqueue")
 
 MARGIN = 10.0
-"""Seconds before the end of a lease at which nothing of an attempt may be left."""
+"""Seconds before the end of its lease by which an attempt must be gone."""
 LOOK = 1.0
-"""Seconds between two looks at the clock."""
+"""Seconds between two checks of the clock."""
 AGAIN = 1.0
-"""Seconds until a renewal that failed is tried again."""
+"""Seconds until a failed renewal is repeated."""
 
 
 def boottime() -> float:
@@ -61,7 +61,7 @@ class Leases:
         self._held: dict[AttemptId, Attempt] = {}
         self._renewed: dict[AttemptId, float] = {}
         self._asked: dict[AttemptId, str] = {}
-        """Requests to stop what we claim at this very moment."""
+        """Stop requests for attempts of the claim that is under way."""
         self._bell = gateway.bell("stop")
         self._closing = threading.Event()
         self._threads = [
@@ -80,7 +80,7 @@ class Leases:
             thread.join()
 
     def hold(self, attempts: Sequence[Attempt], since: float) -> None:
-        """Keep what was claimed; ``since``: the clock before the claim was sent."""
+        """Add claimed attempts. ``since``: the clock before the claim was sent."""
         with self._lock:
             for attempt in attempts:
                 self._held[attempt.id] = attempt
@@ -98,7 +98,7 @@ class Leases:
         return min(renewed + self.patience(attempt) + 2 * self._look, end), end
 
     def let_go(self, attempt: Attempt) -> None:
-        """The database knows its end."""
+        """Remove an attempt whose end is recorded."""
         with self._lock:
             self._held.pop(attempt.id, None)
             self._renewed.pop(attempt.id, None)
@@ -127,7 +127,7 @@ class Leases:
                 pause = min(AGAIN, self._renew)
 
     def renew(self) -> None:
-        """Renew all leases at once, and take notice of what the answer says and what it leaves out."""
+        """Renew all leases in one statement. Obeys stop requests in the answer; attempts that the answer lacks are lost."""
         since = self.clock()
         attempts = {attempt.id: attempt for attempt in self.held()}
         if not attempts:
@@ -158,7 +158,7 @@ class Leases:
                     log.exception("requests to stop could not be read")
 
     def obey(self) -> None:
-        """Ask for requests to stop and pass them on."""
+        """Ask for stop requests, and pass them on."""
         for id, request in self._gateway.stops().items():
             with self._lock:
                 attempt = self._held.get(id)
@@ -174,7 +174,7 @@ class Leases:
             self.look()
 
     def look(self) -> None:
-        """Stop what could not be renewed in time, and let nothing wait for a repository without an end."""
+        """Stop attempts whose leases were not renewed in time, and bound every wait for a repository."""
         for attempt in self.held():
             attempt.hang_up()
         now = self.clock()
@@ -191,15 +191,15 @@ class Leases:
             attempt.stop(Why.SILENCE, max(0.0, rest))
 
     def patience(self, attempt: Attempt) -> float:
-        """How long an attempt goes on without a renewal. A long grace is cut short rather than the attempt itself."""
+        """Seconds that an attempt goes on without a renewal. A long grace is shortened, not the attempt's time."""
         kept = self._kept(attempt)
         return max(kept - self._margin - attempt.grace, kept - self._lease * 2 / 3)
 
     def _kept(self, attempt: Attempt) -> float:
-        """Seconds after a renewal for which no other gets the attempt."""
+        """Seconds after a renewal in which no other task manager gets the attempt."""
         return self._lease + (self._adopt_within if attempt.outlives else 0.0)
 
 
 def asked_for(request: str) -> Why:
-    """Why an attempt is to stop, by the database's word."""
+    """The stop reason that the database gives."""
     return Why.CANCEL if request == "cancel" else Why.RESTART

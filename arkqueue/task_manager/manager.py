@@ -1,4 +1,4 @@
-"""The task manager's threads: it claims for its free slots, hands out the work, and stops all of it. Its story stands in the package."""
+"""The threads of the task manager: claims for free slots, passes attempts to workers, and stops them. The package's docstring has an overview."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ class TaskManager:
         self._busy = 0
         """Slots that are taken: from the claim until the workspace is removed."""
         self._is_more = True
-        """Whether there may be more ready tasks than the last claim could take; if not, a slot that becomes free is no reason for another one."""
+        """True if the last claim filled every free slot, so more tasks may be ready. When it is false, a slot that becomes free does not trigger another claim."""
         self._claims = threading.Lock()
-        """Held by the one thread that may claim: the claiming one, but while that waits, one that records."""
+        """The lock of the one thread that may claim: the claiming thread or, while that waits, a recording thread."""
         self._is_steady = False
-        """Whether the claiming thread is past its beginning, and knows of all that was claimed for it."""
+        """True if the claiming thread has begun, and knows all attempts that were claimed for it."""
         self._fitness = Fitness()
         self._closing = threading.Event()
         self._stopping = threading.Lock()
         self._is_stopped = False
         self.left: list[AttemptId] = []
-        """What went on in its containers when this task manager was stopped."""
+        """Attempts whose containers were left running when this task manager was stopped."""
         self._claimer = threading.Thread(target=self._claiming, name="claim", daemon=True)
 
     def start(self, engine: bool = False) -> str:
@@ -124,7 +124,7 @@ class TaskManager:
         return said
 
     def claim_no_more(self) -> None:
-        """Claim nothing more; returns when a claim that is under way has ended."""
+        """Stop claiming. Returns when a claim that is under way has ended."""
         self._closing.set()
         self._bell.ring()
         self._claimer.join()
@@ -132,7 +132,7 @@ class TaskManager:
             pass  # what a recording one claims is under way no more
 
     def stop(self, drain: bool = False) -> None:
-        """Claim nothing more, and return when nothing runs any more and every end is recorded.
+        """Stop claiming. Returns when no attempt runs and every end is recorded.
 
         ``drain``: running tasks are let finish; otherwise they are stopped and handed back, but containers are left running (``left``). A second call may
         end what a first one waits for.
@@ -214,14 +214,14 @@ class TaskManager:
         )
 
     def _take_over(self) -> None:
-        """See to what an earlier task manager of this home left: the locks prove that it and its guards are gone; containers are adopted."""
+        """Clean up after an earlier task manager of this home. The locks prove that it and its guards are gone; its containers are adopted."""
         self._end_leftovers()
         for name in self._gateway.expire():
             log.warning("%s, which an earlier task manager of this host ran, was lost with it", name)
         self._adoption.start()
 
     def _end_leftovers(self) -> None:
-        """End what runs on although its guards are gone: they may have been killed all at once. Whose workspace is gone had ended."""
+        """End programs whose guards are gone, because all guards may have been killed at once. A program whose workspace is gone has ended."""
         found = end_leftovers(self._configuration.home / WORK, self._workspaces.of_processes())
         if found.ended:
             log.warning(
@@ -235,13 +235,13 @@ class TaskManager:
             )
 
     def _sweep(self) -> None:
-        """Remove the workspaces of the past, once no container of the past is left in one. Nothing is claimed meanwhile."""
+        """Remove the workspaces of earlier task managers, once none of their containers uses one. No task is claimed meanwhile."""
         live = {one.attempt for one in self._gateway.live()}
         for note in self._workspaces.sweep(live | {attempt.id for attempt in self._leases.held()}):
             log.warning(note)
 
     def _hand_back_unknown(self) -> bool:
-        """Hand back what a claim took whose answer never came; False where some of it is left. What runs in a container is adopted."""
+        """Hand back attempts of a claim whose answer was lost. Returns False if some are left. Attempts in containers are adopted instead."""
         held = {attempt.id for attempt in self._leases.held()}
         live = [one for one in self._gateway.live() if one.process == self.process]
         unknown = [one.attempt for one in live if not one.outlives and one.attempt not in held]
@@ -259,7 +259,7 @@ class TaskManager:
             self._begin(claims, since)
 
     def _finish(self, outcomes: Sequence[Outcome], patience: float) -> dict[AttemptId, Receipt]:
-        """Record ends. Unless the claiming thread is at work, what they make ready is claimed with them, and begins at once."""
+        """Record ends. Unless the claiming thread is working, the same transaction claims the tasks that the ends make ready, so that they begin at once."""
         if not self._claims.acquire(blocking=False):
             return self._gateway.finish(outcomes, patience)
         try:
@@ -286,7 +286,7 @@ class TaskManager:
         return finished.receipts
 
     def _begin(self, claims: Sequence[Claim], since: float) -> None:
-        """Pass what was claimed to workers. ``since``: the clock before it was claimed."""
+        """Pass claimed attempts to workers. ``since``: the clock before the claim was sent."""
         if not claims:
             return
         attempts = [Attempt(claimed, self._logs.open(claimed.attempt)) for claimed in claims]
@@ -294,7 +294,7 @@ class TaskManager:
         try:
             self._equip(attempts)
         except Exception as error:
-            # Each will ask for itself, so that what is wrong with one is that one's outcome.
+            # Each attempt asks for itself, so that an error becomes the outcome of that attempt alone.
             log.warning("what %d attempts need could not be asked for together: %s", len(attempts), error)
         for attempt in attempts:
             self._work.put(attempt)
@@ -304,7 +304,7 @@ class TaskManager:
         return self._gateway.claim(count, self._configuration.lease, pools)
 
     def _take(self, attempt: Attempt, since: float) -> None:
-        """Follow an adopted attempt. It takes a slot, also where there is none: then nothing is claimed until there is."""
+        """Follow an adopted attempt. It takes a slot even if none is free; then no task is claimed until one is."""
         self._hold([attempt], since)
         self._work.put(attempt)
         self._staff()
@@ -315,7 +315,7 @@ class TaskManager:
         self._leases.hold(attempts, since)
 
     def _equip(self, attempts: Sequence[Attempt]) -> None:
-        """Ask once for what all of them need. A report is long, and its attempt asks for it in its own thread."""
+        """Ask once for the definitions and inputs of all claimed attempts. A report is long, so its attempt asks for it in its own thread."""
         self._sources.fetch_definitions([attempt.claim.definition for attempt in attempts])
         others = [attempt for attempt in attempts if attempt.claim.name != REPORT]
         inputs = self._sources.inputs([attempt.claim for attempt in others])
@@ -323,7 +323,7 @@ class TaskManager:
             attempt.inputs = inputs.get(attempt.claim.task, {})
 
     def _staff(self) -> None:
-        """As many workers as slots were ever taken at once; they stay."""
+        """Start workers, as many as slots were ever taken at once. Workers stay."""
         with self._idle:
             while len(self._workers) < self._busy:
                 worker = threading.Thread(target=self._working, name=f"worker-{len(self._workers) + 1}", daemon=True)
@@ -360,7 +360,7 @@ class TaskManager:
             self._bell.ring()
 
     def _doubted(self, attempt: Attempt) -> None:
-        """A hint, so that its archive is stopped before others of its tasks end like this one: the next scan comes by itself."""
+        """Ask for a scan, so that the archive is stopped before more of its tasks end like this one. A lost hint does no harm: the next scan comes by itself."""
         with suppress(DatabaseUnavailable):
             self._gateway.doubt(attempt.claim.archive.id)
 
@@ -369,7 +369,7 @@ class TaskManager:
             self._bell.ring()
 
     def _let_go(self, attempt: Attempt) -> None:
-        """Its container goes on. What is not in its log by now, the next task manager reads from the engine."""
+        """Leave the container running. The next task manager reads the output that the log still lacks from the engine."""
         try:
             self._logs.flush([attempt.log])
         except DatabaseUnavailable as error:
@@ -379,7 +379,7 @@ class TaskManager:
         self.left.append(attempt.id)
 
     def _clean_up(self, attempt: Attempt) -> None:
-        """Whatever became of it, its workspace goes; what cannot be removed is swept at the next start."""
+        """Remove the attempt's workspace, whatever its end. The next start removes what cannot be removed now."""
         try:
             if note := self._workspaces.remove(attempt.id):
                 log.warning(note)

@@ -45,12 +45,12 @@ from arkqueue.workspace.layers import show_read_only
 from arkqueue.workspace.removal import FOLDER
 
 CORRECT = "Correct it, or leave it out and let the task make the folder and go there"
-"""The remedy for a `workdir` that is not there."""
+"""The remedy for a `workdir` that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What is to be started. ``image``: the digest of its container's; None: it runs as processes."""
+    """The program to start. ``image``: the digest of its container's image; None: it runs as processes."""
 
     program: Program
     image: str | None = None
@@ -72,7 +72,7 @@ class Preparation:
         log: LogWriter,
         is_wanted: Callable[[], bool],
     ) -> Prepared:
-        """Raises what stands in its way, and soon when the attempt is not wanted any more."""
+        """Prepare an attempt. Raises the error that prevents it, and soon after a stop request."""
         container = self._container(claim, definition)
         if container is None:
             return Prepared(self._process(claim, definition, inputs, log))
@@ -179,7 +179,7 @@ class Preparation:
         return Prepared(program, image)
 
     def _container(self, claim: Claim, definition: TaskDefinition) -> Container | None:
-        """What is set of its container; None: the task runs as processes."""
+        """The task's container settings; None: the task runs as processes."""
         archive = claim.archive
         identity = Identity(
             self.executors.installation,

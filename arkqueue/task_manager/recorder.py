@@ -33,12 +33,12 @@ log = logging.getLogger("arkqueue")
 LANES = 2
 """Threads that record."""
 PATIENCE = 0.05
-"""Seconds that a transaction waits for a busy archive; what ends in other archives meanwhile waits with it."""
+"""Seconds that a transaction waits for a busy archive. Ends in other archives wait meanwhile."""
 PAUSES = (0.05, 0.2, 0.5, 1.0)
-"""Seconds between two tries while the database is away; the last one is repeated."""
+"""Seconds between tries while the database is away. The last number repeats."""
 
 PACE = 0.01
-"""Seconds from the beginning of a transaction to that of the next one: what ends meanwhile is written together."""
+"""Seconds between the beginnings of two transactions. Ends that come meanwhile are written together."""
 SHORT = 0.05
 """Seconds for which a beginning is kept, as the end may come too."""
 
@@ -65,14 +65,14 @@ class Recorder:
             lane.start()
 
     def started(self, attempt: Attempt) -> None:
-        """Its program has begun."""
+        """Note that the program of an attempt has begun."""
         self.lane(attempt.claim.archive.id).started(attempt)
 
     def ended(self, attempt: Attempt, outcome: Outcome) -> None:
         self.lane(attempt.claim.archive.id).ended(attempt, outcome)
 
     def close(self, patience: float) -> None:
-        """Record what is left; give up after ``patience`` seconds, when leases are over and others will run it again."""
+        """Record the remaining ends. Gives up after ``patience`` seconds, when the leases are over and other task managers run the tasks again."""
         until = time.monotonic() + patience
         for lane in self._lanes:
             lane.ask_to_close()
@@ -84,7 +84,7 @@ class Recorder:
 
 
 class _Lane:
-    """The thread that records what concerns some archives."""
+    """The recording thread of some archives."""
 
     def __init__(
         self, gateway: Gateway, logs: Logs, settled: Callable[[Attempt], None], finish_and_claim: Finish
@@ -99,7 +99,7 @@ class _Lane:
         self._ended: list[Ending] = []
         self._closing = False
         self._is_away = False
-        """Whether the database was away in the present turn."""
+        """True if the database was away in the present iteration."""
         self._given_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
 
@@ -131,7 +131,7 @@ class _Lane:
     def _run(self) -> None:
         tries = 0
         left: list[Ending] = []
-        """What the last turn could not record."""
+        """The ends that the last iteration could not record."""
         while True:
             self._is_away = False
             with self._changed:
@@ -168,12 +168,12 @@ class _Lane:
             tries += 1
 
     def _rest(self) -> float | None:
-        """Seconds until the oldest beginning is to be recorded; None where there is none."""
+        """Seconds until the oldest beginning must be recorded; None if there is none."""
         oldest = next(iter(self._started.values()), None)
         return None if oldest is None else max(0.0, oldest + SHORT - time.monotonic())
 
     def _noted(self, started: dict[AttemptId, float]) -> dict[AttemptId, float]:
-        """Record that programs have begun; returns what is to be tried again."""
+        """Record that programs have begun. Returns those to try again."""
         try:
             if started:
                 now = time.monotonic()
@@ -186,7 +186,7 @@ class _Lane:
         return {}
 
     def _tried(self, ended: list[Ending], finish: Finish) -> list[Ending]:
-        """Record some ends together; returns those to be tried again. What is not ours any more, the fence refuses."""
+        """Record some ends together. Returns those to try again. The fence refuses attempts that no longer belong to this task manager."""
         if not ended:
             return []
         try:
@@ -220,7 +220,7 @@ class _Lane:
         self._settled(attempt)
 
     def _recorded_plainly(self, attempt: Attempt, outcome: Outcome) -> list[Ending]:
-        """Record an end without what the task put into it, because the database does not take it as it is."""
+        """Record an end without the task's own texts, because the database refuses them."""
         log.exception("the end of %s could not be recorded as it is", attempt)
         message = "arkqueue could not record its message and outputs; the server's log says more"
         plain = Outcome(outcome.attempt, outcome.end, outcome.exit_code, message)

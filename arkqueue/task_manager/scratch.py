@@ -1,4 +1,4 @@
-"""What becomes of a host's scratch folders: removed when the database says that their runs or items are over, and measured meanwhile (design 5.37). Attachments of submissions, which
+"""Looks after a host's scratch folders: measures them, and removes them when the database says that their runs or items are over (design 5.37). Attachments of submissions, which
 lie beside them, likewise (5.31).
 
 One loop of each task manager. A host without folders asks the database nothing. Folders that nobody knows are removed, too: their runs were purged, or a killed
@@ -40,7 +40,7 @@ class ScratchKeeper:
         self._loop.start()
 
     def ended(self) -> None:
-        """A task has ended: the run or item of a folder may be over."""
+        """Note that a task has ended, so that the run or item of a folder may be over."""
         self._bell.ring()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What attempts are made from: frozen definitions, inputs, and opened repositories.
+"""The sources of attempts: frozen definitions, inputs, and opened repositories.
 
 Definitions never change and are kept by id. An opened archive belongs to one thread (``repository``), so each worker keeps a few of its own.
 """
@@ -49,7 +49,7 @@ class Sources:
         self._threads = threading.local()
 
     def fetch_definitions(self, ids: Collection[int]) -> None:
-        """Ask for those definitions that are not here, all at once."""
+        """Fetch the definitions that the cache lacks, in one call."""
         with self._lock:
             missing = sorted({id for id in ids if id not in self._bodies})
         if missing:
@@ -96,7 +96,7 @@ class Sources:
         return found
 
     def scratch_made(self, scratch: Scratch) -> None:
-        """Note that a scratch folder is there, where that is not known yet."""
+        """Record that a scratch folder exists, unless that is known."""
         if not scratch.is_made:
             self._gateway.scratch_made(scratch.id)
 
@@ -105,14 +105,14 @@ class Sources:
         return self._gateway.submission(claim.task) if claim.trigger == Trigger.SUBMISSION else None
 
     def payload(self, claim: Claim) -> Iterator[bytes]:
-        """Its payload, as it was handed in, in parts."""
+        """The unchanged payload of a claim's submission, in parts."""
         position = 0
         while (part := self._gateway.payload_part(claim.task, position)) is not None:
             yield part
             position += 1
 
     def scratch_lost(self, scratch: Scratch) -> None:
-        """Note that a scratch folder is gone."""
+        """Record that a scratch folder is gone."""
         self._gateway.scratch_lost(scratch.id)
 
     def base(self, claim: Claim) -> Revision | None:

@@ -37,7 +37,7 @@ from arkqueue.workspace import (
 from arkqueue.workspace.renewal import renew_in_place
 
 MOST_RUNS = 10_000
-"""Runs that are remembered because their logs say what is not followed."""
+"""Remembered runs whose logs name the references that are not followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class TaskFiles:
 
 
 def full_name(claim: Claim) -> str:
-    """What people call the task."""
+    """The name of the task for people."""
     name = name_of(
         claim.archive.name, claim.number, claim.run, claim.name, branch=claim.branch, main=claim.main, item=claim.item
     )
@@ -211,7 +211,7 @@ class Told:
         self._runs: OrderedDict[tuple[object, ...], None] = OrderedDict()
 
     def is_first(self, claim: Claim) -> bool:
-        """Whether nobody has asked for this run before."""
+        """True at the first call for a run."""
         run = claim.archive.id, claim.branch, claim.number, claim.run
         with self._lock:
             if run in self._runs:
@@ -223,7 +223,7 @@ class Told:
 
 
 def _renewed(claim: Claim, survey: Survey) -> list[bytes] | None:
-    """The files that differ from the task's base; None where nobody can tell. A task that has never completed has none."""
+    """The files that differ from the task's base; None if the difference cannot be computed. A task that has never completed has no base."""
     if claim.base is None:
         return []
     if survey.changes is None:  # a force-push took the base, or the trees are huge
