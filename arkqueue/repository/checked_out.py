@@ -1,4 +1,4 @@
-"""What a working copy on this computer refers to and a task of its archive would not get. `arkqueue check` says it."""
+"""Lists the references of a working copy on this computer that a task of its archive would not get. `arkqueue check` prints them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def hand_to_git(location: Location, clone: Path, handover: Handover) -> None:
     _write(handover.folder / "git-credentials", f"{parts.scheme}://{user}@{place}{parts.path}\n")
     section = location.url.replace("\\", "\\\\").replace('"', '\\"')
     store = handover.seen / "git-credentials"
-    # Of helpers that others have set none is asked, so that none stores it.
+    # git asks no credential helper of others, so that no helper stores the password.
     lines = [f'[credential "{section}"]', "\thelper =", f'\thelper = "store --file={store}"', "\tuseHttpPath = true"]
     with (clone / ".git" / "config").open("a", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")

@@ -1,4 +1,4 @@
-"""The most that one revision may have. What is over is a fault of that revision's run, so that a committer harms his own archive alone.
+"""The most that one revision may have. A revision over a limit gets a fault in its run, so that a committer harms only the own archive.
 
 Sizes are judged before anything is read, as far as the repository tells them: those of workflow files are known before, the length of a Subversion log
 message is not.
@@ -20,7 +20,7 @@ MOST_PATHS = 1_000_000
 MOST_DIGESTED = 10_000
 """Changed paths of a Subversion revision that its digest covers, in the order of their names; of more, it has their number."""
 MOST_FILES, MOST_BYTES = 1_000_000, 256 * 2**30
-"""What one task gets into its workspace: files and folders together, and bytes."""
+"""The limits of one workspace: the number of files and folders together, and bytes."""
 MANY_FILES, MANY_BYTES = 20_000, 2**30
 """So many are written without a question; then all that is to come is counted, where that costs much less than to write it."""
 COUNTING = 20.0

@@ -55,7 +55,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which repository an archive is: ``repository`` is its root (URL or path), ``folder`` the part that is the archive.
+    """The repository of an archive: ``repository`` is its root (URL or path), ``folder`` the part that is the archive.
 
     ``uuid`` and ``folder`` are empty for Git; the empty folder is the whole repository.
     """
@@ -103,7 +103,7 @@ def locate(
 
 
 def notice_keys(identity: Identity) -> frozenset[str]:
-    """What `notice_key` may answer for a notice about this repository."""
+    """The possible answers of `notice_key` for a notice about this repository."""
     return frozenset({notice_key(identity.repository), identity.uuid.lower()} - {""})
 
 
@@ -165,7 +165,7 @@ def _bare(path: str) -> str:
 
 
 def shut_out(path: Path | str, thing: str) -> ArchiveUnreachable | None:
-    """What to say of a local repository that this user may not look into; None where nothing keeps it from it."""
+    """The message for a local repository that this user may not read; None if the user may read it."""
     try:
         for inside in (".git", "db/fs-type"):
             with suppress(FileNotFoundError, NotADirectoryError):

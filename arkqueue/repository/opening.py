@@ -26,7 +26,7 @@ def location_of(configuration: Configuration, url: str, kind: ArchiveKind | None
 
 
 def following_of(configuration: Configuration, url: str, prefixes: Sequence[str]) -> Following:
-    """What working copies of a repository at ``url`` may follow, with the passwords of the servers that are allowed."""
+    """The references that working copies of a repository at ``url`` may follow, with the passwords of the servers that are allowed."""
     if not prefixes:
         return Following()
     servers = {found.server for text in (url, *prefixes) if (found := _address(text)) is not None}
@@ -48,7 +48,7 @@ def open_registered(configuration: Configuration, url: str, kind: ArchiveKind | 
 
 
 def open_location(configuration: Configuration, location: Location) -> Archive:
-    """The same, of what `location_of` found."""
+    """Open the repository that `location_of` found."""
     mirror = None
     if location.needs_mirror:
         name = hashlib.sha256(location.url.encode()).hexdigest()[:20]

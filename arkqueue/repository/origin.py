@@ -26,7 +26,7 @@ PROPERTY = "arkqueue:origin"
 
 _VALUE = re.compile(r"(?P<task>\S(?:.*\S)?); generation=(?P<generation>\d{1,9})")
 _AUTHOR = re.compile(r"\s*(?P<name>[^<>]*?)\s*<(?P<email>[^<>\s]+)>\s*")
-# Whoever may commit writes what this reads, while all threads wait for this one: no pattern may backtrack.
+# Committers write the text that these patterns read, and all threads wait meanwhile: no pattern may backtrack.
 _TRAILER_LINE = re.compile(rf"^{TRAILER}:(.*)$", re.MULTILINE)
 
 

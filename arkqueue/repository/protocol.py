@@ -1,4 +1,4 @@
-"""What a repository can be asked, whatever its kind, and the one place that knows which kinds there are."""
+"""The protocol of all kinds of repositories. This is the only module that knows which kinds exist."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def is_workflow_file(name: str) -> bool:
 
 
 def linked(path: str) -> SourceFile:
-    """What stands for a symbolic link in the place of a workflow file, or of their folder: no fault is passed over in silence."""
+    """The file with a fault that stands for a symbolic link in the place of a workflow file, or of their folder."""
     what = "the folder" if path.endswith(WORKFLOWS) else "the file"
     return SourceFile(path, fault=f"this is a symbolic link, and links are not followed; put {what} itself here")
 
@@ -66,13 +66,13 @@ LONG_LIST = f"the file is larger than {LONGEST_LIST >> 20} MiB; make the list sm
 
 
 def no_folder(path: str) -> SourceFile:
-    """What stands for a file that has the name of the folder of workflow files."""
+    """The file with a fault that stands for a file with the name of the folder of workflow files."""
     return SourceFile(path, fault="this is not a folder; move it, and put workflow files into a folder of this name")
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What brings a branch's ledger from its last known revision to the head.
+    """The steps from a branch's last known revision to its head.
 
     ``dropped``: ids that a force-push or reset took off the branch, newest first; the caller keeps those its ledger
     holds. ``revisions``: to be appended, oldest first, numbered on from the last known one. ``complete``: False when
@@ -104,7 +104,7 @@ class Archive(Protocol):
     """One archive, open for reading. Revision ids are those of ``Revision.id``; paths are relative to the archive's root."""
 
     def identity(self) -> Identity:
-        """Which repository this is, and which folder of it."""
+        """The identity of the repository, and the archive's folder in it."""
 
     def main_branch(self, known: str | None = None) -> str:
         """The branch that the repository's HEAD names; Subversion: the empty name.
@@ -152,7 +152,7 @@ class Archive(Protocol):
         siblings: Mapping[str, str] | None = None,
         digests: bool = True,
     ) -> Advance:
-        """What the ledger lacks up to ``new_head``.
+        """The revisions up to ``new_head`` that the ledger lacks.
 
         ``siblings``: the other tracked branches' heads, for a branch that is new, or back after it was deleted; else None.
         """
@@ -167,7 +167,7 @@ class Archive(Protocol):
         """
 
     def read_list(self, revision_id: str, path: str) -> SourceFile:
-        """A file of a revision that holds a list for a workflow file. What is none, or a link, or longer than `LONGEST_LIST`, has a fault."""
+        """A file of a revision that holds a list for a workflow file. A missing file, a link, or a file longer than `LONGEST_LIST` has a fault."""
 
     def lists(
         self, revision_id: str, wanted: Sequence[tuple[str, str | None]]
@@ -175,7 +175,7 @@ class Archive(Protocol):
         """The items in files of a revision, each with the field that identifies them, and what is wrong with them."""
 
     def workflow(self, revision_id: str) -> Workflow:
-        """The same files, parsed, with the lists that they name."""
+        """The parsed workflow files, with the lists that they name."""
 
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
         """Every file that differs between the two trees, sorted; without ``previous`` every file of the revision.
@@ -198,7 +198,7 @@ class Archive(Protocol):
         """
 
     def not_followed(self, revision_id: str) -> tuple[str, ...]:
-        """What the revision refers to and a task does not get, in sentences for people: externals, submodules, files of Git LFS."""
+        """The references of a revision that a task does not get, in sentences for people: externals, submodules, files of Git LFS."""
 
     # Files for a task. ``recorded``: the revision as the ledger has it. Where the repository's is another one now, `ArchiveMismatch` is raised before
     # anything is written. A Git commit's id says that already. `Recorded` passes it to each of these calls. ``early``: what counts as the dates of some
@@ -230,7 +230,7 @@ class Archive(Protocol):
         recorded: Revision | None = None,
         base_recorded: Revision | None = None,
     ) -> Survey:
-        """What a workspace needs to know of a revision.
+        """The facts about a revision that a workspace needs.
 
         ``changes``: with what differs from ``base``; ``most`` as in `changes`. ``notes``: with what is not followed. ``base_recorded``: the base as the ledger has it; where the
         repository's is another one now, `ArchiveMismatch` is raised.
@@ -276,7 +276,7 @@ class Archive(Protocol):
     ) -> Followed:
         """Put into a new working copy what the revision refers to, from allowed addresses: externals, submodules, files of Git LFS.
 
-        The answer says what is not there. What is allowed and cannot be had is an error: `ArchiveUnreachable`, or `WorkspaceError`
+        The answer names the references that are not followed. An allowed reference that cannot be fetched is an error: `ArchiveUnreachable`, or `WorkspaceError`
         where another try would not help.
         """
 

@@ -19,7 +19,7 @@ from arkqueue.repository.tree_writer import Early, TreeWriter
 
 
 def another_now(revision_id: str) -> WorkspaceError:
-    """What is wrong where the repository no longer has the revision that a tree was exported from."""
+    """The error if the repository no longer has the revision of an exported tree."""
     return WorkspaceError(
         f"revision {revision_id}", "is another one now than the one that was exported", "Export it anew."
     )
@@ -74,7 +74,7 @@ class TreeUpdate(TreeWriter):
         self._new[path] = None
 
     def _enter(self, folder: bytes) -> None:
-        """What is not made here must be there already."""
+        """Folders that this update does not make must exist already."""
         if folder in self._made or folder in self._walked:
             return
         self._enter(folder.rpartition(b"/")[0])
@@ -95,5 +95,5 @@ class TreeUpdate(TreeWriter):
 
 
 def _space(status: os.stat_result) -> int:
-    """What a file or folder takes of a disk, roughly: the disk itself does not say before it has written it."""
+    """About how many bytes a file or folder takes on a disk. The file system reports the exact number only after the write."""
     return 4096 if stat.S_ISDIR(status.st_mode) else -(-status.st_size // 4096) * 4096

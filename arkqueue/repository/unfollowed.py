@@ -13,17 +13,17 @@ NAMED = 5
 
 
 def externals(folders: Sequence[bytes]) -> tuple[str, ...]:
-    """Of folders with ``svn:externals``."""
+    """The note for folders with ``svn:externals``."""
     return _said(folders, "svn:externals are not followed; what they name is missing from these folders: {}")
 
 
 def submodules(paths: Sequence[bytes]) -> tuple[str, ...]:
-    """Of the places of Git submodules."""
+    """The note for the places of Git submodules."""
     return _said(paths, "Git submodules are not followed; these folders are empty: {}")
 
 
 def lfs(folders: Sequence[bytes]) -> tuple[str, ...]:
-    """Of folders whose ``.gitattributes`` name the filter of Git LFS."""
+    """The note for folders whose ``.gitattributes`` name the filter of Git LFS."""
     return _said(folders, "Git LFS is not asked for its files; they are pointers where .gitattributes says so, in: {}")
 
 

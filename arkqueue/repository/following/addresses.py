@@ -1,4 +1,4 @@
-"""Addresses that committers write, read strictly, so that what is compared is what is asked.
+"""Reads addresses that committers write. Reads them strictly, so that the compared address is the requested one.
 
 A URL that two programs may read in two ways is refused. Readers compare the parts of a URL, and fetch the URL that these
 parts make. Called by `settings` for what an administrator allows, and by readers for what a revision names.

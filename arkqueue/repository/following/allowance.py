@@ -18,7 +18,7 @@ from arkqueue.repository.following.addresses import Address, NoAddress, read_add
 from arkqueue.repository.limits import MOST_FOLLOWED, MOST_FOLLOWED_BYTES, MOST_FOLLOWED_SECONDS
 
 OWN = "^/"
-"""What an allowed folder of the archive's own repository begins with, as in ``svn:externals``."""
+"""The prefix of an allowed folder in the archive's own repository, as in ``svn:externals``."""
 LONGEST_SHOWN = 300
 MOST_NOTES = 50
 
@@ -34,7 +34,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """What the caller wants followed: URL prefixes that are allowed, and the passwords that may be used there."""
+    """The caller's allowance: URL prefixes that may be followed, and the passwords for them."""
 
     prefixes: tuple[str, ...] = ()
     logins: tuple[Login, ...] = ()
@@ -49,7 +49,7 @@ class Followed:
 
 
 class Allowance:
-    """Of one working copy. ``own``: the root of the repository that prefixes with ``^/`` are about."""
+    """The allowance of one working copy. ``own``: the root of the repository that prefixes with ``^/`` are about."""
 
     def __init__(self, following: Following, own: Address | None = None) -> None:
         self.own = own
@@ -68,7 +68,7 @@ class Allowance:
         fitting = [(len(prefix.path), login) for prefix, login in self._logins if address.is_below(prefix)]
         return max(fitting, key=lambda found: found[0])[1] if fitting else None
 
-    # What comes of it
+    # Results
 
     def note(self, sentence: str) -> None:
         if len(self._notes) < MOST_NOTES:

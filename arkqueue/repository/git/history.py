@@ -37,7 +37,7 @@ MOST_MERGES = 50
 _ENCODINGS = re.compile(
     r"ascii|utf-(8|16|32).*|iso8859-\d+|cp\d+|koi8-.|mac-.*|tis-620|euc_.*|shift_jis.*|iso2022_.*|gb.*|hz|big5.*|johab|ptcp154"
 )
-"""What messages are written in. Python knows others, some of which take hours for a megabyte (punycode)."""
+"""The encodings of messages. Python knows others, some of which take hours for a megabyte (punycode)."""
 
 
 def followed(repository: pygit2.Repository, new: pygit2.Oid, old: pygit2.Oid, number: int, limit: int) -> Advance:

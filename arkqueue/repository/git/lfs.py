@@ -58,7 +58,7 @@ SETTINGS = {
     "core.checkStat": "minimal",
     "core.trustctime": "false",
 }
-"""What ``git lfs install --local`` sets, and two more."""
+"""The settings of ``git lfs install --local``, and two more."""
 _STORE = "ARKQUEUE_LARGE_FILES"
 _SMUDGE = f"cat \"${_STORE}/$(sed -n 's,^oid sha256:\\(..\\)\\(..\\)\\(.*\\)$,\\1/\\2/\\1\\2\\3,p')\""
 """Writes the file of a pointer. The folder is told by the environment: it has a committer's name in it, and git puts the file's name in place of
@@ -276,7 +276,7 @@ def _pointers(clone: Clone, contents: Contents) -> dict[str, Pointer]:
 
 
 def _actions(what: str, text: bytes) -> dict[str, dict[str, Any]]:
-    """What the server says of each file."""
+    """The server's answer for each file."""
     fault = WorkspaceError(what, "its server gives no answer of the batch API")
     if len(text) > LONGEST_ANSWER:
         raise fault

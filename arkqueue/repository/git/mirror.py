@@ -1,4 +1,4 @@
-"""What git keeps for arkqueue: the mirror of a remote; and what it makes: clones for tasks that commit."""
+"""Mirrors of remotes, and clones for tasks that commit; both made by git."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ Entry = tuple[bytes, bytes]
 
 
 class Objects:
-    """Of one repository, which may be opened anew. One thread at a time uses it."""
+    """The cache of one repository, which may be opened again. One thread at a time uses it."""
 
     def __init__(self, repository: pygit2.Repository) -> None:
         self.repository = repository
@@ -46,7 +46,7 @@ class Objects:
         return commit
 
     def entries(self, id: pygit2.Oid, budget: PathBudget) -> dict[bytes, Entry]:
-        """What a folder has, by name. Raises `TooManyPaths`."""
+        """The entries of a folder, by name. Raises `TooManyPaths`."""
         return {name: (mode, entry) for mode, name, entry in _ENTRY.findall(self._folder(id, budget) or b"")}
 
     def all_entries(self, id: pygit2.Oid, budget: PathBudget) -> dict[bytes, Entry]:

@@ -56,7 +56,7 @@ _FAULTS = (
     (r"out of memory|malloc failed|cannot allocate memory", "it needs more memory than git may have (4 GiB) or the host has"),
 )  # fmt: skip
 _BOILERPLATE = "Please make sure you have the correct access rights\nand the repository exists."
-"""What git says last of every remote that does not answer as it should."""
+"""The last line of git's message for every remote that does not answer correctly."""
 _running: set[subprocess.Popen[bytes]] = set()
 _starting = threading.Lock()
 
@@ -204,7 +204,7 @@ def _started(
 
 @atexit.register
 def end_all() -> None:
-    """What waits for a remote does not outlive us: its process group gets no signal of a terminal, and no hang-up. Nothing is started any more."""
+    """End all running git processes, and start no more. Their process groups get no signal of a terminal and no hang-up, so they would outlive this process."""
     _starting.acquire()  # for good: nothing is started any more
     for process in list(_running):
         _end(process)

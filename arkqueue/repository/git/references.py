@@ -1,4 +1,4 @@
-"""What a Git tree refers to and an export of it lacks: submodules, and the files that Git LFS keeps elsewhere.
+"""The references of a Git tree that an export of the tree lacks: submodules, and the files that Git LFS keeps elsewhere.
 
 Each folder of a tree is looked at once, and its findings are kept by the folder's id. So the next revision costs what it
 changes, and a tree that holds the same folder a thousand times costs no more than one folder.

@@ -90,7 +90,7 @@ LARGE = 2**26
 """Bytes from which on git reads a file: libgit2 holds all of it in memory."""
 
 _OTHER_KIND = re.compile("unknown object format|unsupported extension|unknown repository version", re.IGNORECASE)
-"""What libgit2 says of repositories that later versions of git make when they are told to."""
+"""libgit2's messages for repository formats of later versions of git."""
 
 # A server looks after repositories of other users; it only ever reads objects and refs of theirs.
 pygit2.option(Option.SET_OWNER_VALIDATION, False)
@@ -461,7 +461,7 @@ class GitArchive:
             raise ArchiveUnreachable(self._location.shown, fault, remedy) from error
 
     def _known_objects(self, repository: pygit2.Repository) -> Objects:
-        """What was read lately, read on through the handle that is open now."""
+        """The cache of recent objects, which reads through the present handle."""
         if self._objects is None:
             self._objects = Objects(repository)
         self._objects.repository = repository
@@ -528,7 +528,7 @@ class GitArchive:
         check_files(f"revision {revision_id}", count)
 
     def _check_weight(self, objects: Objects, revision_id: str, wanted: Sequence[Entry]) -> None:
-        """The same of their bytes."""
+        """Raise WorkspaceError if these files, and all files in these folders, have too many bytes for a workspace."""
         count = weight(objects, wanted)
         for entry in wanted:
             if is_folder(entry):
@@ -572,7 +572,7 @@ class GitArchive:
                 writer.write(path, pieces, executable=bool(int(mode, 8) & stat.S_IXUSR))
 
     def _workflows(self, repository: pygit2.Repository, revision_id: str) -> pygit2.Object | None:
-        """What has the name of the folder of workflow files, if anything has."""
+        """The entry with the name of the folder of workflow files; None if there is none."""
         tree = self._tree(repository, revision_id)
         return tree[WORKFLOWS] if WORKFLOWS in tree else None  # noqa: SIM401  it has no get
 
@@ -591,7 +591,7 @@ def _blob(repository: pygit2.Repository, id: pygit2.Oid) -> pygit2.Blob:
 
 
 def _target(repository: pygit2.Repository, id: pygit2.Oid) -> bytes:
-    """Where a symlink leads. What is longer than the system takes is not read whole: what stands for it is refused as it would be."""
+    """The target of a symlink. A target that is longer than the system accepts is not read whole; the text in its place is refused in the same way."""
     length = repository.odb.read_header(id)[1]
     return _blob(repository, id).data if length <= LONGEST_TARGET else b"x" * (LONGEST_TARGET + 1)
 

@@ -47,7 +47,7 @@ class Clone:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What is in a commit's tree that refers to something else. ``files``: its regular files and their ids, where a ``.gitattributes`` names Git LFS; else none."""
+    """The references in a commit's tree. ``files``: its regular files and their ids, where a ``.gitattributes`` names Git LFS; else none."""
 
     links: dict[bytes, pygit2.Oid]
     modules: pygit2.Oid | None
@@ -183,7 +183,7 @@ class Submodules:
 
 
 def contents_of(clone: Clone, allowance: Allowance, what: str, *, weighs: bool = False) -> Contents:
-    """What a commit refers to. ``weighs``: its files are counted before they are written. Raises `TooManyPaths` for a tree without end."""
+    """Read the references of a commit. ``weighs``: its files are counted before they are written. Raises `TooManyPaths` for a tree without end."""
     repository = pygit2.Repository(str(clone.repository))
     commit = read_commit(repository, clone.commit)
     if commit is None:

@@ -1,4 +1,4 @@
-"""What differs between two trees of a Git repository, brought to a plain tree on disk.
+"""Brings the difference between two trees of a Git repository to a plain tree on disk.
 
 The two are compared folder by folder, and folders with the same id are the same: the cost is that of what changed. It is
 compared here and not by libgit2's diff, which knows no empty folders: a tree has them where another tool made it, and
@@ -70,7 +70,7 @@ def changed_files(
 
 
 def _status(old: Entry | None, new: Entry | None) -> ChangeStatus | None:
-    """What happened to the file of a name; None where both entries are folders, or there is no other."""
+    """The change of the file of a name; None if both entries are folders, or there is no second entry."""
     was_file, is_file = (entry is not None and not is_folder(entry) for entry in (old, new))
     if was_file and is_file:
         return ChangeStatus.MODIFIED

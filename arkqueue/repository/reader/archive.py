@@ -74,7 +74,7 @@ class ReadArchive:
         self._most_items = most_items
         self._key = str(next(_keys))
         self._heads: dict[str, str] = {}
-        """What `heads` has found."""
+        """The heads that `heads` found."""
         self._main: tuple[str | None, str] | None = None
         """The main branch as it was then, and what was known of it."""
         self._checked: frozenset[Revision] = frozenset()
@@ -124,7 +124,7 @@ class ReadArchive:
         return self._read("baseline", doing, optional(take_revision), again, **given)
 
     def has(self, revision: str) -> bool:
-        """What the last look has found is not asked for again."""
+        """True if the repository has a revision. Revisions of the last scan need no further call."""
         if revision in self._workflows_keys or revision in self._heads.values():
             return True
         return self._read("has", f"looking for revision {revision}", truth, revision=revision)
@@ -317,7 +317,7 @@ class ReadArchive:
     def follow(
         self, revision_id: str, target: Path, following: Following, *, recorded: Revision | None = None
     ) -> Followed:
-        """What is written is counted by this process, too: libsvn says nothing while it checks out."""
+        """This process counts the written bytes as well, because libsvn reports nothing during a checkout."""
         given: dict[str, Any] = {
             "revision_id": revision_id,
             "target": str(target),

@@ -127,7 +127,7 @@ class ReaderProcess:
 
     def __init__(self, kinds: Collection[str] = ()) -> None:
         """``kinds``: of repositories, whose libraries it loads before its first call."""
-        # What tells of the server's database and tokens is nothing to it.
+        # The process does not get variables about the server's database and tokens.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ARKQUEUE_")}
         ours, theirs = socket.socketpair()
         with theirs:
@@ -315,7 +315,7 @@ class ReaderProcesses:
                     self._free.append(ReaderProcess(self._kinds))
 
     def call(self, call: Call) -> Any:
-        """What a call answers, still to be checked; an error of it is raised."""
+        """The unchecked answer of a call; raises the call's error."""
         for is_last in (call.writes or call.once, True):
             reader = self._take(str(call.request["archive"]), call)
             try:
@@ -368,7 +368,7 @@ class ReaderProcesses:
         raise error
 
     def malformed(self, call: Call, found: Malformed) -> ArchiveHarmful:
-        """What is wrong where an answer is not what its call answers."""
+        """The fault of an answer that does not fit its call."""
         return ArchiveHarmful(call.thing, f"{call.doing}: its reader gave {found}", SYNC)
 
     def give_up(self, thread: int) -> None:
@@ -471,6 +471,6 @@ class ReaderProcesses:
 
 
 processes = ReaderProcesses()
-"""Those of this process."""
+"""The reader processes of this process."""
 
 atexit.register(processes.close)

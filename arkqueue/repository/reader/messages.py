@@ -52,7 +52,7 @@ T = TypeVar("T")
 LONGEST = 256 * 2**20
 """Bytes of a frame. The paths of a million files take a quarter of that, the items of the longest list at most three."""
 LENGTH = struct.Struct(">I")
-"""What stands before each frame: its bytes."""
+"""The header of each frame: its number of bytes."""
 SHORT = 2**14
 """Bytes of workflow files that the server parses itself, which takes it some milliseconds. The parser takes 11 MB of memory, once."""
 LONGEST_ITEMS = 96 * 2**20
@@ -101,7 +101,7 @@ def length(head: bytes | bytearray) -> int:
 
 
 def message(body: bytes | bytearray) -> dict[str, Any]:
-    """What a frame holds."""
+    """The content of a frame."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -307,7 +307,7 @@ def take_file(value: object) -> SourceFile:
 def put_workflow(
     files: Sequence[SourceFile], read_file: Callable[[str], SourceFile], most_items: int
 ) -> dict[str, Any]:
-    """Workflow files: short ones as they are, longer ones and those that may name a list or a schema parsed. What a committer can make of them is bounded by `workflow`."""
+    """Workflow files: short ones as they are, longer ones and those that may name a list or a schema parsed. `workflow` bounds what a committer can put into them."""
     if sum(len(file.text) for file in files) <= SHORT and not any(
         word in file.text for word in (b"foreach", b"schema") for file in files
     ):
@@ -375,7 +375,7 @@ def take_lists(count: int) -> Callable[[object], tuple[list[tuple[Item, ...]], l
 
 
 def _unread(path: str) -> SourceFile:
-    """What stands for a list that a short file names in a way that only a parser sees."""
+    """Stands for a list that a short file names in a form that only a parser finds."""
     return SourceFile(path, fault="it cannot be read, as the word foreach is written with escapes; write it as it is")
 
 
@@ -387,7 +387,7 @@ def take_items(value: object) -> tuple[Item, ...]:
 
 
 def judge_payload(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a payload comes to, whose bytes are in a file."""
+    """The parsed payload, whose bytes are in a file."""
     from arkqueue.workflow.payload import judge
 
     judged = judge(

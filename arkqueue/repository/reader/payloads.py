@@ -16,7 +16,7 @@ from arkqueue.repository.reader.messages import Malformed, take_judged
 DEADLINE, PER_MIB = 20.0, 2.5
 """Seconds in which a payload is judged: those that any one has, and more for each MiB."""
 THING = "the payload"
-"""What an error is about."""
+"""The thing that an error names."""
 SMALLER = "Make it smaller or simpler, or hand it in as several."
 
 

@@ -77,7 +77,7 @@ def begin_commit(location: Location, auth: Any) -> None:
 
 
 def credentials(location: Location) -> Any:
-    """Those of the configuration, which libsvn does not store; else those that this host's user keeps. Nobody is asked."""
+    """The credentials of the configuration, which libsvn does not store, or those that this host's user keeps. Asks nobody."""
     name, password = location.username or "", location.password
     passwords = _passwords_kept() if password is None else _passwords_given(name, password, _server_of(location.url))
     auth = ra.Auth([passwords, *_other_providers()])

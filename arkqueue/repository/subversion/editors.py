@@ -102,7 +102,7 @@ class _DifferenceFolder:
 
 
 class _DifferenceFile:
-    """An opened file counts only when its text or a property of its own differs: its history may be all that does."""
+    """An opened file counts as changed only if its text or one of its own properties differs. Often only its history does."""
 
     def __init__(self, editor: DifferenceEditor, path: str, *, is_new: bool = False) -> None:
         self._editor, self._path, self._is_new = editor, editor.place(path), is_new

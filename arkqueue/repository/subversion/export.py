@@ -26,7 +26,7 @@ ABOUT_THE_NODE = ("svn:entry:", "svn:wc:")
 """How properties begin that say where a node comes from, not what it is."""
 
 Content = tuple[bytes, frozenset[tuple[str, bytes]]]
-"""What a file is: the digest of its text, and its properties."""
+"""The identity of a file: the digest of its text, and its properties."""
 
 
 def export(session: Any, folder: str, number: int, writer: TreeWriter, translation: Translation) -> None:

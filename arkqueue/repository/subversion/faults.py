@@ -1,4 +1,4 @@
-"""What libsvn's errors mean, in plain words. Called by `subversion` only."""
+"""The errors of libsvn in plain words. Called by `subversion` only."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ UNTOLD = datetime.fromtimestamp(0, UTC)
 """The date of a revision that has none, or whose date is kept from us."""
 
 PROPERTIES = ["svn:author", "svn:date", "svn:log", PROPERTY]
-"""What is asked for of each revision."""
+"""The properties that a scan asks for, of each revision."""
 
 
 def number_of(id: str, thing: str) -> int:

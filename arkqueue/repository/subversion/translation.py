@@ -180,5 +180,5 @@ def _microseconds(date: bytes | None) -> int:
 
 
 def _c_string(value: bytes | None) -> bytes | None:
-    """What C takes a value for: it ends at the first NUL."""
+    """The value as C reads it, up to the first NUL."""
     return value if value is None else value.split(b"\0")[0]
