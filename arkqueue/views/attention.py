@@ -1,4 +1,4 @@
-"""What a page shows first: what needs a person, how the last runs went, and where each task of a branch completed."""
+"""The first things that a page shows: work that needs a person, the outcomes of the last runs, and the revision at which each task of a branch last completed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def unhandled_failures(session: Session, archives: Sequence[ArchiveId] | None, m
 
 @dataclass(frozen=True, slots=True)
 class NoteView:
-    """What a person has to say of a failure, which takes it out of those that need somebody."""
+    """A person's note on a failure. A failure with a note no longer counts among those that need somebody."""
 
     by: str
     at: datetime

@@ -24,7 +24,7 @@ class Coming:
 
 
 def coming(session: Session, revision: int) -> Coming:
-    """What a commit after this revision of the ledger would make, if it changed no workflow file."""
+    """The run that the next commit would make, if it changed no workflow file."""
     rows = session.rows("workflow_at", revision=revision)
     found = [from_json(task) for task in rows[0].tasks] if rows else []
     faults = [Fault(**fault) for fault in rows[0].faults] if rows else []

@@ -28,7 +28,7 @@ LOCKED = "In a transaction that locks the archive's row (select … for no key u
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One rule. ``block``: the query for the rows that break it. ``remedy``: what mends these, in a sentence."""
+    """One rule. ``block``: the query for the rows that break it. ``remedy``: the repair of these rows, in a sentence."""
 
     block: str
     remedy: str
@@ -110,7 +110,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What the checks found."""
+    """The findings of all checks."""
 
     findings: list[Finding]
     checks: list[Checked]

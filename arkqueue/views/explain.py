@@ -83,7 +83,7 @@ STARTS_LATER = {State.WAITING, State.HELD, State.DEFERRED, State.FAILED}
 KEEPS_SCRATCH = {State.FAILED, State.REJECTED, State.CANCELED}
 """The states in which a task keeps its scratch folder for a retry."""
 MANAGED = {Why.DEFERRED, Why.SILENT}
-"""What goes on when a queue manager sees to it."""
+"""The reasons that only a queue manager ends."""
 HOW = {
     Trigger.COMMIT: "on commits",
     Trigger.MANUAL: "by hand",
@@ -120,7 +120,7 @@ class Explanation:
 
 def explain(session: Session, task: TaskId, *, brief: bool = False) -> Explanation:
     """Why a task is where it is. ``brief``: for who has not signed in, without the hosts that could run it and what is wrong with them (decision 28)."""
-    # Of one moment: what a task waits for may complete while the edges to it are read.
+    # One snapshot: a dependency may complete while its edges are read.
     with session.snapshot() as moment:
         return _explain(moment, task, brief=brief)
 
@@ -262,7 +262,7 @@ class _Task:
         return [f"arkqueue retry {shlex.quote(part)} --from {row.name}"]
 
     def _unneeded(self, root: Any, name: str) -> Reason:
-        """What runs only where something failed, or needs such a task, and was skipped as ``root`` completed (design 5.6)."""
+        """The reason of a skipped task that runs only after a failure, or depends on such a task, when ``root`` completed (design 5.6)."""
         if root.kind == TaskKind.COMMIT:
             text = "It was not needed: it runs only if a certain task failed. That task is not part of its run, and never ran before or was purged."
             return Reason(kind=Why.SKIPPED, text=text)
@@ -468,7 +468,7 @@ def being_planned(run: Any) -> Reason:
 
 
 def _reasons_of(session: Session, tasks: Sequence[int]) -> list[Reason]:
-    """Those of several tasks of a run, each said once, with whose it is."""
+    """The reasons of several tasks of a run, each once, with the task's name."""
     reasons: dict[str, Reason] = {}
     rows = list(_tasks(session, tasks).values())
     for task in rows:
@@ -615,7 +615,7 @@ def _tasks(session: Session, tasks: Iterable[int]) -> dict[int, Any]:
 
 
 def outdated(session: Session, tasks: Iterable[int]) -> set[int]:
-    """Those of some tasks whose retry has to be forced, as later revisions have gone on from them (design 5.19)."""
+    """The tasks whose retry must be forced, because tasks of later revisions have started after them or have done their work (design 5.19)."""
     rows = _tasks(session, tasks)
     late = {id for id, row in rows.items() if gone(row)}
     branches: dict[int, list[Any]] = defaultdict(list)

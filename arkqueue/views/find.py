@@ -6,7 +6,7 @@
 - The revision: a number of the ledger, or ``g`` and a prefix of a SHA (a commit that was appended twice: the later time).
 - The run: the one that is named, else the commit run.
 
-What is not there is answered with the nearest that is.
+An unknown name is answered with the nearest known one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def find_branch(session: Session, archive: ArchiveId, name: str | None, shown: s
 
 
 def no_main_branch(archive: str, names: Sequence[str]) -> NotFound:
-    """What to say where the main branch is meant and none of an archive's is."""
+    """The error for the main branch of an archive that has none."""
     if names:
         return NotFound(
             f"archive {archive}", "has no main branch", f"Name one of its branches: {', '.join(names[:20])}."
@@ -165,7 +165,7 @@ def find_task(session: Session, text: str | Name) -> TaskId:
 
 
 def _no_single_task(name: Name) -> Invalid:
-    """What to say of ``RUN/*/KEY`` where one task is wanted, and of ``RUN/*``."""
+    """The error for ``RUN/*`` and ``RUN/*/KEY`` in place of one task."""
     run = replace(name, task=None, item="")
     if not name.item:
         return Invalid(
@@ -198,7 +198,7 @@ def name_of_run(session: Session, run: RunId) -> str:
 
 
 def no_task(session: Session, place: Place, name: Name) -> NotFound:
-    """What to say of a task that a revision, or the run that is named, does not have."""
+    """The error for a task that a revision, or the named run, does not have."""
     where = str(replace(name, task=None, item=""))
     found = session.rows("tasks_named", branch=place.branch, name=name.task, number=place.number, item=name.item)
     elsewhere = (

@@ -129,7 +129,7 @@ def edges_of(
 
 
 def edges_into(session: Session, tasks: Sequence[int]) -> list[tuple[int, int, bool]]:
-    """What some tasks wait for, or have waited for: the id of the target, that of the source, and whether the target does not wait for it any more."""
+    """The edges into some tasks: the id of the target, the id of the source, and whether the edge is met."""
     rows = session.rows("edges_into", tasks=list(tasks)) if tasks else []
     return [(row.target, row.source, row.met) for row in rows]
 

@@ -133,7 +133,7 @@ def _doing(manager: TaskManagerView) -> str:
 
 
 def no_queue_manager_since(session: Session) -> datetime | None:
-    """Since when no queue manager has been heard; None where one was heard lately."""
+    """The time since which no queue manager has reported; None if one has reported recently."""
     found = session.rows("silent_since", silence=SILENCE)
     return found[0].beat_at if found else None
 
@@ -164,12 +164,12 @@ class About(StrEnum):
 
 
 def faults_of(numbers: Any, lease: float) -> tuple[list[str], bool]:
-    """What is wrong with the installation, by what `measure` answered, one sentence each; and whether a queue manager runs."""
+    """The faults of the installation, from the answer of `measure`, one sentence each; and whether a queue manager runs."""
     return [text for _, text in told_faults(numbers, lease)], is_managed(numbers, lease)
 
 
 def told_faults(numbers: Any, lease: float) -> list[tuple[About, str]]:
-    """What is wrong with the installation, one sentence each, with what it is about."""
+    """The faults of the installation, one sentence each, with their subjects."""
     faults: list[tuple[About, str]] = []
     if not is_managed(numbers, lease):
         faults.append(

@@ -1,4 +1,4 @@
-"""What would keep the tasks of a run that is not made yet from starting, in the words of ``explain``: a pause, a paused lock, a label that nobody has.
+"""The obstacles of a proposed run's tasks, in the words of ``explain``: a pause, a paused lock, a label that nobody has.
 
 Called by the preview of `trigger`, on the command line and on the pages.
 """
@@ -28,7 +28,7 @@ class Prospect(Protocol):
 
 
 def obstacles(session: Session, archive: ArchiveId, tasks: Sequence[Prospect]) -> list[Reason]:
-    """What would keep some tasks from starting now, whatever they wait for; the items of a list are named once.
+    """The obstacles that would keep some tasks from starting now, besides their dependencies; the items of a list are named once.
 
     A lock whose name has a field (``${{ … }}``) is known only when its task asks for it.
     """

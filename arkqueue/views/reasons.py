@@ -39,7 +39,7 @@ MOST_OF_A_LINE = 3
 
 
 class Why(StrEnum):
-    """What stands in the way."""
+    """The kinds of reasons."""
 
     WAITS_FOR_RUNNING = "waits-for-running"
     WAITS_FOR_REPORTS = "waits-for-tasks-of-its-run"
@@ -170,7 +170,7 @@ def fires_left_out(session: Session, row: Any, run: int, *, is_open: bool) -> li
 
 
 def nobody_manages(session: Session) -> list[Reason]:
-    """That no queue manager runs, where none does: what a queue manager would do next will not come."""
+    """The reason that no queue manager runs; empty if one does."""
     since_when = no_queue_manager_since(session)
     if since_when is None:
         return []
@@ -190,13 +190,13 @@ def stopped(row: Any, but: str = "", *, brief: bool = False) -> list[Reason]:
 
 
 def paused(row: Any, but: str = "", what: str = "none of its tasks starts") -> list[Reason]:
-    """That the archive of a task is paused, where it is. ``but``: what the sentence begins with."""
+    """The reason that the archive of a task is paused; empty if it is not. ``but``: the beginning of the sentence."""
     pause = pause_of(row, row.archive)
     return [] if pause is None else [archive_paused(row.archive, pause, but, what)]
 
 
 def archive_paused(archive: str, pause: PauseView, but: str = "", what: str = "none of its tasks starts") -> Reason:
-    """That an archive is paused. ``but``: what the sentence begins with; ``what``: what does not happen meanwhile."""
+    """The reason that an archive is paused. ``but``: the beginning of the sentence; ``what``: the consequence."""
     text = f"{but}{archive} is {str(pause).rstrip('.')}; {what} until it is resumed."
     commands = [pause.resume, *(["arkqueue resume --all"] if pause.twice else [])]
     return Reason(kind=Why.ARCHIVE_PAUSED, text=text, commands=commands)
@@ -253,7 +253,7 @@ def asking(
 
 
 def lock_paused(subject: str, lock: Any, called: str) -> Reason:
-    """That a lock is paused. ``called``: its name with that of its archive."""
+    """The reason that a lock is paused. ``called``: its name with the name of its archive."""
     why = f": {lock.pause_reason}" if lock.pause_reason else ""
     text = f"{subject} waits for the lock {called}, which is paused{since(lock.paused_at)} by {lock.paused_by}{why}."
     return Reason(kind=Why.LOCK_PAUSED, text=text, commands=[command("resume --lock", called)])
@@ -317,7 +317,7 @@ def ready(session: Session, row: Any, subject: str, around: Around | None = None
     if not fit and brief:
         return Reason(kind=Why.NO_FIT_HOST, text=f"{subject} is ready, but no host can start it for now.", tasks=[name])
     if not fit:
-        # What a host cannot start is found out by trying, how full its disk is by looking.
+        # A trial shows whether a host can start tasks; a look shows how full its disk is.
         tried = (
             ""
             if all(m.low_disk or m.drained_at for m in labeled)
@@ -528,7 +528,7 @@ def deferred(row: Any, subject: str) -> Reason:
 
 
 def held(row: Any, subject: str) -> Reason:
-    """What holds a task, and the commands that let it go on. Nothing of an archive that is on hold is released."""
+    """The hold of a task, and the commands that release it. While an archive is on hold, none of its tasks can be released."""
     name = task_name(row)
     run = name.partition("/")[0]
     commands = [f"arkqueue release {name}"]
@@ -596,7 +596,7 @@ def fate(row: Any) -> str:
 
 
 def remedies(row: Any, *, inside: bool = False) -> list[str]:
-    """What helps those that a failed task holds up; ``inside`` its run they were skipped, and come back only as if it had completed."""
+    """The commands that help the tasks which a failed task holds up. ``inside``: tasks of its own run, which were skipped and come back only as if it had completed."""
     name = task_name(row)
     if row.run_deleted_at is not None or row.deleted:
         return []

@@ -1,4 +1,4 @@
-"""What somebody looks for by a few words: archives, revisions, authors, tasks, items (design 8). Names of things are looked up in ``views.find``.
+"""Finds by a few words: archives, revisions, authors, tasks, items (design 8). Names of things are looked up in ``views.find``.
 
 Words are found whole or by their beginning, in messages and authors, however old the revision is: an index has them (``words_of``).
 """
@@ -37,7 +37,7 @@ class TaskName:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found, of each kind some. ``exact``: commit runs of revisions that the text names by a number or by the beginning of an id; ``runs``: by words.
+    """The results of a search, some of each kind. ``exact``: commit runs of revisions that the text names by a number or by the beginning of an id; ``runs``: by words.
     ``further``: the id of the last task of ``items``, where there are older ones; None: there are none. ``is_cut``: not all items whose keys begin so were looked at.
     """
 
@@ -57,7 +57,7 @@ class Found:
 def search(
     session: Session, text: str, archives: Sequence[ArchiveId] | None, most: int, before: int | None = None
 ) -> Found:
-    """What a text may mean, of each kind ``most`` at most. ``archives`` None: of all. ``before``: of items, those older than this task (`Found.further`)."""
+    """Search for a text; at most ``most`` results of each kind. ``archives`` None: of all. ``before``: of items, those older than this task (`Found.further`)."""
     asked: dict[str, Any] = {"archives": None if archives is None else list(archives), "limit": most}
     names = [row.name for row in session.rows("archives_like", text=text, **asked)] if text else []
     tasks = session.rows("task_names_like", text=text, **asked) if text else []

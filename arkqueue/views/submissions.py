@@ -55,14 +55,14 @@ def submission_of(session: Session, run: RunId, name: str, note: str = "") -> Su
 
 @dataclass(frozen=True, slots=True)
 class ForSubmissions:
-    """What the newest revision of a branch has for submissions. ``tasks``: their names; ``schema``: the file that judges payloads; empty: none."""
+    """The part of a branch's newest revision for submissions. ``tasks``: their names; ``schema``: the file that judges payloads; empty: none."""
 
     tasks: list[str]
     schema: str
 
 
 def for_submissions(session: Session, archive: ArchiveId, branch: str | None) -> ForSubmissions:
-    """What a branch (None: the main one) has for submissions; nothing where it has no revision."""
+    """The part of a branch for submissions (None: of the main branch); empty if the branch has no revision."""
     for row in session.rows("for_submissions", archive=archive, branch=branch):
         tasks = [
             str(name)

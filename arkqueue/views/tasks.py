@@ -112,7 +112,7 @@ class TaskView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeedView:
-    """What a person did; ``task``: the name of the one it was done to, None: a whole run."""
+    """An entry of the audit log. ``task``: the name of the task; None: the entry is about a whole run."""
 
     at: datetime
     by: str
@@ -244,7 +244,7 @@ def attempt(session: Session, attempt: AttemptId) -> AttemptView:
 
 
 def deeds(session: Session, *, tasks: Sequence[TaskId] = (), runs: Sequence[RunId] = ()) -> list[DeedView]:
-    """What people did to tasks, or to runs and their tasks."""
+    """The audit log entries of tasks, or of runs and their tasks."""
     rows = session.rows("show_deeds", tasks=list(tasks) or None, runs=list(runs) or None)
     return [view_of(row, DeedView) for row in rows]
 

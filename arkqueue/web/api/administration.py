@@ -27,7 +27,7 @@ PATIENCE = 5.0
 
 router = calls("installation")
 open_router = APIRouter(tags=["installation"])
-"""What needs no token."""
+"""The calls that need no token."""
 
 
 class NewToken(BaseModel):
@@ -93,7 +93,7 @@ def create_token(request: Request, new: NewToken) -> MadeToken:
 
 @router.delete("/tokens/{id}", status_code=204, response_class=Response)
 def revoke_token(request: Request, id: int) -> None:
-    """Make a token worthless."""
+    """Revoke a token."""
     caller = admit(request, Scope.ADMIN)
     if id >= 2**63 or not _is_within(tokens.one(caller.session, id), caller.token):
         raise NotFound(f"token {id}", "does not exist")
@@ -148,7 +148,7 @@ def pause_all(request: Request, pause: NewPause = NewPause()) -> None:  # noqa: 
 
 @router.post("/resume", status_code=204, response_class=Response)
 def resume_all(request: Request) -> None:
-    """Take the pause of the installation back; archives that are paused themselves stay so."""
+    """End the pause of the installation. Archives that are paused themselves stay paused."""
     caller = admit(request, Scope.OPERATE)
     caller.require_every_archive("a pause of the installation")
     pauses.resume_all(caller.session, caller.by)
@@ -156,7 +156,7 @@ def resume_all(request: Request) -> None:
 
 @router.get("/doctor")
 def doctor(request: Request, archive: str | None = None) -> Diagnosis:
-    """Which rows break what has to hold and no constraint can say; of one archive, or of all and of what belongs to none. Of all, also whether persons can sign in with their provider."""
+    """Check the database for rows that break arkqueue's rules: of one archive, or of all archives and of rows without one. Without an archive, also whether persons can sign in with their provider."""
     caller = admit(request, Scope.ADMIN)
     if archive is None:
         caller.require_every_archive("/doctor")

@@ -1,4 +1,4 @@
-"""What a verb on many tasks answers: to which it was done, and why not to others."""
+"""The answers of verbs on many tasks: the tasks that were done, and the refusals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from arkqueue.web.access import Caller
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """What was not done to one task, and what helps."""
+    """The refusal of one task: the reason, and the remedy."""
 
     task: str
     reason: str
@@ -26,7 +26,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAction:
-    """What an action on a run, or an item of it, did: to which tasks, and why not to others. ``left``: how many it did not reach; give it again. ``run``: after an
+    """The result of an action on a run or an item: the tasks that were done, and the refusals. ``left``: the number of tasks that the action did not reach; repeat the call. ``run``: after an
     action on an item with the tasks of that item alone.
     """
 
@@ -38,7 +38,7 @@ class RunAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveAction:
-    """What an action on an archive did: to which tasks, which it waived (``skip_outdated``), and why it did nothing to others.
+    """The result of an action on an archive: the tasks that were done, the waived ones (``skip_outdated``), and the refusals.
 
     ``approved``: those of ``done`` that are approval steps, which a release approved. ``left``: how many it did not reach; give it again.
     """
@@ -53,7 +53,7 @@ class ArchiveAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillAction:
-    """What an action on a backfill did; as `ArchiveAction`."""
+    """The result of an action on a backfill; as `ArchiveAction`."""
 
     done: list[str]
     approved: list[str]

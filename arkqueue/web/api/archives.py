@@ -34,7 +34,7 @@ Revision = StrictInt | str
 
 
 class Settings(BaseModel):
-    """How an archive is looked after; what is left out stays as it is."""
+    """The settings of an archive. Fields that are left out stay as they are."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -244,7 +244,7 @@ def show_archive(request: Request, name: str) -> ArchiveView:
 
 @router.patch("/{name}")
 def change_archive(request: Request, name: str, settings: Settings, dry_run: DryRun = False) -> ChangedView:
-    """Change how an archive is looked after. Of a removed one, `keep` and `keep_logs` can be changed; these two can be tried."""
+    """Change the settings of an archive. A removed archive has only `keep` and `keep_logs`; these two can be tried with `dry_run`."""
     caller = admit(request, Scope.ADMIN)
     if given := sorted(settings.model_fields_set & HOST):
         caller.require_every_archive(f"setting {given[0]}, with which its tasks may reach others,")
@@ -282,7 +282,7 @@ def sync_archive(request: Request, name: str) -> ArchiveView:
 
 @router.post("/{name}/pause")
 def pause_archive(request: Request, name: str, pause: NewPause = NewPause()) -> ArchiveView:  # noqa: B008  frozen by use
-    """Let nothing of an archive start. What runs goes on, and revisions are read and planned."""
+    """Pause an archive: none of its tasks starts. Running tasks go on, and revisions are read and planned."""
     caller = admit(request, Scope.OPERATE)
     archive = _watched(caller, name)
     pauses.pause(caller.session, archive, pause.reason, caller.by)

@@ -38,7 +38,7 @@ class Release(Hold):
 
 
 class HoldOfRun(Hold):
-    """The same of a run. ``item``: only the tasks of this item. ``list`` and ``states``: only these items of a list, as in ``Options``."""
+    """The hold of a run. ``item``: only the tasks of this item. ``list`` and ``states``: only these items of a list, as in ``Options``."""
 
     item: Item = None
     list: OfList = None
@@ -46,7 +46,7 @@ class HoldOfRun(Hold):
 
 
 class ReleaseOfRun(Release):
-    """The same of a run. ``item``, ``list``, ``states``: as in ``HoldOfRun``."""
+    """The release of a run. ``item``, ``list``, ``states``: as in ``HoldOfRun``."""
 
     item: Item = None
     list: OfList = None
@@ -145,7 +145,7 @@ def hold_archive(
 
 @router.post("/archives/{name}/unhold")
 def unhold_archive(request: Request, name: str, hold: Hold = Hold()) -> ArchiveView:  # noqa: B008
-    """End the hold of an archive. What is held stays so until it is released."""
+    """End the hold of an archive. Held tasks stay held until somebody releases them."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
     holds.unhold(caller.session, archive, caller.by, hold.reason)
@@ -168,7 +168,7 @@ def release_archive(
 
 
 def _check(caller: Caller, run: RunId, which: HoldOfRun | ReleaseOfRun) -> None:
-    """Raise ``Invalid`` or ``NotFound`` where an item and a list are named, states without a list, or what is no list."""
+    """Raise ``Invalid`` or ``NotFound`` where an item and a list are named, states without a list, or a name that is not a list."""
     if which.list is None:
         check_states(which.states)
         return

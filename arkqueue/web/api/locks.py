@@ -37,7 +37,7 @@ def list_locks(request: Request, archive: str | None = None) -> list[LockView]:
 
 @router.put("/{name:path}")
 def set_lock(request: Request, name: str, new: Capacity) -> LockView:
-    """Set how many tasks may have a lock at once. What runs goes on."""
+    """Set how many tasks may have a lock at once. Running tasks go on."""
     caller = admit(request, Scope.OPERATE)
     archive, lock = _found(caller, name)
     locks.set_capacity(caller.session, archive, lock, new.capacity, caller.by)
@@ -46,7 +46,7 @@ def set_lock(request: Request, name: str, new: Capacity) -> LockView:
 
 @router.post("/{name:path}/pause")
 def pause_lock(request: Request, name: str, pause: NewPause = NewPause()) -> LockView:  # noqa: B008  frozen by use
-    """Let no task that names a lock start. What runs goes on."""
+    """Pause a lock: no task that names it starts. Running tasks go on."""
     caller = admit(request, Scope.OPERATE)
     archive, lock = _found(caller, name)
     locks.pause(caller.session, archive, lock, pause.reason, caller.by)
@@ -63,7 +63,7 @@ def resume_lock(request: Request, name: str) -> LockView:
 
 
 def _found(caller: Caller, name: str) -> tuple[ArchiveId, str]:
-    """Whose a lock is, and what workflow files call it."""
+    """The archive of a lock (or the installation), and its name in workflow files."""
     archive, slash, lock = name.partition("/")
     if not slash or not 1 <= len(lock) <= LONGEST_LOCK or not name.isprintable() or lock != lock.strip():
         fault = "is not the name of a lock"

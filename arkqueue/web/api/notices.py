@@ -38,7 +38,7 @@ _HEX = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 
 class Notice(BaseModel):
-    """What a hook knows: ``revision`` and ``txn`` of Subversion, or ``ref``, ``old`` and ``new`` of Git. All of it is a hint."""
+    """The contents of a notice: ``revision`` and ``txn`` of Subversion, or ``ref``, ``old`` and ``new`` of Git. All of it is a hint."""
 
     revision: int | None = Field(default=None, ge=0, lt=2**63)
     txn: str | None = Field(default=None, max_length=200)
@@ -76,9 +76,9 @@ class RepositoryNotice(Notice):
 
 
 class Watched:
-    """Which archives a repository has; remembered for a moment, and asked for anew when it knows none.
+    """Caches the archives of each repository for a moment. A repository without a known archive reloads the cache.
 
-    By which keys a repository is known is remembered as long as one that is asked for is known: it takes looks at the disk, where links may lead elsewhere.
+    Caches the keys of each repository. A key that is not in the cache reloads it: computing keys takes reads of the disk, where links may change.
     """
 
     def __init__(self, session: Session) -> None:
@@ -162,7 +162,7 @@ async def notice(request: Request, notice: RepositoryNotice) -> Any:
 
 
 async def notice_directly(request: Request) -> Response:
-    """What answers ``notice``, which only declares it: FastAPI's way to a call and through its fields takes longer than the call."""
+    """Answers ``notice``, which only declares the call: FastAPI's routing and validation take longer than the call."""
     await authenticated(request)
     try:
         body = await request.json()

@@ -17,7 +17,7 @@ router = calls("purge")
 
 
 class Purge(BaseModel):
-    """What is removed of a task, and why; the reason stands in its place."""
+    """The removal of a task's logs or outputs, and the reason, which takes their place."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -44,7 +44,7 @@ def show_report(request: Request, id: int, number: Number) -> Report:
 
 @router.post("/runs/{id}/report", status_code=201)
 def make_report(request: Request, response: Response, id: int, new: NewReport = NewReport()) -> ReportView:  # noqa: B008  frozen by use
-    """Make a report of a run as it is now, with what has changed since the last one; 409 while some of its tasks have not settled."""
+    """Make a report of the present state of a run, with the changes since the last report. 409 while tasks of the run have not settled."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
     made = update_report(caller.session, run, caller.by, now=new.now, approver=caller.approver)

@@ -142,7 +142,7 @@ class DeletionOfItems(BaseModel):
 
 
 class NewNote(BaseModel):
-    """What a person has to say; characters that cannot be stored are refused."""
+    """A person's note; characters that cannot be stored are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -178,7 +178,7 @@ class MadeRun(RunDetail):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedAndScanned(ProposedRun):
-    """What would be made; ``note`` as in ``MadeRun``. ``obstacles``: what would keep its tasks from starting now."""
+    """The run that would be made; ``note`` as in ``MadeRun``. ``obstacles``: the reasons that would keep its tasks from starting now."""
 
     note: str
     obstacles: list[Reason]
@@ -186,7 +186,7 @@ class ProposedAndScanned(ProposedRun):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a name means. ``task`` None: it is the name of a run, of an ``item`` of it (``RUN/*/KEY``), or of a ``list`` of it (``RUN/TASK/*``). ``earlier``: the revision of the same number in a ledger from before a rewind; None: there is none, or the name says which is meant."""
+    """The meaning of a name. ``task`` None: the name of a run, of an ``item`` of it (``RUN/*/KEY``), or of a ``list`` of it (``RUN/TASK/*``). ``earlier``: the revision of the same number in a ledger from before a rewind; None: there is none, or the name says which is meant."""
 
     full_name: str
     run: int
@@ -286,7 +286,7 @@ def changes_of_run(
 
 @router.get("/runs/{id}/not-followed")
 def not_followed_of_run(request: Request, id: int) -> NotFollowed:
-    """What the revision of a run refers to and its tasks do not get with its files; the repository is asked for it."""
+    """The references of a run's revision that its tasks do not get with the files. Asks the repository."""
     caller = admit(request, Scope.READ)
     return not_followed(caller.session, caller.configuration, caller.run(id))
 
@@ -314,7 +314,7 @@ def graph_of_revisions(
 
 @router.delete("/runs/{id}")
 def delete_run(request: Request, id: int, item: OfItem = None, dry_run: DryRun = False) -> RunDetail:
-    """Leave a tombstone in place of a run, or of an item of it, of which nothing runs; what is not settled of it is canceled. Its history stays readable with the scope `admin`."""
+    """Delete a run, or an item of a run; none of its tasks may be running. Unsettled tasks are canceled. The history stays readable with the scope `admin`."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id, also_deleted=True)
     with caller.acting(dry_run, run=run) as caller:
@@ -387,7 +387,7 @@ def act_on_run(
     options: Options = Options(),  # noqa: B008  frozen by use
     dry_run: DryRun = False,
 ) -> RunAction:
-    """Act on the tasks of a run: cancel what is not settled, restart what runs, retry what failed or is deferred, refresh (poll now) what is polled, skip what failed or has not started, prioritize what has not started."""
+    """Act on the tasks of a run: cancel unsettled tasks, restart running ones, retry failed or deferred ones, refresh (poll now) polled ones, skip tasks that failed or have not started, prioritize tasks that have not started."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
     options.check(*_OF_RUNS[verb])
@@ -439,7 +439,7 @@ def check_list(caller: Caller, run: RunId, name: str) -> None:
 
 
 def do_to_list(caller: Caller, verb: Verb, run: RunId, name: str, states: Sequence[State], options: Options) -> Done:
-    """Do what a verb says to the items of a list; ``states``: to those alone that are in one of these. Of a retry, what failed is what it means without states."""
+    """Apply a verb to the items of a list. ``states``: only to items in one of these states; a retry without states takes failed items."""
     if options.item is not None or options.from_task is not None:
         raise Invalid("the request", "names a list, and an item or a task to start from", "Leave one of them out.")
     if options.the_failed() and states and set(states) != {State.FAILED}:
@@ -466,7 +466,7 @@ def _do_to_item(caller: Caller, verb: Verb, run: RunId, item: str, options: Opti
 
 @router.post("/archives/{name}/retry")
 def retry_archive(request: Request, name: str, options: Options, dry_run: DryRun = False) -> ArchiveAction:
-    """Retry what failed of an archive, the oldest runs first; ``failed`` has to be set. What is out of date is refused."""
+    """Retry the failed tasks of an archive, the oldest runs first; ``failed`` has to be set. Tasks that are out of date are refused."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
     options.check("failed")

@@ -101,7 +101,7 @@ async def submit(
 
 @router.get("/{id:path}")
 def show_submission(request: Request, name: str, id: str) -> SubmissionView:
-    """What became of a submission, by its sender's own id; also once its run is purged."""
+    """The state of a submission, by its sender's own id; also after its run was purged."""
     caller = admit(request, Scope.READ)
     shown = submissions.submission(caller.session, caller.archive(name), name, id)
     return _seen(caller, shown)
@@ -112,7 +112,7 @@ payloads: APIRouter = calls("submissions", "/runs")
 
 @payloads.get("/{id}/payload", response_class=StreamingResponse)
 def payload_of_run(request: Request, id: int) -> StreamingResponse:
-    """What was handed in with the submission that a run was made for, byte by byte."""
+    """The submitted document of a run, byte for byte."""
     caller = admit(request, Scope.READ)
     return payload_as_file(caller.session, caller.run(id))
 

@@ -262,7 +262,7 @@ def show_upload(request: Request, id: int) -> UploadView:
 
 @router.delete("/{id}", status_code=204)
 def end_upload(request: Request, id: int) -> None:
-    """End an upload of which no run was made. What has come is removed soon after."""
+    """End an upload that has made no run. Its received bytes are removed soon after."""
     caller = admit(request, Scope.OPERATE)
     row = _upload(caller, id)
     if not queue.give_up(caller.session, row.id):
