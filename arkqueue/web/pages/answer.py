@@ -14,12 +14,13 @@ from urllib.parse import quote, urlencode
 
 from fastapi.encoders import jsonable_encoder
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from arkqueue import __version__
 from arkqueue.errors import ArkqueueError, Forbidden, NotFound
+from arkqueue.text import LONGEST as LONGEST_LINE
 from arkqueue.text import one_line, visible
 from arkqueue.views.search import LONGEST
 from arkqueue.web import problems
@@ -47,6 +48,7 @@ SHAPES: Final = {
 
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:@~%-]*")
+_PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9_./:@~%,;() -]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,11 @@ def path(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else quote(name, safe="/:@.~%")
 
 
+def in_markup(text: str) -> str:
+    """A text on one line, as it stands in markup: most texts of a grid need no escape, and are not looked at twice."""
+    return text if len(text) <= LONGEST_LINE and _PLAIN_TEXT.fullmatch(text) else str(escape(one_line(text)))
+
+
 def relative(edges: str, id: int) -> str:
     """The edges into a task with how much less each id is, which is short and alike in all rows: ``d12 x500``."""
     return " ".join([f"{edge[0]}{id - int(edge[1:])}" for edge in edges.split()])
@@ -222,7 +229,7 @@ def shape_of(state: str) -> str:
 def drawn_state(state: str, words: object = "") -> Markup:
     """The shape of a state, with or without words, as the macro draws it: a grid has a thousand."""
     before, after = _drawn(state, words == "")
-    return before if words == "" else before + Markup.escape(words) + after
+    return before if words == "" else Markup(f"{before}{in_markup(str(words))}{after}")
 
 
 @cache

@@ -24,7 +24,7 @@ from arkqueue.views.runs import ListedRun, RunPage, matching_runs, runs, runs_by
 from arkqueue.views.search import query_of
 from arkqueue.views.submissions import for_submissions
 from arkqueue.web.pages.answer import Shown, asked
-from arkqueue.web.pages.cells import link_of
+from arkqueue.web.pages.cells import heads_of, menu_of, parts_of
 from arkqueue.web.pages.drawing import MOST_DRAWN, drawn
 from arkqueue.web.pages.feeds import badge, feed
 from arkqueue.web.pages.grid import Row, grid_of
@@ -114,7 +114,9 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             "branches": [b for b in view.branches if not b.deleted],
             "rows": grid.rows,
             "_lines": lines,
-            "_link": partial(link_of, stand_ins=stand_ins(lines, grid.rows)),
+            "_heads": heads_of,
+            "_menu": menu_of,
+            "_parts": partial(parts_of, stand_ins=stand_ins(lines, grid.rows)),
             "columns": grid.columns,
             "groups": grid.groups,
             "gone": grid.gone,
@@ -207,7 +209,9 @@ def _nothing_yet(view: views.ArchiveView) -> dict[str, object]:
         "branches": [],
         "rows": [],
         "_lines": [],
-        "_link": link_of,
+        "_parts": parts_of,
+        "_heads": heads_of,
+        "_menu": menu_of,
         "columns": [],
         "groups": [],
         "gone": [],

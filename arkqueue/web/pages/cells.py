@@ -2,21 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
+from typing import Any, Final
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from arkqueue.states import State
-from arkqueue.text import one_line
-from arkqueue.web.pages.answer import drawn_state, path, relative
-from arkqueue.web.pages.grid import Cell
+from arkqueue.web.pages.answer import drawn_state, environment, in_markup, path, relative
+from arkqueue.web.pages.grid import Cell, Column
 
+LONGEST_HEAD: Final = 20
+"""Characters of a task's name that the head of its column shows; the whole one is its title."""
 _BAR = Markup(
     '<svg class="bar" viewBox="0 0 60 5" aria-hidden="true"><rect width="60" height="5" rx="2"/>'
     '<rect width="{}" height="5" rx="2"/></svg>'
 )
 _NOTHING = Markup()
+_LEFT = Markup('<span class="none" title="not part of this run">{}</span>')
+_NEVER_YET = Markup('<span title="{}">never yet</span>')
+_NEVER = Markup(
+    '<span class="never s left" title="{}"><svg viewBox="0 0 16 16" role="img" aria-label="{}">'
+    '<circle cx="8" cy="8" r="1.3" fill="currentColor"/></svg></span>'
+)
+
+
+def parts_of(
+    cells: Sequence[Cell | None], never: Sequence[str], stand_ins: Mapping[int, int] = MappingProxyType({})
+) -> Iterator[tuple[Cell | None, Markup]]:
+    """The cells of a row as markup: each that has a button, with its link; those between, at once. ``never``: why a column has no cell here, empty: it is not part of this run."""
+    plain: list[str] = []
+    for cell, why in zip(cells, never, strict=True):
+        if cell is not None and cell.retry:
+            yield None, Markup("".join(plain))
+            yield cell, link_of(cell, stand_ins)
+            plain = []
+        else:
+            inside = link_of(cell, stand_ins) if cell is not None else never_drawn(why) if why else left_drawn()
+            plain.append(f'<td class="cell">{inside}</td>')
+    yield None, Markup("".join(plain))
+
+
+def heads_of(columns: Sequence[Column]) -> Markup:
+    """The heads of columns: a name, the state at the highest revision, and the newest revision that completed."""
+    return Markup("".join([_head(column) for column in columns]))
+
+
+def _head(column: Column) -> str:
+    name, highest = in_markup(column.name), column.highest
+    title = f"{name}: the newest workflow files have no such task" if column.gone else name
+    now = drawn_state(highest.state, highest.rev) if highest else _NOTHING
+    if column.completed is not None and (
+        highest is None or highest.rev != column.completed or highest.state is not State.COMPLETED
+    ):
+        now += drawn_state(State.COMPLETED, column.completed)
+    if column.never and highest is None and column.completed is None:
+        now += _NEVER_YET.format(column.never)
+    titled = f' title="{title}"' if column.gone or len(column.name) > LONGEST_HEAD else ""
+    return (
+        f'<th scope="col" class="cell{" gone" if column.gone else ""}"><span class="task-head"{titled}>{name}</span>'
+        f'<span class="task-now">{now}</span></th>'
+    )
+
+
+def menu_of(names: Sequence[str], chosen: Sequence[str]) -> Markup:
+    """The boxes by which columns are chosen."""
+    boxes = []
+    for name in names:
+        checked = " checked" if name in chosen else ""
+        boxes.append(
+            f'<label><input type="checkbox" name="columns" value="{in_markup(name)}"{checked}> {in_markup(name)}</label>'
+        )
+    return Markup("".join(boxes))
+
+
+@cache
+def left_drawn() -> Markup:
+    """The cell of a task that is not part of a run."""
+    macros: Any = environment().get_template("macros.html").module
+    return _LEFT.format(macros.state("left"))
+
+
+def never_drawn(why: str) -> Markup:
+    """The cell of a task that no commit runs."""
+    return _NEVER.format(why, why)
 
 
 def link_of(cell: Cell, stand_ins: Mapping[int, int] = MappingProxyType({})) -> Markup:
@@ -30,9 +100,9 @@ def link_of(cell: Cell, stand_ins: Mapping[int, int] = MappingProxyType({})) -> 
     alarm = ' class="alarm"' if cell.needs else ""
     bar = _NOTHING if cell.progress is None else _BAR.format(round(60 * cell.progress, 1))
     return Markup(
-        f'<a id="t{task.id}" href="/{escape(path(task.full_name))}"{alarm}{log}{edges}'
-        f' title="{escape(one_line(cell.says))}">{drawn_state(task.state)}<span class="t"{since}>'
-        f"{escape(one_line(cell.words))}{' · noted' if cell.note else ''}</span>{bar}</a>"
+        f'<a id="t{task.id}" href="/{in_markup(path(task.full_name))}"{alarm}{log}{edges}'
+        f' title="{in_markup(cell.says)}">{drawn_state(task.state)}<span class="t"{since}>'
+        f"{in_markup(cell.words)}{' · noted' if cell.note else ''}</span>{bar}</a>"
     )
 
 
