@@ -148,7 +148,7 @@ def rewind(
             raise Conflict(
                 f"archive {row.name}",
                 f"its URL is now the folder {identity.folder or '/'!r} of its repository, not {row.folder or '/'!r}",
-                "Remove the archive and add it anew.",
+                "Remove the archive, and add it again.",
             )
         try:
             baseline = _baseline(EntryReader(opened), chosen.name, listed[0].name if listed else to)

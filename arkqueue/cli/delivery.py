@@ -44,7 +44,7 @@ def list_(client: Client, archive: str | None, failed: bool, waiting: bool, limi
 
 @delivery.command(epilog="Examples: arkqueue delivery resend 17; arkqueue delivery resend --failed papers")
 @click.argument("names", metavar="ID…|ARCHIVE", nargs=-1, required=True)
-@click.option("--failed", is_flag=True, help="Of an archive: all that were tried for a day in vain.")
+@click.option("--failed", is_flag=True, help="Of an archive: all notifications that failed for a day.")
 @calls_server
 def resend(client: Client, names: tuple[str, ...], failed: bool) -> None:
     """Send notifications again, or at once where they wait for their next try."""

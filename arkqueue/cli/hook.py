@@ -88,7 +88,7 @@ def uninstall(ctx: click.Context, repository: str, server: str | None) -> None:
         click.echo("there were no hooks of arkqueue")
         return
     for url in removed.left:
-        click.echo(f"note: {url} goes on to be told of commits")
+        click.echo(f"note: the hooks still notify {url} of commits")
     try:
         client = client_of(ctx, server)
         _revoke(client, _token_name(hooks.folder_of(repository)))

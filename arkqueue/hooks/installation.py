@@ -295,13 +295,13 @@ def _about_others(repository: Repository, inside: Folder, server: str, former: s
     notes = []
     if former not in (None, server):
         notes.append(
-            f"{former or 'another server'} was told of commits, and is no more: run `arkqueue hook install` there again, or "
+            f"the hooks notified {former or 'another server'} of commits, and no longer do: run `arkqueue hook install` there again, or "
             "make the token of these hooks worthless there (`arkqueue token list`)"
         )
     for other in _told(repository):
         if other != server:
             end = shlex.join(["arkqueue", "hook", "uninstall", "--server", other, str(repository.folder)])
-            notes.append(f"{other} goes on to be told of commits, too; to end that: {end}")
+            notes.append(f"the hooks still notify {other} of commits, too; to end that: {end}")
     return notes
 
 

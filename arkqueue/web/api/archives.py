@@ -340,6 +340,6 @@ def _watched(caller: Caller, name: str) -> ArchiveId:
         raise NotFound(
             f"archive {name}",
             "was removed",
-            "Its history stays readable as long as its keep and keep-logs say; add it anew to go on.",
+            "Its history stays readable as long as its keep and keep-logs say; add it again to go on.",
         )
     return archive

@@ -90,7 +90,7 @@ def test_another_server_is_told_too_until_that_is_ended_and_all_of_it_is_said(
     assert arkqueue("hook", "install", path).code == 0
     for _ in range(2):
         done = arkqueue("hook", "install", path, "--server", other, "--token-file", str(file))
-        assert f"note: {server.url} goes on to be told of commits" in done.out
+        assert f"note: the hooks still notify {server.url} of commits" in done.out
     assert len(of_hooks(session)) == 1
     done = arkqueue("hook", "install", path)
     assert f"to end that: arkqueue hook uninstall --server {other} {path}\n" in done.out
@@ -99,12 +99,12 @@ def test_another_server_is_told_too_until_that_is_ended_and_all_of_it_is_said(
     assert f"the hooks of {path}, which notify {server.url} and {other}" in done.err
     done = arkqueue("hook", "uninstall", path, "--server", server.url)
     assert done.code == 0
-    assert f"note: {other} goes on to be told of commits\n" in done.out
+    assert f"note: the hooks still notify {other} of commits\n" in done.out
     assert "still valid" not in done.out
     assert of_hooks(session) == []
     assert arkqueue("hook", "install", path).code == 0
     done = arkqueue("hook", "uninstall", path)
-    assert f"note: {other} goes on to be told of commits\n" in done.out
+    assert f"note: the hooks still notify {other} of commits\n" in done.out
     assert of_hooks(session) == []
     done = arkqueue("hook", "uninstall", path)
     assert done.code == 2

@@ -295,7 +295,7 @@ def test_each_server_is_told_by_its_own_name_and_token(
     hooks.install(repository.path, server=receiver.url, token="first", search=search)
     url = "https://example.org/papers.git"
     done = hooks.install(repository.path, server=second_receiver.url, token="second", url=url, search=search)
-    assert any(note.startswith(f"{receiver.url} goes on to be told of commits") for note in done.notes)
+    assert any(note.startswith(f"the hooks still notify {receiver.url} of commits") for note in done.notes)
     repository.commit({"a": "1"})
     first, second = receiver.next(), second_receiver.next()
     assert first.headers["Authorization"] == "Bearer first"
@@ -353,7 +353,9 @@ def test_server_of_an_earlier_version_is_said_to_be_told_no_more(
     (ours / "client.conf").write_text('header = "x"\n' + (f'url = "{url}"\n' if client == "curl" else ""))
     (ours / "notify").write_text("#!/bin/sh\n" + (f"exec wget -q {url} --post-data\n" if client == "wget" else ""))
     done = hooks.install(repository.path, server=receiver.url, token=TOKEN)
-    assert any(note.startswith("http://former:8417 was told of commits, and is no more") for note in done.notes)
+    assert any(
+        note.startswith("the hooks notified http://former:8417 of commits, and no longer do") for note in done.notes
+    )
     assert not (ours / "client.conf").exists()
     assert hooks.install(repository.path, server=receiver.url, token=TOKEN).notes == ()
 
