@@ -172,7 +172,7 @@ def _check_mail(configuration: Configuration, receiver: str) -> None:
     if configuration.mail is None:
         raise Invalid(f"receiver {receiver}", "gets no mail: arkqueue.toml has no [mail]", "Have it added there.")
     if receiver != AUTHOR and not matches(configuration.mail.recipients, receiver.lower()):
-        fault = f"is not a valid address that [mail] recipients of arkqueue.toml allows ({', '.join(configuration.mail.recipients)})"
+        fault = f"is not an address that [mail] recipients of arkqueue.toml allows ({', '.join(configuration.mail.recipients)})"
         raise Invalid(f"receiver {receiver}", fault, "Name another, or have it allowed there.")
 
 

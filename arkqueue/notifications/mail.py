@@ -37,7 +37,7 @@ def send(configuration: Configuration, message: Message) -> None:
     if to == AUTHOR:
         to = address_of(message.author)
     if not is_mail_address(to) or not matches(mail.recipients, to.lower()):
-        fault = "is not a valid address that [mail] recipients of arkqueue.toml allows"
+        fault = "is not an address that [mail] recipients of arkqueue.toml allows"
         raise ConfigurationError(
             to or "the author of the commit", fault, "Add a glob for it there, or name another receiver."
         )
