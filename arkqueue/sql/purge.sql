@@ -106,9 +106,13 @@ with deleted as (
 delete from item where run_id = any(%(runs)s);
 
 -- name: purge_list_uses
--- Forget which lists runs have, and that they were still being let in; returns the lists.
-with ended as (
+-- Forget which lists runs have, and that they were still being let in, or being canceled in steps; returns the lists.
+with let_in as (
     delete from planning where run_id = any(%(runs)s)
+), ended as (
+    delete from ending where run_id = any(%(runs)s)
+), spared as (
+    delete from spared where run_id = any(%(runs)s)
 )
 delete from list_use where run_id = any(%(runs)s) returning digest;
 

@@ -84,6 +84,8 @@ KEEPS_SCRATCH = {State.FAILED, State.REJECTED, State.CANCELED}
 """The states in which a task keeps its scratch folder for a retry."""
 MANAGED = {Why.DEFERRED, Why.SILENT}
 """The reasons that only a queue manager ends."""
+NEEDS_A_PERSON = {Why.NO_TASK_MANAGER, Why.NO_FIT_HOST, Why.NO_LABEL, Why.NO_SCRATCH, Why.LOCK_PAUSED}
+"""The reasons that only a person ends: nobody can expect when a task starts."""
 HOW = {
     Trigger.COMMIT: "on commits",
     Trigger.MANUAL: "by hand",
@@ -195,7 +197,7 @@ class _Task:
                 self.session, self.row, self.row.run_id, is_open=self.row.state in UNSETTLED
             )
         found = _explanation(self.name, State(self.row.state), reasons + released(self.row) + self._starving(), waits)
-        if self.row.state in (State.WAITING, State.READY, State.RUNNING):
+        if self.row.state in (State.WAITING, State.READY, State.RUNNING) and not kinds & NEEDS_A_PERSON:
             return replace(found, expected=expected_of(self.session, [self.row.id]).get(self.row.id))
         return found
 

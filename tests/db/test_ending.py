@@ -13,6 +13,7 @@ from arkqueue.model import ArchiveSettings, End, RunId
 from arkqueue.queue import archives, ending, finish, many
 from arkqueue.queue.done import MOST_TASKS
 from arkqueue.queue.ending import Ender
+from arkqueue.queue.purge import purge_runs
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry
@@ -195,6 +196,16 @@ def test_no_claim_takes_what_is_gone_before_a_queue_manager_has_held_it(
     assert [claim.name for claim in archive.claim_some(100)] == ["new"]
     steps(archive)
     assert set(archive.states().values()) == {"completed", "running", "canceled"}
+
+
+def test_a_run_that_is_purged_before_its_end_has_gone_on_leaves_nothing(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": ""})
+    attempt = archive.claim("a@2").attempt
+    untrack(archive)
+    archive.record(attempt, End.EXITED, 0)
+    assert purge_runs(session, [RunId(archive.run_id(2))], "ann", "").runs == ["papers@2"]
+    assert archive.sql("select * from ending") == []
 
 
 def test_a_step_takes_so_many_tasks_of_a_large_run(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

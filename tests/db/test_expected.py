@@ -8,11 +8,11 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.model import RunId, TaskId
-from arkqueue.queue import pauses
+from arkqueue.queue import claim, pauses
 from arkqueue.views import expected, tasks
 from arkqueue.views.explain import explain, explain_name
 from arkqueue.views.runs import run
-from tests.builders import AnArchive, an_archive
+from tests.builders import HOST, PROCESS, AnArchive, an_archive
 
 TASKS = {"a": "", "b": "depends: [a]", "c": "depends: [b, PREV]", "other": ""}
 
@@ -21,6 +21,7 @@ TASKS = {"a": "", "b": "depends: [a]", "c": "depends: [b, PREV]", "other": ""}
 def archive(session: Session) -> AnArchive:
     """A revision whose tasks took one, two and three minutes; ``other`` has never run."""
     archive = an_archive(session)
+    claim.register(session, PROCESS, HOST, "build-1", 4)
     archive.commit(TASKS)
     for minutes, name in enumerate("abc", 1):
         archive.run(f"{name}@2")
@@ -86,3 +87,11 @@ def test_of_too_many_tasks_nothing_is_said(
     monkeypatch.setattr(expected, "MOST", 2)
     assert explain(session, TaskId(archive.task("c@3"))).expected is None
     assert explain(session, TaskId(archive.task("b@3"))).expected is not None
+
+
+def test_no_start_is_expected_where_only_a_person_ends_the_wait(session: Session, archive: AnArchive) -> None:
+    pauses.drain(session, HOST, "", "ann")
+    assert explain(session, TaskId(archive.task("a@3"))).expected is None
+    assert explain(session, TaskId(archive.task("b@3"))).expected is None, "it waits for a@3"
+    pauses.undrain(session, HOST, "build-1", "ann")
+    assert explain(session, TaskId(archive.task("a@3"))).expected is not None
