@@ -350,7 +350,7 @@ def test_nothing_is_sent_to_who_is_no_receiver_any_more_and_nothing_of_a_deleted
     assert "deleted" in notifications.why_not(told.session, delivery)
     deletion.undelete_run(told.session, RunId(told.run_id(2)), "ann")
     set_receivers(told, chat=ALL)
-    assert "no receiver" in notifications.why_not(told.session, delivery)
+    assert "no longer a receiver" in notifications.why_not(told.session, delivery)
 
 
 def test_a_purge_takes_the_deliveries_of_its_runs_along(told: AnArchive) -> None:

@@ -77,7 +77,7 @@ def test_what_waits_for_a_lock_and_for_the_host_of_its_folder_goes_on_when_the_h
     locks.judge_all(session)
     assert archive.state("store@2") == "waiting"
     assert why(archive, "store@2").text.startswith(
-        "It waits for its locks, but its scratch folder is on the host here, and nothing was heard"
+        "It waits for its locks, but its scratch folder is on the host here, and its task manager has not reported"
     )
     here = Host(session, "here")
     locks.judge_all(session)

@@ -206,7 +206,7 @@ def test_a_receiver_that_was_taken_away_gets_nothing_more(
     set_receivers(archive, **{f"{other.url}/x": ALL})
     with managing(session, configuration):
         (row,) = until_all(archive, "dropped")
-    assert "no receiver" in row["fault"]
+    assert "no longer a receiver" in row["fault"]
     assert receiver.posts == other.posts == []
 
 
