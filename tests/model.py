@@ -2181,6 +2181,7 @@ class Model:
             if edge.target.state in (State.RUNNING, State.DEFERRED):
                 continue
             edge.met = False
+            edge.target.asks = False  # also where a gate meets the edge again at once: the task enters anew
             if edge.target.state is State.READY:
                 edge.target.state = move(edge.target.state, Event.UNMEET)
 

@@ -501,3 +501,17 @@ def test_of_a_rewind_and_a_retry_the_first_wins_and_nothing_gone_starts(
         states = archive.sql("select name, state from task where run_id = %s and kind = 'ordinary' order by name", run)
         assert [row["state"] for row in states] == ["canceled", "canceled", "completed", "canceled"]
     assert archive.claim_some(100) == []
+
+
+def test_a_task_in_line_for_a_lock_whose_source_passes_again_at_once_cancels_anew(archive: AnArchive) -> None:
+    """Seen by the random test: what a person had retried meanwhile, with force, is superseded again as the newer task comes back."""
+    archive.commit({"holder": "lock: x"})
+    archive.claim("holder@2")
+    step = {"gate": "# gate", "d": "depends: [gate]\nlock: x\ncancels: [PREV]"}
+    archive.commit(step)
+    archive.commit(step)
+    assert archive.state("d@3") == "canceled"
+    archive.retry("d@3", force=True)
+    assert (archive.state("d@3"), archive.state("d@4")) == ("waiting", "waiting")
+    retry_from(archive, "gate", number=4)
+    assert (archive.state("d@3"), archive.state("d@4")) == ("canceled", "waiting")
