@@ -16,8 +16,9 @@ from arkqueue.db.connections import Connection
 from arkqueue.db.session import Session
 from arkqueue.model import Usage
 from arkqueue.plan import Entry
+from arkqueue.queue import claim
 from arkqueue.views import lists
-from tests.builders import AnArchive, a_list, a_revision, an_archive, faulty
+from tests.builders import HOST, PROCESS, AnArchive, a_list, a_revision, an_archive, faulty
 from tests.db.test_example import example
 from tests.repositories import a_git_repository
 from tests.system.cli.conftest import Cli, Start, the_rest
@@ -446,6 +447,7 @@ def test_long_commit_message_is_cut_in_tables(arkqueue: Cli, session: Session) -
 
 def test_explain_and_show_say_when_a_task_may_start_and_end(arkqueue: Cli, session: Session) -> None:
     archive = an_archive(session)
+    claim.register(session, PROCESS, HOST, "build-1", 4)
     archive.commit({"a": "", "b": "depends: [a]"})
     archive.run("a@2", "b@2")
     archive.sql("update attempt set started_at = ended_at - interval '1 minute'")
