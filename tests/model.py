@@ -871,7 +871,7 @@ class Model:
         return chosen
 
     def _outside(self, run: Run, chosen: list[TaskDefinition]) -> list[tuple[Depends, str, Task | None, Name]]:
-        """What the tasks of a run that is no commit run depend on and is no part of it: each wish with its task, the nearest occurrence of that, and what it is called."""
+        """The dependencies outside a run that is not a commit run: each entry with its task, the nearest occurrence of the dependency, and its name."""
         workflow = run.workflow
         others = _names(workflow.tasks) - _names(chosen) - {COMMIT}
         return [

@@ -94,7 +94,7 @@ def connect(home: str | None, config: str | None, server: str | None) -> Client:
 
 
 def archive_path(name: str) -> str:
-    """The path of an archive. What cannot be a name is not sent: servers resolve slashes and dots before they look."""
+    """The path of an archive. A text that cannot be a name is not sent: servers resolve slashes and dots before they look."""
     if not name or "/" in name or name in (".", ".."):
         raise NotFound(f"archive {name}", "does not exist", "See `arkqueue archive list`.")
     return f"/archives/{quote(name, safe='')}"

@@ -132,7 +132,7 @@ def _in_lines(look: Look, line: Callable[[Any], str], *, err: bool = False) -> s
 
 
 def _changed(run: Any, seen: dict[str, str], *, is_first: bool) -> Iterator[Any]:
-    """What is new of a run's tasks, then of the run. ``is_first``: of a run that had ended before anybody watched, only its end is told."""
+    """The changes of a run's tasks, then of the run. ``is_first``: the first look; a run that had ended before shows only its end."""
     for thing in (*(task for task in run["tasks"] if task["kind"] != "commit"), run):
         # How many tasks have ended, or what a task waits for, is worth a word beside the state, but no line of its own.
         why = thing.get("why", "")

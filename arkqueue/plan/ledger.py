@@ -33,9 +33,10 @@ from arkqueue.model import (
     Trigger,
     Workflow,
 )
+from arkqueue.plan.edges import EVERYTHING, Occurrence
 from arkqueue.plan.entry import Entry
 from arkqueue.plan.globs import matches
-from arkqueue.plan.graph import EVERYTHING, Occurrence, Plan, plan, tasks_needed
+from arkqueue.plan.graph import Plan, plan, tasks_needed
 from arkqueue.plan.items import BEGINNING
 
 IMPLICIT = 2

@@ -128,19 +128,19 @@ class Ender:
 
 def _aside(graph: Graph, tasks: Sequence[int], runs: Sequence[int], entry: int) -> None:
     if tasks:
-        _hold(graph, _left(graph, tasks, entry), entry)
+        _hold(graph, _lock_left(graph, tasks, entry), entry)
     else:
         graph.do("set_runs_aside", runs=list(runs), entry=entry)
 
 
-def _left(graph: Graph, tasks: Sequence[int], entry: int) -> list[int]:
+def _lock_left(graph: Graph, tasks: Sequence[int], entry: int) -> list[int]:
     """Lock tasks; returns those that are still to be canceled: a person may have retried one meanwhile."""
     graph.rows("lock_tasks", tasks=list(tasks))
     return graph.ids("still_to_end", tasks=list(tasks), entry=entry)
 
 
 def _cancel(graph: Graph, tasks: Sequence[int], ended: Sequence[int], by: str, entry: int) -> None:
-    canceled = graph.ids("cancel", tasks=_left(graph, tasks, entry), by=by)
+    canceled = graph.ids("cancel", tasks=_lock_left(graph, tasks, entry), by=by)
     graph.follow(canceled)
     graph.do("forget_set_aside", tasks=canceled)
     graph.do("end_ending", runs=list(ended), entry=entry)

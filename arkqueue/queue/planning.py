@@ -31,7 +31,7 @@ from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import Key, TaskId, Trigger, Workflow
 from arkqueue.names import name_of
 from arkqueue.plan import Draft, next_portion, part_of, plan
-from arkqueue.plan.graph import EVERYTHING
+from arkqueue.plan.edges import EVERYTHING
 from arkqueue.plan.ledger import Place
 from arkqueue.queue import ending
 from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change, change_in_turn

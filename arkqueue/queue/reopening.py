@@ -51,8 +51,10 @@ def judge_candidates(graph: Graph, roots: Sequence[int], candidates: list[int]) 
 
 def reopen(graph: Graph, sources: Sequence[int], reopened: Sequence[int]) -> list[int]:
     """Take tasks back to waiting, and make the edges from ``sources`` inside their runs unmet.
-    Returns the targets of these edges, and the tasks to judge again because of gates that wait
-    again: also what was skipped because such a gate had not failed, which waits again, too.
+
+    Returns the tasks to judge again: the targets of these edges, and the tasks that depend on a gate
+    which waits again with a source. A task that was skipped because such a gate had not failed waits
+    again, too.
     """
     graph.ids("reopen", tasks=list(reopened))
     if not sources:
@@ -65,7 +67,7 @@ def reopen(graph: Graph, sources: Sequence[int], reopened: Sequence[int]) -> lis
     graph.do("uncancel_run", tasks=sources)
     if not gates:
         return targets
-    # What was skipped because a gate had not failed is judged again with the gate, in whatever run.
+    # A task of any run can have been skipped because one of these gates had not failed: nobody knows that any more.
     behind, staying = judge_again(graph, gates)
     again = [*behind, *staying, *reopen(graph, behind, behind), *unjudged(graph, behind)] if behind else staying
     hold_again(graph, behind, behind)

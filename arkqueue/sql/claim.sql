@@ -5,8 +5,8 @@
 -- beside the join (`end`), look up what is there also then.
 
 -- part: found
--- Where the ready tasks of an archive `r` begin that a claim looks at, and those of their pools that it asks for; no row: there is no task. It goes from the few
--- pools that are asked for, so that an archive of many labels makes no claim dearer.
+-- The place from which a claim looks at the ready tasks of an archive `r`, and the pools, of those that the claim asks for, with such a task; without one there is no row.
+-- It goes from the few pools that are asked for, so that an archive of many labels makes no claim dearer.
 -- `gone`: the ledger entries of which something is gone and not held yet (queue/ending.py); null nearly always.
 select array_agg(p.pool) as pools, f.*
 from (select coalesce((place->>0)::int, -2147483648) as priority, coalesce((place->>1)::bigint, 0) as entry_id,

@@ -52,7 +52,7 @@ where t.id = any(%(tasks)s) and {from hold t} and {part not_begun}
 returning t.id;
 
 -- name: hold_again
--- Of tasks that came back to work, hold those that nobody has released, and in an archive on hold those whose run, or item, has not begun. An end of their run that is under way (sql/ending.sql) leaves all of them alone.
+-- Hold tasks that came back to work: tasks that nobody has released, and in an archive on hold the tasks of a run or an item that has not begun. An end of their run that is under way (sql/ending.sql) leaves all of them alone.
 with begun as materialized (
     select distinct u.run_id, u.item from task u
     where u.run_id = any(array(select t.run_id from task t join archive a on a.id = t.archive_id and a.hold_id is not null where t.id = any(%(tasks)s)))

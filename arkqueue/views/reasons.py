@@ -18,7 +18,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.model import INSTALLATION, End, Pool, TaskKind
 from arkqueue.names import EVERY_TASK, backfill_name, item_name, run_name, task_in_run
-from arkqueue.plan.graph import EVERYTHING
+from arkqueue.plan.edges import EVERYTHING
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.text import name_visible

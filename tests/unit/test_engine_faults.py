@@ -9,7 +9,7 @@ import pytest
 from arkqueue.errors import EngineFault, ExecutorError
 from arkqueue.executor import Container, Program
 from arkqueue.executor.docker.container import refusal
-from arkqueue.executor.docker.images import cannot_be_had
+from arkqueue.executor.docker.images import cannot_be_fetched
 from arkqueue.model import AttemptId, Pull
 
 PROGRAM = Program(
@@ -64,7 +64,7 @@ def test_what_a_task_asks_for_is_its_own_fault(words: str) -> None:
     ],
 )
 def test_registry_that_is_not_reached_is_told(words: str) -> None:
-    assert cannot_be_had("box", words).fault.startswith("its registry cannot be reached (")
+    assert cannot_be_fetched("box", words).fault.startswith("its registry cannot be reached (")
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,6 @@ def test_registry_that_is_not_reached_is_told(words: str) -> None:
     ],
 )
 def test_registry_that_wants_a_login_is_told(words: str) -> None:
-    error = cannot_be_had("box", words)
+    error = cannot_be_fetched("box", words)
     assert error.fault.startswith("its registry requires a login (")
     assert error.remedy == "Log the task manager's account in (docker login)"

@@ -182,17 +182,17 @@ class Images:
         try:
             for line in self._engine.pull(name, SILENCE):
                 if "error" in line:
-                    raise cannot_be_had(name, str(line["error"]))
+                    raise cannot_be_fetched(name, str(line["error"]))
                 if not is_wanted():
                     return
         except Silence:
-            raise cannot_be_had(name, f"timeout: the registry sent nothing for {SILENCE:g} s") from None
+            raise cannot_be_fetched(name, f"timeout: the registry sent nothing for {SILENCE:g} s") from None
         except APIError as error:
-            raise cannot_be_had(name, said(error)) from None
+            raise cannot_be_fetched(name, said(error)) from None
         except DockerException as error:  # the logins to registries cannot be read
-            raise cannot_be_had(name, str(error)) from None
+            raise cannot_be_fetched(name, str(error)) from None
         except ValueError as error:  # the same, in the words of Python's library
-            raise cannot_be_had(name, f"the logins to registries cannot be read: {error}") from None
+            raise cannot_be_fetched(name, f"the logins to registries cannot be read: {error}") from None
 
     # --- Users of an image ---
 
@@ -250,7 +250,7 @@ class Images:
             with self._made(image, {}) as container:
                 yield container
         except APIError as error:
-            raise cannot_be_had(image, said(error)) from None
+            raise cannot_be_fetched(image, said(error)) from None
 
     @contextmanager
     def _made(self, image: str, host: Mapping[str, Any]) -> Iterator[str]:
@@ -305,7 +305,7 @@ def _repository(name: str) -> tuple[str, str]:
     return registry, path if "/" in path or registry != auth.INDEX_NAME else f"library/{path}"
 
 
-def cannot_be_had(name: str, words: str) -> ExecutorError:
+def cannot_be_fetched(name: str, words: str) -> ExecutorError:
     """Why an image is not to be had, from the words of the engine, which may be its registry's or the network's."""
     thing = f"image {name!r}"
     words = " ".join(words.split())

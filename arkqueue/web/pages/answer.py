@@ -120,8 +120,8 @@ _NOT_PUBLIC: Final = {
     "repository": ("url", "repository", "uuid", "folder", "settings", "remedy"),
     "lease_until": ("process", "host", "lease_until"),
 }
-"""What a visitor who has not signed in does not get in JSON, by a field that such documents have: of an archive its repository and settings (the receivers of
-notifications are persons), of an attempt its task manager's ids."""
+"""The fields that JSON for a visitor who has not signed in leaves out, by a field that marks the document: ``repository`` an archive (the receivers of
+notifications in its settings are persons), ``lease_until`` an attempt (with the ids of its task manager)."""
 
 
 def _leave_out(document: Any) -> None:
