@@ -189,11 +189,13 @@ def accept(session: Session, configuration: Configuration, archive: ArchiveId, r
     """Accept that an administrator has corrected the author or the date of a Subversion revision;
     the answer says what changes.
 
-    The message of the revision, and the paths that it changes and how, prove that it is the same
-    revision. The contents of its files are not compared, and the answer says so. For a revision
-    that was planned before the ledger stored digests of changed paths, only the message is
-    compared. ``revision``: the id of the ledger's entry. A stopped archive goes on if this proves
-    that its repository is the registered one.
+    The message of the revision, and the paths that it changes and how, must be the known ones. For
+    a revision that was planned before the ledger stored digests of changed paths, only the message
+    is compared. The contents of its files are never compared, and the answer says so. So a second
+    proof is needed that the repository is not another one, such as a restored backup with another
+    commit of the same message: either the date of the revision is the known one, or a later
+    revision of the ledger is still in the repository. ``revision``: the id of the ledger's entry. A
+    stopped archive goes on if its repository is the registered one by now.
     """
     row = archives.one(session, archive)
     (known,) = session.rows("revision_at", revision=revision)
@@ -205,11 +207,15 @@ def accept(session: Session, configuration: Configuration, archive: ArchiveId, r
     if known.gone:
         raise Conflict(here, "is no longer on its branch, or its branch or archive is gone")
 
-    def read() -> Revision | None:
-        return open_registered(configuration, row.url, ArchiveKind(row.kind), row.uuid).baseline("", known.name)
+    branches = [b for b in archives.branches(session, archive) if b.head_id is not None and not b.deleted]
+    later = [last_known(branch) for branch in branches if branch.number > known.number]
+
+    def read() -> tuple[Revision | None, bool]:
+        opened = open_registered(configuration, row.url, ArchiveKind(row.kind), row.uuid)
+        return opened.baseline("", known.name), any(_holds(opened, one) for one in later)
 
     try:
-        now = _answer(location_of(configuration, row.url, ArchiveKind(row.kind)), read)
+        now, is_proved = _answer(location_of(configuration, row.url, ArchiveKind(row.kind)), read)
     except ArchiveMismatch as error:
         raise Conflict(here, f"cannot be accepted: {named(error, row.name)}") from error
     if now is None or now.id != known.name:
@@ -222,6 +228,11 @@ def accept(session: Session, configuration: Configuration, archive: ArchiveId, r
     if known.paths_digest and now.paths_digest and now.paths_digest != known.paths_digest:
         fault = "changes other paths: it is another revision, and not one whose author or date was corrected"
         raise Conflict(here, fault, f"Bring the right one back, then: arkqueue sync {row.name}. {rewind}")
+    if now.date != known.date and not is_proved:
+        fault = "has another date, and the ledger has no later revision to prove that this is the known repository: it may be another commit with the same message"
+        back = f"svn propset --revprop -r {known.name} svn:date {known.date.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ} {shlex.quote(row.url)}"
+        remedy = f"If you corrected the date, restore the known one ({back}), then: arkqueue sync {row.name}. {rewind}"
+        raise Conflict(here, fault, remedy)
     note = f"{here} is {_made(now.author, now.date)} from now on, and no longer {_made(known.author, known.date)}"
     if known.paths_digest and now.paths_digest:
         note += ". Its message and the paths that it changes were compared; the contents of its files were not"
@@ -231,6 +242,15 @@ def accept(session: Session, configuration: Configuration, archive: ArchiveId, r
     if row.stopped is not None:
         take_up(session, configuration, archive)
     return note
+
+
+def _holds(opened: Archive, known: Revision) -> bool:
+    """Whether a repository holds a revision of the ledger, with its author and date."""
+    try:
+        opened.check_known(known)
+    except ArchiveMismatch:
+        return False
+    return True
 
 
 def _made(author: str, date: datetime) -> str:

@@ -20,6 +20,7 @@ from arkqueue.errors import Busy, Conflict, InvalidPayload
 from arkqueue.model import ArchiveId, BranchId, Item, RunId, Trigger
 from arkqueue.plan import is_for
 from arkqueue.queue import submissions
+from arkqueue.queue.proposed import ProposedRun
 from arkqueue.queue.submissions import LONGEST_PART, Payload, Upload
 from arkqueue.repository.reader import payloads
 from arkqueue.workflow import from_json
@@ -98,6 +99,27 @@ def submit(
     finally:
         if stored is not None and not is_over:
             submissions.leave(session, stored)
+
+
+def preview(
+    session: Session,
+    archive: ArchiveId,
+    name: str,
+    wanted: Callable[[], tuple[int, BranchId | None]],
+    file: Path,
+    payload: Payload,
+    *,
+    sender_id: str | None,
+    is_held: bool,
+    most_items: int,
+) -> Submitted | tuple[ProposedRun, str]:
+    """The run that `submit` would make, with its note; or the run that the id has already. Raises what `submit` raises. Nothing is stored, and attachments are not asked for."""
+    if before := submissions.found(session, archive, sender_id, payload, name):
+        return Submitted(RunId(before.run_id), is_new=False)
+    note = scan(session, archive)
+    revision, _ = wanted()
+    lists = _judge(session, revision, file, payload, most_items)
+    return submissions.proposed(session, archive, revision, lists, is_held=is_held), note
 
 
 def _judge(

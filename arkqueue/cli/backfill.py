@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arkqueue.cli.output import ago, at, bold, dim, print_json, say, state, table
+from arkqueue.cli.proposal import say_proposal
 from arkqueue.names import as_backfill
 from arkqueue.text import on_one_line, visible
 
@@ -37,7 +38,7 @@ def begin(
     wait: bool,
     as_json: bool,
 ) -> None:
-    """Make a backfill, and print its name; what it is goes to stderr."""
+    """Make a backfill, and print its name. Before that, say on stderr what it is, and what its first run waits for."""
     from arkqueue.cli.client import archive_path
 
     if first is None:
@@ -59,15 +60,19 @@ def begin(
         "force": force,
     }
     place = f"{archive_path(archive)}/backfills"
-    made = client.post(place, body, dry_run="true" if dry_run else None)
-    if as_json:
-        print_json(made)
+    proposed = client.post(place, body, dry_run="true")
+    if dry_run and as_json:
+        print_json(proposed)
         return
-    say(_what(made), err=True)
+    say(_what(proposed), err=True)
+    say("Its first run would be:", err=True)
+    say_proposal(proposed["first_run"], "", proposed["obstacles"])
     if dry_run:
         say("Nothing is made.", err=True)
-    else:
-        say(made["full_name"])
+        return
+    # The revisions that were shown, also if the head has moved since.
+    made = client.post(place, body | {"first": proposed["first"], "last": proposed["last"]})
+    print_json(made) if as_json else say(made["full_name"])
 
 
 def act(client: Client, verb: str, name: str, body: dict[str, Any], dry_run: bool) -> tuple[Any, list[str]]:

@@ -15,6 +15,7 @@ import click
 
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import print_json, say
+from arkqueue.cli.proposal import say_proposal
 from arkqueue.model import LONGEST_PAYLOAD, PayloadKind
 from arkqueue.text import on_one_line, visible
 
@@ -76,6 +77,7 @@ class _Submit(click.Command):
     type=click.Choice([str(kind) for kind in PayloadKind]),
     help="The format of the document (default: by the file's name; JSON for standard input).",
 )
+@click.option("--dry-run", is_flag=True, help="Change nothing; judge the document, and show what would run.")
 @as_json
 @calls_server
 def submit(
@@ -88,6 +90,7 @@ def submit(
     hold: bool,
     attach: tuple[str, ...],
     kind: str | None,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Hand in a document, make a run of the tasks that are `on: submission`, and print its name.
@@ -99,14 +102,25 @@ def submit(
     if file == "-" and sys.stdin.isatty():
         raise click.UsageError("name a FILE, or send the document to standard input.")
     media_type = MEDIA_TYPES[_kind(file, kind)]
-    query: dict[str, Any] = {"revision": revision, "branch": branch, "hold": "true" if hold else None}
+    query: dict[str, Any] = {
+        "revision": revision,
+        "branch": branch,
+        "hold": "true" if hold else None,
+        "dry_run": "true" if dry_run else None,
+    }
     path = archive_path(archive)
     with _opened(file, is_read_twice=bool(attach)) as payload:
-        if attach:
+        if attach and dry_run:
+            found = _tried(client, path, payload, media_type, id, attach, query)
+        elif attach:
             found = _with_attachments(client, path, payload, media_type, id, attach, query)
         else:
             headers = {} if id is None else {"Idempotency-Key": _header(id)}
             found = _hand_in(client, path, payload, media_type, headers, query)
+    if dry_run and "tasks" in found and not as_json:
+        say_proposal(found, found["note"], found["obstacles"])
+        say("Nothing is made.", err=True)
+        return
     if found["note"]:
         say(f"arkqueue: {on_one_line(found['note'])}", err=True)
     if as_json:
@@ -128,6 +142,17 @@ def _hand_in(
     except Refused as refused:
         _say_faults(refused)
         raise
+
+
+def _tried(
+    client: Client, path: str, payload: IO[bytes], media_type: str, id: str | None, attach: Sequence[str], query: dict[str, Any]
+) -> Any:  # fmt: skip
+    """Have the document judged. Its attachments are looked for, and not sent."""
+    from arkqueue.cli import attach as attaching
+
+    attaching.files_of(attach)
+    headers = {"Idempotency-Key": _header(id or secrets.token_hex(8))}
+    return _hand_in(client, path, payload, media_type, headers, query | {"attachments": "true"})
 
 
 def _with_attachments(

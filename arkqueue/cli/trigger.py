@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from arkqueue.cli.items import FEW
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import print_json, say
-from arkqueue.names import task_in_run
-from arkqueue.text import on_one_line, visible
+from arkqueue.cli.proposal import say_proposal
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
@@ -94,10 +91,7 @@ def trigger(
     if dry_run and as_json:
         print_json(proposed)
         return
-    if proposed["note"]:
-        say(f"arkqueue: {on_one_line(proposed['note'])}", err=True)
-    for line in _proposal(proposed):
-        say(visible(line), err=True)
+    say_proposal(proposed, proposed["note"], proposed["obstacles"])
     if dry_run:
         return
     # The revision that was spoken of, also where the head has moved since.
@@ -113,44 +107,3 @@ def trigger(
             print_json(client.get(f"/runs/{run['id']}"))
         if end not in ("completed", *accept):
             sys.exit(1)
-
-
-def _proposal(proposed: Any) -> Iterator[str]:
-    """What a run is going to be, task by task."""
-    tasks = proposed["tasks"]
-    yield f"{proposed['full_name']}: {len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}"
-    told: Counter[str] = Counter()
-    for task in tasks:
-        told[task["name"]] += 1
-        if told[task["name"]] > FEW:
-            continue
-        waits = [_need(need) for need in task["needs"] if need["is_awaited"]]
-        takes = [_need(need) for need in task["needs"] if not need["is_awaited"]]
-        words = [f"waits for {', '.join(waits)}"] if waits else []
-        words += [f"uses the result of {', '.join(takes)}"] if takes else []
-        words += [f"does without {name}, which has never run" for name in task["never_ran"]]
-        words += list(_stops(task))
-        words += [f"is held by {task['held']} until somebody releases it"] if task["held"] else []
-        yield f"  {task_in_run(task['name'], task['item'])[1:]}" + (f" {'; '.join(words)}" if words else "")
-    for name, items in told.items():
-        if (more := items - FEW) > 0:
-            yield f"  {name}: {more:,} more items"
-    for reason in proposed["obstacles"]:
-        help_with = f" To change that: {'; '.join(reason['commands'])}" if reason["commands"] else ""
-        yield f"  {reason['text']}{help_with}"
-
-
-def _stops(task: Any) -> Iterator[str]:
-    """What a task cancels of earlier runs, and what it stops as that runs."""
-    for verb, is_running in (("stops", True), ("cancels", False)):
-        found = [
-            f"{one['task']} ({one['state']})" for one in task["stops"] if (one["state"] == "running") is is_running
-        ]
-        if found:
-            yield f"{verb} {', '.join(found)}"
-    if task["more_stopped"]:
-        yield "cancels more than these"
-
-
-def _need(need: Any) -> str:
-    return str(need["task"]) + (f" ({need['state']})" if need["state"] else "")

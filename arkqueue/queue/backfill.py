@@ -34,6 +34,7 @@ from arkqueue.queue.done import LONGEST, MOST_TASKS, Done, Refused
 from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change, change_in_turn
 from arkqueue.queue.guards import Approver, unapproved
 from arkqueue.queue.holds import MOST_RUNS, How, in_portions, lock_held, refuse_on_hold, release_locked
+from arkqueue.queue.proposed import ProposedRun, as_proposed
 from arkqueue.queue.steps import NOTE, set_aside
 from arkqueue.queue.triggering import Part, propose, store, store_failed
 from arkqueue.states import State
@@ -114,11 +115,12 @@ def begin(
     force: bool = False,
     approver: Approver | None = None,
     lists: Lists | None = None,
+    first_run: list[ProposedRun] | None = None,
 ) -> int | None:
     """Make a backfill of named tasks over the revisions from ``first`` to ``last`` (numbers), with the head's definitions; returns its id.
 
     ``last`` None: up to the one before the head, which has run its definitions itself. ``lists``: what was read for `wanted_first`; None is returned where
-    other ones are wanted by now. Raises what `triggering.trigger` raises of its first revision.
+    other ones are wanted by now. ``first_run``: for a preview, receives the run of the first revision. Raises what `triggering.trigger` raises of its first revision.
     """
 
     def work(graph: Graph) -> int | None:
@@ -141,7 +143,7 @@ def begin(
         given = {"tasks": list(dict.fromkeys(names)), "without": sorted(without)}
         (new,) = graph.rows("add_backfill", last=found.last, **entry, **given)
         fill = graph.rows("backfill", backfill=new.id)[0]
-        run, *_ = _step(graph, fill, [lists] if lists else [], _Asked(force, approver))
+        run, *_ = _step(graph, fill, [lists] if lists else [], _Asked(force, approver, first_run))
         note = (
             f"{backfill_name(fill.archive, fill.number)}: {backfill_command(fill, fill.first, fill.last, force=force)}"
         )
@@ -196,6 +198,8 @@ class _Asked:
 
     force: bool
     approver: Approver | None
+    first_run: list[ProposedRun] | None
+    """Receives the first run, for a preview; None: nobody asks for it."""
 
 
 def _step(graph: Graph, fill: Any, lists: Sequence[Lists], asked: _Asked | None = None) -> list[int]:
@@ -225,7 +229,7 @@ def _step(graph: Graph, fill: Any, lists: Sequence[Lists], asked: _Asked | None 
 def _plan_run(graph: Graph, fill: Any, revision: int, lists: Lists | None, asked: _Asked | None) -> int:
     """Store the next run of a backfill. A refusal after the first run becomes a failed run with the reason."""
     part = Part(fill.id, fill.revision_id, asked is not None, backfill_command(fill, fill.first, fill.last, force=True))
-    given = {"names": fill.tasks, "without": fill.without, "part": part}
+    given: dict[str, Any] = {"names": fill.tasks, "without": fill.without, "part": part}
     if lists is not None:
         if lists.fault and asked is None:
             return store_failed(graph, revision, Trigger.MANUAL, lists.fault, fill.by, fill.id)
@@ -237,7 +241,10 @@ def _plan_run(graph: Graph, fill: Any, revision: int, lists: Lists | None, asked
             Foreach("", key, path).at_each_revision().items: items for (path, key), items in lists.found.items()
         }
     if asked is not None:
-        proposal = propose(graph, revision, Trigger.MANUAL, force=asked.force, approver=asked.approver, **given)
+        given |= {"force": asked.force, "approver": asked.approver}
+        if asked.first_run is not None:
+            asked.first_run[:] = [as_proposed(graph, propose(graph, revision, Trigger.MANUAL, **given))]
+        proposal = propose(graph, revision, Trigger.MANUAL, **given)
         return store(graph, proposal, fill.by, fill.hold_id)
     try:
         proposal = propose(graph, revision, Trigger.MANUAL, **given)

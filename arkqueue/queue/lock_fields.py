@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from arkqueue.lock_names import NotAName, evaluated, meant, needs, paths
+from arkqueue.lock_names import MARK, NotAName, evaluated, meant, needs, paths
 from arkqueue.model import LONGEST_LOCK
 
 if TYPE_CHECKING:
@@ -44,6 +44,16 @@ def name_locks(graph: Graph, asking: Sequence[int]) -> list[int]:
             faults[row.id] = str(why)
     graph.asking = [task for task in graph.asking if task not in faults]
     return graph.ids("fail_unnamed", tasks=list(faults), faults=list(faults.values())) if faults else []
+
+
+def as_far_as_known(name: str, item: str | None) -> str:
+    """The name of a lock before its task asks for it: evaluated if it needs fields of the item alone, and these make a name. ``item``: as JSON."""
+    if MARK not in name or paths(name):
+        return name
+    try:
+        return _evaluated(name, {}, {}, item)
+    except NotAName:
+        return name  # its task fails then, and says why
 
 
 def _evaluated(name: str, sources: dict[str, int | None], values: Values, item: str | None) -> str:

@@ -1,4 +1,4 @@
-"""The preview of a run: what `trigger` would make, with the same refusals, nothing stored."""
+"""The preview of a run: the run that `trigger`, a submission or a backfill would make first, with the same refusals. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from arkqueue.plan import Draft
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS, NewEdge, NewTask
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver
+from arkqueue.queue.lock_fields import as_far_as_known
 from arkqueue.queue.triggering import Proposal, propose
 from arkqueue.states import State
 
@@ -31,6 +32,8 @@ class Needed:
     is_awaited: bool
 
 
+BY_WISH = -3
+"""In the place of an audit log entry, which a preview does not make: the person who submits wants the run held."""
 MOST_STOPPED = 10
 """The number of victims that the answer names for each task of a proposed run."""
 
@@ -47,7 +50,8 @@ class Stopped:
 class ProposedTask:
     """A task that a run would have, for each item of its list where it has one. ``never_ran``: names of dependencies that this branch never ran; nothing waits for them. ``held``: because of what it would be held.
 
-    ``stops``: what its ``cancels`` would meet now, the newest first; ``more_stopped``: there is more of it. ``locks`` and ``runs_on``: as in its workflow file.
+    ``stops``: what its ``cancels`` would meet now, the newest first; ``more_stopped``: there is more of it. ``locks``: their names, with the values of its item;
+    a name that needs the output of another task keeps that field. ``runs_on``: as in its workflow file.
     """
 
     name: str
@@ -63,7 +67,7 @@ class ProposedTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedRun:
-    """The run that `trigger` would make. ``full_name``: the run's name, unless another run is made first."""
+    """A run that would be made. ``full_name``: the run's name, unless another run is made first."""
 
     full_name: str
     revision: int
@@ -88,7 +92,7 @@ def proposed(
         proposal = propose(
             graph, revision, Trigger.MANUAL, names=names, without=without, force=force, approver=approver
         )
-        return _proposed(graph, proposal)
+        return as_proposed(graph, proposal)
 
     return change(session, [archive[0].archive_id], look)
 
@@ -98,13 +102,16 @@ def _inside(task: Any) -> str:
     return f"/{task.name}" if task.kind == TaskKind.GATE else task_in_run(task.name, task.item)
 
 
-def _proposed(graph: Graph, proposal: Proposal) -> ProposedRun:
+def as_proposed(graph: Graph, proposal: Proposal, *, is_held: bool = False) -> ProposedRun:
+    """The run that a proposal would become. ``is_held``: a person wants it held (`submit --hold`)."""
     branch, reading = proposal.branch, proposal.reading
     draft = Draft(branch.id, branch.name, reading.known, reading.ids)
-    hold, guards = proposal.hold, proposal.guards
+    hold = BY_WISH if is_held and proposal.hold is None else proposal.hold
+    guards = proposal.guards
     told = proposal.revision, proposal.number, proposal.run, proposal.cause, ""
     draft.add_run(proposal.planned, *told, hold=hold, guards=guards)
     own = {task.id: task for task in (NewTask(*fields) for fields in draft.tasks)}
+    bodies = {item.id: item.body for item in draft.items}
     into: dict[int, list[NewEdge]] = defaultdict(list)
     for edge in (NewEdge(*fields) for fields in draft.edges):
         if edge.kind in ("depends", "exclusive") and edge.declared:
@@ -132,7 +139,7 @@ def _proposed(graph: Graph, proposal: Proposal) -> ProposedRun:
             held=_why_held(task.hold),
             stops=stopped[task.id][:MOST_STOPPED],
             more_stopped=len(stopped[task.id]) > MOST_STOPPED,
-            locks=list(task.definition.lock),
+            locks=[as_far_as_known(name, bodies.get(task.item_id or 0)) for name in task.definition.lock],
             runs_on=list(task.definition.runs_on),
         )
         for task in own.values()
@@ -164,5 +171,6 @@ def _stopped(graph: Graph, proposal: Proposal, tasks: Iterable[NewTask]) -> dict
 def _why_held(hold: int | None) -> str | None:
     """What would hold a task, in words; the audit log has an entry where its archive is on hold."""
     causes = {BY_ITS_FILE: "its workflow file (hold: true)", BY_A_GUARD: "require-approval"}
+    causes[BY_WISH] = "--hold"
     causes[BY_WORKFLOW_AUTHORS] = "workflow-authors, as its workflow files are not accepted"
     return None if hold is None else causes.get(hold, "the hold of its archive")

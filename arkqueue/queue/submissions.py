@@ -24,6 +24,7 @@ from arkqueue.model import COMMIT, ArchiveId, Attached, Handed, Item, Key, Paylo
 from arkqueue.names import submission_name
 from arkqueue.queue import attachments
 from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.proposed import ProposedRun, as_proposed
 from arkqueue.queue.triggering import propose, store
 
 LONGEST_PART = 2**20
@@ -140,6 +141,18 @@ def submit(
         return run, True
 
     return change(session, [archive], work)
+
+
+def proposed(
+    session: Session, archive: ArchiveId, revision: int, lists: Mapping[str, tuple[Item, ...]], *, is_held: bool = False
+) -> ProposedRun:
+    """The run that `submit` would make now, with the same refusals. Nothing is stored."""
+
+    def look(graph: Graph) -> ProposedRun:
+        proposal = propose(graph, revision, Trigger.SUBMISSION, names=None, lists=lists)
+        return as_proposed(graph, proposal, is_held=is_held)
+
+    return change(session, [archive], look)
 
 
 def handed(session: Session, task: TaskId) -> Handed | None:

@@ -271,10 +271,18 @@ left join lock k on k.scope = n.scope and k.name = n.name
 where (%(name)s::text is null or n.name = %(name)s) and (%(scope)s::bigint is null or n.scope = %(scope)s) and (n.scope = 0 or a.removed_at is null)
 order by n.scope <> 0, a.name, n.name;
 
--- name: paused_locks
--- Those of some locks of an archive, or of the installation, that are paused.
-select scope, name, paused_at, paused_by, pause_reason from lock
-where paused_at is not null and name = any(%(names)s) and scope = any(array[0, %(archive)s]) order by name;
+-- name: obstructing_locks
+-- The locks for which a further task would have to wait: they are paused, or have no room. `names`: locks of an archive or of the installation, by `scopes`. `holders`: the tasks of
+-- the archive that occupy a lock or have been granted it; `elsewhere`: the number of such tasks of other archives.
+select n.scope, n.name, case when k.name is null then 1 else k.capacity end as capacity, k.paused_at, k.paused_by, k.pause_reason, u.holders, u.elsewhere
+from unnest(%(scopes)s::bigint[], %(names)s::text[]) n(scope, name)
+left join lock k on k.scope = n.scope and k.name = n.name
+cross join lateral (
+    select array_agg(w.task_id order by t.state <> 'running', w.task_id) filter (where w.archive_id = %(archive)s) as holders,
+           count(*) filter (where w.archive_id <> %(archive)s)::int as elsewhere, count(*) as n
+    from lock_use w join task t on t.id = w.task_id where w.scope = n.scope and w.name = n.name and w.granted) u
+where k.paused_at is not null or u.n >= case when k.name is null then 1 else k.capacity end
+order by n.scope <> 0, n.name;
 
 -- name: locks_of_runs
 -- The locks that tasks of some runs occupy, have been granted or wait for; first those that one waits for.

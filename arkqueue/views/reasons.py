@@ -262,19 +262,26 @@ def lock_paused(subject: str, lock: Any, called: str) -> Reason:
 def _locked(names: dict[int, str], row: Any, subject: str, lock: Any, called: str) -> Reason:
     """Who has a lock and who is before a task in its line. Tasks of other archives are counted: not everybody may know their names."""
     holders, ahead = lock.holders or [], lock.ahead or []
-    of = f" ({lock.capacity} at once)" if lock.capacity > 1 else ""
-    having = [_some_of(holders, names)] if holders else []
-    if lock.elsewhere:
-        having.append(
-            "a task of another archive" if lock.elsewhere == 1 else f"{lock.elsewhere} tasks of other archives"
-        )
-    has = f"which {' and '.join(having)} {'has' if len(holders) + lock.elsewhere == 1 else 'have'}"
     line = f"; waiting before it: {_some_of(ahead, names)}" if ahead else "; it is next in line"
     if lock.scope == INSTALLATION:
         line += " of its archive, and archives take turns" if not ahead else ""
-    text = f"{subject} waits for the lock {called}{of}, {has if having else 'which no task has yet'}{line}."
+    text = f"{subject} waits for the lock {called}{having(lock, names)}{line}."
     tasks = [names[id] for id in [*holders, *ahead] if id in names]
     return Reason(kind=Why.LOCKED, text=text, tasks=tasks, commands=[f"arkqueue lock list {row.archive}"])
+
+
+def having(lock: Any, names: dict[int, str]) -> str:
+    """The tasks that have a lock, as a part of a sentence. ``names``: of the holders of the own archive."""
+    holders = lock.holders or []
+    found = [_some_of(holders, names)] if holders else []
+    if lock.elsewhere:
+        found.append(
+            "a task of another archive" if lock.elsewhere == 1 else f"{lock.elsewhere} tasks of other archives"
+        )
+    of = f" ({lock.capacity} at once)" if lock.capacity > 1 else ""
+    if not found:
+        return f"{of}, which no task has yet"
+    return f"{of}, which {' and '.join(found)} {'has' if len(holders) + lock.elsewhere == 1 else 'have'}"
 
 
 def _some_of(tasks: Sequence[int], names: dict[int, str]) -> str:
@@ -293,10 +300,7 @@ def ready(session: Session, row: Any, subject: str, around: Around | None = None
     for reason in stopped(row, f"{subject} is ready, but ", brief=brief) or paused(row, f"{subject} is ready, but "):
         return replace(reason, tasks=[name])
     if row.max_running is not None and not around.has_slot(row.archive_id):
-        text = f"{subject} is ready, but {row.archive} already runs as many tasks as its limit allows (max_running is {row.max_running})."
-        return Reason(
-            kind=Why.MAX_RUNNING, text=text, tasks=[name], commands=[f"arkqueue runs {row.archive} --state processing"]
-        )
+        return replace(at_its_limit(row.archive, row.max_running, f"{subject} is ready, but "), tasks=[name])
     managers = around.managers
     alive = [m for m in managers if m.alive]
     _, pool, labels, store, is_attached = around.pools[row.id]
@@ -317,19 +321,7 @@ def ready(session: Session, row: Any, subject: str, around: Around | None = None
     if not fit and brief:
         return Reason(kind=Why.NO_FIT_HOST, text=f"{subject} is ready, but no host can start it for now.", tasks=[name])
     if not fit:
-        # A trial shows whether a host can start tasks; a look shows how full its disk is.
-        tried = (
-            ""
-            if all(m.low_disk or m.drained_at for m in labeled)
-            else "; it tries one task from time to time, at least once a minute"
-        )
-        faults = "; ".join(
-            f"{called(m, managers)}: {(_claims_nothing(m) or m.fault or m.engine_fault or '').rstrip('.')}"
-            for m in labeled
-        )
-        text = f"{subject} is ready, but no host can start it for now{tried}. {faults}."
-        drained = [f"arkqueue undrain {called(m, managers)}" for m in labeled if m.drained_at is not None]
-        return Reason(kind=Why.NO_FIT_HOST, text=text, tasks=[name], commands=drained)
+        return no_fit_host(f"{subject} is ready, but ", [name], labeled, managers)
     slots, free = sum(m.slots for m in fit), sum(m.free for m in fit)
     hosts = f"{_counted(len(fit), 'task manager')} with {_counted(slots, 'slot')}, {free} free"
     if brief and not free:
@@ -345,6 +337,30 @@ def ready(session: Session, row: Any, subject: str, around: Around | None = None
     some = "at least " if ahead > MOST_AHEAD else ""
     text = f"{subject} is ready and waits for a slot: {some}{_counted(min(ahead, MOST_AHEAD), 'task')} ahead of it ({hosts}). More `slots`, or a task manager on another host, would shorten the wait.{_handed_back(row)}"
     return Reason(kind=Why.NO_SLOT, text=text, tasks=[name])
+
+
+def no_fit_host(
+    state: str, tasks: list[str], labeled: Sequence[TaskManagerView], managers: Sequence[TaskManagerView]
+) -> Reason:
+    """The reason that no host can start some tasks for now. ``state``: the beginning of the sentence; ``labeled``: the running task managers with all labels that the tasks want."""
+    # A trial shows whether a host can start tasks; a look shows how full its disk is.
+    tried = (
+        ""
+        if all(m.low_disk or m.drained_at for m in labeled)
+        else "; it tries one task from time to time, at least once a minute"
+    )
+    faults = "; ".join(
+        f"{called(m, managers)}: {(_claims_nothing(m) or m.fault or m.engine_fault or '').rstrip('.')}" for m in labeled
+    )
+    text = f"{state}no host can start {'it' if len(tasks) == 1 else 'them'} for now{tried}. {faults}."
+    drained = [f"arkqueue undrain {called(m, managers)}" for m in labeled if m.drained_at is not None]
+    return Reason(kind=Why.NO_FIT_HOST, text=text, tasks=tasks, commands=drained)
+
+
+def at_its_limit(archive: str, max_running: int, but: str = "") -> Reason:
+    """The reason that an archive runs no further task at once. ``but``: the beginning of the sentence."""
+    text = f"{but}{archive} already runs as many tasks as its limit allows (max_running is {max_running})."
+    return Reason(kind=Why.MAX_RUNNING, text=text, commands=[f"arkqueue runs {archive} --state processing"])
 
 
 def is_gate_of_list(row: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
@@ -13,9 +14,13 @@ from arkqueue.model import ArchiveId
 from arkqueue.names import Name
 from arkqueue.queue import backfill
 from arkqueue.queue.backfill import Lists
+from arkqueue.queue.proposed import ProposedRun
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import backfills, find
 from arkqueue.views.backfills import BackfillDetail, BackfillView
+from arkqueue.views.prospects import obstacles
+from arkqueue.views.reasons import Reason
+from arkqueue.views.rows import view_of
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.api.answers import BackfillAction, on_backfill
 from arkqueue.web.api.calls import DryRun, calls
@@ -25,6 +30,14 @@ from arkqueue.web.api.runs import Options, as_revision
 router: APIRouter = calls("backfills", "/archives/{name}/backfills")
 
 Number = Annotated[int, Path(ge=1, lt=2**31)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedBackfill(BackfillDetail):
+    """A backfill that would be made. ``first_run``: the run of its first revision; ``obstacles``: the reasons that would keep the tasks of this run from starting now."""
+
+    first_run: ProposedRun
+    obstacles: list[Reason]
 
 
 class NewBackfill(BaseModel):
@@ -50,27 +63,29 @@ def list_backfills(request: Request, name: str) -> list[BackfillView]:
 @router.post("", status_code=201)
 def make_backfill(
     request: Request, response: Response, name: str, new: NewBackfill, dry_run: DryRun = False
-) -> BackfillDetail:
+) -> BackfillDetail | ProposedBackfill:
     """Run tasks over old revisions, in order, with the head's definitions. Its first runs are planned at once, the others soon after."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
     branch = find.find_branch(caller.session, archive, new.branch, name)
     first = _number(caller, archive, name, new.branch, new.first)
     last = None if new.last is None else _number(caller, archive, name, new.branch, new.last)
+    first_run: list[ProposedRun] | None = [] if dry_run else None
 
     def make(lists: Lists | None) -> BackfillDetail | None:
         with caller.acting(dry_run, archive=archive) as acting:
             id = backfill.begin(
                 acting.session, archive, branch, first, last,
-                names=new.tasks, without=new.without, by=caller.by, force=new.force, approver=caller.approver, lists=lists,
+                names=new.tasks, without=new.without, by=caller.by, force=new.force, approver=caller.approver, lists=lists, first_run=first_run,
             )  # fmt: skip
             return None if id is None else backfills.backfill(acting.session, id)
 
     made = with_lists(caller.session, caller.configuration, branch, first, new.tasks, make)
-    if dry_run:
+    if first_run:
         response.status_code = 200
-    else:
-        response.headers["Location"] = f"/api/v1/archives/{name}/backfills/{made.full_name.rpartition(':')[2]}"
+        hindered = obstacles(caller.session, archive, first_run[0].tasks)
+        return view_of(made, ProposedBackfill, first_run=first_run[0], obstacles=hindered)
+    response.headers["Location"] = f"/api/v1/archives/{name}/backfills/{made.full_name.rpartition(':')[2]}"
     return made
 
 

@@ -178,7 +178,7 @@ class MadeRun(RunDetail):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedAndScanned(ProposedRun):
-    """The run that would be made; ``note`` as in ``MadeRun``. ``obstacles``: the reasons that would keep its tasks from starting now."""
+    """A run that would be made, by hand or of a submission; ``note`` as in ``MadeRun``. ``obstacles``: the reasons that would keep its tasks from starting now."""
 
     note: str
     obstacles: list[Reason]

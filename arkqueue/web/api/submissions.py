@@ -24,16 +24,18 @@ from fastapi.responses import StreamingResponse
 from arkqueue.archives import submission as submitting
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Invalid
-from arkqueue.model import LONGEST_PAYLOAD, BranchId, PayloadKind, RunId
+from arkqueue.model import LONGEST_PAYLOAD, ArchiveId, BranchId, PayloadKind, RunId
 from arkqueue.names import Name
 from arkqueue.queue import submissions as queue
 from arkqueue.queue.submissions import Payload, Upload
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import find, submissions
+from arkqueue.views.prospects import obstacles
+from arkqueue.views.rows import view_of
 from arkqueue.views.submissions import SubmissionView
 from arkqueue.web.access import Caller, admit
-from arkqueue.web.api.calls import calls
-from arkqueue.web.api.runs import as_revision, head_wanted
+from arkqueue.web.api.calls import DryRun, calls
+from arkqueue.web.api.runs import ProposedAndScanned, as_revision, head_wanted
 from arkqueue.web.api.sender import sender_id_of
 from arkqueue.web.api.uploads import Uploads, uploads_of
 from arkqueue.web.problems import Refused
@@ -65,7 +67,7 @@ class _Received:
     payload: Payload
 
 
-@router.post("", status_code=201, response_model=SubmissionView, openapi_extra={"requestBody": {"required": True, "content": {kind: {} for kind in KINDS}}})  # fmt: skip
+@router.post("", status_code=201, response_model=SubmissionView | ProposedAndScanned, openapi_extra={"requestBody": {"required": True, "content": {kind: {} for kind in KINDS}}})  # fmt: skip
 async def submit(
     request: Request,
     response: Response,
@@ -74,8 +76,9 @@ async def submit(
     branch: Annotated[str | None, Query(description="another than the main branch")] = None,
     hold: Annotated[bool, Query(description="its tasks wait for a release")] = False,
     attachments: Annotated[bool, Query(description="it has the attachments that were begun with its id")] = False,
+    dry_run: DryRun = False,
     idempotency_key: Annotated[str | None, Header(description="the sender's own id: the same one makes no second run")] = None,
-) -> SubmissionView | Response:  # fmt: skip
+) -> SubmissionView | ProposedAndScanned | Response:  # fmt: skip
     """Make a run of the tasks that are `on: submission`. The body is the payload: JSON, YAML, CSV with a header, or lines of text. 201: a run was made; 200: the id has one already, or had one. 202: with `attachments`, the payload has no faults, and not all attachments are there: nothing was made, and it is to be sent again when they are."""
     caller = admit(request, Scope.OPERATE)
     kind = _kind(request)
@@ -86,6 +89,9 @@ async def submit(
     await run_in_threadpool(caller.archive, name)
     async with _received(request, caller.configuration.home / FOLDER, kind) as received:
         received = replace(received, payload=replace(received.payload, has_attachments=attachments))
+        if dry_run:
+            response.status_code = 200
+            return await run_in_threadpool(_preview, caller, name, received, sender_id, revision, branch, is_held=hold)
         made = await run_in_threadpool(
             _submit, caller, uploads, name, received, sender_id, revision, branch, is_held=hold
         )
@@ -154,11 +160,7 @@ def _submit(
     else:
         uploads.refuse_begun(archive, name, sender_id)
 
-    def wanted() -> tuple[int, BranchId | None]:
-        if revision is None:
-            return head_wanted(session, archive, name, branch)
-        return find.find_revision(session, archive, Name(name, as_revision(revision), branch)).id, None
-
+    wanted = partial(_wanted, session, archive, name, revision, branch)
     made = submitting.submit(
         session, archive, name, wanted, received.file, received.payload, sender_id=sender_id, by=caller.by, is_held=is_held, most_items=caller.configuration.items_limit,
         attached=attached,
@@ -166,6 +168,39 @@ def _submit(
     if made.run is None:
         return None
     return _seen(caller, submissions.submission_of(session, made.run, name, made.note)), made.is_new
+
+
+def _preview(
+    caller: Caller,
+    name: str,
+    received: _Received,
+    sender_id: str | None,
+    revision: str | None,
+    branch: str | None,
+    *,
+    is_held: bool,
+) -> SubmissionView | ProposedAndScanned:
+    """The run that a submission would make, or the submission that has its id already."""
+    session = caller.session
+    archive = caller.archive(name)
+    found = submitting.preview(
+        session, archive, name, partial(_wanted, session, archive, name, revision, branch), received.file, received.payload,
+        sender_id=sender_id, is_held=is_held, most_items=caller.configuration.items_limit,
+    )  # fmt: skip
+    if isinstance(found, submitting.Submitted):
+        assert found.run is not None
+        return _seen(caller, submissions.submission_of(session, found.run, name, found.note))
+    run, note = found
+    return view_of(run, ProposedAndScanned, note=note, obstacles=obstacles(session, archive, run.tasks))
+
+
+def _wanted(
+    session: Session, archive: ArchiveId, name: str, revision: str | None, branch: str | None
+) -> tuple[int, BranchId | None]:
+    """The entry of the ledger that a submission is for, and the branch whose head it must be (None: the revision is named)."""
+    if revision is None:
+        return head_wanted(session, archive, name, branch)
+    return find.find_revision(session, archive, Name(name, as_revision(revision), branch)).id, None
 
 
 def _seen(caller: Caller, shown: SubmissionView) -> SubmissionView:

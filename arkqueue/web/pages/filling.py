@@ -14,6 +14,7 @@ from arkqueue.web.access import Caller
 from arkqueue.web.api.backfills import NewBackfill, make_backfill
 from arkqueue.web.pages.answer import HEADERS, Shown, local
 from arkqueue.web.pages.forms import Form, valid
+from arkqueue.web.pages.preview import MOST_TASKS
 
 SHOWN: Final = ("task", "without", "first", "last")
 """Fields that the form of a trigger has, and shows again."""
@@ -48,6 +49,7 @@ def fill(caller: Caller, request: Request, form: Form) -> Shown | Response:
         {
             "name": form["name"],
             "fill": made,
+            "most": MOST_TASKS,
             "back": local(form["back"]),
             "_again": urlencode([(field, value) for field, value in form.fields("force") if field in SHOWN]),
             # Revisions that come meanwhile are none that were shown.

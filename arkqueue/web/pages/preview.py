@@ -271,7 +271,6 @@ def preview_of_run(caller: Caller, new: NewRun, name: str, back: str) -> Shown:
             "name": name,
             "proposed": run,
             "obstacles": obstacles(caller.session, archive, run.tasks),
-            "more": max(len(run.tasks) - MOST_TASKS, 0),
             "most": MOST_TASKS,
             "note": note,
             "chosen": new.tasks or [],

@@ -29,7 +29,7 @@ from starlette.types import Message
 from arkqueue.errors import ArkqueueError, Busy, Conflict, Invalid, InvalidPayload, NotFound
 from arkqueue.model import LONGEST_PAYLOAD, PayloadKind
 from arkqueue.queue.tokens import Scope
-from arkqueue.views.submissions import for_submissions
+from arkqueue.views.submissions import SubmissionView, for_submissions
 from arkqueue.web.access import admit
 from arkqueue.web.api.submissions import KINDS, MOST_AT_ONCE, submit, too_long
 from arkqueue.web.api.uploads import (
@@ -162,7 +162,7 @@ async def _submitted(request: Request, name: str, form: FormData) -> Response:
         if begun is not None:
             await run_in_threadpool(end_upload, request, begun)
         raise _of_form(error) from None
-    if isinstance(made, Response):  # somebody has ended the upload meanwhile, or sends it, too
+    if not isinstance(made, SubmissionView):  # somebody has ended the upload meanwhile, or sends it, too
         raise Conflict("the attachments", "are not all there any more", "Choose them, and submit again.")
     if made.run is None:
         raise Conflict(

@@ -23,6 +23,8 @@ def archive(session: Session) -> AnArchive:
 def test_a_backfill_is_made_and_its_name_alone_is_on_stdout(arkqueue: Cli, archive: AnArchive) -> None:
     tried = arkqueue("trigger", "papers", "thumbs", "--from", "2", "--dry-run")
     what = "papers@fill:1: thumbs at 4 revisions from 2 to 5, with the workflow files of papers@6\n"
+    what += "Its first run would be:\npapers@2.2: 1 task\n  thumbs\n"
+    what += "  No task manager is running: no task starts. To change that: arkqueue worker\n"
     assert (tried.code, tried.out, tried.err) == (0, "", what + "Nothing is made.\n")
     made = arkqueue("trigger", "papers", "thumbs", "--from", "2")
     assert (made.code, made.out, made.err) == (0, "papers@fill:1\n", what)

@@ -38,6 +38,8 @@ THE_EIGHT = [
 
 UNSCANNED = "arkqueue: papers: its repository was not scanned within 0 s. What is known of it counts.\n"
 """What a trigger says where no queue manager runs."""
+UNMANAGED = "  No task manager is running: no task starts. To change that: arkqueue worker\n"
+"""What a trigger says where no task manager runs."""
 
 
 def a_failed_one(session: Session) -> AnArchive:
@@ -512,13 +514,13 @@ def test_trigger_says_what_is_going_to_run_and_what_each_task_waits_for(arkqueue
     assert (done.code, done.out) == (0, "")
     assert (
         done.err
-        == f"{UNSCANNED}papers@2.2: 1 task\n  release waits for papers@2/pdf (ready); does without approve, which has never run\n"
+        == f"{UNSCANNED}papers@2.2: 1 task\n  release waits for papers@2/pdf (ready); does without approve, which has never run\n{UNMANAGED}"
     )
     done = arkqueue("trigger", "papers", "--force")
     assert (done.code, done.out) == (0, "papers@2.2\n")
-    assert done.err == f"{UNSCANNED}papers@2.2: 2 tasks\n  index\n  pdf waits for index\n"
+    assert done.err == f"{UNSCANNED}papers@2.2: 2 tasks\n  index\n  pdf waits for index\n{UNMANAGED}"
     done = arkqueue("trigger", "papers", "pdf", "--force", "--dry-run")
-    assert done.err == f"{UNSCANNED}papers@2.3: 1 task\n  pdf waits for papers@2.2/index (ready)\n"
+    assert done.err == f"{UNSCANNED}papers@2.3: 1 task\n  pdf waits for papers@2.2/index (ready)\n{UNMANAGED}"
     archive.run("index@2.2")
     done = arkqueue("trigger", "papers", "pdf", "--force", "--dry-run", "--json")
     assert done.json["tasks"][0]["needs"] == [{"task": "papers@2.2/index", "state": "completed", "is_awaited": False}]
@@ -538,6 +540,7 @@ def test_trigger_says_what_will_not_start_and_what_is_stopped(arkqueue: Cli, ses
             "c": "cancels: [{task: PREV:a, only: unstarted}]",
         }
     )
+    claim.register(session, PROCESS, HOST, "build-1", 4)
     archive.attempt("a@2")
     asked = ("trigger", "papers", "a", "b", "c", "--dry-run")
     assert "is paused" not in arkqueue(*asked).err
@@ -587,14 +590,14 @@ def test_trigger_says_of_a_long_list_what_its_first_items_wait_for(arkqueue: Cli
         "  store/v%2F00 uses the result of papers@2/fetch/v%2F00 (completed)",
         "  store/v%2F01 waits for papers@2/fetch/v%2F01 (running)",
     ]
-    assert (told[-1], len(told)) == ("  store: 2 more items", 12)
+    assert (told[-2], len(told)) == ("  store: 2 more items", 13)
     told = arkqueue("trigger", "papers", "fetch", "store", "--dry-run", "--force").err.splitlines()
     assert "  store/v%2F01 waits for fetch/v%2F01" in told
-    assert told[-2:] == ["  fetch: 2 more items", "  store: 2 more items"]
+    assert told[-3:-1] == ["  fetch: 2 more items", "  store: 2 more items"]
     archive.commit({"fetch": "foreach: [a]", "index": "depends: [fetch]"})
     assert "  index waits for fetch:completed" in arkqueue("trigger", "papers", "--dry-run", "--force").err.splitlines()
     index = arkqueue("trigger", "papers", "index", "--dry-run", "--force").err.splitlines()
-    assert index[-1] == "  index waits for papers@3/fetch:completed (waiting)"
+    assert index[-2] == "  index waits for papers@3/fetch:completed (waiting)"
 
 
 @pytest.mark.parametrize(

@@ -487,6 +487,8 @@ def test_a_backfill_is_shown_and_made_by_the_form_of_a_trigger(operator: httpx.C
     page = operator.post("/-/act", data=fields)
     assert "It would run scan at 3 revisions , from 3 to 5" in said(page)
     assert "papers@6" in said(page)
+    assert "Its first run, papers@3.2" in said(page)
+    assert "No task manager is running: no task starts." in said(page)
     assert not [name for name in archive.states() if name.startswith("scan") and ".2" in name]
     (again,) = re.findall(r'href="(/-/trigger[^"]*)">Choose others', page.text)
     form = operator.get(again.replace("&amp;", "&"))

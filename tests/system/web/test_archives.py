@@ -574,8 +574,41 @@ def test_a_revision_that_changes_other_paths_is_not_accepted(
 
     # A revision that was planned by an earlier version is compared as it was then, and that is said.
     the_archive(session, "papers").sql("update revision set paths_digest = null")
+    (known,) = the_archive(session, "papers").sql("select date from revision where number = 2")
+    revprop(repository, "svn:date", f"{known['date'].astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}", "2")
+    revprop(repository, "svn:author", "eve", "2")
     note = admin.post("/archives/papers/accept", json={"revision": 2}).json()["note"]
     assert "The paths that it changes were not, as the ledger does not have them" in note
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_commit_to_a_restored_backup_is_not_accepted_though_its_message_and_paths_are_the_known_ones(
+    admin: httpx.Client, session: Session, tmp_path: Path, is_late: bool
+) -> None:
+    """``is_late``: the restored repository has later revisions by now, too."""
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"x": "1"})
+    shutil.copytree(repository.path, tmp_path / "backup")
+    for text in "23"[: 1 + is_late]:
+        repository.commit({"x": text}, message="next")
+    admin.post("/archives", json={"name": "papers", "url": repository.url, "start": 2}).raise_for_status()
+    archive = the_archive(session, "papers")
+    if is_late:
+        made = open_archive(locate(repository.url)).baseline("", "3")
+        assert made is not None
+        archive.append("", [Entry(made, Workflow())])
+    shutil.rmtree(repository.path)
+    (tmp_path / "backup").rename(repository.path)
+    for text in "89":
+        repository.commit({"x": text}, message="next")
+    (before,) = archive.sql("select author, date from revision where number = 2")
+    problem(
+        admin.post("/archives/papers/accept", json={"revision": 2}),
+        409,
+        "it may be another commit with the same message",
+        f"svn propset --revprop -r 2 svn:date {before['date'].astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ} {repository.url}",
+    )
+    assert archive.sql("select author, date from revision where number = 2") == [before]
 
 
 def test_a_rewind_of_one_branch_leaves_the_archive_stopped_while_others_are_to_be_rewound(

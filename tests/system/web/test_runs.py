@@ -198,7 +198,14 @@ def test_a_run_is_said_before_it_is_made(operator: httpx.Client, session: Sessio
             {"name": "pdf", "item": "", "needs": [index], "never_ran": [], "held": None, **free},
             {"name": "release", "item": "", "needs": [pdf], "never_ran": ["approve"], "held": None, **free},
         ],
-        "obstacles": [],
+        "obstacles": [
+            {
+                "kind": "no-task-manager",
+                "text": "No task manager is running: no task starts.",
+                "tasks": [],
+                "commands": ["arkqueue worker"],
+            }
+        ],
     }
     asked["tasks"] = ["pdf"]
     (task,) = operator.post("/runs", json=asked, params={"dry_run": True}).json()["tasks"]
