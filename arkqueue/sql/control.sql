@@ -289,9 +289,9 @@ from found f, task s join branch b on b.id = s.branch_id join archive a on a.id 
 where s.id = (%(sources)s::bigint[])[1] order by f.number, f.run, f.name;
 
 -- name: completed_after
--- Where some tasks, by name and item, have completed last in later runs of a branch (design 5.19), purged ones, too; the latest first. What runs no program replaces nothing.
+-- Where some tasks, by name and item, have completed last in later runs of a branch (design 5.19), purged ones, too; the latest first; and after which run (`after_number`, `after_run`). What runs no program replaces nothing.
 -- A task of a submission that is no item's does the work of that submission alone, which no other run does. `cause`: the trigger of a run that is to be at these places; null: the runs are there.
-select a.name as archive, b.name as branch, b.main, c.highest_number as number, c.highest_run as run, c.name, c.item
+select a.name as archive, b.name as branch, b.main, c.highest_number as number, c.highest_run as run, c.name, c.item, n.number as after_number, n.run as after_run
 from unnest(%(names)s::text[], %(items)s::text[], %(numbers)s::bigint[], %(runs)s::int[]) n(name, item, number, run)
 join completion c on c.branch_id = %(branch)s and c.name = n.name and c.item = n.item and (c.highest_number, c.highest_run) > (n.number, n.run)
 join branch b on b.id = c.branch_id join archive a on a.id = b.archive_id

@@ -624,24 +624,39 @@ def outdated(session: Session, tasks: Iterable[int]) -> set[int]:
     for row in rows.values():
         branches[row.branch_id].append(row)
     for some in branches.values():
-        # Mostly nothing has gone on, which one look at all of a branch says.
-        if _later(session, *some):
-            late |= {row.id for row in some if len(some) == 1 or _later(session, row)}
+        late |= _done_later(session, some)
+        rest = [row.id for row in some if row.id not in late]
+        # Mostly nothing has started, which one look at all of a branch says.
+        if rest and _started_after(session, rest):
+            late |= {id for id in rest if len(rest) == 1 or _started_after(session, [id])}
     return late
 
 
-def _later(session: Session, *some: Any) -> list[Any]:
-    """A task of a later revision that has started on the strength of one of some tasks of a branch, or has done its work."""
-    if started := session.rows("started_after", sources=[row.id for row in some], most=1):
-        return started
+def _later(session: Session, row: Any) -> list[Any]:
+    """A task of a later revision that has started on the strength of a task, or has done its work."""
+    return _started_after(session, [row.id]) or _completed_after(session, [row], 1)
+
+
+def _done_later(session: Session, tasks: Sequence[Any]) -> set[int]:
+    """Those of some tasks of a branch whose work later revisions have done."""
+    found = _completed_after(session, tasks, len(tasks))
+    done = {(row.name, row.item, row.after_number, row.after_run) for row in found}
+    return {row.id for row in tasks if (row.name, row.item, row.number, row.run) in done}
+
+
+def _started_after(session: Session, tasks: Sequence[int]) -> list[Any]:
+    return session.rows("started_after", sources=list(tasks), most=1)
+
+
+def _completed_after(session: Session, tasks: Sequence[Any], most: int) -> list[Any]:
     own: dict[str, Any] = {
-        "names": [row.name for row in some],
-        "items": [row.item for row in some],
-        "numbers": [row.number for row in some],
-        "runs": [row.run for row in some],
+        "names": [row.name for row in tasks],
+        "items": [row.item for row in tasks],
+        "numbers": [row.number for row in tasks],
+        "runs": [row.run for row in tasks],
         "cause": None,
     }
-    return session.rows("completed_after", branch=some[0].branch_id, most=1, **own)
+    return session.rows("completed_after", branch=tasks[0].branch_id, most=most, **own)
 
 
 def _is_superseded(row: Any) -> bool:

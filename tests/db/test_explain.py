@@ -13,7 +13,7 @@ from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, End, Fault, RunId, Workflow
 from arkqueue.queue import archives, claim, control, deletion, finish
 from arkqueue.views import explain as explain_module
-from arkqueue.views.explain import Explanation, explain, explain_name
+from arkqueue.views.explain import Explanation, explain, explain_name, outdated
 from arkqueue.views.reasons import Why
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry, faulty
 
@@ -749,3 +749,21 @@ def test_deleted_run_still_explains_itself(session: Session) -> None:
     archive.fail("a@2")
     deletion.delete_run(session, RunId(archive.run_id(2)), "ann")
     assert kinds(why(archive, "a@2")) == [Why.FAILED]
+
+
+def test_what_is_out_of_date_is_told_from_what_is_not(session: Session) -> None:
+    """One look at a branch finds what later revisions have completed, a second one what they have started."""
+    archive = an_archive(session)
+    tasks = {"done": "", "started": "depends: [{task: PREV, when: settled}]", "open": "", "list": "foreach: [a, b]"}
+    for _ in range(2):
+        archive.commit(tasks)
+    failed = ("done@2", "open@2", "list/a@2", "list/b@2")
+    archive.fail(*failed)
+    names = {archive.task(name): name for name in (*failed, "started@2")}
+    assert outdated(session, names) == set()
+    archive.run("done@3", "list/b@3")
+    assert {names[id] for id in outdated(session, names)} == {"done@2", "list/b@2"}
+    archive.fail("started@2")
+    archive.claim("started@3")
+    assert {names[id] for id in outdated(session, names)} == {"done@2", "list/b@2", "started@2"}
+    assert outdated(session, [archive.task("open@2"), archive.task("list/a@2")]) == set()
