@@ -170,8 +170,7 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
             engine = task_manager.start(engine=_containers_are_meant(session, configuration))
             stack.callback(_stopper(task_manager, drain, signals))
         start.close()
-        # What is there by now stays: to go through it once more would hold up everything for 60 to 80 ms, every hundred long answers or so.
-        gc.freeze()
+        _have_no_pauses()
         # Said only now: a home folder has one task manager, and a second one ends with an error.
         if web:
             announce()
@@ -226,6 +225,16 @@ def _give_memory_back() -> None:
     with suppress(OSError, AttributeError):  # another C library needs no such word
         # M_MMAP_THRESHOLD: the library's first value, which it would raise. A chunk of a log and its event lie below, as each would be given 16 to 22 new pages, one by one.
         ctypes.CDLL(None).mallopt(-3, 128 << 10)
+
+
+def _have_no_pauses() -> None:
+    """Keep one thread from holding up the others, as pages have to answer while a large cancellation is worked off."""
+    # What is there by now stays: to go through it once more would hold up everything for 60 to 80 ms, every hundred long answers or so.
+    gc.freeze()
+    # A large page has no more new objects than this: its thread looks for cycles after it, not 25 times in between.
+    gc.set_threshold(20_000)
+    # Each of the 20 statements of a page gives up the interpreter. Beside a thread that computes, each would get it back after 5 ms.
+    sys.setswitchinterval(0.001)
 
 
 def _count_signals(stop: threading.Event) -> Callable[[], int]:

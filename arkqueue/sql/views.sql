@@ -120,7 +120,7 @@ where run.id in (select run_id from task where settled_at is null)
 order by run.id desc limit %(limit)s;
 
 -- name: page_of_matching_runs
--- A page of runs of a branch, newest first, by id alone: of revisions with some words, of authors with some words, with a task of a name, in a state.
+-- A page of runs of a branch, newest first, by id alone: of revisions with some words, of authors with some words.
 select run.id
 from run
 where run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id is null
@@ -128,10 +128,38 @@ where run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id 
   and (%(words)s::text is null or exists (
       select from revision r where r.id = run.revision_id and words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
          and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))))
-  and (%(task)s::text is null or exists (
-      select from task t where t.branch_id = run.branch_id and t.name = %(task)s and t.number = run.number and t.run = run.run
-         and not t.deleted and (%(state)s::task_state is null or t.state = %(state)s)))
 order by run.id desc limit %(limit)s;
+
+-- name: page_of_runs_with_task
+-- The same, of those alone that have a task of a name, in a state.
+-- A name that many runs have is found in the newest runs (`nearest`). The tasks of a name that few have are read at once, where those are not enough.
+with newest as materialized (
+    select run.id, run.revision_id, run.number, run.run from run
+    where run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id is null
+      and run.id < coalesce(%(before)s::bigint, 9223372036854775807)
+    order by run.id desc limit %(nearest)s
+), near as materialized (
+    select n.id from newest n
+    where exists (
+        select from task t where t.branch_id = %(branch)s and t.name = %(task)s and t.number = n.number and t.run = n.run
+           and not t.deleted and (%(state)s::task_state is null or t.state = %(state)s))
+      and (%(words)s::text is null or exists (
+        select from revision r where r.id = n.revision_id and words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
+           and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))))
+    order by n.id desc limit %(limit)s
+), far as (
+    select run.id from run
+    where (select count(*) from near) < %(limit)s and run.id < (select min(id) from newest)
+      and run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id is null
+      and run.id in (
+        select t.run_id from task t where t.branch_id = %(branch)s and t.name = %(task)s
+           and not t.deleted and (%(state)s::task_state is null or t.state = %(state)s))
+      and (%(words)s::text is null or exists (
+        select from revision r where r.id = run.revision_id and words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
+           and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))))
+    order by run.id desc limit %(limit)s
+)
+select id from (select id from near union all select id from far) found order by id desc limit %(limit)s;
 
 -- name: runs_with_words
 -- The commit runs of the newest revisions with some words in their messages or authors, on present branches of watched archives.
@@ -353,8 +381,8 @@ select t.id, t.branch_id, t.name, t.item, t.state, not t.program as gate, a.star
 from near join task t on t.id = near.id left join attempt a on a.id = t.attempt_id;
 
 -- name: edges_into
--- What some tasks wait for, or have waited for.
-select e.target, e.source, e.met from edge e where e.target = any(%(tasks)s) and e.kind = 'depends';
+-- What some tasks wait for, or have waited for, and whether the edge is of the kind `depends`.
+select e.target, e.source, e.met, e.kind = 'depends' as is_depends from edge e where e.target = any(%(tasks)s) and e.kind <> 'cancels';
 
 -- name: names_among
 -- The names of those of some tasks that are in some runs.
@@ -623,7 +651,7 @@ from list l where l.digest = any(%(digests)s::text[]);
 
 -- name: newest_definition
 -- The tasks of the newest workflow files of a branch that have no fault, in their order: names, files and what makes their runs. So many revisions are looked at.
-select t->>'name' as name, coalesce(t->>'path', '') as path, coalesce(t->'on', '["commit", "manual"]') as triggers
+select t->>'name' as name, coalesce(t->>'path', '') as path, coalesce(t->>'on', '["commit", "manual"]') as triggers
 from (select w.tasks from (select number, workflow_id from revision where branch_id = %(branch)s and dropped_at is null order by number desc limit %(looked_at)s) r
       join workflow w on w.id = r.workflow_id where w.faults = '[]' order by r.number desc limit 1) w
 cross join lateral jsonb_array_elements(w.tasks) with ordinality e(t, at)
@@ -780,8 +808,7 @@ order by t.number desc, t.run desc limit 200;
 select
     (select coalesce(jsonb_object_agg(state, n), '{}') from (
         select state, count(*) as n from task where settled_at is null group by state) s) as tasks,
-    (select count(*) from attempt where ended_at is null) as attempts_live,
-    (select count(*) from attempt where ended_at is null and lease_until < clock_timestamp()) as attempts_lapsed,
+    live.n as attempts_live, live.lapsed as attempts_lapsed,
     (select last_value from attempt_id) as attempts_begun,
     (select last_value from task_id) as tasks_planned,
     (select count(*) from archive where removed_at is null) as archives,
@@ -811,7 +838,8 @@ select
     (select count(*) from task_manager
      where host in (select host from drain) and stopped_at is null and seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as task_managers_drained,
     (select coalesce(sum(slots), 0) from task_manager
-     where stopped_at is null and seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as slots;
+     where stopped_at is null and seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as slots
+from (select count(*) as n, count(*) filter (where lease_until < clock_timestamp()) as lapsed from attempt where ended_at is null) live;
 
 -- name: archive_of_task
 -- The archive of a task, since when its run is deleted, and whether its item is.
@@ -836,17 +864,23 @@ cross join lateral (
 
 -- name: hanging_tasks
 -- Running tasks that a person may have to look at, those that began first first: the task manager is silent, or it takes so many times as long as usual, and so many
--- seconds longer. Of those that run long enough for that, the oldest ones are looked at.
+-- seconds longer. Of those that run long enough for that, the oldest ones are looked at. The tasks of all others are not read: ten thousand may run.
 select r.id, r.seen_at, r.is_silent, u.seconds
 from (
-    select t.id, t.branch_id, t.name, t.item, at.started_at, m.seen_at, at.kind,
-           at.lease_until < clock_timestamp() or coalesce(m.seen_at < clock_timestamp() - make_interval(secs => %(silence)s), false) as is_silent
-    from attempt at join task t on t.id = at.task_id join run on run.id = t.run_id join archive a on a.id = t.archive_id
-    left join task_manager m on m.process = at.process
-    where at.ended_at is null and run.deleted_at is null and a.removed_at is null and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
-      and (at.started_at < clock_timestamp() - make_interval(secs => %(longer)s)
-           or at.lease_until < clock_timestamp() or m.seen_at < clock_timestamp() - make_interval(secs => %(silence)s))
-    order by at.id limit %(looked_at)s) r
+    select t.id, t.branch_id, t.name, t.item, late.started_at, late.seen_at, late.kind, late.is_silent
+    from (
+        select at.id, at.task_id, at.started_at, m.seen_at, at.kind,
+               at.lease_until < clock_timestamp() or coalesce(m.seen_at < clock_timestamp() - make_interval(secs => %(silence)s), false) as is_silent
+        from attempt at left join task_manager m on m.process = at.process
+        where at.ended_at is null
+          and (at.started_at < clock_timestamp() - make_interval(secs => %(longer)s)
+               or at.lease_until < clock_timestamp() or m.seen_at < clock_timestamp() - make_interval(secs => %(silence)s))
+        order by at.id offset 0) late
+    cross join lateral (
+        select t.id, t.branch_id, t.name, t.item from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id
+        where t.id = late.task_id and run.deleted_at is null and a.removed_at is null and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
+        offset 0) t
+    limit %(looked_at)s) r
 left join lateral (
     select percentile_cont(0.5) within group (order by extract(epoch from p.ended_at - p.started_at)::float8) as seconds
     from (select t.attempt_id from task t
@@ -949,9 +983,9 @@ cross join lateral (
 select a.withheld from branch b join archive a on a.id = b.archive_id where b.id = %(branch)s;
 
 -- name: usual_durations
--- How long tasks of a branch usually take, in seconds: the median of those that completed, of the last 30.
+-- How long tasks of a branch usually take, in seconds: the median of those that completed, of the last 30. Names that never completed are not looked for among tasks.
 select n.name, percentile_cont(0.5) within group (order by extract(epoch from took.long)::float8) as seconds
-from unnest(%(names)s::text[]) n(name)
+from unnest(%(names)s::text[]) n(name) join completion c on c.branch_id = %(branch)s and c.name = n.name and c.item = ''
 cross join lateral (
     select at.ended_at - at.started_at as long
     from (select t.attempt_id, t.state from task t where t.branch_id = %(branch)s and t.name = n.name and t.item = ''

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 from arkqueue.db.session import Session
 from arkqueue.model import COMMIT, REPORT, SILENCE, ArchiveId, BranchId
@@ -119,7 +121,14 @@ class Defined:
 def newest_definition(session: Session, branch: BranchId) -> list[Defined]:
     """The tasks of the newest workflow files of a branch without faults, in their order."""
     rows = session.rows("newest_definition", branch=branch, looked_at=MOST_REVISIONS)
-    return [Defined(row.name, row.path, row.triggers) for row in rows if row.name not in (COMMIT, REPORT)]
+    return [Defined(row.name, row.path, _triggers(row.triggers)) for row in rows if row.name not in (COMMIT, REPORT)]
+
+
+@lru_cache(maxsize=64)
+def _triggers(text: str) -> list[str]:
+    """The triggers of a task: hundreds of tasks have the same ones."""
+    found: list[str] = json.loads(text)
+    return found
 
 
 def completed_places(session: Session, branch: BranchId) -> dict[str, int]:

@@ -93,7 +93,8 @@ def expected(
 ) -> dict[int, Expected]:
     """For each task that is not settled and whose duration is known, when it is expected to start and to end; so are all that it waits for. ``may_start``: else only what runs has an end. Pure."""
     states = (State.WAITING, State.READY, State.RUNNING) if may_start else (State.RUNNING,)
-    waiting = {task.id: task for task in tasks if task.state in states}
+    # What takes nobody knows how long has no end, and neither has what waits for it.
+    waiting = {task.id: task for task in tasks if task.state in states and _seconds(task, usual) is not None}
     sources: dict[int, list[int]] = {id: [] for id in waiting}
     for edge in edges:
         if not edge.met and edge.target in waiting:
@@ -106,10 +107,15 @@ def expected(
 
 
 def _of(task: Task, before: list[Expected | None], usual: Mapping[str, float], now: datetime) -> Expected | None:
-    seconds = 0.0 if task.gate else usual.get(task.name) if not task.item else None
+    seconds = _seconds(task, usual)
     if seconds is None or None in before:
         return None
     if task.state == State.RUNNING and task.started_at is not None:
         return Expected(task.started_at, max(task.started_at + timedelta(seconds=seconds), now))
     start = max([now, *(one.end for one in before if one is not None)])
     return Expected(start, start + timedelta(seconds=seconds))
+
+
+def _seconds(task: Task, usual: Mapping[str, float]) -> float | None:
+    """How long a task takes usually; None: nobody knows."""
+    return 0.0 if task.gate else usual.get(task.name) if not task.item else None

@@ -128,12 +128,6 @@ def edges_of(
     return _read(session, [run], rows, names, item, are_all=are_all)[1]
 
 
-def edges_into(session: Session, tasks: Sequence[int]) -> list[tuple[int, int, bool]]:
-    """The edges into some tasks: the id of the target, the id of the source, and whether the edge is met."""
-    rows = session.rows("edges_into", tasks=list(tasks)) if tasks else []
-    return [(row.target, row.source, row.met) for row in rows]
-
-
 def _read(
     session: Session,
     runs: Sequence[RunId],

@@ -30,6 +30,9 @@ from arkqueue.views.tasks import DeedView, TaskView, deeds, views_of
 MOST_LOOKED_AT = 2000
 """Runs whose state is computed for one page of a list that is filtered by state."""
 
+NEAREST = 1000
+"""The newest runs that are looked at for a task's name before all tasks of that name are."""
+
 MOST_OTHERS = 20
 """Runs of the same revision that are shown with a run."""
 
@@ -94,7 +97,7 @@ class RunView:
     planned_items: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as TaskView
 class RunInShort:
     """One run among hundreds. ``faulty``: its workflow files have faults; ``running``, ``held``: how many of its tasks are. The other fields are those of `RunView`."""
 
@@ -235,14 +238,12 @@ def matching_runs(
     limit: int = 50,
 ) -> RunPage:
     """A page of the runs of a branch, newest first. ``words``: a query (`search.query_of`) for messages and authors, ``author`` for authors alone; ``task``: runs that have it, in ``task_state`` where that is given."""
-    filters = {
-        "branch": branch,
-        "words": words,
-        "author": author,
-        "task": task,
-        "state": task_state and str(task_state),
-    }
-    return _paged(session, "page_of_matching_runs", filters, states, before, limit, tasks=False)
+    filters: dict[str, Any] = {"branch": branch, "words": words, "author": author}
+    block = "page_of_matching_runs"
+    if task is not None:
+        block = "page_of_runs_with_task"
+        filters |= {"task": task, "state": task_state and str(task_state), "nearest": NEAREST}
+    return _paged(session, block, filters, states, before, limit, tasks=False)
 
 
 def _paged(

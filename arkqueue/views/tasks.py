@@ -19,6 +19,10 @@ from arkqueue.views.expected import Expected, expected_of
 from arkqueue.views.naming import Place, Run, names_of, names_within, task_names
 from arkqueue.views.rows import view_of
 
+_KINDS = {str(kind): kind for kind in TaskKind}
+_STATES = {str(state): state for state in State}
+"""The members of enumerations by what PostgreSQL calls them: a page has a thousand of each."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptView:
@@ -138,7 +142,7 @@ class TaskDetail(TaskView):
     expected: Expected | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as TaskView
 class CellView:
     """The tasks of a run that have one name: one, or as many as its list has items. ``task``: the one that stands for all, which needs a person most. ``bad``: failed and not waived."""
 
@@ -150,10 +154,14 @@ class CellView:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The cells of some runs, the newest run first. ``runs``: by the runs' ids, without those that were too many; ``names``: of all tasks of the runs that were looked at, in the order of the files."""
+    """The cells of some runs, the newest run first. ``runs``: by the runs' ids, without those that were too many; ``names``: of all tasks of the runs that were looked at, in the order of the files.
+
+    ``edges``: the edges into the tasks of the cells, but for ``cancels``: ``target``, ``source``, ``met``, and whether its kind ``is_depends``.
+    """
 
     runs: dict[int, list[CellView]]
     names: list[str]
+    edges: list[Any]
 
 
 def cells_of(
@@ -183,15 +191,23 @@ def cells_of(
             some |= {row.id: row for row in of_runs[run.id]}
     found: dict[int, list[CellView]] = {run.id: [] for run in kept}
     rows = session.rows("list_tasks", runs=list(found), item=None, tasks=list(some)) if some else []
-    for view in views_of(session, rows, kept, names_within(rows, kept)):
+    edges = session.rows("edges_into", tasks=list(some)) if some else []
+    for view in views_of(session, rows, kept, names_within(rows, kept), edges):
         row = some[view.id]
         found[view.run_id].append(CellView(view, row.items, row.completed, row.bad))
-    return Cells(found, list(names))
+    return Cells(found, list(names), edges)
 
 
-def views_of(session: Session, rows: Sequence[Any], runs: Sequence[Run], names: Mapping[int, str]) -> list[TaskView]:
-    """What is shown of the rows of ``list_tasks``; ``names``: theirs."""
-    return _views(session, [row for row in rows if not is_implicit(row)], {run.id: run for run in runs}, names)
+def views_of(
+    session: Session,
+    rows: Sequence[Any],
+    runs: Sequence[Run],
+    names: Mapping[int, str],
+    edges: Sequence[Any] | None = None,
+) -> list[TaskView]:
+    """What is shown of the rows of ``list_tasks``; ``names``: theirs; ``edges``: the rows of ``edges_into``, where they are read already."""
+    shown = [row for row in rows if not is_implicit(row)]
+    return _views(session, shown, {run.id: run for run in runs}, names, edges)
 
 
 def rows_of(session: Session, tasks: Sequence[int]) -> list[Any]:
@@ -255,16 +271,35 @@ def is_implicit(row: Any) -> bool:
 
 
 def _views(
-    session: Session, rows: Sequence[Any], places: Mapping[int, Place], names: Mapping[int, str]
+    session: Session,
+    rows: Sequence[Any],
+    places: Mapping[int, Place],
+    names: Mapping[int, str],
+    edges: Sequence[Any] | None = None,
 ) -> list[TaskView]:
     waiting = [row.id for row in rows if row.state == State.WAITING]
-    awaited = {row.target: row for row in session.rows("awaited", tasks=waiting)} if waiting else {}
-    ids = {id for row in rows for id in (row.root_id, row.superseded_by)} | {row.source for row in awaited.values()}
+    if edges is not None:
+        awaited = _awaited(edges)
+    else:
+        read = session.rows("awaited", tasks=waiting) if waiting else []
+        awaited = {row.target: (row.source, row.n) for row in read}
+    awaited = {id: awaited[id] for id in waiting if id in awaited}
+    ids = {id for row in rows for id in (row.root_id, row.superseded_by)} | {source for source, _ in awaited.values()}
     known = {**names, **task_names(session, ids - names.keys())}
     return [_view(row, places[row.run_id], known, awaited.get(row.id)) for row in rows]
 
 
-def _view(row: Any, place: Place, names: Mapping[int, str], awaited: Any) -> TaskView:
+def _awaited(edges: Sequence[Any]) -> dict[int, tuple[int, int]]:
+    """The unmet edges into each task: the lowest id of a source, and how many they are, as the block ``awaited`` has them."""
+    found: dict[int, tuple[int, int]] = {}
+    for target, source, met, _ in edges:
+        if not met:
+            lowest, count = found.get(target, (source, 0))
+            found[target] = min(lowest, source), count + 1
+    return found
+
+
+def _view(row: Any, place: Place, names: Mapping[int, str], awaited: tuple[int, int] | None) -> TaskView:
     root = names.get(row.root_id)
     superseded_by = None if row.superseded_by is None else names.get(row.superseded_by, PURGED)
     return TaskView(  # field by field: lists are mostly this, and `view_of` takes half as long again
@@ -278,8 +313,8 @@ def _view(row: Any, place: Place, names: Mapping[int, str], awaited: Any) -> Tas
         run=row.run,
         name=row.name,
         item=row.item,
-        kind=TaskKind(row.kind),
-        state=State(row.state),
+        kind=_KINDS[row.kind],
+        state=_STATES[row.state],
         why=_why(row, root, superseded_by) or (_wait(awaited, names) if awaited else ""),
         gate=row.gate,
         exclusive=row.exclusive,
@@ -333,8 +368,9 @@ def _why(row: Any, root: str | None, superseded_by: str | None) -> str:
     return ""
 
 
-def _wait(awaited: Any, names: Mapping[int, str]) -> str:
-    return f"for {names[awaited.source]}" + (f" and {awaited.n - 1} more" if awaited.n > 1 else "")
+def _wait(awaited: tuple[int, int], names: Mapping[int, str]) -> str:
+    source, count = awaited
+    return f"for {names[source]}" + (f" and {count - 1} more" if count > 1 else "")
 
 
 def how_it_ended(row: Any) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Invalid, NotFound
-from arkqueue.model import ArchiveId, ArchiveSettings, End, RunId, Trigger
+from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, End, RunId, Trigger
 from arkqueue.queue import archives, claim, control, deletion, locks
 from arkqueue.states import State
 from arkqueue.views import find, installation
@@ -375,12 +375,14 @@ def test_page_with_tasks_has_them_in_the_order_of_the_files(session: Session) ->
     ]  # fmt: skip
 
 
-def plan_of(session: Session, block: str, **parameters: Any) -> str:
+def plan_of(session: Session, block: str, *, analyze: bool = False, **parameters: Any) -> str:
     from arkqueue.db.session import SQL
 
     with session.database.transaction() as connection:
         connection.execute("set local enable_seqscan = off")
-        rows = connection.execute(b"explain (format text) " + SQL[block], parameters).fetchall()
+        rows = connection.execute(
+            b"explain (format text, analyze %s) " % (b"on" if analyze else b"off") + SQL[block], parameters
+        ).fetchall()
     return "\n".join(row["QUERY PLAN"] for row in rows)
 
 
@@ -427,6 +429,68 @@ def test_few_runs_are_looked_at_for_a_page_of_many_columns(session: Session) -> 
     for run in listed[2:4]:  # of which nobody said how wide they are
         assert [len(cells) for cells in task_views.cells_of(session, [run], 5).runs.values()] == [20]
     assert len(task_views.cells_of(session, listed, 30, chosen=["t3"], width=1).runs) == len(listed)
+
+
+def test_cells_say_what_their_tasks_wait_for_as_all_views_do(session: Session) -> None:
+    """Cells have the edges of their tasks at hand, other views ask for what is unmet: both have to find the same."""
+    archive = an_archive(session)
+    for _ in range(2):
+        archive.commit(
+            {"a": "depends: [PREV]", "b": "depends: [a]", "c": "depends: [PREV, {task: a, when: settled}, b]\ncancels: [PREV]", "all": "exclusive: true"}
+        )  # fmt: skip
+    archive.run("a@2")
+    listed = run_views.runs(session, archives=[archive.id], tasks=True).runs
+    cells = task_views.cells_of(session, listed)
+    found = {cell.task.full_name: cell.task.why for of in cells.runs.values() for cell in of}
+    asked = {task.full_name: task.why for run in listed for task in run.tasks or () if task.full_name in found}
+    assert found == asked
+    assert {name: asked[f"papers@{name}"] for name in ("2/c", "3/b", "3/c")} == {
+        "2/c": "for papers@2/b",
+        "3/b": "for papers@3/COMMIT and 1 more",
+        "3/c": "for papers@2/c and 3 more",
+    }
+
+
+def test_the_tasks_of_running_attempts_that_are_not_late_are_not_read(session: Session) -> None:
+    """Ten thousand tasks may run while somebody looks at the overview."""
+    archive = an_archive(session)
+    archive.commit({f"t{number}": "" for number in range(20)})
+    for number in range(20):
+        archive.claim(f"t{number}@2")
+    asked = {"archives": None, "silence": 30, "times": 3.0, "longer": 600.0, "looked_at": 200, "most": 20}
+
+    def read() -> int:
+        """How many attempts have their tasks looked up."""
+        plan = plan_of(session, "hanging_tasks", analyze=True, **asked)
+        (looked_up,) = re.findall(r"on task t .*?(?:loops=(\d+)|never executed)", plan)[:1]
+        return int(looked_up or 0)
+
+    assert read() == 0
+    archive.sql("update attempt set lease_until = now() - interval '1 s' where id = %s", archive.attempt("t7@2"))
+    assert read() == 1
+
+
+@pytest.mark.parametrize("nearest", [1000, 2])
+def test_the_runs_of_a_task_are_found_however_old_they_are(
+    session: Session, monkeypatch: pytest.MonkeyPatch, nearest: int
+) -> None:
+    monkeypatch.setattr(run_views, "NEAREST", nearest)
+    archive = an_archive(session)
+    for tasks in ({"old": ""}, {"old": "", "both": ""}, {"both": ""}, {"tile": "foreach: [a, b]"}, {"both": ""}):
+        archive.commit(tasks)
+    archive.run("old@2")
+
+    def found(task: str, **asked: Any) -> list[str]:
+        branch = BranchId(archive.branches[""].id)
+        return [short(name) for name in names(run_views.matching_runs(session, branch, task=task, **asked))]
+
+    assert found("old") == ["3", "2"]
+    assert found("both") == ["6", "4", "3"]
+    assert found("both", limit=2) == ["6", "4"]
+    assert found("both", before=archive.run_id(4)) == ["3"]
+    assert found("tile") == ["5"]
+    assert found("old", task_state=State.COMPLETED) == ["2"]
+    assert found("both", words="nothing") == found("none") == []
 
 
 def test_lists_are_read_along_indices(session: Session) -> None:

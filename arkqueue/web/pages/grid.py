@@ -16,7 +16,6 @@ from arkqueue.states import ATTENTION, SETTLED, State
 from arkqueue.views.attention import Defined, NoteView, completed_places, last_lines, newest_definition, notes_of
 from arkqueue.views.expected import Expected, Wait, expected, may_start, usual_durations
 from arkqueue.views.explain import outdated
-from arkqueue.views.graph import edges_into
 from arkqueue.views.runs import ListedRun
 from arkqueue.views.tasks import Cells, CellView, TaskView, cells_of
 from arkqueue.views.waits import alone
@@ -30,6 +29,7 @@ MOST_LINES: Final = 100
 """Failures of a page of which the last line is told."""
 GONE: Final = "gone"
 """The group of the columns that no workflow file has any more."""
+_BAD: Final = (State.FAILED, State.REJECTED)
 _WAYS: Final = {
     Trigger.COMMIT: "for commits",
     Trigger.MANUAL: "by hand",
@@ -62,7 +62,7 @@ class Group:
     width: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as TaskView
 class Cell:
     """A task of a row, or the items of a list. ``words``: beside its shape, as few as will do. ``retry``: a retry helps; of a list, of those of its items that failed. ``says``: one sentence on it.
 
@@ -173,7 +173,7 @@ def _known(session: Session, branch: BranchId, found: Cells) -> _Known:
     cells = {run: {cell.task.name: cell for cell in some} for run, some in found.runs.items()}
     every = [cell.task for of in cells.values() for cell in of.values()]
     known = _Known(cells, {cell.task.id: cell for of in cells.values() for cell in of.values()})
-    failed = [task for task in every if task.state in (State.FAILED, State.REJECTED)]
+    failed = [task for task in every if task.state in _BAD]
     known.notes = notes_of(session, [task.id for task in failed])
     alike = [task.id for task in failed if task.state is State.FAILED and not task.waived and not task.item]
     known.late = outdated(session, alike[:MOST_LATE])
@@ -182,13 +182,14 @@ def _known(session: Session, branch: BranchId, found: Cells) -> _Known:
         if task.superseded_by:
             known.superseded[task.superseded_by].append(task)
     joined = []
-    edges = edges_into(session, [task.id for task in every])
+    edges = [(target, source, met) for target, source, met, is_depends in found.edges if is_depends]
     stands_for = known.tasks | _of_lists(session, {source for _, source, _ in edges} - known.tasks.keys(), cells)
     for target, id, met in edges:
         source = stands_for.get(id)
         if source is not None and source.task.id != target:
             known.sources[target].append((source, met))
-            joined.append(Wait(target, source.task.id, met))
+            if not met:
+                joined.append(Wait(target, source.task.id))
     known.alone = alone(session, _asked(every))
     is_open = [task for task in every if task.state not in SETTLED]
     known.usual = usual_durations(session, branch, {task.name for task in is_open if not task.item})
@@ -200,7 +201,8 @@ def _of_lists(
     session: Session, ids: Collection[int], cells: Mapping[int, Mapping[str, CellView]]
 ) -> dict[int, CellView]:
     """The cells of lists by the ids of their items and gates: ``tile:completed`` is the gate of the list ``tile``."""
-    rows = session.rows("names_among", tasks=list(ids), runs=list(cells)) if ids else []
+    has_lists = any(cell.task.item for of in cells.values() for cell in of.values())
+    rows = session.rows("names_among", tasks=list(ids), runs=list(cells)) if ids and has_lists else []
     found = {row.id: cells[row.run_id].get(row.name.partition(":")[0]) for row in rows}
     return {id: cell for id, cell in found.items() if cell is not None}
 
@@ -230,10 +232,10 @@ def _row(run: ListedRun, wanted: Sequence[str], known: _Known, needs: Collection
 def _cell(cell: CellView, known: _Known, needs: Collection[tuple[int, str]]) -> Cell:
     """One task, or the items of a list by their number."""
     task = cell.task
-    joined = {f"d{source.task.id}" for source, _ in known.sources[task.id]}
-    joined |= {f"x{one.id}" for one in known.superseded[task.full_name]}
-    edges, note = " ".join(sorted(joined)), known.notes.get(task.id)
-    is_bad = task.state in (State.FAILED, State.REJECTED) and not task.waived
+    joined = [f"d{source.task.id}" for source, _ in known.sources.get(task.id, ())]
+    joined += [f"x{one.id}" for one in known.superseded.get(task.full_name, ())]
+    edges, note = " ".join(sorted(set(joined))) if len(joined) > 1 else "".join(joined), known.notes.get(task.id)
+    is_bad = task.state in _BAD and not task.waived
     is_needed = is_bad and (task.run_id, task.name) in needs
     retry = is_bad and task.state is State.FAILED
     if task.item:
@@ -270,7 +272,7 @@ def says_of(task: TaskView, known: _Known) -> str:
     if task.state in (State.WAITING, State.READY) and (when := known.expected.get(task.id)):
         words += f"; it may start in {_from_now(when.start)} and end in {_from_now(when.end)}"
     sentence = f"{name} {words}."
-    if gone := known.superseded[name]:
+    if gone := known.superseded.get(name):
         sentence += f" It superseded {_listed([one.full_name for one in gone])}."
     if note := known.notes.get(task.id):
         sentence += f" Noted by {note.by} {age_of(note.at, 'ago')}: {note.text}"
@@ -285,7 +287,7 @@ def _usually(began: datetime, usual: float) -> str:
 
 def _wait(task: TaskView, known: _Known) -> str:
     """What a waiting task waits for; where that is not on the page, the first of it."""
-    sources = [source for source, met in known.sources[task.id] if not met]
+    sources = [source for source, met in known.sources.get(task.id, ()) if not met]
     if not sources:
         return f"waits {task.why}" if task.why.startswith("for ") else task.why or "waits"
     return f"waits for {_listed([_named(source) for source in sources])}"
