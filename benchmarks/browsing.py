@@ -1,4 +1,4 @@
-"""What the pages show, made for rows 21 to 23: a long history, an archive of many names, one with many columns, a long list; and a signed-in browser without a screen."""
+"""What the pages show, made for rows 21 to 23: a long history, an archive of many names, one whose tasks were all renamed, one with many columns, a long list; and a signed-in browser without a screen."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from tests.system.end_to_end.installation import Installation
 
 NAMES = "names"
 """The archive whose tasks have had many names."""
+FOLDED = "folded"
+"""The archive whose runs had hundreds of tasks, of which the newest workflow files have none."""
 COLUMNS = "columns"
 """The archive whose runs have many tasks."""
 LIST = "list"
@@ -66,8 +68,13 @@ def make(bench: Bench, uri: str) -> dict[str, int]:
     with bench.admin(uri) as admin:
         history.make(admin, sizes["tasks"], sizes["archives"])
     with a_queue(uri) as session:
-        for name in (NAMES, COLUMNS, LIST):
+        for name in (NAMES, FOLDED, COLUMNS, LIST):
             Line.register(session, name)
+        line = _line(session, FOLDED)
+        line.append(session, a_workflow("".join(_task(n) for n in range(sizes["names"]))), 3)
+        line.append(
+            session, a_workflow("- {name: index, command: 'true'}\n- {name: pdf, depends: [index], command: 'true'}\n")
+        )
         line = _line(session, COLUMNS)
         line.append(session, a_workflow("".join(_task(n) for n in range(sizes["columns"]))), 10)
         line = _line(session, LIST)

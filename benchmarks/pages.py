@@ -13,7 +13,7 @@ import psycopg
 
 from arkqueue.queue import claim
 from benchmarks.bench import Bench, Figure, at_most, never_above
-from benchmarks.browsing import COLUMNS, LIST, NAMES, PROCESS, Browser, a_browser, make, many_tasks
+from benchmarks.browsing import COLUMNS, FOLDED, LIST, NAMES, PROCESS, Browser, a_browser, make, many_tasks
 from benchmarks.lines import Line, a_queue
 from benchmarks.open_pages import spent
 from benchmarks.servers import a_server
@@ -98,7 +98,10 @@ def pages_of(server: Installation) -> list[_Page]:
         _Page("settings", f"/-/settings/{name}"),
         _Page("300 names of the past", f"/{NAMES}"),
         _Page("300 names of the past, all of them", f"/{NAMES}?gone=yes"),
+        _Page("300 names of the past, runs of one", f"/{NAMES}?task=old-7"),
         *([_Page("300 names of the past, an earlier page", f"/{NAMES}?before={old['run']}")] if old["run"] else []),
+        _Page("300 folded columns", f"/{FOLDED}"),
+        _Page("300 folded columns, unfolded", f"/{FOLDED}?gone=yes"),
         _Page("500 columns", f"/{COLUMNS}"),
         _Page("a run of 500 tasks", f"/{COLUMNS}@{wide['number']}"),
         _Page("a task among 500", f"/{COLUMNS}@{wide['number']}/t7"),
