@@ -61,7 +61,7 @@ def resume(client: Client, archives: Sequence[str], locks: Sequence[str], everyt
 
 
 @click.command(
-    epilog="A task manager that starts on that host later claims nothing either, until: arkqueue undrain TASK-MANAGER"
+    epilog="A task manager that starts on that host later claims nothing either, until: arkqueue undrain TASK-MANAGER. `arkqueue workers` lists the names."
 )
 @_hosts
 @_reason

@@ -30,6 +30,7 @@ COMMANDS = {
     "check": ("check", "Find the faults of workflow files."),
     "trigger": ("trigger", "Run tasks of a revision by hand."),
     "submit": ("submit", "Submit a document, and run the tasks that are for submissions."),
+    "status": ("status", "Show what needs a person, and what is wrong."),
     "runs": ("runs", "List runs."),
     "show": ("show", "Show a run or a task."),
     "watch": ("watch", "Watch runs as they go."),
@@ -44,6 +45,7 @@ COMMANDS = {
     "skip": ("verbs", "Let tasks go on that wait for this task."),
     "pause": ("pauses", "Pause an archive, a lock or the whole installation."),
     "resume": ("pauses", "End a pause."),
+    "workers": ("status", "List the task managers: where tasks run."),
     "drain": ("pauses", "Stop a task manager from claiming tasks."),
     "undrain": ("pauses", "Let a drained task manager claim tasks again."),
     "lock": ("lock", "Show and set the locks that tasks name."),
@@ -108,7 +110,7 @@ class Commands(click.Group):
         from difflib import get_close_matches
 
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = get_close_matches(args[0], COMMANDS, 1, cutoff=0.7)  # `status` is no `restart`
+            near = get_close_matches(args[0], COMMANDS, 1, cutoff=0.7)
             hint = f" Did you mean {near[0]}?" if near else ""
             raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)

@@ -59,8 +59,8 @@ select id, name, removed_at from archive where name = %(name)s order by removed_
 select id, name from archive where starts_with(name, %(name)s || '~') order by id desc;
 
 -- name: archives_in_short
--- The names of watched archives, and whether each may need a person.
-select a.name, a.stopped is not null or a.trouble is not null or a.hold_id is not null or a.paused_at is not null or jsonb_typeof(a.settings) <> 'object' as needs
+-- The watched archives, and whether each may need a person.
+select a.id, a.name, a.stopped is not null or a.trouble is not null or a.hold_id is not null or a.paused_at is not null or jsonb_typeof(a.settings) <> 'object' as needs
 from archive a where a.removed_at is null and (%(names)s::text[] is null or a.name = any(%(names)s)) order by a.name;
 
 -- name: scheduled_archives
@@ -804,10 +804,11 @@ where t.branch_id = %(branch)s and t.name = %(name)s and t.item = %(item)s and (
 order by t.number desc, t.run desc limit 200;
 
 -- name: measure
--- What /metrics tells: unsettled tasks, attempts, archives, notices, task managers; nothing that grows with history is counted.
+-- What /metrics tells: unsettled tasks, attempts, archives, notices, task managers; nothing that grows with history is counted. A report
+-- that waits for its run is no task of a workflow file, and is left out.
 select
     (select coalesce(jsonb_object_agg(state, n), '{}') from (
-        select state, count(*) as n from task where settled_at is null group by state) s) as tasks,
+        select state, count(*) as n from task where settled_at is null and not (kind = 'report' and state = 'waiting') group by state) s) as tasks,
     live.n as attempts_live, live.lapsed as attempts_lapsed,
     (select last_value from attempt_id) as attempts_begun,
     (select last_value from task_id) as tasks_planned,

@@ -156,10 +156,18 @@ def scheduled(session: Session, names: Sequence[str] | None = None) -> list[Arch
     return archives(session, [row.name for row in rows])
 
 
-def in_short(session: Session, names: Sequence[str] | None = None) -> dict[str, bool]:
-    """The names of the watched archives, or those of some, in their order; whether each may need a person: it is stopped, cannot be read, is on hold or paused."""
+@dataclass(frozen=True, slots=True)
+class InShort:
+    """A watched archive among many. ``needs``: it may need a person, as it is stopped, cannot be read, is on hold or paused."""
+
+    id: ArchiveId
+    needs: bool
+
+
+def in_short(session: Session, names: Sequence[str] | None = None) -> dict[str, InShort]:
+    """The watched archives, or those of some names, by their names, in the order of these."""
     rows = session.rows("archives_in_short", names=None if names is None else list(names))
-    return {row.name: row.needs for row in rows}
+    return {row.name: InShort(ArchiveId(row.id), row.needs) for row in rows}
 
 
 def archive(session: Session, archive: ArchiveId) -> ArchiveView:

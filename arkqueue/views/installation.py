@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -20,11 +21,14 @@ from arkqueue.views.rows import view_of
 class TaskManagerView:
     """One process that runs tasks. ``alive``: it was heard lately; ``running``: its live attempts.
 
+    ``name``: how a person names it among the others: by its machine, or by the beginning of the id of its home folder where several are on one machine.
+
     ``fault``: why it can start no tasks for now; ``engine_fault``: why it can start none in containers. ``low_disk``: which of its disks has less
     room than its ``min_free``, so that it claims nothing. ``drained_at``: since when its host is drained, so that it claims nothing either. ``labels``: what tasks can ask for. ``store``: which scratch folders it has, those of its host or of a folder that several share. ``account``: the user of its host that it runs as (None: it is of a version that does not say).
     """
 
     process: str
+    name: str
     host: str
     hostname: str
     slots: int
@@ -50,7 +54,11 @@ class TaskManagerView:
 
 def task_managers(session: Session) -> list[TaskManagerView]:
     """The task managers that run, or ran within a day."""
-    return [view_of(row, TaskManagerView) for row in session.rows("show_task_managers", silence=SILENCE)]
+    found = session.rows("show_task_managers", silence=SILENCE)
+    homes = Counter(hostname for _, hostname in {(row.host, row.hostname) for row in found})
+    return [
+        view_of(row, TaskManagerView, name=row.hostname if homes[row.hostname] == 1 else row.host[:8]) for row in found
+    ]
 
 
 def running_now(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> dict[str, list[str]]:
@@ -95,12 +103,6 @@ def pause_of_all(session: Session) -> PauseOfAll | None:
     """The pause of the whole installation; None: it is not paused."""
     rows = session.rows("pause_of_all")
     return view_of(rows[0], PauseOfAll) if rows else None
-
-
-def called(manager: TaskManagerView, known: Collection[TaskManagerView]) -> str:
-    """How a person names a task manager among some: by its machine, or by the beginning of the id of its home folder where several are on one machine."""
-    several = any(one.hostname == manager.hostname and one.host != manager.host for one in known)
-    return manager.host[:8] if several else manager.hostname
 
 
 def host_named(session: Session, name: str) -> str:
@@ -210,10 +212,10 @@ def told_faults(numbers: Any, lease: float) -> list[tuple[About, str]]:
         faults.append((About.DELIVERIES, text))
     if count := numbers.task_managers_unfit:
         what = "1 task manager" if count == 1 else f"{count} task managers"
-        text = f"{what} cannot start tasks for now, or no containers (its log says why)"
+        text = f"{what} cannot start tasks for now, or no containers (arkqueue workers)"
         faults.append((About.UNFIT, text))
     if count := numbers.task_managers_low_on_disk:
         what = "1 task manager claims" if count == 1 else f"{count} task managers claim"
-        text = f"{what} no tasks, because a disk there has less free space than min_free (its log says which)"
+        text = f"{what} no tasks, because a disk there has less free space than min_free (arkqueue workers)"
         faults.append((About.DISK, text))
     return faults

@@ -103,7 +103,7 @@ def _hosts(session: Session, tasks: Sequence[Prospect]) -> list[Reason]:
             text = f"{state}{lacking(labels, alive)} (`runs_on`)."
             found.append(Reason(kind=Why.NO_LABEL, text=text, tasks=names, commands=[_worker(labels)]))
         elif not any(not (m.fault or m.low_disk or m.drained_at) for m in labeled):
-            found.append(no_fit_host(state, names, labeled, managers))
+            found.append(no_fit_host(state, names, labeled))
     return found
 
 

@@ -24,7 +24,7 @@ from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.text import name_visible
 from arkqueue.views.archives import PauseView, pause_of, remedy
 from arkqueue.views.find import RETIRED
-from arkqueue.views.installation import TaskManagerView, called, no_queue_manager_since, task_managers
+from arkqueue.views.installation import TaskManagerView, no_queue_manager_since, task_managers
 from arkqueue.views.locks import command
 from arkqueue.views.naming import task_name, task_names
 from arkqueue.views.tasks import how_it_ended
@@ -321,7 +321,7 @@ def ready(session: Session, row: Any, subject: str, around: Around | None = None
     if not fit and brief:
         return Reason(kind=Why.NO_FIT_HOST, text=f"{subject} is ready, but no host can start it for now.", tasks=[name])
     if not fit:
-        return no_fit_host(f"{subject} is ready, but ", [name], labeled, managers)
+        return no_fit_host(f"{subject} is ready, but ", [name], labeled)
     slots, free = sum(m.slots for m in fit), sum(m.free for m in fit)
     hosts = f"{_counted(len(fit), 'task manager')} with {_counted(slots, 'slot')}, {free} free"
     if brief and not free:
@@ -339,9 +339,7 @@ def ready(session: Session, row: Any, subject: str, around: Around | None = None
     return Reason(kind=Why.NO_SLOT, text=text, tasks=[name])
 
 
-def no_fit_host(
-    state: str, tasks: list[str], labeled: Sequence[TaskManagerView], managers: Sequence[TaskManagerView]
-) -> Reason:
+def no_fit_host(state: str, tasks: list[str], labeled: Sequence[TaskManagerView]) -> Reason:
     """The reason that no host can start some tasks for now. ``state``: the beginning of the sentence; ``labeled``: the running task managers with all labels that the tasks want."""
     # A trial shows whether a host can start tasks; a look shows how full its disk is.
     tried = (
@@ -350,10 +348,10 @@ def no_fit_host(
         else "; it tries one task from time to time, at least once a minute"
     )
     faults = "; ".join(
-        f"{called(m, managers)}: {(_claims_nothing(m) or m.fault or m.engine_fault or '').rstrip('.')}" for m in labeled
+        f"{m.name}: {(_claims_nothing(m) or m.fault or m.engine_fault or '').rstrip('.')}" for m in labeled
     )
     text = f"{state}no host can start {'it' if len(tasks) == 1 else 'them'} for now{tried}. {faults}."
-    drained = [f"arkqueue undrain {called(m, managers)}" for m in labeled if m.drained_at is not None]
+    drained = [f"arkqueue undrain {m.name}" for m in labeled if m.drained_at is not None]
     return Reason(kind=Why.NO_FIT_HOST, text=text, tasks=tasks, commands=drained)
 
 
@@ -391,7 +389,7 @@ def _no_label(state: str, name: str, labels: Sequence[str], alive: Sequence[Task
     what = lacking(labels, alive)
     if brief:
         return Reason(kind=Why.NO_LABEL, text=f"{state}, but {what} (`runs_on`).", tasks=[name])
-    there = "; ".join(f"{called(m, alive)}: {', '.join(m.labels) or 'none'}" for m in alive)
+    there = "; ".join(f"{m.name}: {', '.join(m.labels) or 'none'}" for m in alive)
     start = " ".join(f"--label {label}" for label in labels)
     text = (
         f"{state}, but {what} (`runs_on`). The labels of the running task managers are: {there}. Restart one of them with {start} added to its labels, "

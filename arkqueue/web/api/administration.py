@@ -17,6 +17,7 @@ from arkqueue.states import UNSETTLED, State
 from arkqueue.views.doctor import Diagnosis, examine
 from arkqueue.views.find import find_archive
 from arkqueue.views.installation import TaskManagerView, faults_of, host_named, measure, task_managers
+from arkqueue.views.needs import Status, status
 from arkqueue.web.access import admit
 from arkqueue.web.api.archives import NewPause
 from arkqueue.web.api.calls import calls
@@ -110,6 +111,13 @@ def create_sign_in_link(request: Request) -> SignInLink:
     """Make a link that signs one browser in to the pages, once, with the rights of this token; it can be used for ten minutes."""
     caller = admit(request, Scope.READ)
     return SignInLink(path=f"/-/sign-in?code={sign_ins.code(caller.session, caller.token)}", seconds=int(sign_ins.LINK))
+
+
+@router.get("/status")
+def show_status(request: Request) -> Status:
+    """What needs a person, what is wrong with the installation, and how much runs and waits; for a token of some archives, of these alone."""
+    caller = admit(request, Scope.READ)
+    return status(caller.session, caller.token.archives, caller.archives(), caller.configuration.lease)
 
 
 @router.get("/task-managers")

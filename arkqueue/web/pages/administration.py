@@ -16,7 +16,7 @@ from arkqueue.queue.tokens import Scope
 from arkqueue.views.archives import ArchiveView, ScheduleView, scheduled
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.audit import audit_log
-from arkqueue.views.installation import TaskManagerView, called, pause_of_all, running_now, task_managers
+from arkqueue.views.installation import TaskManagerView, pause_of_all, running_now, task_managers
 from arkqueue.views.locks import locks
 from arkqueue.views.notifications import STATES, deliveries
 from arkqueue.web.access import admit
@@ -65,9 +65,8 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """A task manager. ``name``: what commands call it; ``running``: the tasks that run there, of those that the visitor may see."""
+    """A task manager. ``running``: the tasks that run there, of those that the visitor may see."""
 
-    name: str
     manager: TaskManagerView
     running: list[str]
 
@@ -103,11 +102,7 @@ def task_managers_page(visitor: Visitor, request: Request) -> Shown:  # noqa: AR
     newest = {
         one.host: one for one in reversed(known)
     }  # of those that ended, the last one of a host where none is alive
-    managers = [
-        Manager(called(one, known), one, running.get(one.process, []))
-        for one in known
-        if one.alive or newest[one.host] is one
-    ]
+    managers = [Manager(one, running.get(one.process, [])) for one in known if one.alive or newest[one.host] is one]
     return Shown(
         "task-managers.html",
         {

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from arkqueue import __version__
+from arkqueue.durations import age, age_of, took
 from arkqueue.errors import ArkqueueError, Forbidden, NotFound
 from arkqueue.text import LONGEST as LONGEST_LINE
 from arkqueue.text import one_line, visible
@@ -268,37 +269,7 @@ def until(at: datetime) -> Markup:
     """A moment to come, like ``in 3 h, 03:00 UTC``; its title has the moment itself."""
     at, now = at.astimezone(UTC), datetime.now(UTC)
     day = "" if at - now < timedelta(days=1) else f"{at:%d %b} "
-    words = "now" if at <= now else f"in {_age(at - now, '').replace('now', 'a moment')}, {day}{at:%H:%M} UTC"
+    words = "now" if at <= now else f"in {age(at - now, '').replace('now', 'a moment')}, {day}{at:%H:%M} UTC"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S} UTC", words
     )
-
-
-def age_of(at: datetime, since: str) -> str:
-    """The age of a moment in words: ``3 min ago`` where ``since`` is ago."""
-    return _age(datetime.now(UTC) - at, since)
-
-
-def _age(age: timedelta, since: str) -> str:
-    seconds = max(age.total_seconds(), 0)
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{int(seconds // size):,} {unit} {since}".rstrip()
-    return "just now" if since else "now"
-
-
-def took(began: datetime | None, ended: datetime | None = None) -> str:
-    """A duration like 0.3 s, 2:10 or 1:02:10; until now where it goes on."""
-    if began is None:
-        return ""
-    exact = max(((ended or datetime.now(UTC)) - began).total_seconds(), 0)
-    if ended is not None and exact < 10:
-        return f"{exact:.1f} s"
-    return in_clock(exact)
-
-
-def in_clock(length: float) -> str:
-    """So many seconds like 2:10 or 1:02:10."""
-    seconds = int(length)
-    hours, minutes = seconds // 3600, seconds // 60 % 60
-    return f"{hours}:{minutes:02}:{seconds % 60:02}" if hours else f"{minutes}:{seconds % 60:02}"

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from arkqueue.db.session import Session
+from arkqueue.durations import age_of, took
 from arkqueue.model import BranchId, Trigger
 from arkqueue.states import ATTENTION, SETTLED, State
 from arkqueue.views.attention import Defined, NoteView, completed_places, last_lines, newest_definition, notes_of
@@ -19,7 +20,6 @@ from arkqueue.views.explain import outdated
 from arkqueue.views.runs import ListedRun
 from arkqueue.views.tasks import Cells, CellView, TaskView, cells_of
 from arkqueue.views.waits import alone
-from arkqueue.web.pages.answer import age_of, took
 
 MOST_CELLS: Final = 900
 """Cells of a page: with many columns it has fewer rows."""

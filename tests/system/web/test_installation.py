@@ -197,13 +197,13 @@ def test_health_and_metrics_tell_of_hosts_that_can_start_nothing(
     claim.register(session, "manager-2", "host-2", "machine", 4, engine_fault="Docker engine: it is full")
     claim.register(session, "manager-3", "host-3", "machine", 4)
     assert client().get("/healthz").json()["faults"] == [
-        "2 task managers cannot start tasks for now, or no containers (its log says why)"
+        "2 task managers cannot start tasks for now, or no containers (arkqueue workers)"
     ]
     assert "arkqueue_task_managers_unfit 2" in reader.get("/metrics").text.splitlines()
     claim.register(session, "manager-1", "host-1", "machine", 4, low_disk="the disk of /srv has 1 MiB free")
     claim.unregister(session, "manager-2")
     assert client().get("/healthz").json()["faults"] == [
-        "1 task manager claims no tasks, because a disk there has less free space than min_free (its log says which)"
+        "1 task manager claims no tasks, because a disk there has less free space than min_free (arkqueue workers)"
     ]
     assert "arkqueue_task_managers_low_on_disk 1" in reader.get("/metrics").text.splitlines()
     assert [one["low_disk"] for one in reader.get("/task-managers").json() if one["low_disk"]] == [

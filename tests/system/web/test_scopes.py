@@ -107,6 +107,7 @@ CALLS = {
     "POST /tokens": Call(ADMIN, {"name": "more", "scope": "read", "archives": ["secret"]}),
     "DELETE /tokens/{id}": Call(ADMIN, own=False),
     "GET /doctor": Call(ADMIN, query="archive=secret"),
+    "GET /status": Call(READ, own=False),
     "GET /task-managers": Call(READ, own=False),
     "POST /task-managers/{name}/drain": Call(OPERATE, {}),
     "POST /task-managers/{name}/undrain": Call(OPERATE),

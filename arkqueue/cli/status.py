@@ -1,0 +1,103 @@
+"""``status`` and ``workers``: what needs a person, with the command that helps, and where tasks run."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from arkqueue.cli.options import as_json, calls_server
+from arkqueue.cli.output import ago, bold, dim, print_json, say, state, table
+from arkqueue.text import on_one_line, one_line, visible
+
+if TYPE_CHECKING:
+    from arkqueue.cli.client import Client
+
+LONGEST = 300
+"""Characters of one thing that needs a person; `explain`, `logs` and `show` say more."""
+
+
+@click.command(
+    epilog="The exit code is 1 if something needs a person or is wrong, else 0. A token for some archives sees these alone."
+)
+@as_json
+@calls_server
+def status(client: Client, as_json: bool) -> None:
+    """Show what needs a person, each with the command that helps, and what is wrong with the installation."""
+    found = client.get("/status")
+    if as_json:
+        print_json(found)
+    else:
+        for fault in found["faults"]:
+            _say(click.style("fault", fg="red"), "", fault["text"], fault["command"])
+        for need in found["needs"]:
+            _say(state(need["state"]), need["name"], need["text"], need["command"])
+        if found["more"]:
+            say(f"{found['more']:,} more archives need a person: arkqueue archive list")
+        if not found["faults"] and not found["needs"]:
+            say("nothing needs a person")
+        say(dim(_numbers(found)))
+    if found["faults"] or found["needs"]:
+        sys.exit(1)
+
+
+@click.command(epilog="Those that stopped within a day are listed, too.")
+@as_json
+@calls_server
+def workers(client: Client, as_json: bool) -> None:
+    """List the task managers: how many of their slots are busy, and why one claims nothing."""
+    found = client.get("/task-managers")
+    if as_json:
+        print_json(found)
+    elif not found:
+        say("no task manager has been heard within a day; start one: arkqueue worker", err=True)
+    else:
+        table([_row(one) for one in found], ("NAME", "STATE", "BUSY", "LABELS", "HEARD", "WHY"))
+
+
+def _say(kind: str, name: str, text: str, command: str) -> None:
+    begin = f"{bold(visible(name))}: " if name else ""
+    say(f"{kind}{' ' * max(9 - len(click.unstyle(kind)), 1)}{begin}{one_line(text, LONGEST)}")
+    if command:
+        say(f"{' ' * 9}{visible(command)}")
+
+
+def _numbers(found: Any) -> str:
+    """How much there is, in one line; of the installation only what the token may know."""
+    counts = [(found["archives"], "archive", "archives")]
+    if found["running"] is not None:
+        counts += [(found["task_managers"], "task manager", "task managers"), (found["slots"], "slot", "slots")]
+    said = [f"{number:,} {one if number == 1 else many}" for number, one, many in counts]
+    if found["running"] is not None:
+        said += [f"{found['running']:,} running", f"{found['waiting']:,} waiting"]
+    return " · ".join(said)
+
+
+def _row(one: Any) -> tuple[str, ...]:
+    why = "; ".join(filter(None, (_drained(one), one["fault"] or one["engine_fault"], _disk(one))))
+    busy = f"{one['running']} of {one['slots']}" if one["alive"] else "-"
+    labels = ", ".join(one["labels"]) or "-"
+    return visible(one["name"]), _state(one), busy, visible(labels), ago(one["seen_at"]), on_one_line(why)
+
+
+def _state(one: Any) -> str:
+    if not one["alive"]:
+        return click.style("stopped", dim=True) if one["stopped_at"] else click.style("silent", fg="red")
+    if one["drained_at"]:
+        return click.style("drained", fg="magenta")
+    if one["fault"] or one["low_disk"]:
+        return click.style("unfit", fg="red")
+    return click.style(
+        "no containers" if one["engine_fault"] else "fit", fg="yellow" if one["engine_fault"] else "green"
+    )
+
+
+def _drained(one: Any) -> str:
+    if not one["drained_at"]:
+        return ""
+    return f"drained by {one['drained_by']}" + (f": {one['drain_reason']}" if one["drain_reason"] else "")
+
+
+def _disk(one: Any) -> str:
+    return f"{one['low_disk']} has less room than min_free" if one["low_disk"] else ""

@@ -1,0 +1,209 @@
+"""What needs a person: archives, runs and tasks with what helps, and what is wrong with the installation. ``arkqueue status`` and the overview begin with it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from arkqueue.db.session import Session
+from arkqueue.durations import age_of, in_clock, took
+from arkqueue.model import ArchiveId, TaskKind, Trigger
+from arkqueue.states import State
+from arkqueue.views.archives import ArchiveView, archives, in_short
+from arkqueue.views.attention import (
+    FailuresOfBackfill,
+    Hanging,
+    failures_of_backfills,
+    hanging_tasks,
+    held_tasks,
+    last_lines,
+    recent_runs,
+    unhandled_failures,
+)
+from arkqueue.views.explain import outdated
+from arkqueue.views.installation import About, TaskManagerView, measure, task_managers, told_faults
+from arkqueue.views.runs import RunInShort, views_of_runs
+from arkqueue.views.tasks import TaskView
+
+MOST_NEEDS: Final = 20
+"""Things of one kind that need a person; the others are found at their archives."""
+MOST_ARCHIVES: Final = 100
+"""Archives that need a person; the others are counted."""
+RECENT: Final = 5
+"""The newest runs of each archive, of which one may be of a commit with faults in its workflow files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Something that waits for a person. ``verb``: what helps, done to ``name``, by force where ``force`` says so; empty: more is to be read first. ``command``: what to type."""
+
+    state: str
+    name: str
+    text: str
+    verb: str = ""
+    force: bool = False
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that is wrong with the installation. ``manager``: the task manager that it is about; ``command``: what helps, where ``text`` does not say so."""
+
+    about: About
+    text: str
+    manager: str = ""
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """How the installation is, as far as a token may see. ``more``: archives that need a person beside those of ``needs``.
+
+    Numbers of the installation are None for a token that is for some archives alone, and ``faults`` is empty. ``running``, ``waiting``: tasks;
+    ``task_managers``, ``slots``: of those that were heard lately.
+    """
+
+    faults: list[Fault]
+    needs: list[Need]
+    more: int
+    archives: int
+    running: int | None
+    waiting: int | None
+    task_managers: int | None
+    slots: int | None
+
+
+def status(session: Session, names: Sequence[str] | None, covered: Sequence[ArchiveId] | None, lease: float) -> Status:
+    """How everything is. ``names`` and ``covered``: the archives that are asked about, both None: all; ``lease``: seconds, as configured."""
+    known = in_short(session, names)
+    bad = [name for name, one in known.items() if one.needs]
+    found = archives(session, bad[:MOST_ARCHIVES])
+    recent = recent_runs(session, [one.id for one in known.values()], RECENT)
+    numbers = measure(session) if covered is None else None
+    return Status(
+        faults=faults_of_installation(session, numbers, lease) if numbers else [],
+        needs=needs_of(session, covered, found, recent),
+        more=max(len(bad) - MOST_ARCHIVES, 0),
+        archives=len(known),
+        running=numbers.tasks.get(State.RUNNING, 0) if numbers else None,
+        waiting=waiting_in(numbers) if numbers else None,
+        task_managers=numbers.task_managers if numbers else None,
+        slots=numbers.slots if numbers else None,
+    )
+
+
+def waiting_in(numbers: Any) -> int:
+    """How many tasks wait, by what `measure` answered."""
+    return sum(numbers.tasks.get(state, 0) for state in (State.WAITING, State.READY))
+
+
+def needs_of(
+    session: Session,
+    covered: Sequence[ArchiveId] | None,
+    found: Sequence[ArchiveView],
+    recent: Mapping[str, Sequence[RunInShort]],
+) -> list[Need]:
+    """What needs a person: archives among ``found``, workflow files with faults among the ``recent`` runs of each archive, and tasks of all archives that are ``covered`` (None: of all)."""
+    failures = unhandled_failures(session, covered, MOST_NEEDS)
+    lines = last_lines(session, failures)
+    late = outdated(session, [task.id for task in failures if task.state is State.FAILED])
+    return [
+        *(need for one in found for need in _of_archive(one)),
+        *_of_runs(session, recent),
+        *(_failure(task, lines.get(task.id, ""), is_late=task.id in late) for task in failures),
+        *(_failed_in(one) for one in failures_of_backfills(session, covered, MOST_NEEDS)),
+        *(_hanging(one) for one in hanging_tasks(session, covered, MOST_NEEDS)),
+        *(_need("held", task.full_name, f"is held {task.why}".strip(), "release") for task in held_tasks(session, covered, MOST_NEEDS)),
+    ]  # fmt: skip
+
+
+def faults_of_installation(session: Session, numbers: Any, lease: float) -> list[Fault]:
+    """What is wrong with the installation, by what `measure` answered. Archives are left out, which stand among the needs; task managers are named."""
+    told = told_faults(numbers, lease)
+    of_managers = (About.DRAINED, About.UNFIT, About.DISK)
+    found = [Fault(about, text) for about, text in told if about not in (About.ARCHIVES, *of_managers)]
+    if not any(about in of_managers for about, _ in told):
+        return found
+    known = task_managers(session)
+    return found + [fault for one in known if one.alive for fault in _of_manager(one)]
+
+
+def _of_manager(manager: TaskManagerView) -> list[Fault]:
+    """Why a task manager starts nothing, or no container."""
+    found, name = [], manager.name
+    if manager.low_disk:
+        text = f"task manager {name} claims nothing: {manager.low_disk} has less room than min_free. Remove what is not needed there."
+        found.append(Fault(About.DISK, text, name))
+    if manager.fault:
+        found.append(Fault(About.UNFIT, f"task manager {name} can start nothing: {manager.fault}", name))
+    elif manager.engine_fault:
+        found.append(Fault(About.UNFIT, f"task manager {name} can start no container: {manager.engine_fault}", name))
+    if manager.drained_at is not None:
+        why = f": {manager.drain_reason}" if manager.drain_reason else ""
+        text = f"task manager {name} is drained by {manager.drained_by}{why}: nothing is started there"
+        found.append(Fault(About.DRAINED, text, name, f"arkqueue undrain {shlex.quote(name)}"))
+    return found
+
+
+def _need(state: str, name: str, text: str, verb: str, *, force: bool = False) -> Need:
+    command = f"arkqueue {verb} {shlex.quote(name)}{' --force' if force else ''}"
+    return Need(state, name, text, verb, force, command)
+
+
+def _of_archive(archive: ArchiveView) -> list[Need]:
+    needs = []
+    if archive.stopped:
+        text = f"stopped: {archive.stopped}"
+        needs.append(Need("failed", archive.name, text, command=f"arkqueue archive show {shlex.quote(archive.name)}"))
+    elif archive.trouble:
+        needs.append(_need("failed", archive.name, archive.trouble, "sync"))
+    if archive.hold is not None:
+        why = f": {archive.hold.reason}" if archive.hold.reason else ""
+        needs.append(_need("held", archive.name, f"on hold by {archive.hold.by}{why}", "unhold"))
+    if archive.paused is not None and not archive.paused.with_all:
+        needs.append(_need("held", archive.name, str(archive.paused), "resume"))
+    return needs
+
+
+def _of_runs(session: Session, recent: Mapping[str, Sequence[RunInShort]]) -> list[Need]:
+    """The newest commit run of each archive, where its workflow files have faults."""
+    newest = [next((run for run in runs if run.trigger is Trigger.COMMIT), None) for runs in recent.values()]
+    faulty = {run.id: run for run in views_of_runs(session, [run.id for run in newest if run and run.faulty])}
+    needs = []
+    for run in (faulty[one.id] for one in newest if one and one.id in faulty):
+        first = run.faults[0]
+        more = f" And {len(run.faults) - 1} more." if len(run.faults) > 1 else ""
+        text = f"{first.path}:{first.line}:{first.column}: {first.message}.{more}"
+        needs.append(Need("failed", run.full_name, text, command=f"arkqueue show {shlex.quote(run.full_name)}"))
+    return needs
+
+
+def _failure(task: TaskView, line: str, *, is_late: bool) -> Need:
+    """A failure with what helps. ``is_late``: a plain retry would be refused, as later revisions have gone on."""
+    text = (task.why or str(task.state)) + (f": {line}" if line else "")
+    if task.kind == TaskKind.REPORT:
+        return Need("failed", task.full_name, text, command=f"arkqueue explain {shlex.quote(task.full_name)}")
+    if task.state is State.REJECTED:  # a retry is refused
+        return _need("failed", task.full_name, text, "skip")
+    if is_late:
+        text += " · later revisions have already run"
+    return _need("failed", task.full_name, text, "retry", force=is_late)
+
+
+def _failed_in(backfill: FailuresOfBackfill) -> Need:
+    command = f"arkqueue show {shlex.quote(backfill.full_name)}"
+    return Need("failed", backfill.full_name, f"{backfill.failed:,} of its tasks failed", command=command)
+
+
+def _hanging(one: Hanging) -> Need:
+    """A task that is perhaps never done by itself. To restart it shows first what is stopped."""
+    task = one.task
+    where = f" on {task.host}" if task.host else ""
+    if one.is_silent:
+        heard = f"last reported {age_of(one.seen_at, 'ago')}" if one.seen_at else "is not known"
+        text = f"runs{where}, whose task manager {heard}"
+        return Need("running", task.full_name, text, command=f"arkqueue explain {shlex.quote(task.full_name)}")
+    text = f"runs{where} for {took(task.started_at)}, and takes about {in_clock(one.usual or 0)} usually"
+    return _need("running", task.full_name, text, "restart")

@@ -1,0 +1,133 @@
+"""`status` and `workers`: what needs a person, and where tasks run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.model import ArchiveId, Fault, LogAppend, LogChunk, Stream, Workflow
+from arkqueue.queue import archives, claim, holds, logs, pauses
+from tests.builders import HOST, PROCESS, AnArchive, an_archive
+from tests.system.cli.conftest import Cli
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    claim.register(session, PROCESS, HOST, "build-1", 4)
+    return an_archive(session)
+
+
+def test_where_nothing_needs_a_person_it_says_so(arkqueue: Cli, archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    done = arkqueue("status")
+    assert (done.code, done.lines) == (
+        0,
+        ["nothing needs a person", "1 archive · 1 task manager · 4 slots · 0 running · 1 waiting"],
+    )
+
+
+def test_each_thing_that_needs_a_person_has_the_command_that_helps(
+    arkqueue: Cli, archive: AnArchive, session: Session
+) -> None:
+    archive.commit({"a": "", "b": "hold: true"})
+    archive.fail("a@2")
+    books, maps, stamps = (an_archive(session, name) for name in ("books", "maps", "stamps"))
+    holds.hold_archive(session, ArchiveId(books.id), "ben", reason="an audit")
+    pauses.pause(session, ArchiveId(maps.id), "", "cleo")
+    archives.stop(session, ArchiveId(stamps.id), "it is another repository")
+    pauses.drain(session, HOST, "a new disk", "ann")
+    done = arkqueue("status")
+    assert done.code == 1
+    assert done.lines[-1] == "4 archives · 1 task manager · 4 slots · 0 running · 0 waiting"
+    told = dict(zip(done.lines[:-1:2], done.lines[1:-1:2], strict=True))
+    assert {text.split(None, 1)[0] + " " + text.split(None, 2)[1]: command.strip() for text, command in told.items()} == {
+        "fault task": "arkqueue undrain build-1",
+        "held books:": "arkqueue unhold books",
+        "held maps:": "arkqueue resume maps",
+        "failed stamps:": "arkqueue archive show stamps",
+        "failed papers@2/a:": "arkqueue retry papers@2/a",
+        "held papers@2/b:": "arkqueue release papers@2/b",
+    }  # fmt: skip
+    for command in told.values():
+        words = shlex.split(command)[1:]
+        assert arkqueue(*words).code == 0, command
+    assert arkqueue("status").lines[0].startswith("failed   stamps: stopped")
+
+
+def test_a_failure_behind_later_revisions_is_offered_by_force(arkqueue: Cli, archive: AnArchive) -> None:
+    for _ in range(2):
+        archive.commit({"a": "", "b": "depends: [a]"})
+    archive.fail("a@2")
+    archive.run("a@3")
+    archive.fail("b@3")
+    lines = arkqueue("status").lines
+    assert lines[1].strip() == "arkqueue retry papers@3/b"
+    assert len(lines) == 3, "a@3 has made a@2 good"
+
+
+def test_workflow_files_with_faults_are_named_with_the_first_one(arkqueue: Cli, archive: AnArchive) -> None:
+    archive.commit(Workflow(faults=(Fault("_workflows/a.yaml", 3, 1, "unknown field"), Fault("b", 1, 1, "x"))))
+    assert arkqueue("status").lines[:2] == [
+        "failed   papers@2: _workflows/a.yaml:3:1: unknown field. And 1 more.",
+        "         arkqueue show papers@2",
+    ]
+
+
+def test_a_token_for_some_archives_sees_these_alone(
+    arkqueue: Cli, archive: AnArchive, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    books = an_archive(session, "books")
+    for one in (archive, books):
+        one.commit({"a": ""})
+        one.fail("a@2")
+    pauses.drain(session, HOST, "", "ann")
+    made = arkqueue("token", "create", "--scope", "read", "--archive", "books")
+    monkeypatch.setenv("ARKQUEUE_TOKEN", made.out.strip())
+    done = arkqueue("status")
+    assert "books@2/a" in done.lines[0]
+    assert done.lines[1:] == ["         arkqueue retry books@2/a", "1 archive"]
+
+
+def test_what_others_wrote_is_shown_and_obeyed_by_no_terminal(arkqueue: Cli, archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    attempt = archive.attempt("a@2")
+    said = b"wrote 1 page\n! \x1b[2J\x07no room\n"
+    logs.append(
+        archive.session, PROCESS, [LogAppend(attempt, [LogChunk(0, Stream.STDOUT, 0.0, said)], len(said), len(said), 0)]
+    )
+    archive.fail("a@2")
+    assert arkqueue("status").lines[0] == "failed   papers@2/a: exit code 1: ! \\x1b[2J\\x07no room"
+
+
+def test_task_managers_are_listed_with_what_keeps_them_from_work(
+    arkqueue: Cli, archive: AnArchive, session: Session
+) -> None:
+    claim.register(session, "p2", "b" * 32, "build-2", 2, fault="no fork", labels=["tex"])
+    claim.register(session, "p3", "c" * 32, "build-2", 1, engine_fault="no engine")
+    archive.commit({"a": ""})
+    archive.claim("a@2")
+    pauses.drain(session, HOST, "a new disk", "ann")
+    header, *rows = arkqueue("workers").lines
+    assert header.split() == ["NAME", "STATE", "BUSY", "LABELS", "HEARD", "WHY"]
+    assert sorted(row.split(None, 2)[:2] for row in rows) == [
+        ["bbbbbbbb", "unfit"],
+        ["build-1", "drained"],
+        ["cccccccc", "no"],
+    ]
+    text = "\n".join(rows)
+    assert "1 of 4" in text
+    assert "drained by ann: a new disk" in text
+    assert "no fork" in text
+    assert "tex" in text
+    assert {one["name"] for one in json.loads(arkqueue("workers", "--json").out)} == {"build-1", "bbbbbbbb", "cccccccc"}
+
+
+def test_without_a_task_manager_it_says_how_to_start_one(arkqueue: Cli, session: Session) -> None:
+    an_archive(session)
+    done = arkqueue("workers")
+    assert (done.code, done.lines) == (0, [])
+    assert "arkqueue worker" in done.err
+    assert "no task manager is running" in arkqueue("status").out
