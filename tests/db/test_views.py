@@ -415,9 +415,10 @@ def test_revisions_are_found_by_the_beginning_of_their_ids_along_an_index_of_the
 def test_few_runs_are_looked_at_for_a_page_of_many_columns(session: Session) -> None:
     """With 500 columns, two runs fill a page of 50: the others would cost 24,000 rows."""
     archive = an_archive(session)
-    for _ in range(10):
+    for _ in range(20):
         archive.commit({f"t{number}": "" for number in range(20)})
     listed = run_views.runs(session, archives=[archive.id], limit=50).runs
+    task_views.cells_of(session, listed, 30)  # what is done once in a process is not counted
     with counted_calls() as many:
         all_of_them = task_views.cells_of(session, listed, 30)
     with counted_calls() as few:
