@@ -1,14 +1,16 @@
 -- Attachments of submissions (design 5.31): files that come before their run is made. Called by queue/attachments.py, and by queue/submissions.py when the run is made.
 --
--- `upload` says who sends what, and where it is. What has come of a file is told by its size on the disk; the database hears of a file once, when all of it is there. As long as no
--- run has an upload, one statement decides between its run, its end by a person and its end by age: each of them takes the row while `run_id` is null.
+-- `upload` holds the sender of an upload and the place of its files. The size of a file on the disk
+-- shows how much of it has arrived; the database is told once, when the whole file is there. While
+-- no run has an upload, each statement that makes its run, or ends it by a person or by age, takes
+-- the row where `run_id` is null: so only one of them succeeds.
 
 -- name: upload_named
--- The upload of an archive that has a sender's id and no run yet.
+-- The upload of an archive with a sender's id, if it has no run yet.
 select u.id, u.folder, u.store, u.digest, u.made_at, u.files, u.size from upload u where u.archive_id = %(archive)s and u.sender_id = %(sender)s and u.run_id is null;
 
 -- name: upload
--- An upload, and whose it is.
+-- An upload, with its archive and sender.
 select u.id, u.folder, u.store, u.files, u.size, u.digest, u.sender_id, u.by, u.made_at, u.continued_at, u.run_id, u.removed_at, u.archive_id, a.name as archive
 from upload u join archive a on a.id = u.archive_id where u.id = %(id)s;
 
@@ -21,16 +23,18 @@ select position, name, size, digest, verified_at is not null as is_there from at
 select t.name, t.size, t.digest, t.verified_at is not null as is_there from attachment t where t.upload_id = %(upload)s and t.position = %(position)s;
 
 -- name: room_of_store
--- How many bytes the attachments and the scratch folders of a store take; of uploads all that is to come counts, too.
+-- The bytes of all attachments and scratch folders of a store, including the bytes that are still
+-- to come.
 select coalesce((select sum(size) from upload where store = %(store)s and removed_at is null), 0)::bigint
        + coalesce((select sum(bytes) from scratch where store = %(store)s and removed_at is null), 0)::bigint as bytes;
 
 -- name: take_turn_of_store
--- Lock the row of a store, after that of the archive, so that the uploads which begin there are judged one after the other.
+-- Lock the row of a store, after that of the archive, so that uploads which begin in this store are
+-- judged one after the other.
 insert into upload_turn (store) values (%(store)s) on conflict (store) do update set store = excluded.store;
 
 -- name: managers_of_store
--- Whether a task manager is known that has a store.
+-- Whether a known task manager has a store.
 select exists (select from task_manager where store = %(store)s) as are_there;
 
 -- name: begin_upload
@@ -39,20 +43,21 @@ insert into upload (archive_id, sender_id, store, files, size, digest, by)
 values (%(archive)s, %(sender)s, %(store)s, %(files)s, %(size)s, %(digest)s, %(by)s) returning id, folder;
 
 -- name: add_attachments
--- Say which files an upload is to have.
+-- Store the files of a new upload.
 insert into attachment (upload_id, position, name, size, digest)
 select %(upload)s, row_number() over () - 1, f.* from unnest(%(names)s::text[], %(sizes)s::bigint[], %(digests)s::text[]) f;
 
 -- name: continue_upload
--- Note that an upload goes on; no row where it has a run, or is gone.
+-- Note that an upload goes on; no row if it has a run, or is gone.
 update upload set continued_at = clock_timestamp() where id = %(id)s and run_id is null returning id;
 
 -- name: attachment_there
--- Note that all of a file is there, and is what its sender says.
+-- Note that a whole file has arrived and has the digest that its sender announced.
 update attachment set verified_at = clock_timestamp() where upload_id = %(upload)s and position = %(position)s and verified_at is null;
 
 -- name: take_upload
--- Let an upload of which all files are there belong to a run; no row where one is missing, or where it has a run or is gone.
+-- Give an upload to a run, if all of its files are there; no row if one is missing, or if the
+-- upload has a run or is gone.
 update upload u set run_id = %(run)s
 where u.id = %(upload)s and u.run_id is null and not exists (select from attachment t where t.upload_id = u.id and t.verified_at is null) returning u.id;
 
@@ -65,17 +70,17 @@ delete from upload where id = %(id)s and run_id is null returning id;
 delete from upload where run_id is null and continued_at < clock_timestamp() - make_interval(secs => %(age)s);
 
 -- name: known_attachments
--- Those of some folders that are to stay, as far as is known.
+-- Some folders: those that must stay, as far as is known.
 select folder from upload where folder = any(array(select unnest(%(folders)s::bigint[]))) and removed_at is null;
 
 -- name: attachments_over
--- Those of some folders whose run was deleted and has nothing that runs, with their archives.
+-- Some folders: those whose run was deleted and has no running task, with their archives.
 select u.folder, u.archive_id from upload u join run r on r.id = u.run_id
 where u.folder = any(array(select unnest(%(folders)s::bigint[]))) and u.removed_at is null and r.deleted_at is not null
   and not exists (select from task t where t.run_id = r.id and t.state = 'running');
 
 -- name: end_attachments
--- Say that folders of locked archives are removed, as far as their run is deleted still.
+-- Mark folders of locked archives as removed, if their run is still deleted.
 update upload u set removed_at = clock_timestamp()
 from run r
 where r.id = u.run_id and u.folder = any(%(folders)s::bigint[]) and u.archive_id = any(%(archives)s::bigint[]) and u.removed_at is null and r.deleted_at is not null
@@ -83,5 +88,6 @@ where r.id = u.run_id and u.folder = any(%(folders)s::bigint[]) and u.archive_id
 returning u.folder;
 
 -- name: purge_uploads
--- Forget the attachments of runs that are purged. Whoever has them finds that nobody knows them.
+-- Forget the attachments of purged runs. A task manager that still has the files finds that nobody
+-- knows them, and removes them.
 delete from upload where run_id = any(%(runs)s);

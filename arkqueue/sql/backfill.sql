@@ -1,14 +1,15 @@
 -- Backfills: runs of old revisions with the definitions of a newer one. Called by queue/backfill.py, mostly inside a transaction that has locked the archive's row.
 
 -- name: add_backfill
--- Note a backfill, of which nothing is planned yet, with the next number of its archive.
+-- Store a backfill with the next number of its archive; nothing of it is planned yet.
 insert into backfill (archive_id, branch_id, number, revision_id, tasks, without, first, last, next, by)
 select %(archive)s, %(branch)s, coalesce(max(f.number), 0) + 1, %(revision)s, %(tasks)s, %(without)s, %(first)s, %(last)s, %(first)s, %(by)s
 from backfill f where f.archive_id = %(archive)s
 returning id, number;
 
 -- name: revisions_of_branch
--- The first revision, the last one and the number of those of a branch that are between two numbers and on it still.
+-- The present revisions of a branch between two numbers: the first, the last, and how many there
+-- are.
 select min(number) as first, max(number) as last, count(*) as count from revision
 where branch_id = %(branch)s and number between %(first)s and %(last)s and dropped_at is null;
 
@@ -17,24 +18,26 @@ where branch_id = %(branch)s and number between %(first)s and %(last)s and dropp
 select max(number) as number from revision where branch_id = %(branch)s and number < %(number)s and dropped_at is null;
 
 -- name: revisions_to_fill
--- The next revisions of which a backfill has no run yet.
+-- The next revisions for which a backfill has no run yet.
 select r.id, r.number from revision r
 where r.branch_id = %(branch)s and r.number between %(first)s and %(last)s and r.dropped_at is null
 order by r.number limit %(most)s;
 
 -- name: backfill
--- A backfill, with what its archive and branch are called, and the revision whose definitions it has.
+-- A backfill, with the names of its archive and branch, and the revision whose definitions it has.
 select f.*, a.name as archive, a.stopped, b.name as branch, b.main, d.number as definitions_number, coalesce(a.removed_at, b.deleted_at) is not null as is_gone
 from backfill f join archive a on a.id = f.archive_id join branch b on b.id = f.branch_id join revision d on d.id = f.revision_id
 where f.id = %(backfill)s;
 
 -- name: backfills_to_plan
--- The backfills that are not planned to their end, the oldest first; those of stopped archives wait, and those of branches whose last run is still being planned.
+-- The backfills with revisions left to plan, the oldest first, without those of stopped archives
+-- and of branches whose last run is still being planned.
 select f.id, f.archive_id, f.waits from backfill f join archive a on a.id = f.archive_id
 where f.next is not null and a.stopped is null and not exists (select from planning p where p.branch_id = f.branch_id and p.next < p.items) order by f.id;
 
 -- name: planned_of_backfill
--- The task of each key that a backfill planned last, and whether it meets an edge from another run, as `nearest` says it.
+-- For each key, the task that a backfill planned last, and whether that task meets an edge from
+-- another run, in the columns of `nearest`.
 select t.id, t.name, t.item, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced, null::boolean as failed, t.deleted or t.as_completed as is_ignored
 from unnest(%(names)s::text[], %(items)s::text[]) n(name, item)
@@ -44,34 +47,36 @@ cross join lateral (
     order by u.number desc, u.run desc limit 1) t;
 
 -- name: go_on_filling
--- Say from which number on runs of a backfill are still to be planned. Null: no more are; `fault` says why, where that is before its end. It waits for nothing then.
+-- Set the number from which runs of a backfill are still to be planned. Null: all are planned, or
+-- `fault` says why the rest never will be. The backfill then waits for nothing.
 update backfill set next = %(next)s, fault = %(fault)s, waits = null, waits_since = null where id = %(backfill)s;
 
 -- name: let_backfill_wait
--- Say why the runs of a backfill that are still to be planned cannot be planned now.
+-- Store why the remaining runs of a backfill cannot be planned now.
 update backfill set waits = %(waits)s, waits_since = coalesce(waits_since, clock_timestamp()) where id = %(backfill)s and next is not null;
 
 -- name: hold_backfill
--- Hold what is planned of a backfill from now on, or (null) no more.
+-- Hold runs of a backfill that are planned from now on, or (null) hold them no longer.
 update backfill set hold_id = %(hold)s where id = %(backfill)s;
 
 -- name: prioritize_backfill
--- Give what is planned of a backfill from now on a person's priority.
+-- Set a person's priority for runs of a backfill that are planned from now on.
 update backfill set priority = %(priority)s where id = %(backfill)s;
 
 -- name: runs_to_hold_of_backfill
--- The runs of a backfill that have something to hold, oldest first, each with how many tasks that are.
+-- The runs of a backfill with tasks that a hold would hold, oldest first, each with the number of
+-- these tasks.
 select t.run_id as id, count(*)::int as tasks
 from run r join task t on t.run_id = r.id and {from hold t} and t.kind = 'ordinary' and t.program
 where r.backfill_id = %(backfill)s and r.deleted_at is null group by t.run_id order by t.run_id;
 
 -- name: runs_held_of_backfill
--- The runs of a backfill that have held tasks, oldest first, each with how many they are.
+-- The runs of a backfill with held tasks, oldest first, each with the number of these tasks.
 select t.run_id as id, count(*)::int as tasks from run r join task t on t.run_id = r.id and t.state = 'held'
 where r.backfill_id = %(backfill)s and r.deleted_at is null group by t.run_id order by t.run_id;
 
 -- name: open_runs_of_backfill
--- The runs of a backfill that have unsettled tasks, newest first, each with how many they are.
+-- The runs of a backfill with unsettled tasks, newest first, each with the number of these tasks.
 select t.run_id as id, count(*)::int as tasks from run r join task t on t.run_id = r.id and t.settled_at is null and t.kind = 'ordinary'
 where r.backfill_id = %(backfill)s and r.deleted_at is null group by t.run_id order by t.run_id desc;
 
@@ -85,7 +90,8 @@ select f.id from backfill f
 where f.archive_id = %(archive)s and (%(number)s::int is null or f.number = %(number)s) order by f.number desc limit %(most)s;
 
 -- name: show_backfill
--- How far a backfill is: how many revisions it is for, how many of its runs are planned, and how many of its tasks are in which state. Deleted runs count nowhere but as planned, and deleted items nowhere.
+-- The progress of a backfill: the number of its revisions and of its planned runs, and the number
+-- of its tasks in each state. Deleted runs count only as planned, and deleted items nowhere.
 select (select count(*) from revision v where v.branch_id = f.branch_id and v.number between f.first and f.last and v.dropped_at is null) as revisions,
        (select count(*) from run r where r.backfill_id = f.id) as planned, c.*
 from backfill f cross join lateral (
@@ -98,7 +104,8 @@ from backfill f cross join lateral (
 where f.id = %(backfill)s;
 
 -- name: failures_of_backfills
--- The backfills in which tasks failed or were rejected that nobody has waived, with how many these are, the newest first; of watched archives and present branches alone.
+-- The backfills with failed or rejected tasks that nobody has waived, with the number of these
+-- tasks, the newest first; of watched archives and present branches only.
 select a.name as archive, f.number, count(*)::int as failed
 from (select id from task where state = 'failed' and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))
       union all
@@ -110,7 +117,8 @@ where not t.waived and run.deleted_at is null and b.deleted_at is null and a.rem
 group by f.id, a.name, f.number order by f.id desc limit %(most)s;
 
 -- name: telling_runs_of_backfill
--- The runs of a backfill that have failed or could not start, then those of which a task can run or runs, each the oldest first.
+-- The runs of a backfill that failed or could not start, then those with a task that runs or can
+-- run; each the oldest first.
 (select r.id, true as is_bad from run r
  where r.backfill_id = %(backfill)s and r.deleted_at is null
    and (r.faults <> '[]' or exists (select from task t where t.run_id = r.id and t.state in ('failed', 'rejected') and not t.deleted))

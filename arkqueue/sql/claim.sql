@@ -1,13 +1,16 @@
--- Claims, leases and the end of attempts: what a task manager does to the database, and what is done when it is silent.
+-- Claims, leases and the end of attempts: the statements of task managers, and those that act when
+-- a task manager is silent.
 --
--- `array(select unnest(…))`: ids that are asked for are as many as any others, so the server keeps the statement's plan. With the ids themselves it would look cheaper
--- to plan it anew each time, and that takes longer than to run it. A plan may be kept from when the tables were empty: `offset 0`, or ids as an array
--- beside the join (`end`), look up what is there also then.
+-- `array(select unnest(…))`: the server keeps the plan of such a statement for any number of ids.
+-- With the ids themselves it would plan each call anew, because that looks cheaper, and planning
+-- takes longer than running. A plan may date from the time when the tables were empty: `offset 0`,
+-- or an array of ids beside the join (`end`), looks rows up by index even then.
 
 -- part: found
--- The place from which a claim looks at the ready tasks of an archive `r`, and the pools, of those that the claim asks for, with such a task; without one there is no row.
--- It goes from the few pools that are asked for, so that an archive of many labels makes no claim dearer.
--- `gone`: the ledger entries of which something is gone and not held yet (queue/ending.py); null nearly always.
+-- The place from which a claim reads the ready tasks of an archive `r`, and the pools, among those
+-- that the claim asks for, with such a task; no row if there is none. The statement starts from the
+-- few pools of the claim, so an archive with many labels costs no more. `gone`: the ledger entries
+-- whose end is under way and not yet held (queue/ending.py); null nearly always.
 select array_agg(p.pool) as pools, f.*
 from (select coalesce((place->>0)::int, -2147483648) as priority, coalesce((place->>1)::bigint, 0) as entry_id,
              coalesce((place->>2)::int, 0) as run, coalesce((place->>3)::int, 0) as position, coalesce((place->>4)::bigint, 0) as id,
@@ -21,7 +24,7 @@ where p.pool = any(r.pools)
 group by f.priority, f.entry_id, f.run, f.position, f.id, f.gone
 
 -- part: picked
--- Lock tasks of an archive whose turn `w` it is, at most as many as it gives.
+-- Lock the tasks that an archive gives at its turn `w`, at most its share.
 cross join unnest(w.pools) p(pool)
 cross join lateral (
     select case when cardinality(w.pools) = 1 then w.most else (
@@ -40,7 +43,8 @@ cross join lateral (
     order by t.priority, t.entry_id, t.run, t.position, t.id limit s.share for no key update skip locked) t
 
 -- part: taken
--- Begin an attempt for each of the tasks that are `kept`. A poll has what the attempt before it said, so that the newest attempt has all outputs of the task.
+-- Begin an attempt for each of the `kept` tasks. A poll starts with the outputs of the attempt
+-- before it, so that the newest attempt always has all outputs of the task.
 taken as (
     update task t set state = {to claim}, attempt_id = nextval('attempt_id'), attempts = t.attempts + 1
     where t.id = any(array(select id from kept))
@@ -59,7 +63,7 @@ taken as (
 )
 
 -- part: given
--- What a task manager is told of each.
+-- The facts that a task manager gets about each claimed task.
 select t.id, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts, t.attempt_kind, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
        b.name as branch, b.main, run.revision, run.author, run.date, run.message, run.previous, run.generation, t.base,
        ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, ar.corrections, kept.share,
@@ -75,16 +79,22 @@ join archive ar on ar.id = t.archive_id
 order by kept.turn, t.priority, t.entry_id, t.run, t.position, t.id
 
 -- name: claim
--- Take up to %(slots)s ready tasks of some pools: each becomes running, with a new attempt whose lease is ours. It waits for nobody.
+-- Take up to %(slots)s ready tasks of some pools: each becomes running, with a new attempt whose
+-- lease belongs to this process. The statement waits for no lock.
 --
--- Archives take turns, from the one behind %(after)s on, in the order of their ids and around. An archive gives its share of the slots at its turn, in the order of
--- the index `task_ready`: priority, ledger entry, run, position, id. Items of one list have its order by their ids. Where it has ready tasks of several pools, `share` says how many of each are before all others. So
--- a claim locks the tasks that it takes and no others. Some archives more than slots are considered, for where others lock what this claim sees.
+-- Archives take turns in the order of their ids, from the one behind %(after)s on, and around. At
+-- its turn, an archive gives its share of the slots in the order of the index `task_ready`:
+-- priority, ledger entry, run, position, id. Items of one list follow the order of the list by
+-- their ids. If an archive has ready tasks of several pools, `share` says how many of each come
+-- first. So a claim locks only the tasks that it takes. It considers some more archives than slots,
+-- because others may have locked tasks that this claim sees.
 --
--- A claim of a drained host gives nothing. Nor does this one while an archive that has something ready is limited or of a tier of its own: `claim_in_tiers` does then.
+-- A claim of a drained host returns nothing. This statement also returns nothing while an archive
+-- with ready tasks has a limit or a tier of its own: then `claim_in_tiers` does the work.
 --
--- %(floors)s are the places from which on a claim looks at the ready tasks of some archives, by their ids: while an old snapshot keeps the entries of
--- claimed tasks in the index, this saves walking over them (`Turns`).
+-- %(floors)s are the places from which a claim reads the ready tasks of some archives, by their
+-- ids. While an old snapshot keeps the index entries of claimed tasks, this avoids walking over
+-- them (`Turns`).
 with turn as materialized (
     select r.archive_id, r.pools, r.priority, r.entry_id, r.run, r.position, r.id, r.gone, row_number() over () as turn,
            ceil(%(slots)s::numeric / count(*) over ())::int as most
@@ -105,18 +115,20 @@ with turn as materialized (
 {part given};
 
 -- name: any_in_tiers
--- Whether an archive that has something ready is limited or of a tier of its own.
+-- Whether an archive with ready tasks has a limit or a tier of its own.
 select true from ready_archive where limited or tier <> 5 limit 1;
 
 -- name: claim_in_tiers
--- Do as `claim` does, where archives have tiers or limits.
+-- Like `claim`, for archives with tiers or limits.
 --
 -- Archives of a lower tier go before the others; those of one tier take turns.
--- Where an archive gives its whole share, it may have more: what higher tiers give beside it is left to the next claim (`kept`).
+-- An archive that gives its whole share may have more tasks. Then the tasks of higher tiers are
+-- left to the next claim (`kept`).
 --
--- `t.tier + 0`: the planner takes that for one row, as it is for most, and not for a hundred.
+-- `t.tier + 0`: the planner then expects one row, which is right for most, and not a hundred.
 --
--- A limited archive has its turn while it has a free slot, and gives as many tasks as it has. `room`: the slots that this claim has locked.
+-- A limited archive has its turn while it has free slot rows, and gives as many tasks as it has
+-- such rows. `room`: the slot rows that this claim has locked.
 with recursive tier(tier) as (
     (select r.tier from ready_archive r where not exists (select from drain where host = %(host)s) order by r.tier limit 1)
     union all
@@ -159,19 +171,21 @@ with recursive tier(tier) as (
 {part given};
 
 -- name: labeled_pools
--- The pools of some kinds that name labels, and none but ours, of which there may be ready tasks.
+-- The pools of some kinds with labels, all of which this task manager has, and of which there may
+-- be ready tasks.
 select distinct p.pool from ready_archive r cross join unnest(r.pools) p(pool)
 where p.pool like '%% %%' and split_part(p.pool, ' ', 1) = any(%(pools)s) and string_to_array(split_part(p.pool, ' ', 2), ',') <@ %(labels)s::text[];
 
 -- name: inputs
--- The newest outputs of what some tasks depend on, by task and dependency (design 3, INPUTS); of a task that polls also its own (design 5.29).
+-- The newest outputs of the dependencies of some tasks, by task and dependency (design 3, INPUTS).
+-- A task that polls also gets its own outputs (design 5.29).
 select e.target, s.name, a.outputs
 from edge e
 join task s on s.id = e.source
 join attempt a on a.id = s.attempt_id
 where e.target = any(array(select unnest(%(tasks)s::bigint[]))) and e.kind = 'depends' and e.declared and a.outputs is not null
 union all
--- What a list came to, by the keys of its items, is found through its gate.
+-- The outputs of a list, by the keys of its items, are found through its gate.
 select e.target, s.name, jsonb_object_agg(s.item, a.outputs)
 from edge e join task g on g.id = e.source and g.kind = 'gate' join edge i on i.target = g.id and i.kind = 'depends'
 join task s on s.id = i.source and s.item <> '' join attempt a on a.id = s.attempt_id
@@ -183,13 +197,15 @@ select t.id, 'self', a.outputs from task t join attempt a on a.id = t.attempt_id
 where t.id = any(array(select unnest(%(tasks)s::bigint[]))) and a.kind = 'poll' and a.outputs is not null;
 
 -- name: base
--- The revision that an attempt has as its base. A commit that was dropped and came back is there twice, and the same.
+-- The revision that is the base of an attempt. A dropped commit that came back is there twice, with
+-- the same files.
 select r.name, r.number, r.author, r.date
 from attempt a join task t on t.id = a.task_id join revision r on r.branch_id = t.branch_id and r.name collate "C" = a.base
 where a.id = %(attempt)s order by r.number desc limit 1;
 
 -- name: early
--- The last revisions of an attempt's branch whose dates were to come when they were read, and when that was. A commit that was dropped and came back counts as read when it came first.
+-- The last revisions of an attempt's branch that were dated in the future when they were read, with
+-- the time of reading. For a dropped commit that came back, the first reading counts.
 select r.name, min(r.read_at) as read_at
 from (select r.name, r.read_at from attempt a join task t on t.id = a.task_id join revision r on r.branch_id = t.branch_id and r.date > r.read_at
       where a.id = %(attempt)s order by r.number desc limit %(most)s) r
@@ -204,7 +220,7 @@ select id, body from definition where id = any(%(ids)s);
 select distinct t.archive_id from attempt at join task t on t.id = at.task_id where at.id = any(%(attempts)s);
 
 -- name: started
--- Note that the programs of attempts have begun, so many seconds ago.
+-- Note when the programs of attempts have begun, in seconds before now.
 with mine as (
     select id from attempt where id = any(array(select unnest(%(attempts)s::bigint[]))) and "end" is null
     order by id for no key update
@@ -214,19 +230,21 @@ update attempt a set started_at = now() - make_interval(secs =>
 from mine where a.id = mine.id;
 
 -- name: installation
--- The id of this installation, made when it is first asked for.
+-- The id of this installation, made at the first request.
 with made as (insert into installation default values on conflict do nothing returning id)
 select id::text from made union all select id::text from installation limit 1;
 
 -- name: reserve
--- Note that an attempt will outlive its task manager, and from which image; it has to be ours still.
+-- Note that an attempt will outlive its task manager, and its image; only if the attempt still
+-- belongs to this process.
 update attempt set outlives = make_interval(secs => %(adopt_within)s), image = %(image)s
 where id = %(attempt)s and process = %(process)s and "end" is null
 returning id;
 
 -- name: renew
--- Renew the leases of a task manager's attempts; an attempt that does not come back is not its own any more. One whose row another transaction has locked,
--- as it records its end, keeps the lease that it has: nobody waits for that.
+-- Renew the leases of a task manager's attempts. An attempt that the answer leaves out no longer
+-- belongs to this process. If another transaction has locked the attempt's row, to record its end,
+-- the attempt keeps its lease, and nobody waits for that row.
 with mine as materialized (
     select a.id, t.stop from attempt a join task t on t.id = a.task_id
     where a.id = any(%(attempts)s) and a.process = %(process)s and a."end" is null
@@ -242,12 +260,12 @@ with mine as materialized (
 select mine.id, mine.stop, renewed.id is not null as is_renewed from mine left join renewed on renewed.id = mine.id;
 
 -- name: stops
--- Which of a task manager's attempts have been asked to stop.
+-- The attempts of a task manager that were asked to stop.
 select a.id, t.stop from attempt a join task t on t.id = a.task_id
 where a.process = %(process)s and a.ended_at is null and t.stop is not null;
 
 -- name: register_manager
--- Register a task manager's process, or say that it is still here.
+-- Register a task manager's process, or note that it still runs.
 insert into task_manager (process, host, hostname, slots, fault, engine_fault, low_disk, account, labels, store, scratch_limit)
 values (%(process)s, %(host)s, %(hostname)s, %(slots)s, %(fault)s, %(engine_fault)s, %(low_disk)s, %(account)s, %(labels)s, %(store)s, %(scratch_limit)s)
 on conflict (process) do update set seen_at = clock_timestamp(), stopped_at = null,
@@ -258,11 +276,12 @@ on conflict (process) do update set seen_at = clock_timestamp(), stopped_at = nu
 update task_manager set stopped_at = clock_timestamp() where process = %(process)s;
 
 -- name: expire_managers
--- Note that the earlier task managers of a host have stopped, as its present one proved. When is not known; they were there when they were heard last.
+-- Note that the earlier task managers of a host have stopped, as the present one proved. They count
+-- as stopped since they last reported.
 update task_manager set stopped_at = seen_at where host = %(host)s and process <> %(process)s and stopped_at is null;
 
 -- name: beat
--- Say that the database answers; a gap since the last time starts the time of grace anew.
+-- Note that the database answers. After a gap, the time of grace starts anew.
 update heartbeat set
     steady_since = case when clock_timestamp() - beat_at > make_interval(secs => %(gap)s)
                           or pg_postmaster_start_time() > beat_at
@@ -271,8 +290,9 @@ update heartbeat set
 returning clock_timestamp() - steady_since >= make_interval(secs => %(lease)s) as steady;
 
 -- name: lapsed
--- Live attempts whose lease is over, and what outlives its task manager only after its reservation (seconds). Archives take turns, so that one that is
--- locked and has more of them than the limit hides nobody else's.
+-- Live attempts whose lease is over; those that outlive their task manager only after their
+-- reservation (seconds). Archives take turns, so a locked archive with more such attempts than the
+-- limit hides no other archive's.
 select id, reserved
 from (
     select a.id, extract(epoch from a.outlives)::float8 as reserved, row_number() over (partition by t.archive_id order by a.id) as place
@@ -287,8 +307,9 @@ where a.ended_at is null and a.host = %(host)s
 order by a.id;
 
 -- name: adopt
--- Give attempts that outlived their task manager to the present one of their host, with a new lease. Each names the process that it is taken
--- from, so that of two who want it the first gets it; it locks attempts only, as a renewal does.
+-- Give attempts that outlived their task manager to the present one of their host, with a new
+-- lease. Each names its former process, so of two that want an attempt the first gets it. The
+-- statement locks attempts only, as a renewal does.
 with mine as (
     select a.id
     from attempt a
@@ -316,8 +337,9 @@ join archive ar on ar.id = t.archive_id
 order by a.id;
 
 -- name: lock_attempts
--- Lock those of some attempts that belong to locked archives, and return what is needed to judge their end; the definitions only of what ended `badly`. Their tasks need no
--- lock: they are running, and nobody changes such a task but who has locked its archive.
+-- Lock those of some attempts that belong to locked archives, and return the facts that judge their
+-- ends; the definitions only of those that ended `badly`. Their tasks need no lock: they are
+-- running, and only a transaction that has locked the archive changes such a task.
 select a.id, a.process, a.ended_at, a."end", a.lease_until + coalesce(a.outlives, '0') < clock_timestamp() as lapsed,
        t.id as task, t.kind, t.state, t.attempt_id, t.stop, t.failures, t.deferrals, t.losses,
        t.polls, extract(epoch from clock_timestamp() - t.deferred_at)::float8 as deferred_for, d.body, a.followed_until > clock_timestamp() as followed
@@ -328,9 +350,10 @@ where a.id = any(%(attempts)s)
 order by a.id for no key update of a;
 
 -- name: end
--- Give attempts their end (what has one keeps it), and move their tasks out of running as it demands; only the attempt that owns a task can do so. Where they
--- completed is kept; of several at once the highest place counts as the last in time.
--- `ran` was measured when the transaction began, which may have waited for its locks since.
+-- Store the end of attempts, unless they have one, and move their tasks out of running; only the
+-- attempt that owns a task can do so. Also store where the tasks completed; if several complete at
+-- once, the highest place counts as the last in time. `ran` was measured when the transaction
+-- began, which may have waited for locks since.
 with e as (
     select * from jsonb_to_recordset(%(ends)s::jsonb) as e(
         attempt bigint, task bigint, "end" text, exit_code int, message text, outputs jsonb, ran float8,
@@ -344,7 +367,7 @@ with e as (
     from e where a.id = any(array(select attempt from e)) and a.id = e.attempt and a."end" is null
 ), moved as (
     update task t set state = e.state,
-        -- Each poll is repeated as often as `retries` say.
+        -- Each poll is repeated as often as `retries` say, counted anew.
         failures = case when e.polls then 0 else t.failures + e.failed end, deferrals = case when e.polls then 0 else t.deferrals + e.deferred end,
         losses = t.losses + e.lost, polls = t.polls or e.polls,
         due_at = case when e.state = 'deferred' then clock_timestamp() + make_interval(secs => e.delay) end,
@@ -374,7 +397,8 @@ with e as (
 select id from moved;
 
 -- name: left_over
--- Lock archives that are among those that take turns and have no ready task, as far as they are free; nothing becomes ready in a locked one.
+-- Lock the free ones among the archives that take turns without a ready task; in a locked archive
+-- no task becomes ready.
 select a.id from archive a
 where a.id in (
     select r.archive_id from ready_archive r
@@ -383,14 +407,15 @@ where a.id in (
 order by a.id for no key update skip locked;
 
 -- name: withdraw
--- Take locked archives from those that take turns, unless one has got a ready task before it was locked.
+-- Remove locked archives from those that take turns, unless a task became ready before the lock.
 delete from ready_archive r
 where r.archive_id = any(%(archives)s) and not exists (
     select from unnest(r.pools) p(pool) cross join lateral (
         select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id limit 1) t);
 
 -- name: many_pools
--- Lock archives that are said to have ready tasks of more than %(few)s pools and have none of some of these, as far as they are free.
+-- Lock free archives that are listed with more than %(few)s pools and have no ready task of some of
+-- these.
 select a.id from archive a
 where a.id in (
     select r.archive_id from ready_archive r
@@ -406,15 +431,15 @@ set pools = array(select p.pool from unnest(r.pools) p(pool) where exists (
 where r.archive_id = any(%(archives)s);
 
 -- name: attempts_of
--- Those of some attempts that belong to some archives.
+-- Some attempts: those that belong to some archives.
 select a.id from attempt a join task t on t.id = a.task_id where a.id = any(%(attempts)s) and t.archive_id = any(%(archives)s);
 
 -- name: due_archives
--- Archives with deferred tasks whose delay is over; the longest waiting first.
+-- Archives with deferred tasks whose delay is over, the longest-waiting first.
 select archive_id from task where state = 'deferred' and due_at <= statement_timestamp() group by archive_id order by min(due_at);
 
 -- name: make_due
--- Take deferred tasks of archives whose delay is over back to waiting, so many of each archive.
+-- Set deferred tasks whose delay is over back to waiting, a limited number for each archive.
 update task t set state = {to due}, due_at = null
 where t.id = any(array(
     select d.id

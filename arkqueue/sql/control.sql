@@ -1,7 +1,9 @@
--- What a person may do to tasks and runs. Called by queue/control.py inside a transaction that has locked the archive's row.
+-- Actions of people on tasks and runs. Called by queue/control.py inside a transaction that has
+-- locked the archive's row.
 
 -- name: lock_tasks
--- Lock tasks, so that no claim can slip in, and return what decides whether an action is possible.
+-- Lock tasks, so that no claim takes one meanwhile, and return the facts that decide whether an
+-- action is possible.
 select t.id, t.run_id, t.archive_id, t.branch_id, t.number, t.run, t.name, t.item, t.state, t.attempt_id, t.attempts, t.stop, t.polls,
        t.waived, t.superseded_by, t.root_id, t.kind, t.by, t.program, t.deleted
 from task t where t.id = any(%(tasks)s) order by t.id for no key update;
@@ -13,8 +15,10 @@ where t.id = any(%(tasks)s) and {from cancel}
 returning t.id;
 
 -- name: could_start
--- The tasks of runs that run and were not asked to stop, and those that could start while the runs are canceled or deleted in steps: those that have not started, are not held, and do not wait for the success
--- of a task of their run that has not started either. A deferred one is due within so many seconds. What is ready comes first.
+-- The tasks to stop and the tasks to hold while runs are canceled or deleted in steps: running
+-- tasks that nobody has asked to stop, and tasks that could start meanwhile. A task could start if
+-- it has not started, is not held, and does not wait for the success of an unstarted task of its
+-- run; a deferred one, if it is due within `within` seconds. Ready tasks come first.
 select t.id, t.state from task t
 where t.run_id = any(%(runs)s::bigint[]) and t.kind = 'ordinary'
   and (t.state in ('waiting', 'ready') or t.state = 'running' and t.stop is distinct from 'cancel'
@@ -26,7 +30,8 @@ where t.run_id = any(%(runs)s::bigint[]) and t.kind = 'ordinary'
 order by t.state <> 'ready', t.priority, t.entry_id, t.run, t.position, t.id;
 
 -- name: set_aside
--- Hold those of some tasks that have not started, and let deferred ones not be due for so many seconds, while their run is canceled or deleted in steps. `hold`: the audit log entry.
+-- Hold the unstarted ones of some tasks, and delay deferred ones by some seconds, while their run
+-- is canceled or deleted in steps. `hold`: the audit log entry.
 update task t set
     state = case when {from hold t} then {to hold} else t.state end,
     hold_id = case when {from hold t} then %(hold)s else t.hold_id end,
@@ -36,7 +41,8 @@ update task t set
 where t.id = any(%(tasks)s) and ({from hold t} or t.state = 'deferred');
 
 -- name: forget_set_aside
--- Forget what held tasks that are canceled now, where that was a cancellation or deletion of their run or backfill: it is no reason to hold them again.
+-- Forget by what canceled tasks were held, if that was a cancellation or deletion of their run or
+-- backfill: such a hold is no reason to hold them again.
 update task t set hold_id = null
 where t.id = any(%(tasks)s) and exists (select from deed d where d.id = t.hold_id and d.task_id is null and d.verb in ('cancel', 'delete'));
 
@@ -54,20 +60,22 @@ where t.id = any(%(tasks)s) and {from skip}
 returning t.id;
 
 -- name: waive
--- Decide that what waits for failed or rejected tasks may go on.
+-- Waive failed or rejected tasks: tasks that wait for them may go on.
 update task t set waived = true, as_completed = t.as_completed or %(as_completed)s, by = %(by)s
 where t.id = any(%(tasks)s) and t.state in ('failed', 'rejected')
 returning t.id;
 
 -- name: prioritize
--- Set a person's priority of those of some tasks that have not started.
+-- Set a person's priority for the unstarted ones of some tasks.
 update task set priority = %(priority)s, prioritized = true
 where id = any(%(tasks)s) and kind = 'ordinary' and state in ('waiting', 'held', 'ready')
 returning id;
 
 -- name: prioritize_behind
--- Set the priority of what depends on some tasks inside their runs, at any distance, as they said; of what has not started, and where no person set it.
--- What an item says is for the tasks of that item alone. Where several tasks say a priority, the lowest number counts.
+-- Set the priority of the tasks that depend on some tasks inside their runs, at any distance, to
+-- the number that these tasks said. Tasks that have started, or whose priority a person set, keep
+-- theirs. A task of an item sets the priority of that item's tasks only. If several tasks say a
+-- number, the lowest counts.
 with recursive behind(id, item, priority) as (
     select t.id, said.item, s.priority
     from unnest(%(sources)s::bigint[], %(priorities)s::int[]) s(id, priority) join task said on said.id = s.id
@@ -85,7 +93,8 @@ where t.id = any(array(select id from behind)) and t.id = b.id and t.kind = 'ord
 returning t.id;
 
 -- name: skipped_because_of
--- The tasks that were skipped because of some roots, also of other runs, where these are not gone. Those of deleted items are left alone.
+-- The tasks that were skipped because of some roots, also those of other runs that still exist,
+-- without tasks of deleted items.
 select t.id from task t join task r on r.id = t.root_id join run on run.id = t.run_id join revision v on v.id = run.revision_id
 where t.root_id = any(%(roots)s) and t.state = 'skipped' and not t.deleted
   and (t.run_id = r.run_id or run.deleted_at is null and v.dropped_at is null)
@@ -98,19 +107,21 @@ where branch_id = %(branch)s and name = %(name)s and number <= %(until)s and sta
 order by id;
 
 -- name: staying_skipped
--- Candidates that another bad task, or one that stays, or one that did not fail, still skips; with the root that they get (design 5.6, 5.8).
+-- Candidates (design 5.6, 5.8) that stay skipped, because of another bad task, of a candidate that
+-- stays skipped, or of a task that did not fail; with their new root.
 select e.target as id, min(r.id) as root, bool_or(e.failed) as is_unneeded
 from edge e join task s on s.id = e.source join task r on r.id = coalesce(s.root_id, s.id)
 where e.target = any(%(candidates)s) and not e.met and e.kind = 'depends'
   and case when e.failed then s.state in ('completed', 'canceled', 'skipped')
            else not e.settled and (not e.crossing or e.product and (r.state <> 'failed' or r.waived))
                 and s.state in ('failed', 'rejected', 'canceled', 'skipped') and not s.as_completed end
-  -- Joined, as there may be ten thousands of them, and a list is gone through for each source.
+  -- A join, because there may be ten thousands of them, and a list is searched once for each
+  -- source.
   and not exists (select from unnest(%(candidates)s::bigint[] || %(roots)s::bigint[]) back(id) where back.id = s.id)
 group by e.target;
 
 -- name: change_root
--- Give tasks that stay skipped the root that still skips them.
+-- Set the new root of tasks that stay skipped.
 update task t set root_id = r.root from unnest(%(tasks)s::bigint[], %(roots)s::bigint[]) r(id, root) where t.id = r.id;
 
 -- name: reopen
@@ -126,26 +137,28 @@ where t.run_id = %(run)s and t.name = %(name)s and (%(item)s::text is null or t.
 order by t.item, t.id;
 
 -- name: names_in_run
--- The names of what a run has from its workflow files; of one item, or all.
+-- The names of the tasks that a run, or one item of it, has from its workflow files.
 select t.name from task t
 where t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted and (%(item)s::text is null or t.item = %(item)s)
 group by t.name order by min(t.position), t.name;
 
 -- name: passable_inside
--- Which tasks of a run depend on which others of it; of one item, or all. A task that a person skipped takes nothing on to others.
+-- The dependencies between the tasks of a run, or of one item. A task that a person skipped passes
+-- no dependency on.
 select e.target, e.source
 from task t join edge e on e.target = t.id and e.kind = 'depends' and not e.crossing
 where t.run_id = %(run)s and not t.deleted and not (t.state = 'skipped' and t.root_id is null)
   and (%(item)s::text is null or t.item = %(item)s and t.kind = 'ordinary');
 
 -- name: done_once
--- Of some tasks, those that have completed or are deferred, and that would do again what can be done once (design 5.30).
+-- Some tasks that must not run twice without a person's word: those that have completed or are
+-- deferred, and have `poll` or `on_lost: fail` (design 5.30).
 select t.id from task t join definition d on d.id = t.definition_id
 where t.id = any(%(tasks)s) and t.state in ('completed', 'deferred') and (d.body ? 'poll' or d.body->>'on_lost' = 'fail')
 order by t.id limit %(most)s;
 
 -- name: redo
--- Take tasks that have ended or are deferred back to waiting, their counters anew (design 5.30).
+-- Set ended or deferred tasks back to waiting, with new counters (design 5.30).
 update task t set state = {to redo}, retries = t.retries + (t.kind = 'ordinary')::int, asks = false, root_id = null, blocks = 0, superseded_by = null, settled_at = null, due_at = null, by = null, stop = null,
     waived = false, as_completed = false, fault = null, failures = 0, deferrals = 0, losses = 0,
     deferred_at = case when t.polls then clock_timestamp() end
@@ -153,7 +166,8 @@ where t.id = any(%(tasks)s) and {from redo}
 returning t.id;
 
 -- name: unmeet_between
--- Edges inside a run, each given by its source and its target, are unmet again; a ready task waits again.
+-- Mark edges inside a run as unmet, each given by its source and its target; a ready target waits
+-- again.
 with reopened as (
     update edge e set met = false
     from unnest(%(sources)s::bigint[], %(targets)s::bigint[]) given(source, target)
@@ -167,11 +181,13 @@ update task t set unmet = t.unmet + c.n, asks = false,
 from counted c where t.id = c.target;
 
 -- name: start_over
--- Let the command of tasks that do not run be what runs next, and not their polls (design 5.29).
+-- Let the next attempt of tasks that do not run be one of the command, and not a poll (design
+-- 5.29).
 update task set polls = false where id = any(%(tasks)s) and polls and state <> 'running';
 
 -- name: retry
--- Take failed, canceled or skipped tasks back to waiting, their counters anew. The deadline of one that polls begins at once. `counts`: it is a person's retry.
+-- Set failed, canceled or skipped tasks back to waiting, with new counters. The deadline of a task
+-- that polls begins at once. `counts`: this is a person's retry.
 update task t set state = {to retry}, retries = t.retries + %(counts)s::int, asks = false, root_id = null, blocks = 0, superseded_by = null, settled_at = null, by = null, stop = null,
     waived = false, as_completed = false, fault = null, failures = 0, deferrals = 0, losses = 0,
     deferred_at = case when t.polls then clock_timestamp() end
@@ -179,7 +195,9 @@ where t.id = any(%(tasks)s) and {from retry}
 returning t.id;
 
 -- name: retry_and_hold
--- Take canceled tasks back, as `retry` and then `hold` would: they come back with their run, and start after a release. One statement for both halves what that writes. `hold`: the audit log entry.
+-- Set canceled tasks back, as `retry` and then `hold` would: they come back with their run, and
+-- start only after a release. One statement writes half as much as two. `hold`: the audit log
+-- entry.
 update task t set state = {to hold}, asks = false, root_id = null, blocks = 0, superseded_by = null, settled_at = null, by = null, stop = null,
     waived = false, as_completed = false, fault = null, failures = 0, deferrals = 0, losses = 0,
     deferred_at = case when t.polls then clock_timestamp() end, hold_id = coalesce(t.hold_id, %(hold)s), release_id = null
@@ -187,7 +205,7 @@ where t.id = any(%(tasks)s) and {from retry t} and t.kind = 'ordinary'
 returning t.id;
 
 -- name: retry_now
--- Take a deferred task back to waiting before it is due, its counters anew.
+-- Set a deferred task back to waiting before it is due, with new counters.
 update task t set state = {to due}, retries = t.retries + 1, due_at = null, failures = 0, deferrals = 0, losses = 0,
     deferred_at = case when t.polls then clock_timestamp() end
 where t.id = %(task)s and {from due}
@@ -208,7 +226,8 @@ select t.id from task t join run on run.id = t.run_id and run.deleted_at is null
 where t.archive_id = %(archive)s and t.state = 'deferred' and t.polls order by t.id;
 
 -- name: unmeet
--- Edges inside the run from reopened tasks are unmet again, but those to what has started; a ready task waits again (design 5.8).
+-- Mark the edges inside the run from reopened tasks as unmet, except those to targets that have
+-- started; a ready target waits again (design 5.8).
 with reopened as (
     update edge e set met = false
     from task t
@@ -224,12 +243,14 @@ from counted c where t.id = c.target
 returning t.id;
 
 -- name: unjudged
--- Settled tasks of other runs from which edges to reopened tasks were not judged while these were settled, too.
+-- Settled tasks of other runs with edges to reopened tasks. These edges were not judged while both
+-- ends were settled.
 select distinct e.source from edge e join task s on s.id = e.source and s.settled_at is not null
 where e.target = any(%(tasks)s) and not e.met and e.crossing and e.kind = 'depends';
 
 -- name: gates_behind
--- The gates of lists that some items have let pass and behind which nothing of their run has started, each with the gates that passed because of it, and the ready tasks behind those.
+-- The gates of lists that some items have let pass, if nothing of their run behind the gate has
+-- started; each with the gates that passed because of it, and the ready tasks behind those.
 with recursive behind(gate, id, passed) as (
     select g.id, g.id, true
     from edge e join task g on g.id = e.target and g.kind = 'gate' and g.state = 'completed'
@@ -247,16 +268,19 @@ group by b.gate having not bool_or(t.attempts > 0 and t.state not in ('waiting',
 order by b.gate;
 
 -- name: untick_report
--- REPORTs that nobody was given a report by wait for reopened tasks again. One that is run for an update of a person goes on. Their rows were locked before (`keep`), so that no claim takes one meanwhile.
+-- Let REPORTs wait for reopened tasks again, except one that runs for a person's update. Their rows
+-- are locked already (`keep`), so no claim takes one meanwhile.
 update task t set unmet = t.unmet + c.n, state = case when {from unmeet t} then {to unmeet} else t.state end
 from (select run_id, count(*)::int as n from task where id = any(%(tasks)s) and kind <> 'gate' group by run_id) c join run on run.id = c.run_id
 where t.id = run.report_id and t.state in ('waiting', 'held', 'ready') and run.updating is null
   and not exists (select from report r where r.run_id = run.id and r.made_by is null);
 
 -- name: started_after
--- Tasks of later runs that have started because one of these tasks let them, directly or through gates that passed or tasks that never began (design 5.19).
--- A task that never began has also let on the tasks that were skipped because of it. Of those that were purged `purged_start` tells.
--- `source`: also the gates of lists, of which these tasks are items: what they let on stays so when they wait again.
+-- Tasks of later runs that have started because one of some tasks let them, directly, through gates
+-- that passed, or through tasks that never began (design 5.19). A task that never began also let
+-- the tasks go on that were skipped because of it. `purged_start` covers purged tasks. `source`:
+-- also from the gates of lists, of which these tasks are items: the tasks that a gate let start
+-- count as started even if the gate waits again.
 with recursive source(id) as materialized (
     select unnest(%(sources)s::bigint[])
     union
@@ -275,7 +299,7 @@ with recursive source(id) as materialized (
         where t.run_id = g.run_id
           and case when g.state = 'completed' then e.met else t.state in ('canceled', 'skipped') and t.attempts = 0 end) step
 ), found as (
-    -- The first ones found: without an order, so that a long history is not walked to its end.
+    -- The first ones found, in no order: an order would read a long history to its end.
     select number, run, name, item from (
         select p.number, p.run, p.name, p.item from purged_start p where p.task_id = any(array(select id from source))
         union all
@@ -289,8 +313,11 @@ from found f, task s join branch b on b.id = s.branch_id join archive a on a.id 
 where s.id = (%(sources)s::bigint[])[1] order by f.number, f.run, f.name;
 
 -- name: completed_after
--- Where some tasks, by name and item, have completed last in later runs of a branch (design 5.19), purged ones, too; the latest first; and after which run (`after_number`, `after_run`). What runs no program replaces nothing.
--- A task of a submission that is no item's does the work of that submission alone, which no other run does. `cause`: the trigger of a run that is to be at these places; null: the runs are there.
+-- The last completion of some tasks, by name and item, in later runs of a branch (design 5.19),
+-- also in purged runs; the latest first; with the run after which it came (`after_number`,
+-- `after_run`). A task without a program replaces nothing. A task of a submission that is not an
+-- item's does the work of that submission only, which no other run does. `cause`: the trigger of a
+-- run that is to be made at these places; null: the runs exist.
 select a.name as archive, b.name as branch, b.main, c.highest_number as number, c.highest_run as run, c.name, c.item, n.number as after_number, n.run as after_run
 from unnest(%(names)s::text[], %(items)s::text[], %(numbers)s::bigint[], %(runs)s::int[]) n(name, item, number, run)
 join completion c on c.branch_id = %(branch)s and c.name = n.name and c.item = n.item and (c.highest_number, c.highest_run) > (n.number, n.run)
@@ -299,7 +326,9 @@ where n.item <> '' or coalesce(%(cause)s::text, (select o.trigger from run o whe
 order by c.highest_number desc, c.highest_run desc, c.name limit %(most)s;
 
 -- name: superseders
--- Later tasks whose `cancels` have fired and that cancel tasks of these names and items at this place (design 5.11). `cause`: the trigger of a run that is to be at that place; null: the run is there.
+-- Later tasks whose `cancels` have fired and that cancel tasks of these names and items at this
+-- place (design 5.11). `cause`: the trigger of a run that is to be made at that place; null: the
+-- run exists.
 select n.name, f.number, f.run, f.name as by
 from unnest(%(names)s::text[], %(items)s::text[], %(attempts)s::int[]) n(name, item, attempts)
 join task f on f.branch_id = %(branch)s and f.fired and (f.number, f.run) > (%(number)s, %(run)s)
@@ -311,24 +340,26 @@ where not c.here and c.name = n.name and (f.item = n.item or f.item = '' or n.it
 order by f.number, f.run limit 20;
 
 -- name: tasks_to_act_on
--- The tasks of a run that verbs on a run may act on, or those of an item or among some, in the order of their places; and since when the run is canceled or deleted.
+-- The tasks of a run, of an item, or among some tasks, that a verb on a run may act on, in the
+-- order of their places; and since when the run is canceled or deleted.
 select t.id, t.name, t.item, t.state, t.program, t.polls, t.waived, t.superseded_by, coalesce(run.deleted_at, run.canceled_at) as run_ended_at from task t join run on run.id = t.run_id
 where t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted and (%(item)s::text is null or t.item = %(item)s) and (%(tasks)s::bigint[] is null or t.id = any(%(tasks)s))
 order by t.position, t.item, t.id;
 
 -- name: runs_failed
--- The runs of an archive that have failed tasks which nobody waived, oldest first, each with how many they are.
+-- The runs of an archive with failed tasks that nobody waived, oldest first, each with the number
+-- of these tasks.
 select t.run_id as id, count(*)::int as tasks from task t join run on run.id = t.run_id and run.deleted_at is null
 where t.archive_id = %(archive)s and t.state = 'failed' and t.kind = 'ordinary' and not t.waived group by t.run_id order by t.run_id;
 
 -- name: waits_inside
--- Which tasks of a run depend on which others of it.
+-- The dependencies between the tasks of a run.
 select e.target, e.source
 from task t join edge e on e.target = t.id and e.kind = 'depends' join task s on s.id = e.source and s.run_id = t.run_id
 where t.run_id = %(run)s;
 
 -- name: cancelable
--- The unsettled tasks of runs that verbs on a run act on.
+-- The unsettled tasks of runs on which verbs act.
 select id from task
 where run_id = any(%(runs)s) and settled_at is null
   and kind = 'ordinary'
@@ -342,7 +373,7 @@ where run_id = any(%(runs)s) and state in ('waiting', 'held', 'ready', 'deferred
 order by id;
 
 -- name: report_to_cancel
--- The REPORT of a run that would still run its command.
+-- The REPORT of a run, if it would still run its command.
 select t.id from run join task t on t.id = run.report_id where run.id = %(run)s and t.program and {from cancel t};
 
 -- name: cancel_run
@@ -350,24 +381,25 @@ select t.id from run join task t on t.id = run.report_id where run.id = %(run)s 
 update run set canceled_at = clock_timestamp(), canceled_by = %(by)s where id = %(run)s and canceled_at is null;
 
 -- name: uncancel_run
--- A retried task takes its run back among the living.
+-- Mark a run as not canceled any more, because one of its tasks is retried.
 update run set canceled_at = null, canceled_by = null
 where id in (select run_id from task where id = any(%(tasks)s)) and canceled_at is not null;
 
 -- name: delete_run
--- Leave a tombstone; history stays readable. `tasks`: what the deletion canceled or waived, which `undelete_run` takes back, beside what `delete_further` noted.
+-- Leave a tombstone; the history stays readable. `tasks`: the tasks that the deletion canceled or
+-- waived, which `undelete_run` takes back together with those that `delete_further` noted.
 update run set deleted_at = clock_timestamp(), deleted_by = %(by)s, deleted_tasks = coalesce(deleted_tasks, '{}') || %(tasks)s::bigint[] where id = %(run)s and deleted_at is null;
 
 -- name: delete_further
--- Note what a deletion in steps canceled or waived of a run that has no tombstone yet.
+-- Note the tasks that a deletion in steps canceled or waived, of a run without a tombstone yet.
 update run set deleted_tasks = coalesce(deleted_tasks, '{}') || %(tasks)s::bigint[] where id = %(run)s;
 
 -- name: begin_to_undelete
--- Take a tombstone away, and keep in mind what is to be taken back in steps (`deleted_tasks`).
+-- Remove a tombstone, and keep the tasks that are to be taken back in steps (`deleted_tasks`).
 update run set deleted_at = null, deleted_by = null where id = %(run)s;
 
 -- name: undelete_run
--- Take a tombstone away; all of what its deletion did is taken back.
+-- Remove a tombstone; all effects of the deletion are taken back.
 update run set deleted_at = null, deleted_by = null, deleted_tasks = null where id = %(run)s;
 
 -- name: unwaive
@@ -375,12 +407,14 @@ update run set deleted_at = null, deleted_by = null, deleted_tasks = null where 
 update task set waived = false where id = any(%(tasks)s) and state in ('failed', 'rejected') returning id;
 
 -- name: hold_undeleted
--- What comes back with its run or item does not start before a release; the gates of lists are nobody's to release. `hold`: the audit log entry.
+-- Hold the tasks that come back with their run or item; gates of lists are not held. `hold`: the
+-- audit log entry.
 update task t set state = {to hold}, asks = false, hold_id = coalesce(t.hold_id, %(hold)s), release_id = null
 where t.id = any(%(tasks)s) and t.run_id = %(run)s and t.kind = 'ordinary' and {from hold t};
 
 -- name: stale_roots
--- Because of which tasks of other runs those of a run stay skipped, although these were retried since: a deleted run is not judged again.
+-- The tasks of other runs because of which tasks of a run stay skipped, although these were retried
+-- since: a deleted run is not judged again.
 select distinct r.id
 from task t join task r on r.id = t.root_id and r.run_id <> t.run_id
 where t.run_id = %(run)s and t.state = 'skipped'
@@ -388,11 +422,11 @@ where t.run_id = %(run)s and t.state = 'skipped'
        and not (r.state = 'completed' and exists (select from edge e where e.source = r.id and e.failed)));
 
 -- name: waive_run
--- Nothing waits for the failures of a deleted run.
+-- Waive the failures of a deleted run.
 update task set waived = true where run_id = %(run)s and state in ('failed', 'rejected') and not waived returning id;
 
 -- name: waive_deleted
--- The same for what a poll found that went on while its run, or its item, was deleted.
+-- Waive a failure that a poll found after its run, or its item, was deleted.
 update task t set waived = true from run
 where t.id = any(%(tasks)s) and t.state in ('failed', 'rejected') and run.id = t.run_id and (run.deleted_at is not null or t.deleted)
 returning t.id;
@@ -406,7 +440,8 @@ select id, deleted from task where run_id = %(run)s and item = %(item)s and kind
 select deleted_at, deleted_by, tasks from deleted_item where run_id = %(run)s and item = %(item)s;
 
 -- name: delete_item
--- Leave a tombstone in place of an item. `tasks`: what the deletion canceled or waived, which `undelete_item` takes back.
+-- Leave a tombstone in place of an item. `tasks`: the tasks that the deletion canceled or waived,
+-- which `undelete_item` takes back.
 with deleted as (
     update task set deleted = true where run_id = %(run)s and item = %(item)s and kind = 'ordinary'
 )
@@ -420,11 +455,12 @@ with deleted as (
 update task set deleted = false where run_id = %(run)s and item = %(item)s and kind = 'ordinary';
 
 -- name: waive_item
--- Nothing waits for the failures of a deleted item.
+-- Waive the failures of a deleted item.
 update task set waived = true where id = any(%(tasks)s) and state in ('failed', 'rejected') and not waived returning id;
 
 -- name: stand_alone
--- Edges from some items to the gates of `PREV:*` that still wait for the gate of their list; one that was met is not met any more. Returns the items that have got one.
+-- Add edges from some items to the gates of `PREV:*` that still wait for the gate of their list; an
+-- edge that was met becomes unmet. Returns the items that have such an edge now.
 with alone as (
     insert into edge (target, source, kind, settled, crossing, declared, met)
     select x.target, i.source, 'depends', false, true, true, false
@@ -442,7 +478,8 @@ with alone as (
 select distinct source as id from alone;
 
 -- name: leave_item
--- What waits for the tasks of a deleted item inside their run goes on without them: the gates of lists, and what depends on these tasks otherwise.
+-- Let the run go on without the tasks of a deleted item: meet the edges from these tasks to the
+-- gates of lists and to other tasks of the run.
 with met as (
     update edge e set met = true
     where e.source = any(%(tasks)s) and not e.met and not e.crossing and e.kind = 'depends' and not e.failed and e.target <> all(%(tasks)s)
@@ -453,11 +490,13 @@ where t.id = c.target
 returning t.id, t.settled_at is not null as is_settled;
 
 -- name: skipped_behind
--- The tasks of a run, not of some that were deleted, that were skipped because of these.
+-- The tasks of a run that were skipped because of some deleted tasks, and are not deleted
+-- themselves.
 select t.id from task t where t.root_id = any(%(roots)s) and t.state = 'skipped' and not t.deleted and t.run_id = %(run)s order by t.id;
 
 -- name: stale_roots_of
--- Because of which tasks those of an item stay skipped, although these were retried since: a deleted item is not judged again.
+-- The tasks because of which tasks of an item stay skipped, although these were retried since: a
+-- deleted item is not judged again.
 select distinct r.id
 from task t join task r on r.id = t.root_id
 where t.id = any(%(tasks)s) and t.state = 'skipped'
@@ -465,7 +504,7 @@ where t.id = any(%(tasks)s) and t.state = 'skipped'
        and not (r.state = 'completed' and exists (select from edge e where e.source = r.id and e.failed)));
 
 -- name: settled_before
--- The settled tasks on which some tasks depend by an edge that is not met.
+-- The settled tasks to which some tasks have an unmet edge.
 select distinct e.source from edge e join task s on s.id = e.source and s.settled_at is not null
 where e.target = any(%(tasks)s) and not e.met and e.kind = 'depends';
 
@@ -474,7 +513,7 @@ where e.target = any(%(tasks)s) and not e.met and e.kind = 'depends';
 select id from task where run_id = %(run)s and settled_at is not null order by id;
 
 -- name: running_of_run
--- The tasks of a run that run.
+-- The running tasks of a run.
 select id from task where run_id = %(run)s and state = 'running' order by id;
 
 -- name: bad_of_run
@@ -486,7 +525,7 @@ select id from task where run_id = %(run)s and state in ('failed', 'rejected') a
 select id from task where run_id = %(run)s and settled_at is null order by id;
 
 -- name: lock_ready_targets
--- Lock what a reopened task may take back from ready, before it is judged.
+-- Lock the ready tasks that a reopened task may set back to waiting, before they are judged.
 select t.id from task t
 where t.id = any(array(
     select e.target from unnest(%(sources)s::bigint[]) s(id)
@@ -495,7 +534,8 @@ where t.id = any(array(
 order by t.id for no key update;
 
 -- name: place_of_task
--- Where a task is, what it is called, its state, what superseded it, how its run came about, and whether its run or revision is gone.
+-- The place, name, state and canceler of a task, the trigger of its run, and whether its run or
+-- revision is gone.
 select t.id, run.trigger, t.archive_id, t.state, t.superseded_by, t.number, t.run, t.name, t.item, a.name as archive, b.name as branch, b.main,
        t.deleted, run.deleted_at as run_deleted_at, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone
 from task t join run on run.id = t.run_id join revision r on r.id = run.revision_id
@@ -503,7 +543,8 @@ join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id
 where t.id = %(task)s;
 
 -- name: place_of_run
--- Where a run is, and whether it was canceled or deleted. `planned`: up to which item it is planned, where it is not planned to its end.
+-- The place of a run, and whether it was canceled or deleted. `planned`: the last planned item of a
+-- run that is not planned to its end.
 select run.id, run.archive_id, run.branch_id, run.number, run.run, run.deleted_at, run.canceled_at, run.deleted_tasks, run.report_id, run.backfill_id,
        run.faults <> '[]' as has_faults, a.name as archive, b.name as branch, b.main, p.next as planned, p.items as planned_items
 from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id left join planning p on p.run_id = run.id and p.next < p.items
@@ -516,21 +557,21 @@ join task t on t.branch_id = n.branch_id and t.name = n.name and t.item = %(item
 order by t.position, t.id;
 
 -- name: remember
--- Keep who did what.
+-- Add an entry to the audit log.
 insert into deed (by, verb, archive_id, run_id, task_id, note) values (%(by)s, %(verb)s, %(archive)s, %(run)s, %(task)s, %(note)s) returning id;
 
 -- name: set_run_of_deed
--- Say which run an entry of the audit log is about, which was made after it.
+-- Set the run of an audit log entry that is older than the run.
 update deed set run_id = %(run)s where id = %(entry)s;
 
 -- name: heard_of
--- The task manager of an attempt, if it was heard of within so many seconds.
+-- The task manager of an attempt, if it has reported within some seconds.
 select m.hostname, extract(epoch from clock_timestamp() - m.seen_at)::float8 as ago
 from attempt a join task_manager m on m.process = a.process
 where a.id = %(attempt)s and m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s);
 
 -- name: count_queue
--- Count what is ready and what runs, once for this minute whoever asks.
+-- Count ready and running tasks, once for this minute, whoever asks.
 insert into queue_depth (at, ready, running)
 select date_trunc('minute', clock_timestamp()), (select count(*) from task where state = 'ready'), (select count(*) from attempt where ended_at is null)
 on conflict do nothing;

@@ -1,25 +1,30 @@
--- What is gone: of runs whose branch, revision or archive is, what has not started is canceled in steps (design 5.16). Called by queue/ending.py inside transactions that have locked the archive's row.
+-- Ends: when a branch, revision or archive is gone, the unstarted tasks of its runs are canceled in
+-- steps (design 5.16). Called by queue/ending.py inside transactions that have locked the archive's
+-- row.
 
 -- part: to_end
--- Whether the end `e` of its run, which is noted in the audit log as `d`, cancels a task `t`: it was there when the end began, has neither started nor come back since, and did not run then.
+-- Whether the end `e` of a run, which the audit log entry `d` notes, cancels a task `t`: the task
+-- existed when the end began, did not run then, and has neither started nor come back since.
 {from cancel t} and (t.kind = 'ordinary' or t.kind = 'report' and t.program) and t.id <= e.until
 and not exists (select from spared s where s.run_id = t.run_id and s.task_id = t.id)
 and not (t.attempts > 0 and exists (select from attempt a where a.id = t.attempt_id and a.ended_at > d.at))
 
 -- name: not_started_of_gone
--- What has not started of some runs of a rewritten or deleted branch, with what a REPORT would run; at most so many (null: all).
+-- The unstarted tasks of some runs of a rewritten or deleted branch, and a REPORT with a command;
+-- at most a limit (null: all).
 select id from task
 where run_id = any(%(runs)s) and state in ('waiting', 'held', 'ready', 'deferred')
   and (kind = 'ordinary' or kind = 'report' and program)
 order by id limit %(most)s;
 
 -- name: ready_of_runs
--- What is ready of some runs, in the order of claims.
+-- The ready tasks of some runs, in the order of claims.
 select id from task where run_id = any(%(runs)s) and state = 'ready' and (kind = 'ordinary' or kind = 'report' and program)
 order by priority, entry_id, run, position, id limit %(most)s;
 
 -- name: begin_to_end
--- Note that what has not started of some runs is to be canceled in steps. `entry`: of the audit log. A run that was planned further since it was noted is noted anew.
+-- Note that the unstarted tasks of some runs are to be canceled in steps. `entry`: the audit log
+-- entry. A run that was planned further since is noted again.
 with anew as (
     delete from spared where run_id = any(%(runs)s::bigint[])
 )
@@ -28,29 +33,29 @@ select r.id, %(archive)s, %(entry)s, r.revision_id, (select coalesce(max(t.id), 
 on conflict (run_id) do update set deed_id = excluded.deed_id, is_aside = false, until = excluded.until;
 
 -- name: to_end_of_run
--- What is left to cancel of a run.
+-- The tasks of a run that are still to be canceled.
 select t.id from ending e join deed d on d.id = e.deed_id join task t on t.run_id = e.run_id
 where e.run_id = %(run)s and e.deed_id = %(entry)s and {part to_end}
 order by t.id;
 
 -- name: still_to_end
--- Of some tasks those that are still to be canceled.
+-- Some tasks: those that are still to be canceled.
 select t.id from task t join ending e on e.run_id = t.run_id and e.deed_id = %(entry)s join deed d on d.id = e.deed_id
 where t.id = any(%(tasks)s::bigint[]) and {part to_end}
 order by t.id;
 
 -- name: endings
--- The runs whose end is under way, by archive, the oldest first. `by`: what became of them.
+-- The runs whose end is under way, by archive, the oldest first. `by`: the cause of the end.
 select e.run_id as run, e.archive_id as archive, e.deed_id as entry, e.is_aside, d.by, r.report_id
 from ending e join deed d on d.id = e.deed_id join run r on r.id = e.run_id
 order by e.archive_id, e.run_id;
 
 -- name: set_runs_aside
--- Note that what could start of some runs is held.
+-- Note that the tasks of some runs that could start are held.
 update ending set is_aside = true where run_id = any(%(runs)s) and deed_id = %(entry)s;
 
 -- name: end_ending
--- Note that all of some runs is canceled that had not started.
+-- Note that all unstarted tasks of some runs are canceled.
 with over as (
     delete from spared s using ending e where e.run_id = any(%(runs)s::bigint[]) and e.deed_id = %(entry)s and s.run_id = e.run_id
 )

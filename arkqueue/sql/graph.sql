@@ -1,27 +1,35 @@
--- Changes of the graph: what follows when tasks settle. Called by queue/graph.py in rounds, inside one transaction that has locked the
--- archives' rows, until nothing more follows. A round: settled tasks meet edges and skip; tasks without unmet edges enter, that is, their
--- `cancels` fire; those that then still wait without an unmet edge become ready, or complete where they are gates.
+-- Changes of the graph: the consequences of settled tasks. queue/graph.py calls these statements in
+-- rounds, inside one transaction that has locked the archives' rows, until nothing more follows. A
+-- round has three parts. Settled tasks meet edges and skip tasks. Tasks without unmet edges enter:
+-- their `cancels` fire. Entered tasks that still have no unmet edge become ready, or complete if
+-- they are gates.
 --
--- Statements name the tasks they are about by id. Where they look for others (`lock_victims` and what follows), `offset 0` keeps the order of the steps: from
--- what is known to what is looked for, whatever the statistics say of either.
+-- Statements get their tasks by id. If a statement looks for other tasks (`lock_victims` and the
+-- following ones), `offset 0` keeps the order of its steps, from the given tasks to the wanted
+-- ones, whatever the statistics say.
 
 -- part: supersedes
--- Whether a task `f` supersedes an unsettled task `u` of its branch that it names: that of an earlier place; of a submission only what is of a later submission, with the same key (design 5.10).
+-- Whether a task `f` supersedes an unsettled task `u` of its branch that its `cancels` names: the
+-- place of `u` must be earlier. Tasks of a submission are superseded only by those of a later
+-- submission with the same key (design 5.10).
 (u.number, u.run) < (f.number, f.run)
 and (select v.trigger <> 'submission' or u.item = f.item and (select g.trigger = 'submission' from run g where g.id = f.run_id) from run v where v.id = u.run_id)
 
 -- part: named
--- The unsettled tasks of the branch of `f`, up to its number, of the name that an entry `c` of its `cancels` has: of an item those of its key, and those without a list. Each is found
--- by the index `task_open`, so that none of ten thousand items looks at all the others.
+-- The unsettled tasks of the branch of `f`, up to its number, with the name in an entry `c` of its
+-- `cancels`: for an item, those of its key and those without a list. The index `task_open` finds
+-- each, so that none of ten thousand items reads all others.
 select n.* from task n where n.branch_id = f.branch_id and n.name = c.name and n.item = any(array[f.item, '']) and n.number <= f.number and n.settled_at is null and f.item <> ''
 union all
 select n.* from task n where n.branch_id = f.branch_id and n.name = c.name and n.number <= f.number and n.settled_at is null and f.item = ''
 
 -- name: lock_archives
--- Lock the archives whose graph is about to change, in order; and say which start of the server this is. The statements
--- that follow are planned once for a connection: they are always the same few index look-ups, and planning them anew took longer than running them. The plan
--- may be kept from when the tables were empty and to read through them looked cheap, so that is switched off. What could be read in no other way would look
--- so dear to servers up to PostgreSQL 17 that they compile it each time, which takes most of a second; there is none, and compiling is switched off, too.
+-- Lock the archives whose graph is about to change, in order, and return which start of the server
+-- this is. The following statements are planned once for a connection: each is always the same few
+-- index look-ups, and planning took longer than running. A plan may date from the time when the
+-- tables were empty and sequential scans looked cheap, so sequential scans are off. A statement
+-- that needed one would look so expensive to servers up to PostgreSQL 17 that they compile it each
+-- time, for most of a second. There is no such statement, and compiling is off, too.
 select id, max_running is not null as is_limited, uses_locks, uses_lists, notifies, pg_postmaster_start_time() as server_since,
        (select set_config('plan_cache_mode', 'force_generic_plan', true)) as planned, (select set_config('enable_seqscan', 'off', true)) as scanned,
        (select set_config('jit', 'off', true)) as compiled
@@ -30,7 +38,8 @@ where id = any(%(archives)s::bigint[])
 order by id for no key update;
 
 -- name: lock_free_archives
--- Lock those of some archives, named or by their attempts, that nobody else has locked, and return all of them. The rest is as in `lock_archives`.
+-- Like `lock_archives`, but lock only archives that nobody else has locked, of some that are named
+-- or given by their attempts; returns all of them.
 with wanted as materialized (
     select id from archive
     where id = any(%(archives)s::bigint[] || array(
@@ -44,13 +53,17 @@ select wanted.id, free.is_limited, free.uses_locks, free.uses_lists, free.notifi
 from wanted left join free on free.id = wanted.id;
 
 -- name: limit_waiting
--- Set how long a lock is waited for until the transaction ends; returns the limit that held before.
+-- Set how long statements wait for a lock until the transaction ends; returns the earlier limit.
 select current_setting('lock_timeout') as before, set_config('lock_timeout', %(limit)s, true) as limit;
 
 -- name: judge_blocking
--- Judge anew what canceled and skipped tasks block in later runs, as these tasks have changed: those among them, those that still waited for one of them, and so on
--- (decision 0001, point 18). Returns those for which the answer is another one now. `reached`: all that are to be judged. `blocked`: those that have something in
--- their way, from the sources that are not judged here along the unmet edges. `judged`: a gate may have ten thousand sources, of which not all are looked at (`is_wide`). It `has_stayed` where it has not changed itself, and is only to be judged because of some of its sources; `less`: those of the tasks of which that is true, as some of their edges were met.
+-- Judge again what canceled and skipped tasks block in later runs, because these tasks have
+-- changed: some given ones, those that still waited for one of them, and so on (decision 0001,
+-- point 18). Returns the tasks whose answer has changed. `reached`: all tasks to judge. `blocked`:
+-- those with something in their way, from sources that are not judged here, along unmet edges.
+-- `judged`: a gate may have ten thousand sources, of which only some are read (`is_wide`). A gate
+-- `has_stayed` if it has not changed itself, and is judged only because of some of its sources.
+-- `less`: tasks that block less because some of their edges were met.
 with recursive reached(id) as (
     select unnest(%(tasks)s::bigint[])
     union
@@ -72,13 +85,14 @@ with recursive reached(id) as (
         from edge where target = j.id and not met and kind in ('depends', 'stopping') offset 0) e
     cross join lateral (
         select s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0 or e.product as has_begun
-        -- `not in`, in each of these: no plan knows how many are reached, and a join may compare each with each. Of what `unnest` gives, every plan expects so little that it makes a hash table.
+        -- `not in`, in each of these: no plan knows how many tasks are reached, and a join might
+        -- compare each with each. Plans expect few rows from `unnest`, and make a hash table.
         from task s where s.id = e.source and (s.state not in ('canceled', 'skipped') or e.source not in (select unnest(array(select id from reached))))
           and not (e.failed and s.state in ('completed', 'failed', 'rejected')) and (s.blocks > 0 or s.state not in ('canceled', 'skipped')) offset 0) s
     cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
     where b.blocks > 0 and not j.is_wide
     union
-    -- Of a gate with ten thousand sources: what those that have changed block, along their own edges.
+    -- For a gate with ten thousand sources: what its changed sources block, along their own edges.
     select j.id, b.blocks
     from reached r
     cross join lateral (
@@ -92,7 +106,9 @@ with recursive reached(id) as (
     cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
     where b.blocks > 0
     union
-    -- Of a gate's sources that have not changed, one is enough that blocks as much as any can. A gate that `has_stayed` blocks no more than before. The last items of a list are mostly open the longest, and so are looked at first.
+    -- Among the unchanged sources of a gate, one is enough that blocks as much as any can. A gate
+    -- that `has_stayed` blocks no more than before. The last items of a list mostly stay open
+    -- longest, and so are read first.
     select j.id, b.blocks
     from wide j
     cross join unnest(array[2, 1]) level(blocks)
@@ -130,23 +146,28 @@ where t.ctid = b.place
 returning t.id;
 
 -- part: lets_in
--- Whether the task `t` is the COMMIT of a large run, whose tasks are let in some at a time once it has settled (queue/planning.py): their edges from it are met then.
+-- Whether the task `t` is the COMMIT of a large run. Once it has settled, the tasks of such a run
+-- are let in some at a time (queue/planning.py), which meets their edges from COMMIT.
 t.kind = 'commit' and exists (select from planning p where p.run_id = t.run_id)
 
 -- name: advance
--- Meet the edges that settled tasks satisfy, also those of `again`, which settled before (but not what a canceled or skipped one of another run is to
--- a settled one: it may be retried, and the edge is judged should the target be retried); count them off their targets, and what has just settled off its
--- run's REPORT, which has no edges. What then waits for nothing, also of the `entering` ones, passes (without a program), asks for its locks, or becomes ready, and its archive is among
--- those that take turns, unless it is withheld. What cancels something and waits for nothing stays waiting while its archive is paused: `parked` finds it when that
--- goes on. But where one of them finds something to cancel, all of its archive are held back until that has `fired`: nothing but a claim changes
--- what it finds, as long as the archive is locked. Nothing follows from a REPORT. `is_unneeded`: what waited for a failure of one of them has to be skipped, or
--- blocks less from now on.
+-- Meet the edges that settled tasks satisfy, also those of `again`, which settled earlier. The
+-- edges of a canceled or skipped source to a settled task of another run stay: that task may be
+-- retried, and its edges are judged then. Count the met edges off their targets, and tasks that
+-- have just settled off their run's REPORT, which has no edges. Tasks that then wait for nothing,
+-- and the `entering` ones, pass if they have no program, ask for their locks, or become ready;
+-- their archive then takes turns, unless it is withheld. While the archive is paused, a task with
+-- `cancels` stays waiting, and `parked` finds it at the end of the pause. If one of the tasks finds
+-- something to cancel, all of its archive are held back until it has `fired`: while the archive is
+-- locked, only a claim changes what it finds. A REPORT lets nothing follow. `is_unneeded`: a task
+-- that waited for a failure of one of these has to be skipped, or blocks less from now on.
 with source as materialized (
     select id, state, as_completed, waived, blocks, run_id, kind <> 'gate' as counts, {part lets_in} as lets_in from task t where id = any(%(settled)s::bigint[])
     union all
     select id, state, as_completed, waived, blocks, run_id, false, {part lets_in} from task t where id = any(%(again)s::bigint[])
 ), met as (
-    -- By their place: a join with the sources, whose plan expects a few, would go through all of these again for each of them.
+    -- By their place: the plan of a join with the sources expects few rows, and would read all of
+    -- these again for each source.
     update edge set met = true
     where ctid = any(array(
         select e.place
@@ -185,7 +206,8 @@ with source as materialized (
         limit 1) u
     where f.enters and f.cancels and not f.is_parked
 ), decided as materialized (
-    -- Beside each task what it enters with, so that the update joins nothing more: no plan expects many tasks, and would compare each with each.
+    -- Beside each task the facts with which it enters, so that the update joins nothing more: plans
+    -- do not expect many tasks, and would compare each with each.
     select j.*, e.enters is not null as goes, coalesce(e.locks and j.program and not j.polls, false) as locks, e.pool, e.offers, e.tier, e.limited, e.entry
     from judged j left join lateral (
         select j.enters, d.locks, coalesce(d.pool, a.pool) || case when d.scratch is null then d.labels else labels_in_scratch(d.labels, d.scratch, j.run_id, j.item) end as pool, not a.withheld as offers, a.tier, a.max_running is not null as limited, run.revision_id as entry
@@ -213,15 +235,18 @@ from decided j
 where t.id = j.id and (j.n > 0 or j.enters or j.is_unneeded)
 returning t.id, j.is_unneeded, t.cancels, j.enters and not j.is_parked and not j.goes as held_back, j.goes and j.program and not j.locks as is_ready, j.goes and j.locks as asks,
           j.goes and not j.program and t.kind <> 'report' as settles, j.goes and {part lets_in} as lets_in,
-          -- It is what a canceled or skipped task blocks that may have changed: this one's, or that of one which waited for this one to begin, or to be held by
-          -- nothing but its hold.
+          -- A canceled or skipped task may block something else now: this one, or a task that
+          -- waited for this one to begin, or only for its release.
           t.blocks > 0
           or (j.enters or t.state = 'held' and t.unmet = 0) and t.kind <> 'report' and (select true from task c where c.run_id = t.run_id and c.blocks > 0 limit 1) as unblocks;
 
 -- name: pass_gates
--- Let gates pass one after another, as so many rounds of `advance` would: from gates that have passed to those *plain* ones that wait for one of these alone, and so on. In a chain
--- of thousands each round would cost a statement. Nothing in the run of a plain gate blocks later ones, and its archive is not paused where it cancels something, so that its passing says nothing to anybody but
--- its targets. The rounds end where one of these gates has a target that is no plain gate, or has something to cancel: `advance` goes on from there. Returns those that passed.
+-- Let gates pass one after another, as many rounds of `advance` would: from gates that have passed
+-- to *plain* gates that wait only for one of these, and so on. In a chain of thousands, each round
+-- would cost a statement. Nothing in the run of a plain gate blocks later runs, and if the gate
+-- cancels something, its archive is not paused; so its passing concerns only its targets. The
+-- rounds end where one of these gates has a target that is not a plain gate, or has something to
+-- cancel: `advance` continues there. Returns the gates that passed.
 with recursive gate(id, level, is_plain) as (
     select unnest(%(passed)s::bigint[]), 0, true
     union all
@@ -235,7 +260,8 @@ with recursive gate(id, level, is_plain) as (
         from task t where t.id = e.target offset 0) t
     where gate.is_plain and gate.level < %(most)s
 ), victim as (
-    -- What gates would cancel now, by the level of the gate. Of several victims of one entry none has an id here, as if none of them could pass before.
+    -- The present victims of the gates, by the level of the gate. If one entry has several victims,
+    -- none has an id here: they count as unable to pass earlier.
     select v.id, gate.level
     from gate
     cross join lateral (select * from task where id = gate.id and cancels offset 0) f
@@ -251,14 +277,15 @@ with recursive gate(id, level, is_plain) as (
 ), ends as (
     select level from gate where not is_plain
     union all
-    -- A victim that passes at a lower level is none when its canceler enters. It is looked up by a sort: a join may be planned to compare each with each.
+    -- A victim that passes at a lower level is gone when its canceler enters. The look-up sorts: a
+    -- join might compare each with each.
     select level from (
         select max(passes) as passes, min(level) as level
         from (select id, level as passes, null as level from gate union all select id, null, level from victim) v
         group by id) v
     where level <= coalesce(passes, level)
 ), passing as materialized (
-    -- Nothing is joined here: no plan expects many tasks, and would compare each with each.
+    -- Nothing is joined here: plans do not expect many tasks, and would compare each with each.
     select id from gate where level between 1 and (select coalesce(min(level) - 1, %(most)s) from ends) and is_plain
 ), met as (
     update edge set met = true where target = any(array(select id from passing)) and not met
@@ -268,7 +295,8 @@ where t.id = any(array(select id from passing))
 returning t.id;
 
 -- name: cancel_gone
--- Of tasks that would be tried again, cancel those whose revision, branch or archive is gone (design 5.16): nothing gone is started by itself.
+-- Cancel tasks that would be tried again although their revision, branch or archive is gone (design
+-- 5.16): arkqueue starts none of them by itself.
 update task t set state = {to cancel}, settled_at = clock_timestamp(), due_at = null,
     by = case when a.removed_at is not null then 'the removal of the archive'
               when b.deleted_at is not null then 'the end of its branch (deleted, or tracked no more)'
@@ -279,9 +307,12 @@ where t.id = any(%(tasks)s) and {from cancel t} and run.id = t.run_id
 returning t.id;
 
 -- name: skip_dependents
--- Skip what inside the run waited for the completion of tasks that settled badly, and what waited for that, down the graph; the first root in the order of the
--- file is remembered (design 5.8). So is what waited for the failure of a task that ended otherwise, in whatever run (design 5.6). Where ways of equal length lead to a task, the statement follows the one from the first root. In other runs, what needs a task's
--- product is skipped where that is `lost`: it will not come, unless a person retries the root. A failure that nobody waived may still be mended (design 5.18).
+-- Skip the tasks of the run that waited for the completion of tasks that settled badly, and the
+-- tasks that waited for those, down the graph, with the first root in the order of the file (design
+-- 5.8). Also skip tasks of any run that waited for a failure, if the task ended otherwise (design
+-- 5.6). If ways of equal length lead to a task, the way from the first root counts. In other runs,
+-- skip the tasks that need the product of a `lost` task: only a retry of its root could still make
+-- it. A failure that nobody waived may still be repaired (design 5.18).
 with recursive bad(id, root, lost, is_missed, has_not_failed) as (
     select t.id, r.id, r.state <> 'failed' or r.waived, t.state <> 'completed' and not t.as_completed, t.state not in ('failed', 'rejected')
     from task t join task r on r.id = coalesce(t.root_id, t.id)
@@ -303,7 +334,7 @@ from (select id, min(root) as root from bad group by id) bad where t.id = bad.id
 returning t.id;
 
 -- name: cancelers
--- Of the entering tasks, those whose `cancels` fire now, in the order of revisions, runs and files.
+-- The entering tasks whose `cancels` fire now, in the order of revisions, runs and files.
 select t.id,
        exists (select from jsonb_array_elements(d.cancels) c where not (c->>'here')::boolean) as across,
        exists (select from jsonb_array_elements(d.cancels) c where (c->>'here')::boolean) as here
@@ -312,7 +343,8 @@ where t.id = any(%(entering)s) and t.cancels and {from enable} and t.unmet = 0
 order by t.number, t.run, t.position, t.id;
 
 -- name: lock_victims
--- Lock what the firing tasks cancel before it is judged, so that no claim can slip in between (design 6).
+-- Lock the victims of the firing tasks before they are judged, so that no claim takes one meanwhile
+-- (design 6).
 select v.id from task v
 where v.id in (
     select u.id
@@ -326,7 +358,9 @@ where v.id in (
 order by v.id for no key update;
 
 -- name: would_be_canceled
--- The tasks that a run by hand would cancel at a place of a branch, before the run is stored: the newest ones for each entry in `cancels`, at most `most`. `lock_victims` finds them for a stored run. Tasks of submissions are left out, as no run by hand supersedes a submission.
+-- The tasks that a run by hand would cancel at a place of a branch, before the run is stored: the
+-- newest ones for each entry in `cancels`, at most `most`. For a stored run, `lock_victims` finds
+-- them. Tasks of submissions are left out, because no run by hand supersedes a submission.
 select c.canceler, a.name as archive, b.name as branch, b.main, v.number, v.run, v.name, v.item, v.kind, v.state
 from unnest(%(cancelers)s::bigint[], %(names)s::text[], %(items)s::text[], %(unstarted)s::boolean[]) as c(canceler, name, item, unstarted)
 cross join lateral (
@@ -338,11 +372,12 @@ join archive a on a.id = v.archive_id join branch b on b.id = v.branch_id
 order by c.canceler, v.number desc, v.run desc, v.id;
 
 -- name: fire
--- Note that tasks have fired; what enters without having met anything to cancel notes it then.
+-- Mark tasks as fired. A task that enters and has nothing to cancel is marked when it enters.
 update task t set fired = true where t.id = any(%(firing)s) and {from enable} and not t.fired;
 
 -- name: cancel_victims
--- Cancel the victims that are not running (design 5.10); of several cancelers the latest is remembered.
+-- Cancel the victims that are not running (design 5.10). Of several cancelers, the latest is
+-- stored.
 with victim as (
     select distinct on (u.id) u.id, f.id as canceler
     from task f join definition d on d.id = f.definition_id
@@ -360,7 +395,7 @@ from victim v where t.id = v.id and {from cancel}
 returning t.id;
 
 -- name: stop_victims
--- Ask running victims to stop, and make each of them one more edge of what cancels it.
+-- Ask running victims to stop, and make each an additional edge of its canceler.
 with pair as (
     select distinct u.id as victim, f.id as canceler, u.run_id <> f.run_id as crossing, f.number, f.run
     from task f join definition d on d.id = f.definition_id
@@ -391,7 +426,8 @@ where t.id = f.id and {from enable}
 returning t.id, (select count(*) from asked) as asked, c.n is not null as is_tied;
 
 -- name: parked
--- Tasks of an archive that goes on after a pause, which wait for nothing any more: their `cancels` may fire now.
+-- Tasks that no longer wait for anything when the pause of their archive ends: their `cancels` may
+-- fire now.
 select t.id from branch b join task t on t.branch_id = b.id and t.settled_at is null
 where b.archive_id = %(archive)s and t.cancels and {from enable t} and t.unmet = 0 and not t.asks
 order by t.id;

@@ -1,8 +1,9 @@
--- Holds and releases (design 5.21, 5.22). Called by queue/holds.py inside a transaction that has locked the archive's row; a task that is judged was locked by an
--- earlier statement (`lock_tasks`), so that no claim slips in between.
+-- Holds and releases (design 5.21, 5.22). Called by queue/holds.py inside a transaction that has
+-- locked the archive's row. An earlier statement (`lock_tasks`) has locked each task that is
+-- judged, so no claim takes one meanwhile.
 
 -- name: hold_of_archive
--- What holds an archive, where it is on hold: who, since when and why.
+-- The hold of an archive: who, since when and why; no row if it is not on hold.
 select a.name, a.hold_id, d.by, d.at, d.note from archive a join deed d on d.id = a.hold_id where a.id = %(archive)s;
 
 -- name: set_hold
@@ -10,11 +11,14 @@ select a.name, a.hold_id, d.by, d.at, d.note from archive a join deed d on d.id 
 update archive set hold_id = %(hold)s where id = %(archive)s;
 
 -- part: not_begun
--- Whether nothing has begun of what a hold of its archive would hold a task `t` with: of a list, its item; else its run (design 5.21). `begun`: what has begun of its run, by the keys of items.
+-- Whether a hold of the archive would hold a task `t`: nothing of its item, or of its run for a
+-- task without a list, has begun (design 5.21). `begun`: the keys of the items of its run that have
+-- begun.
 case when t.item = '' then t.run_id not in (select run_id from begun) else (t.run_id, t.item) not in (select run_id, item from begun) end
 
 -- name: runs_not_begun
--- The runs of an archive that have something to hold that has not begun, oldest first, each with how many tasks that are.
+-- The runs of an archive with tasks that its hold would hold, oldest first, each with the number of
+-- these tasks.
 select r.id, t.tasks
 from (
     select distinct t.run_id as id
@@ -30,11 +34,13 @@ where t.tasks > 0
 order by r.id;
 
 -- name: runs_held
--- The runs of an archive that have held tasks, oldest first, each with how many they are; not those that are still being planned.
+-- The runs of an archive with held tasks, oldest first, each with the number of these tasks;
+-- without runs that are still being planned.
 select run_id as id, count(*)::int as tasks from task t where archive_id = %(archive)s and state = 'held' and not exists (select from planning p where p.run_id = t.run_id and p.next < p.items) group by run_id order by run_id;
 
 -- name: to_hold
--- What a hold of runs may hold: their tasks that have not started, gates left aside. What is ready comes first, in the order in which it would be claimed.
+-- The tasks that a hold of runs may hold: unstarted ones, without gates. Ready tasks come first, in
+-- the order of claims.
 select id from task where run_id = any(%(runs)s) and {from hold} and kind = 'ordinary' and program order by state <> 'ready', priority, entry_id, run, position, id;
 
 -- name: held_of_runs
@@ -42,7 +48,7 @@ select id from task where run_id = any(%(runs)s) and {from hold} and kind = 'ord
 select id from task where run_id = any(%(runs)s) and state = 'held' order by number, run, position, id;
 
 -- name: hold
--- Hold tasks that have not started; with %(unbegun)s only those whose run, or item, has not begun.
+-- Hold unstarted tasks; with %(unbegun)s only those whose run, or item, has not begun.
 with begun as materialized (
     select distinct u.run_id, u.item from task u
     where %(unbegun)s and u.run_id = any(array(select run_id from task where id = any(%(tasks)s))) and u.attempts > 0 and u.kind <> 'report'
@@ -52,7 +58,9 @@ where t.id = any(%(tasks)s) and {from hold t} and {part not_begun}
 returning t.id;
 
 -- name: hold_again
--- Hold tasks that came back to work: tasks that nobody has released, and in an archive on hold the tasks of a run or an item that has not begun. An end of their run that is under way (sql/ending.sql) leaves all of them alone.
+-- Hold tasks that came back to waiting and that nobody has released: those with a hold of their
+-- own, and in an archive on hold the tasks of a run or item that has not begun. An end of their run
+-- that is under way (sql/ending.sql) spares all of these tasks.
 with begun as materialized (
     select distinct u.run_id, u.item from task u
     where u.run_id = any(array(select t.run_id from task t join archive a on a.id = t.archive_id and a.hold_id is not null where t.id = any(%(tasks)s)))
@@ -69,23 +77,26 @@ where t.id = any(%(tasks)s) and {from hold t} and a.id = t.archive_id
        or a.hold_id is not null and t.program and {part not_begun});
 
 -- name: release
--- Take held tasks back to waiting. `release`: the audit log entry.
+-- Set held tasks back to waiting. `release`: the audit log entry.
 update task t set state = {to release}, hold_id = null, release_id = %(release)s
 where t.ctid = any(array(
-    -- Each by its id: a plan would rather go through the index of held tasks, and compare each of them with all that are released.
+    -- Each by its id: a plan would otherwise read the index of held tasks, and compare each with
+    -- all released ones.
     select h.place from unnest(%(tasks)s::bigint[]) i(id)
     cross join lateral (select u.ctid as place, u.state from task u where u.id = i.id offset 0) h
     where {from release h}))
 returning t.id;
 
 -- name: approval_steps
--- The approval steps among some tasks: those that their workflow file holds in every run, and those that a guard of their archive holds (-1: `BY_A_GUARD`).
+-- The approval steps among some tasks: tasks that their workflow file holds in every run, and tasks
+-- that a guard of their archive holds (-1: `BY_A_GUARD`).
 select t.id from task t left join definition d on d.id = t.definition_id
 where t.id = any(%(tasks)s) and (t.hold_id = -1 or d.body->'hold' = 'true')
 order by t.number, t.run, t.position, t.id;
 
 -- name: perhaps_outdated
--- The held tasks, among some, that may be out of date (design 5.19). It asks indices alone, so that it may name a task that is not out of date; each is judged after it.
+-- The held tasks, among some, that may be out of date (design 5.19). The statement reads indices
+-- only, so it may name a task that is not out of date; each is judged afterwards.
 select t.id from task t join run on run.id = t.run_id join revision r on r.id = run.revision_id join branch b on b.id = t.branch_id
 where t.id = any(%(tasks)s)
   and (coalesce(r.dropped_at, b.deleted_at) is not null
@@ -98,9 +109,10 @@ where t.id = any(%(tasks)s)
 order by t.number, t.run, t.position, t.id;
 
 -- name: guarded
--- Those of some tasks that may be guarded: with the globs that their archive guards, and the authors of their revision and (`definer`) of the one whose definitions
--- their backfill has. Where `workflow_authors` holds a task
--- (-2: `BY_WORKFLOW_AUTHORS`), `changers` are the authors who changed the branch's workflow files since the accepted ones, up to its own revision.
+-- Those of some tasks that may be guarded, with the globs that their archive guards, the authors of
+-- their revision and (`definer`) of the revision whose definitions their backfill has. If
+-- `workflow_authors` holds a task (-2: `BY_WORKFLOW_AUTHORS`), `changers` are the authors who
+-- changed the branch's workflow files since the accepted ones, up to its own revision.
 with held as materialized (
   select distinct run.revision_id as id from task t join run on run.id = t.run_id where t.id = any(%(tasks)s) and t.hold_id = -2
 ), changed as materialized (
@@ -127,7 +139,7 @@ where t.id = any(%(tasks)s) and (t.hold_id < 0 or a.settings->'require_approval'
 order by t.number, t.run, t.position, t.id;
 
 -- name: to_guard
--- The tasks of an archive that have not started, by name; also a REPORT with a command.
+-- The unstarted tasks of an archive, by name; also a REPORT with a command.
 select t.id, t.name from branch b join task t on t.branch_id = b.id and t.settled_at is null and {from hold t} and (t.kind = 'ordinary' or t.kind = 'report' and t.program)
 where b.archive_id = %(archive)s order by t.id;
 
@@ -136,11 +148,12 @@ where b.archive_id = %(archive)s order by t.id;
 select id from task where run_id = any(%(runs)s) and kind = 'ordinary' order by id;
 
 -- name: runs_of_foreign
--- The runs of those of some tasks that `workflow_authors` holds (-2: `BY_WORKFLOW_AUTHORS`).
+-- The runs of those among some tasks that `workflow_authors` holds (-2: `BY_WORKFLOW_AUTHORS`).
 select distinct run_id from task where id = any(%(tasks)s) and hold_id = -2;
 
 -- name: accept_workflows_of
--- Accept the workflow files of runs that were released; on a branch the last revision's. A branch whose accepted files stand in a later revision has left these behind.
+-- Accept the workflow files of released runs; for a branch, those of the last of these revisions. A
+-- branch whose accepted files are those of a later revision keeps them.
 update branch b set accepted_files = l.files
 from (select distinct on (run.branch_id) run.branch_id, r.number, w.files
       from run join revision r on r.id = run.revision_id join workflow w on w.id = r.workflow_id where run.id = any(%(runs)s) order by run.branch_id, r.number desc) l

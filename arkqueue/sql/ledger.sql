@@ -1,7 +1,8 @@
--- Archives, notices and the ledger: how revisions come in and become runs.
+-- Archives, notices and the ledger: the statements that store revisions and make runs of them.
 
 -- name: ask_to_look
--- Say that some archives' repositories are to be looked at. Of two numbers the higher one is expected, whichever was told later.
+-- Request a scan of some archives' repositories. Of two expected numbers the higher one counts,
+-- whichever came later.
 insert into look as l (archive_id, revision)
 select id, %(revision)s from archive where id = any(%(archives)s) and removed_at is null
 on conflict (archive_id) do update set asked = excluded.asked, (asked_at, revision) = (
@@ -12,18 +13,21 @@ on conflict (archive_id) do update set asked = excluded.asked, (asked_at, revisi
 returning archive_id;
 
 -- name: scan_of_archive
--- How far it is that an archive's repository is looked at: the newest notice that was not looked at to the end, and whether a failed look came after the last wish for one.
+-- The progress of a scan of an archive's repository: the newest notice that no scan has covered,
+-- and whether a scan failed after the last request.
 select a.name, a.stopped, a.trouble, a.next_read_at > clock_timestamp() as is_tried, l.asked, l.looked
 from archive a left join look l on l.archive_id = a.id where a.id = %(archive)s;
 
 -- name: let_be_due
--- Let an archive's time have come, also in the pause after a failure: a person says that it may have been mended. `by`: who has an audit log entry of that.
+-- Make an archive due for a scan, also in the pause after a failure: a person says that the cause
+-- may be fixed. `by`: the person whose audit log entry says so.
 with remembered as (insert into deed (by, verb, archive_id) select %(by)s, 'sync', %(archive)s where %(by)s::text is not null)
 update archive set next_read_at = least(next_read_at, clock_timestamp()) where id = %(archive)s;
 
 -- name: sweep_all
--- Let the time of every archive, or of some, have come: nobody knows what was committed while no queue manager ran. It waits for no archive, and returns those
--- that another transaction has locked.
+-- Make every archive, or some archives, due for a scan: nobody knows what was committed while no
+-- queue manager ran. The statement waits for no archive, and returns those that another transaction
+-- has locked.
 with wanted as materialized (
     select id from archive where removed_at is null and stopped is null and (%(archives)s::bigint[] is null or id = any(%(archives)s))
 ), free as materialized (
@@ -34,8 +38,9 @@ with wanted as materialized (
 select id from wanted where id <> all(array(select id from free));
 
 -- name: to_read
--- Archives that a notice names, then those whose time has come; the longest waiting first, and `most` of them. It reads each archive's row, and joins few of them:
--- an index on `next_read_at` would cost each scan's record more than it saves here.
+-- Archives that a notice names, then archives that are due; the longest-waiting first, at most
+-- `most`. The statement reads each archive's row, and joins few of them: an index on `next_read_at`
+-- would cost each scan's record more than it saves here.
 select a.id, a.name, l.asked, l.revision, a.trouble is not null as troubled,
        coalesce(extract(epoch from clock_timestamp() - l.asked_at), 0)::float8 as waited
 from archive a left join look l on l.archive_id = a.id
@@ -46,7 +51,8 @@ order by coalesce(l.asked <> l.looked and a.trouble is null, false) desc, coales
 limit %(most)s;
 
 -- name: read_done
--- An archive was read to its end: the next look is a sweep away, and notices that came before are forgotten, unless another came in between.
+-- Record a whole scan: the next one is an interval `sweep` away, and notices from before are
+-- forgotten, unless another one came during the scan.
 with read as (
     update archive set read_at = clock_timestamp(), next_read_at = clock_timestamp() + make_interval(secs => %(sweep)s),
         trouble = null, trouble_since = null
@@ -56,7 +62,8 @@ with read as (
 delete from look l using read where l.archive_id = read.id and l.asked = %(asked)s;
 
 -- name: read_quietly
--- Archives were found as they were at their last scan. It waits for no archive: one whose row is locked stays due. A notice or a trouble that came meanwhile stands.
+-- Record that archives are unchanged since their last scan. The statement waits for no archive: one
+-- whose row is locked stays due. A notice or a trouble that came meanwhile stays.
 update archive set read_at = clock_timestamp(), next_read_at = clock_timestamp() + make_interval(secs => %(sweep)s)
 where id = any(array(
     select a.id from archive a
@@ -65,26 +72,28 @@ where id = any(array(
     order by a.id for no key update skip locked));
 
 -- name: expect
--- Keep a notice that named a revision which is not there yet.
+-- Keep a notice of a revision that the repository does not have yet.
 update look set looked = %(asked)s where archive_id = %(archive)s;
 
 -- name: read_failed
--- An archive could not be read: keep why and since when, and try again after as long again as it has been so.
+-- Record that an archive could not be read: why and since when. The next try comes after as long
+-- again as the trouble has lasted.
 update archive set trouble = %(trouble)s, trouble_since = coalesce(trouble_since, clock_timestamp()),
     next_read_at = clock_timestamp() + greatest(make_interval(secs => %(first)s),
         least(make_interval(secs => %(longest)s), clock_timestamp() - coalesce(trouble_since, clock_timestamp())))
 where id = %(archive)s;
 
 -- name: stop_archive
--- Stop a locked archive until a person takes it up again: it is not read.
+-- Stop a locked archive: it is not read until a person lets it go on.
 update archive set stopped = %(why)s where id = %(archive)s;
 
 -- name: withhold
--- Take a locked archive from those that take turns, whatever it has ready: nothing of it is claimed.
+-- Remove a locked archive from those that take turns, whatever it has ready: no claim takes its
+-- tasks.
 delete from ready_archive where archive_id = %(archive)s;
 
 -- name: offer_again
--- Put a locked archive that goes on among those that take turns, where it has ready tasks.
+-- Put a locked archive that goes on among those that take turns, if it has ready tasks.
 insert into ready_archive (archive_id, pools, tier, limited)
 select a.id, array_agg(distinct t.pool), a.tier, a.max_running is not null from task t join archive a on a.id = t.archive_id
 where t.archive_id = %(archive)s and t.state = 'ready' and not a.withheld
@@ -92,45 +101,45 @@ group by a.id
 on conflict (archive_id) do update set pools = excluded.pools;
 
 -- name: pause_archive
--- Pause a locked archive; a later pause gives its own reason.
+-- Pause a locked archive; a later pause replaces the reason.
 update archive set paused_at = coalesce(paused_at, clock_timestamp()), paused_by = %(by)s, pause_reason = %(reason)s where id = %(archive)s;
 
 -- name: resume_archive
--- Take the pause of a locked archive back. `is_paused`: the installation is paused, and it with that.
+-- End the pause of a locked archive. `is_paused`: it stays paused with the installation.
 update archive set paused_at = null, paused_by = null, pause_reason = null,
     paused_with_all = (select paused_at is not null from pause)
 where id = %(archive)s and is_paused
 returning is_paused;
 
 -- name: pause_all
--- Note that the installation is paused; archives that are added from now on are paused, too.
+-- Pause the installation; archives that are added from now on are paused, too.
 update pause set paused_at = coalesce(paused_at, clock_timestamp()), paused_by = %(by)s, reason = %(reason)s;
 
 -- name: resume_all
--- Note that the installation is not paused any more.
+-- End the pause of the installation.
 update pause set paused_at = null, paused_by = null, reason = null;
 
 -- name: with_all
--- The archives that do not yet repeat whether the installation is paused.
+-- The archives whose rows do not repeat the pause of the installation yet.
 select a.id from archive a, pause p where a.paused_with_all <> (p.paused_at is not null) and a.removed_at is null order by a.id;
 
 -- name: follow_all
--- Let locked archives repeat whether the installation is paused.
+-- Copy the pause of the installation, or its end, to locked archives.
 update archive set paused_with_all = (select paused_at is not null from pause)
 where id = any(%(archives)s) and paused_with_all <> (select paused_at is not null from pause)
 returning id, is_paused;
 
 -- name: drain
--- Let the task managers of a host claim nothing.
+-- Drain a host: its task managers claim nothing.
 insert into drain (host, drained_by, reason) values (%(host)s, %(by)s, %(reason)s)
 on conflict (host) do update set drained_by = excluded.drained_by, reason = excluded.reason;
 
 -- name: undrain
--- Let the task managers of a host claim again.
+-- End the drain of a host.
 delete from drain where host = %(host)s returning host;
 
 -- name: why_stopped
--- Why an archive is stopped, where it is.
+-- The reason why an archive is stopped; no row if it is not.
 select name, stopped from archive where id = %(archive)s and stopped is not null;
 
 -- name: branches
@@ -161,7 +170,7 @@ select %(archive)s, b.name, b.main, b.until from unnest(%(names)s::text[], %(mai
 returning id, name;
 
 -- name: unset_main
--- No branch of an archive is its main one any more.
+-- Let an archive have no main branch.
 update branch set main = false where archive_id = %(archive)s and main returning id, name, head_id;
 
 -- name: delete_branch
@@ -169,8 +178,10 @@ update branch set main = false where archive_id = %(archive)s and main returning
 update branch set deleted_at = clock_timestamp() where id = %(branch)s;
 
 -- name: head
--- The head of a branch, locked; whether the branch or its archive is watched no more, or the archive is stopped or on hold, whether it has schedules, and the
--- exclusive tasks of the head's commit run, and of runs by hand and of schedules, that close the gate to the next revision (design 5.14).
+-- The head of a branch, locked; whether the branch or its archive is gone, or the archive is
+-- stopped or on hold; whether it has schedules; and the exclusive tasks that close the gate to the
+-- next revision (design 5.14): those of the head's commit run, and of runs by hand and by
+-- schedules.
 select b.head_id, r.number, r.name as revision, r.generation,
        b.deleted_at is not null or a.removed_at is not null as gone, a.stopped is not null as stopped, a.hold_id, b.import_id, b.import_until,
        a.settings->'require_approval' as guards, a.settings->'workflow_authors' as authors, w.files, r.is_foreign,
@@ -186,11 +197,11 @@ from branch b join archive a on a.id = b.archive_id left join revision r on r.id
 where b.id = %(branch)s for no key update of b;
 
 -- name: begin_import
--- Hold what is appended to a branch, up to a revision of the repository.
+-- Hold the runs of revisions that are appended to a branch, up to a revision of the repository.
 update branch set import_id = %(hold)s, import_until = %(until)s where id = %(branch)s;
 
 -- name: end_import
--- Hold what is appended to a branch no more.
+-- End the hold of appended revisions of a branch.
 update branch set import_id = null, import_until = null where id = %(branch)s;
 
 -- name: accept_workflow
@@ -202,49 +213,51 @@ update branch set accepted_files = %(files)s where id = %(branch)s;
 update branch b set accepted_files = w.files from revision r join workflow w on w.id = r.workflow_id where b.archive_id = %(archive)s and r.id = b.head_id;
 
 -- name: keep_workflows
--- Keep parsed workflow files, by content.
+-- Store parsed workflow files, by content.
 insert into workflow (digest, files, tasks, faults, schema)
 select * from unnest(%(digests)s::bytea[], %(files)s::bytea[], %(tasks)s::jsonb[], %(faults)s::jsonb[], %(schemas)s::json[])
 on conflict (digest) do nothing;
 
 -- name: keep_definitions
--- Keep definitions, by content.
+-- Store definitions, by content.
 insert into definition (digest, body, cancels)
 select * from unnest(%(digests)s::bytea[], %(bodies)s::jsonb[], %(cancels)s::jsonb[])
 on conflict (digest) do nothing;
 
 -- name: lock_lists
--- Those of some lists that are kept, locked: no purge removes them meanwhile.
+-- Some lists: those that are stored, locked, so that no purge removes them meanwhile.
 select digest from list where digest = any(%(digests)s::text[]) order by digest for key share;
 
 -- name: keep_list
--- Keep a list, by content. Its items follow.
+-- Store a list, by content. Its items follow.
 insert into list (digest) values (%(digest)s) on conflict (digest) do nothing;
 
 -- name: keep_part_of_list
--- Keep items of a list, from the one of a place on.
+-- Store items of a list, from a place on.
 insert into list_part (digest, first, items) values (%(digest)s, %(first)s, %(items)s::jsonb) on conflict (digest, first) do nothing;
 
 -- name: lists_there
--- Those of some lists that are kept.
+-- Some lists: those that are stored.
 select digest from list where digest = any(%(digests)s::text[]);
 
 -- name: lists
--- The items of kept lists, in pieces, each item as its key and its body.
+-- The items of stored lists, in pieces, each item as its key and its body.
 select digest, items from list_part where digest = any(%(digests)s::text[]) order by digest, first;
 
 -- name: add_list_uses
--- Note which lists the workflow files of runs have.
+-- Store which lists the workflow files of runs have.
 insert into list_use (run_id, digest) select * from unnest(%(runs)s::bigint[], %(digests)s::text[]);
 
 -- name: begin_planning
--- Note what is left to plan of a run.
+-- Store what is left to plan of a run.
 insert into planning (run_id, archive_id, branch_id, names, without, hold_id, behind, items, lists)
 values (%(run)s, %(archive)s, %(branch)s, %(names)s, %(without)s, %(hold)s, %(behind)s, %(items)s, %(lists)s::jsonb);
 
 -- name: plannings
--- The runs that are not planned to their end, the oldest first; those of stopped archives wait, and so do those that are stored and whose COMMIT waits. `idle`: seconds since a portion was stored.
--- `is_of_commit`: a reader plans it; not where the reader had ended before its COMMIT passed.
+-- The runs with tasks left to plan, the oldest first, without those of stopped archives and without
+-- those that are stored and whose COMMIT waits. `idle`: seconds since the last portion was stored.
+-- `is_of_commit`: the archive's reader plans it, unless the reader had ended before its COMMIT
+-- passed.
 select p.run_id as run, p.archive_id as archive, p.next >= p.items as is_stored, extract(epoch from clock_timestamp() - p.stored_at)::float8 as idle,
        run.trigger = 'commit' and (p.to_let_in is null or c.settled_at < p.stored_at) as is_of_commit
 from planning p join archive a on a.id = p.archive_id join run on run.id = p.run_id
@@ -252,7 +265,8 @@ join task c on c.branch_id = p.branch_id and c.name = 'COMMIT' and c.item = '' a
 where a.stopped is null and (p.to_let_in is null or c.settled_at is not null) order by p.run_id;
 
 -- name: planning
--- What is left to plan of a run, and where the run is. `gone`: why nothing of it may start any more. `commit_id`, `commit_state`: of its COMMIT.
+-- What is left to plan of a run, and the place of the run. `gone`: why nothing of it may start any
+-- more. `commit_id`, `commit_state`: its COMMIT.
 select p.*, c.id as commit_id, c.state as commit_state, c.settled_at is not null as has_commit_settled, run.number, run.run, run.trigger, run.report_id, run.revision_id, run.backfill_id, coalesce(p.hold_id, a.hold_id) as hold, a.settings->'require_approval' as guards, b.name as branch, b.main, a.name as archive,
        a.stopped is not null as stopped, w.tasks, b.deleted_at is not null or a.removed_at is not null or r.dropped_at is not null as gone,
        (select u.store from upload u where u.run_id = p.run_id) as store
@@ -263,15 +277,17 @@ join task c on c.branch_id = p.branch_id and c.name = 'COMMIT' and c.item = '' a
 where p.run_id = %(run)s;
 
 -- name: planning_of_branch
--- The runs of a branch that are not planned to their end, or not let in, the oldest first. `is_stored`: only the latter is left.
+-- The runs of a branch with tasks left to plan or to let in, the oldest first. `is_stored`: only
+-- letting in is left.
 select run_id as run, next >= items as is_stored from planning where branch_id = %(branch)s order by run_id;
 
 -- name: plan_on
--- Note up to which item a run is planned.
+-- Store up to which item a run is planned.
 update planning set next = %(next)s, stored_at = clock_timestamp() where run_id = %(run)s;
 
 -- name: begin_to_let_in
--- Note that all of a run is stored, and which of its tasks wait for that beside their edges: those that need no other task of it to complete.
+-- Mark a run as stored, and its tasks that wait for that beside their edges: those that need the
+-- completion of no other task of the run.
 update planning set stored_at = clock_timestamp(), to_let_in = array(
     select t.id from task t
     where t.run_id = %(run)s and t.kind = 'ordinary'
@@ -283,7 +299,7 @@ update planning set stored_at = clock_timestamp(), to_let_in = array(
 where run_id = %(run)s;
 
 -- name: some_cancel
--- Whether some tasks have `cancels`: a row where one of them has.
+-- Whether some tasks have `cancels`: a row if one has.
 select id from task where id = any(%(tasks)s::bigint[]) and cancels limit 1;
 
 -- name: behind_commit
@@ -296,23 +312,26 @@ update edge set met = true
 where target = any(%(tasks)s::bigint[]) and source = %(commit)s and kind = 'depends' and not crossing and not failed and not met returning target;
 
 -- name: let_in
--- Tasks of a large run wait for so many fewer edges: `counts`. Returns those that may enter now, and (`is_judged`) those that may block less in later runs, or let others that are canceled or skipped do so.
+-- Count edges off tasks of a large run: `counts`. Returns the tasks that may enter now, and
+-- (`is_judged`) those that may block less in later runs, or let other canceled or skipped tasks
+-- block less.
 with let as (
     update task t set unmet = t.unmet - c.n from unnest(%(tasks)s::bigint[], %(counts)s::int[]) c(id, n) where t.id = c.id returning t.id, t.unmet, t.state, t.blocks
 )
 select id, state <> 'waiting' as is_judged from let where unmet = 0 and state in ('waiting', 'held') or blocks > 0 order by id;
 
 -- name: let_in_next
--- So many more tasks of a run wait no more until all of it is stored.
+-- Count tasks of a run that no longer wait until all of it is stored.
 update planning set to_let_in = to_let_in[%(count)s + 1:] where run_id = %(run)s;
 
 -- name: end_planning
--- A run is planned to its end.
+-- Mark a run as planned to its end.
 delete from planning where run_id = %(run)s;
 
 -- name: settled_beside_planning
--- Tasks that have settled and whose edges into a run are not met yet, as the run was being planned meanwhile; and the gates of the run that were canceled or skipped before they got all
--- of their sources.
+-- Settled tasks whose edges into a run are not met yet, because the run was being planned
+-- meanwhile; and gates of the run that were canceled or skipped before they had all of their
+-- sources.
 select distinct e.source as id
 from task t cross join lateral (select source from edge where target = t.id and not met and kind <> 'cancels' offset 0) e
 join task s on s.id = e.source and s.settled_at is not null
@@ -321,7 +340,7 @@ union
 select id from task where run_id = %(run)s and kind = 'gate' and state in ('canceled', 'skipped');
 
 -- name: stored_of_run
--- Tasks of a run that are stored, by their keys, and whether they meet an edge inside the run.
+-- The stored tasks of a run, by their keys, and whether they meet an edge inside the run.
 select t.id, t.name, t.item, t.kind, t.number, t.run, meets(true, false, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, false, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced,
        case when t.settled_at is not null then t.state in ('failed', 'rejected') end as failed, t.deleted or t.as_completed as is_ignored
@@ -329,11 +348,11 @@ from unnest(%(names)s::text[], %(items)s::text[]) n(name, item)
 cross join lateral (select * from task t where t.branch_id = %(branch)s and t.name = n.name and t.item = n.item and t.number = %(number)s and t.run = %(run)s offset 0) t;
 
 -- name: exclusives_of_run
--- The exclusive tasks of a run that have not settled.
+-- The unsettled exclusive tasks of a run.
 select id from task where run_id = %(run)s and exclusive and settled_at is null order by id;
 
 -- name: use_lists
--- Note that a task of an archive has a list.
+-- Mark a task of an archive as one with a list.
 update archive set uses_lists = true where id = %(archive)s and not uses_lists;
 
 -- name: add_items
@@ -342,20 +361,23 @@ insert into item (id, run_id, body)
 select * from unnest(%(id)s::bigint[], %(run_id)s::bigint[], %(body)s::jsonb[]);
 
 -- name: names_ever
--- The names that the tasks of a branch ever had.
+-- The names of all tasks that a branch ever had.
 select name from task_name where branch_id = %(branch)s;
 
 -- name: unsettled_items
--- The items of some names that have not settled, or never began and block what waits for any end of them, before a place of the branch; of each key the nearest is
--- found by `nearest`. `gate`: how the gates are called, behind the name, that say enough of the nearest list of each name in `through`, but for items that
--- were deleted or waived as completed, for which they do not wait.
+-- The items of some names before a place of the branch that have not settled, or that never began
+-- and block tasks that wait for any end of them; `nearest` finds the nearest one of each key.
+-- `gate`: the ends of the names of the gates that stand for the nearest list of each name in
+-- `through`, except for items that were deleted or waived as completed, for which such a gate does
+-- not wait.
 with near as materialized (
     select n.name, g.number, g.run from unnest(%(names)s::text[]) n(name)
     left join lateral (
         select number, run from task g
         where g.branch_id = %(branch)s and n.name = any(%(through)s::text[]) and g.name = n.name || %(gate)s::text and g.item = '' and (g.number, g.run) < (%(number)s, %(run)s)
         order by g.number desc, g.run desc limit 1) g
-    -- Where the name came again without a list, that is the nearest occurrence, and no gate speaks for the items.
+    -- If the name came again without a list, that task is the nearest occurrence, and no gate
+    -- stands for the items.
     on not exists (
         select from task p where p.branch_id = %(branch)s and p.name = n.name and p.item = '' and (p.number, p.run) > (g.number, g.run) and (p.number, p.run) < (%(number)s, %(run)s))
 )
@@ -371,7 +393,7 @@ where t.blocks > 1 and t.branch_id = %(branch)s and t.name = any(%(names)s) and 
   and ((t.name, t.number, t.run) not in (select name, number, run from near where number is not null) or t.deleted or t.as_completed);
 
 -- name: content_ids
--- The ids of kept workflow files and definitions.
+-- The ids of stored workflow files and definitions.
 select digest, id from workflow where digest = any(%(workflows)s::bytea[])
 union all
 select digest, id from definition where digest = any(%(definitions)s::bytea[]);
@@ -385,28 +407,31 @@ select array(select nextval('revision_id') from generate_series(1, %(revisions)s
        exists (select from purged_run where branch_id = %(branch)s) as has_purged;
 
 -- name: add_revisions
--- Append revisions to the ledger. Here and in the statements that store runs, edges and tasks, `unnest` unpacks texts and columns with nulls alone, and all
--- others are subscripted: each array that it takes costs 4 µs before the first row. Of those two kinds a subscript reads from the array's beginning each time.
+-- Append revisions to the ledger. Here and in the statements that store runs, edges and tasks,
+-- `unnest` unpacks only texts and columns with nulls, and subscripts read all others: each array
+-- costs `unnest` 4 µs before the first row. For those two kinds, a subscript would read from the
+-- array's beginning each time.
 insert into revision (id, branch_id, number, generation, workflow_id, baseline, is_foreign, name, author, date, message, origin, previous, paths_digest)
 select (%(id)s::bigint[])[n], (%(branch)s::bigint[])[n], (%(number)s::bigint[])[n], (%(generation)s::int[])[n], (%(workflow)s::bigint[])[n],
        (%(baseline)s::bool[])[n], (%(foreign)s::bool[])[n], name, author, (%(date)s::timestamptz[])[n], message, origin, previous, paths_digest
 from unnest(%(name)s::text[], %(author)s::text[], %(message)s::text[], %(origin)s::text[], %(previous)s::text[], %(paths_digest)s::text[]) with ordinality u(name, author, message, origin, previous, paths_digest, n);
 
 -- name: set_heads
--- Move the heads of branches, each if nobody else did (compare and set).
+-- Move the heads of branches, each unless somebody else moved it (compare and set).
 update branch b set head_id = h.head
 from unnest(%(branch)s::bigint[], %(head)s::bigint[], %(known)s::bigint[]) h(branch, head, known)
 where b.id = h.branch and b.head_id is not distinct from h.known
 returning b.id;
 
 -- name: drop_revisions
--- Note which revisions a rewrite took off a branch.
+-- Mark the revisions that a rewrite took off a branch.
 update revision set dropped_at = coalesce(dropped_at, clock_timestamp())
 where branch_id = %(branch)s and name = any(%(names)s)
 returning id;
 
 -- name: correct_revision
--- Keep the author and the date that a revision has now: an administrator has corrected them in the repository. Files of it that were exported before may show the old ones.
+-- Store the present author and date of a revision that an administrator has corrected in the
+-- repository. Files that were exported before may show the old ones.
 with corrected as (
     update revision set author = %(author)s, date = %(date)s where id = %(revision)s
 )
@@ -431,9 +456,11 @@ where branch_id = %(branch)s and settled_at is null;
 ) n(name, item)
 
 -- name: nearest
--- For each key (or also for every name that the branch ever had), its nearest occurrence before a place of the branch (design 5.7), and whether it meets an edge
--- from another run: one that waits for any end of it (`settled`), one that needs its completion (`passes`). `produced`: whether its product is there; null where
--- it may still come. `failed`: whether it failed or rejected its input; null where it has not settled.
+-- For each key (or also for every name that the branch ever had), its nearest occurrence before a
+-- place of the branch (design 5.7), and whether it meets an edge from another run: one that waits
+-- for any end of it (`settled`), or one that needs its completion (`passes`). `produced`: whether
+-- its product exists; null if it may still come. `failed`: whether it failed or rejected its input;
+-- null if it has not settled.
 select n.name, n.item, t.id, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes,
        case when meets(false, false, t.state, t.as_completed, t.waived, t.blocks) then true
@@ -448,8 +475,9 @@ cross join lateral (
 left join task r on r.id = t.root_id;
 
 -- name: nearest_purged
--- Those of the keys of `nearest` whose nearest occurrence completed and was purged: what is remembered of it is nearer than what is there. Asked for only where
--- runs of the branch were purged, since the statement takes longer to begin than `nearest` to find everything.
+-- The keys of `nearest` whose nearest occurrence completed and was purged: the stored completion is
+-- nearer than any existing task. Called only if runs of the branch were purged, because this
+-- statement takes longer to begin than `nearest` to find everything.
 select n.name, n.item
 from {part keys}
 where exists (
@@ -462,8 +490,10 @@ where exists (
           and (t.number, t.run) >= (o.number, o.run) and (t.number, t.run) < (%(number)s, %(run)s)));
 
 -- name: nearest_of_commits
--- For each name that commit runs of the branch ever had, and some items, its nearest occurrence before a place of the branch in one of these (design 5.7): run 1 of a revision. From each revision
--- that has it in others alone it goes on to the one before. Where that completed and was purged there is no row.
+-- For each name that commit runs of the branch ever had, and some items, its nearest occurrence in
+-- a commit run (run 1 of a revision) before a place of the branch (design 5.7). If a revision has
+-- the name only in other runs, the statement goes on to the revision before. If that occurrence
+-- completed and was purged, there is no row.
 with recursive n(name, item) as (
     select name, '' from task_name where branch_id = %(branch)s and commits union all select 'COMMIT', ''
     union all
@@ -487,7 +517,7 @@ with recursive n(name, item) as (
 select t.name, t.item, t.id, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced, null::boolean as failed, t.deleted or t.as_completed as is_ignored
 from walk w
--- Each by its key: no plan knows how many there are, and a join may compare each with each.
+-- Each by its key: no plan knows how many there are, and a join might compare each with each.
 cross join lateral (select * from task t where t.branch_id = %(branch)s and t.name = w.name and t.item = w.item and t.number = w.number and t.run = 1 offset 0) t
 where w.run = 1
   and not exists (
@@ -497,7 +527,7 @@ where w.run = 1
       and c.branch_id = %(branch)s and c.name = w.name and c.item = w.item and o.run = 1 and o.number < %(number)s and o.number > t.number);
 
 -- name: keep_names
--- Remember the names of branches, and which of them commit runs have.
+-- Store the task names of branches, and which of them commit runs have.
 insert into task_name as known (branch_id, name, commits)
 select * from unnest(%(branches)s::bigint[], %(names)s::text[], %(commits)s::bool[])
 on conflict (branch_id, name) do update set commits = true where excluded.commits and not known.commits;
@@ -519,7 +549,7 @@ select (%(target)s::bigint[])[n], (%(source)s::bigint[])[n], (%(kind)s::edge_kin
 from unnest(%(target)s::bigint[]) with ordinality u(target, n);
 
 -- name: add_tasks
--- Store tasks, which wait, have passed, or are held or ready at once.
+-- Store tasks, each as waiting, passed, held or ready.
 insert into task (id, branch_id, run_id, archive_id, number, run, name, item, definition_id, position, kind, program, cancels, exclusive, unmet,
                   hold_id, priority, state, settled_at, ready_at, pool, entry_id, item_id)
 select t.id, t.branch, t.run_id, %(archive)s, t.number, t.run, t.name, t.item, t.definition, t.position, t.kind, t.program, t.cancels, t.exclusive,
@@ -544,13 +574,13 @@ where a.id = %(archive)s and not a.withheld and not exists (select from ready_ar
 on conflict (archive_id) do update set pools = array(select distinct p from unnest(r.pools || excluded.pools) p);
 
 -- name: next_gate
--- The COMMIT of the first revision after this one that is not passed yet.
+-- The COMMIT of the first later revision, if it has not passed yet.
 select t.id from task t
 where t.branch_id = %(branch)s and t.kind = 'commit' and t.settled_at is null and t.run = 1 and t.number > %(number)s
 order by t.number, t.run limit 1 for no key update;
 
 -- name: add_exclusive_edges
--- Close a gate until some tasks are settled.
+-- Add edges to a gate from some tasks, until they have settled.
 with stored as (
     insert into edge (target, source, kind, settled, crossing, declared, met)
     select %(gate)s, unnest(%(sources)s::bigint[]), 'exclusive', true, true, false, false
@@ -559,7 +589,8 @@ with stored as (
 update task set unmet = unmet + (select count(*) from stored) where id = %(gate)s;
 
 -- name: revision_at
--- A revision with its workflow files, whether it, its branch or its archive is watched no more, and what holds its archive or is guarded there.
+-- A revision with its workflow files; whether the revision, its branch or its archive is gone; and
+-- the hold and the guards of its archive.
 select r.id, r.number, r.name, r.author, r.date, r.message, r.paths_digest, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone, a.hold_id,
        a.settings->'require_approval' as guards, coalesce((a.settings->>'approval_not_author')::boolean, false) as not_author, w.tasks, w.faults, w.schema,
        r.is_foreign and w.files is distinct from b.accepted_files as is_foreign,
@@ -568,12 +599,13 @@ from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = 
 where r.id = %(revision)s;
 
 -- name: last_run
--- The highest run number that was given for a revision.
+-- The highest run number of a revision.
 select coalesce(greatest((select max(run) from run where branch_id = %(branch)s and number = %(number)s),
                          (select max(run) from purged_run where branch_id = %(branch)s and number = %(number)s)), 0) as run;
 
 -- name: add_archive
--- Register an archive. A pause of the installation that comes meanwhile waits for it, so that it is paused, too.
+-- Register an archive. A pause of the installation that begins meanwhile waits for this
+-- transaction, so that the new archive is paused, too.
 insert into archive (name, kind, url, repository, uuid, folder, settings, paused_with_all)
 select %(name)s, %(kind)s, %(url)s, %(repository)s, %(uuid)s, %(folder)s, %(settings)s, p.paused_at is not null
 from (select paused_at from pause for share) p
@@ -581,24 +613,24 @@ on conflict (name) where removed_at is null do nothing
 returning id;
 
 -- name: rename_removed
--- Keep the removed archive of a name, which another one has now, under a name of its own.
+-- Rename the removed archive whose name another archive has now.
 update archive set name = name || '~' || (select count(*) + 1 from archive o where starts_with(o.name, %(name)s || '~'))
 where name = %(name)s and removed_at is not null;
 
 -- name: remove_archive
--- Stop watching an archive; its history stays.
+-- Stop watching an archive; its history stays readable.
 update archive set removed_at = clock_timestamp() where id = %(archive)s and removed_at is null returning id;
 
 -- name: drop_look
--- Forget what was asked of an archive.
+-- Forget the requests for scans of an archive.
 delete from look where archive_id = %(archive)s;
 
 -- name: change_archive
--- Change how an archive is looked after.
+-- Change the settings of an archive.
 update archive set settings = %(settings)s where id = %(archive)s returning id;
 
 -- name: change_pool
--- Give the tasks of an archive that are ready, or ask for locks, the pool that its settings, as they are now, give them.
+-- Set the pools of an archive's tasks that are ready, or ask for locks, by its present settings.
 update task t set pool = p.pool
 from (select t.id, coalesce(d.pool, a.pool) || case when d.scratch is null then d.labels else labels_in_scratch(d.labels, d.scratch, t.run_id, t.item) end as pool
       from task t join definition d on d.id = t.definition_id join archive a on a.id = t.archive_id
@@ -606,26 +638,27 @@ from (select t.id, coalesce(d.pool, a.pool) || case when d.scratch is null then 
 where t.id = p.id and (t.state = 'ready' or t.asks) and t.pool <> p.pool;
 
 -- name: change_turn
--- Say of which pools an archive has ready tasks, its tier, and whether it is limited.
+-- Store the pools of an archive's ready tasks, its tier, and whether it is limited.
 update ready_archive r set pools = array(select distinct t.pool from task t where t.archive_id = r.archive_id and t.state = 'ready'),
     tier = a.tier, limited = a.max_running is not null
 from archive a where r.archive_id = %(archive)s and a.id = r.archive_id;
 
 -- name: retire_branch
--- Keep a branch's history under another name, because its repository went back in time.
+-- Rename a branch to keep its history, because its repository went back in time.
 update branch set name = %(name)s, main = false, deleted_at = clock_timestamp() where id = %(branch)s;
 
 -- name: rewound
--- How many branches of an archive were retired.
+-- The number of retired branches of an archive.
 select count(*) from branch where archive_id = %(archive)s and name like 'rewound~%%';
 
 -- name: take_up
--- Take an archive up again after a rewind. `still`: why it stays stopped, where another of its branches is to be rewound, too.
+-- Let an archive go on after a rewind. `still`: why it stays stopped, if another of its branches
+-- has to be rewound, too.
 update archive set stopped = %(still)s, trouble = null, trouble_since = null, uuid = %(uuid)s, next_read_at = clock_timestamp()
 where id = %(archive)s;
 
 -- name: go_on
--- Take an archive up again, unless it was taken up or stopped anew meanwhile.
+-- Let a stopped archive go on, unless somebody did so, or it was stopped anew, meanwhile.
 update archive set stopped = null, trouble = null, trouble_since = null, next_read_at = clock_timestamp()
 where id = %(archive)s and stopped = %(stopped)s;
 
@@ -642,7 +675,7 @@ select id, name, kind, url, repository, uuid, folder, settings, stopped, trouble
 select id, name, kind, repository, uuid, folder from archive where removed_at is null order by name;
 
 -- name: repositories_stamp
--- One number for the same: another one where anything of it has changed.
+-- The number of watched archives, and a stamp that changes with their names and repositories.
 select count(*) as n, bit_xor(hashtextextended(concat_ws(chr(31), name, kind, repository, uuid, folder), id)) as stamp from archive where removed_at is null;
 
 -- name: archive_of_revision
@@ -650,6 +683,6 @@ select count(*) as n, bit_xor(hashtextextended(concat_ws(chr(31), name, kind, re
 select b.archive_id from revision r join branch b on b.id = r.branch_id where r.id = %(revision)s;
 
 -- name: origin_of
--- The task that made a revision, where one did.
+-- The task that made a revision, if a task made it.
 select r.origin from revision r join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
 where a.name = %(archive)s and r.number::text = %(number)s and (b.name = %(branch)s or %(branch)s::text is null and b.main);

@@ -1,21 +1,26 @@
 -- Locks (design 5.25): names with capacities, of an archive or of the whole installation (scope 0). Called by queue/locks.py and Graph.grant, inside a
 -- transaction that has locked the archives' rows.
 --
--- A task *asks* (`task.asks`) when its edges are met and its `cancels` have fired: it waits in the line of each lock that it names. A ready task has been
--- granted its locks, a running one occupies them. So a lock's occupancy is never counted aside: it is what the rows of `lock_use` and the states of their
--- tasks say, and whatever moves a task frees its locks in the same transaction.
+-- A task *asks* (`task.asks`) when its edges are met and its `cancels` have fired: it waits in the
+-- line of each lock that it names. A ready task has been granted its locks; a running one occupies
+-- them. Nothing counts the occupancy of a lock: the rows of `lock_use` and the states of their
+-- tasks give it, so each change of a task's state frees its locks in the same transaction.
 --
--- A *line* is what one archive's tasks are to one lock, in the claim's order. A task fits when its place in each of its lines is within the room there. What
--- is ready and does not fit gives its locks back: a task before it wants them, or there is less room. Only the first tasks of a line can fit, as many as there
--- is room, so that no more are read, however many wait. A change of a graph judges the lines that it touched.
+-- A *line* is the tasks of one archive at one lock, in the claim's order. A task fits when its
+-- place in each of its lines is within the room there. A ready task that does not fit gives its
+-- locks back, because a task before it wants them, or the room has shrunk. Only the first tasks of
+-- a line can fit, as many as there is room, so no more are read, however many wait. A change of a
+-- graph judges the lines that it touched.
 --
--- The room in the line of an archive's own lock is the capacity less the running tasks. The room in a line of a lock of the whole installation is what the
--- archive has been given there: its ready tasks. One place more is given in a transaction of its own (`pass_on`), which has locked the row of `lock_turn`
--- without a name, and one archive.
+-- The room in the line of an archive's own lock is the capacity less the running tasks. The room in
+-- a line of a lock of the whole installation is the number of places that the archive has been
+-- given: its ready tasks. A transaction of its own gives one more place (`pass_on`); it has locked
+-- the row of `lock_turn` without a name, and one archive.
 
 -- part: living
--- The labels of the task managers that live and claim, with that of the store which one has: of scratch folders and attachments. Why a host can start no task is found out by
--- trying, so that does not count here.
+-- The labels of the task managers that live and claim, with that of the store of scratch folders
+-- and attachments of each. A host that can start no task for another reason counts: only a try
+-- shows that.
 living as materialized (
     select case when m.store is null then m.labels else m.labels || ('@' || m.store) end as labels from task_manager m
     where m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s) and m.low_disk is null
@@ -23,14 +28,15 @@ living as materialized (
 )
 
 -- part: stands
--- Whether the task of `u` stands in line. It does not while something of it is paused, nor while task managers are there of which none can run it.
+-- Whether the task of `u` stands in line. It does not during a pause that concerns it, nor if task
+-- managers run and none of them can run the task.
 (select not a.withheld
         and not exists (select from lock_use v join lock k on k.scope = v.scope and k.name = v.name where v.task_id = t.id and k.paused_at is not null)
         and (not exists (select from living) or exists (select from living m where string_to_array(split_part(t.pool, ' ', 2), ',') <@ m.labels))
  from task t join archive a on a.id = t.archive_id where t.id = u.task_id)
 
 -- part: room
--- How many tasks that have not started have room in the line `l`; null: any number.
+-- The number of tasks without an attempt that have room in the line `l`; null: any number.
 cross join lateral (
     select case when k.name is not null and k.capacity is null then null
                 when l.scope <> 0 then coalesce(k.capacity, 1) - h.running
@@ -44,7 +50,8 @@ cross join lateral (
     left join lock k on k.scope = l.scope and k.name = l.name) r
 
 -- part: unstarted
--- The first waiting tasks of the line `l` that stand in it, as many as there is room, and all that have been granted its lock and have not started.
+-- The first waiting tasks that stand in the line `l`, as many as there is room, and all that have
+-- been granted its lock and have not started.
 cross join lateral (
     (select u.task_id, u.granted, u.priority, u.entry_id, u.run, u.position, true as stands
      from lock_use u
@@ -57,13 +64,14 @@ cross join lateral (
       and (select t.state = 'ready' from task t where t.id = u.task_id)) s
 
 -- name: locks_with_fields
--- Of tasks that ask for locks, those that name one with a field, these names, and their items as JSON.
+-- Tasks that ask for locks whose names have fields, with these names, and their items as JSON.
 select t.id, (select body::text from item where id = t.item_id) as item, array(select name from jsonb_array_elements_text(d.body->'lock') l(name) where name like '%%${{%%' order by name) as locks
 from task t join definition d on d.id = t.definition_id
 where t.id = any(%(tasks)s) and t.asks and d.body->>'lock' like '%%${{%%';
 
 -- name: sources_for_locks
--- The newest attempt of each task of some names that one of the tasks depends on; of the same name, that of the later place. Each edge is looked at once.
+-- For each of some tasks, the newest attempts of its dependencies of some names; of several with
+-- the same name, the one at the later place. Each edge is read once.
 select distinct on (e.target, s.name) e.target as task, s.name, s.attempt_id as attempt
 from edge e cross join lateral (
     select name, number, run, attempt_id from task where id = e.source and name = any(%(names)s::text[]) offset 0) s
@@ -71,25 +79,27 @@ where e.target = any(%(tasks)s) and e.kind = 'depends' and e.declared
 order by e.target, s.name, s.number desc, s.run desc;
 
 -- name: outputs_for_locks
--- Some outputs of some attempts, cut off: texts and numbers. Each attempt's outputs are unpacked once.
+-- Some outputs of some attempts, truncated: texts and numbers. Each attempt's outputs are unpacked
+-- once.
 select a.id as attempt, o.key, case when jsonb_typeof(o.value) in ('string', 'number') then left(o.value #>> '{}', %(most)s) end as value
 from attempt a cross join lateral jsonb_each(a.outputs) o
 where a.id = any(%(attempts)s::bigint[]) and a.outputs is not null and o.key = any(%(keys)s::text[]);
 
 -- name: fail_unnamed
--- Tasks whose locks have no names fail, and say why.
+-- Fail tasks whose locks got no names, with the reason.
 update task t set state = {to fault}, asks = false, fault = f.fault, settled_at = clock_timestamp()
 from unnest(%(tasks)s::bigint[], %(faults)s::text[]) f(id, fault)
 where t.id = f.id and {from fault t} and t.asks
 returning t.id;
 
 -- name: leave_old_lines
--- Take tasks out of their lines that ask again for locks whose names have fields: these may come to something else now. Returns the lines.
+-- Take tasks out of their lines that ask again for locks whose names have fields: the names may be
+-- others now. Returns the lines.
 delete from lock_use where task_id = any(%(tasks)s) returning scope, name, archive_id;
 
 -- name: ask
--- Let tasks stand in the lines of the locks that they name, and remember that their archives use locks; returns the lines. `named`, `names`: what the names come
--- to that have fields.
+-- Put tasks into the lines of the locks that they name, and note that their archives use locks;
+-- returns the lines. `named`, `names`: the evaluated names of those with fields.
 with named as materialized (
     select distinct t.id, t.archive_id, case when l.name like 'global/%%' then 0 else t.archive_id end as scope, l.name, t.priority, t.entry_id, t.run, t.position
     from task t join definition d on d.id = t.definition_id cross join lateral (
@@ -107,13 +117,14 @@ with named as materialized (
 select distinct scope, name, archive_id from named;
 
 -- name: order_again
--- Give tasks the place in their lines that their priorities, as they are now, give them; returns the lines.
+-- Set the places of tasks in their lines by their present priorities; returns the lines.
 update lock_use u set priority = t.priority from task t
 where u.task_id = any(%(tasks)s) and t.id = u.task_id and u.priority <> t.priority
 returning u.scope, u.name, u.archive_id;
 
 -- name: leave_lines
--- Forget of some archives the locks of tasks that neither wait for them nor have them any more; returns the lines.
+-- Delete the locks of tasks of some archives that neither wait for them nor have them any more;
+-- returns the lines.
 with gone as materialized (
     select id from task
     where archive_id = any(array(select unnest(%(archives)s::bigint[]))) and in_line and not (state = 'ready' or state = 'running' or state = 'waiting' and asks)
@@ -129,8 +140,9 @@ from task t join lock_use u on u.task_id = t.id
 where t.archive_id = any(array(select unnest(%(archives)s::bigint[]))) and t.settled_at is null and t.in_line;
 
 -- name: judge_lines
--- Judge the first tasks of some lines, and the %(asking)s: who has been granted the locks, and who fits. With %(whole)s all tasks of unlimited locks, too. A
--- granted task that is not among the %(locked)s (null: all of them are) may be claimed at any moment, so that nobody takes its place.
+-- Judge the first tasks of some lines, and the %(asking)s ones: which have been granted their
+-- locks, and which fit. With %(whole)s also all tasks of unlimited locks. A granted task that is
+-- not among the %(locked)s (null: all are) may be claimed at any moment, so nobody takes its place.
 with {part living}, line as materialized (
     select distinct l.scope, l.name, l.archive_id from unnest(%(scopes)s::bigint[], %(names)s::text[], %(archives)s::bigint[]) l(scope, name, archive_id)
 ), candidate as materialized (
@@ -156,11 +168,13 @@ left join place p on p.task_id = u.task_id and p.scope = u.scope and p.name = u.
 group by u.task_id, u.archive_id;
 
 -- name: lock_granted
--- Lock tasks that are to give their locks back, so that no claim takes one of them; those that one has taken are left out.
+-- Lock tasks that are to give their locks back, so that no claim takes one; tasks that a claim has
+-- taken are left out.
 select t.id from task t where t.id = any(%(tasks)s) and {from give_back t} order by t.id for no key update;
 
 -- name: grant
--- Make tasks ready that have room in all of their lines. All have the same `ready_at`, so that `places` goes by their ids and not by the order in which rows lie.
+-- Make tasks ready that have room in all of their lines. All get the same `ready_at`, so that
+-- `places` orders them by id and not by the order of rows on disk.
 with granted as (
     update lock_use set granted = true where task_id = any(%(tasks)s)
 )
@@ -169,7 +183,7 @@ where t.id = any(%(tasks)s) and {from enable t} and t.asks
 returning t.id, t.archive_id;
 
 -- name: give_back
--- Take tasks that have not started back to their lines.
+-- Set granted tasks that have not started back to waiting in their lines.
 with given_back as (
     update lock_use set granted = false where task_id = any(%(tasks)s)
 )
@@ -178,11 +192,12 @@ where t.id = any(%(tasks)s) and {from give_back t}
 returning t.id;
 
 -- name: lines_behind
--- The lines of locks of the installation in which tasks stand again that have given their locks back.
+-- The lines of locks of the installation in which tasks wait again after they have given their
+-- locks back.
 select scope, name, archive_id from lock_use where task_id = any(%(tasks)s) and scope = 0 and not granted;
 
 -- name: archives_with_locks
--- The archives of which a task has ever asked for locks.
+-- The archives whose tasks have ever asked for locks.
 select id from archive where uses_locks and removed_at is null;
 
 -- name: labels_that_live
@@ -191,11 +206,13 @@ with {part living}
 select distinct labels from living order by labels;
 
 -- name: lock_turns
--- Lock what everybody locks who gives places of locks of the installation, so that one does so at a time.
+-- Lock the row that each transaction locks that gives places of locks of the installation, so that
+-- one does so at a time.
 select from lock_turn where name = '' for no key update;
 
 -- name: names_waited_for
--- The locks of the installation for which tasks wait, and those whose capacity was set: it may be less now than what has been granted.
+-- The locks of the installation for which tasks wait, and those whose capacity was set, which may
+-- be lower than the number of granted places.
 with recursive waited as (
     (select name from lock_use where scope = 0 and not granted order by name limit 1)
     union all
@@ -215,9 +232,12 @@ select archive_id from waiting where archive_id is not null
 order by archive_id <= coalesce((select t.archive_id from lock_turn t where t.name = %(name)s), 0), archive_id;
 
 -- name: places
--- How many tasks have a lock of the installation, of how many that may (null: any number); the archives that were granted it and have not started, the last one
--- first (of those granted at once, the one whose task was planned last); and those of them whose last one in line, which would give its place back, has not started
--- %(patience)s seconds after, the first one first. A place that was just given makes nobody late: two archives would take it from each other for ever.
+-- The number of tasks with a lock of the installation, and its capacity (null: any number); the
+-- archives that were granted the lock and have not started, the last one first (of those granted at
+-- once, the one whose task was planned last); and those of them that are late, the first one first:
+-- their last task in line, which would give its place back, has not started %(patience)s seconds
+-- after the grant. A place that was just given makes no archive late: otherwise two archives would
+-- take it from each other for ever.
 select (select case when k.name is null then 1 else k.capacity end from (select 1) o left join lock k on k.scope = 0 and k.name = %(name)s) as capacity,
        count(*) as n,
        array_agg(u.archive_id order by t.ready_at desc, t.id desc) filter (where t.state = 'ready') as granted,
@@ -231,11 +251,11 @@ from lock_use u join task t on t.id = u.task_id
 where u.scope = 0 and u.name = %(name)s and u.granted;
 
 -- name: note_turn
--- Remember to which archive a lock of the installation was granted.
+-- Note the archive to which a lock of the installation was granted last.
 insert into lock_turn (name, archive_id) values (%(name)s, %(archive)s) on conflict (name) do update set archive_id = excluded.archive_id;
 
 -- name: forget_turns
--- Forget whose turn it was at locks that no task names any more.
+-- Forget the turns at locks that no task names any more.
 delete from lock_turn t where t.name <> '' and not exists (select from lock_use u where u.scope = 0 and u.name = t.name);
 
 -- name: archives_at
@@ -254,7 +274,7 @@ values (%(scope)s, %(name)s, 1, clock_timestamp(), %(by)s, %(reason)s)
 on conflict (scope, name) do update set paused_at = coalesce(k.paused_at, clock_timestamp()), paused_by = excluded.paused_by, pause_reason = excluded.pause_reason;
 
 -- name: resume_lock
--- Take the pause of a lock back.
+-- End the pause of a lock.
 update lock set paused_at = null, paused_by = null, pause_reason = null
 where scope = %(scope)s and name = %(name)s and paused_at is not null returning name;
 
@@ -272,8 +292,9 @@ where (%(name)s::text is null or n.name = %(name)s) and (%(scope)s::bigint is nu
 order by n.scope <> 0, a.name, n.name;
 
 -- name: obstructing_locks
--- The locks for which a further task would have to wait: they are paused, or have no room. `names`: locks of an archive or of the installation, by `scopes`. `holders`: the tasks of
--- the archive that occupy a lock or have been granted it; `elsewhere`: the number of such tasks of other archives.
+-- The locks for which a further task would have to wait: they are paused, or have no room. `names`:
+-- locks of an archive or of the installation, by `scopes`. `holders`: the tasks of the archive that
+-- occupy a lock or have been granted it; `elsewhere`: the number of such tasks of other archives.
 select n.scope, n.name, case when k.name is null then 1 else k.capacity end as capacity, k.paused_at, k.paused_by, k.pause_reason, u.holders, u.elsewhere
 from unnest(%(scopes)s::bigint[], %(names)s::text[]) n(scope, name)
 left join lock k on k.scope = n.scope and k.name = n.name
@@ -296,7 +317,8 @@ left join lock k on k.scope = n.scope and k.name = n.name
 order by n.is_awaited desc, n.scope <> 0, a.name, n.name;
 
 -- name: lock_tasks_of
--- The tasks of a lock: those that occupy it, those that have been granted it, and those that wait: first the next one of each archive, in their turns.
+-- The tasks at a lock: those that occupy it, those that have been granted it, and those that wait,
+-- the next one of each archive first, in their turns.
 with recursive waiting as (
     (select archive_id from lock_use where scope = %(scope)s and name = %(name)s and not granted order by archive_id limit 1)
     union all
@@ -316,7 +338,9 @@ union all
  order by u.place, u.archive_id <= coalesce((select t.archive_id from lock_turn t where %(scope)s = 0 and t.name = %(name)s), 0), u.archive_id limit %(most)s);
 
 -- name: locks_of_tasks
--- The locks that some tasks ask for: their capacities and pauses, how many tasks occupy or have been granted each, and how many of its archive wait before it.
+-- The locks that some tasks ask for: their capacities and pauses, the tasks of the archive that
+-- have each, the number of tasks of other archives that have it, and the tasks of the archive that
+-- wait before each task.
 select u.task_id, u.archive_id, u.scope, u.name, case when k.name is null then 1 else k.capacity end as capacity, k.paused_at, k.paused_by, k.pause_reason,
        (select array_agg(o.id order by o.state <> 'running', o.priority, o.entry_id, o.run, o.position, o.id)
         from lock_use w join task o on o.id = w.task_id where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id = u.archive_id) as holders,

@@ -1,7 +1,8 @@
 -- The logs of attempts: chunks of bytes in the order in which they were read. Only the process that owns a live attempt writes its log.
 
 -- name: append_log
--- Store the next chunks of some attempts' logs; returns the attempts that are still ours, and whether somebody follows them. A repeated chunk is already there.
+-- Store the next chunks of some attempts' logs; returns the attempts that still belong to this
+-- process, and whether somebody follows them. A repeated chunk changes nothing.
 with mine as (
     select id from attempt
     where id = any(%(attempts)s) and process = %(process)s and "end" is null
@@ -24,24 +25,27 @@ with mine as (
 select id, followed from counted;
 
 -- name: cut_log
--- Drop the middle of some attempts' logs: what begins after the head and before the tail.
+-- Delete the middle of some attempts' logs: the chunks that begin after the head and before the
+-- tail.
 delete from log_chunk c
 using unnest(%(attempts)s::bigint[], %(heads)s::bigint[], %(tails)s::bigint[]) as e(id, head, tail), attempt a
 where c.attempt_id = e.id and c.position >= e.head and c.position < e.tail
   and a.id = e.id and a.process = %(process)s and a."end" is null;
 
 -- name: follow_logs
--- Ask whoever writes some attempts' logs to tell when they grow or end; returns the attempts for which that is asked. One that is locked at this moment is left out.
+-- Ask the writers of some attempts' logs to send a wake-up when a log grows or ends; returns the
+-- attempts for which that was asked. An attempt that is locked at this moment is left out.
 update attempt set followed_until = clock_timestamp() + make_interval(secs => %(seconds)s)
 where id = any(array(select id from attempt where id = any(%(attempts)s) order by id for no key update skip locked))
 returning id;
 
 -- name: log_sizes
--- How far some attempts' logs go, and whether the attempts have ended.
+-- The ends of some attempts' logs, and whether the attempts have ended.
 select id, log_bytes, ended_at is not null as ended from attempt where id = any(array(select unnest(%(attempts)s::bigint[])));
 
 -- name: read_log
--- The next chunks of one attempt's log from a position on, with how far the log goes and whether the attempt has ended; of a removed log what stands in its place.
+-- The next chunks of one attempt's log from a position on, with the end of the log, and whether the
+-- attempt has ended; for a removed log, the text in its place.
 select a.log_bytes, a.ended_at is not null as ended, d.at as removed_at, removed('log was', d) as removed, c.position, c.stream, c.at, c.data
 from attempt a
 left join deed d on d.id = a.log_removal_id
@@ -61,7 +65,9 @@ where a.id = %(attempt)s
 order by c.position;
 
 -- name: place_in_log
--- How many lines a log has, and the last chunk that begins at or before a position, or before the end of the line before a line; else the first. Line ends are counted where they are not known.
+-- The number of lines of a log, and the last chunk that begins at or before a position, or before
+-- the end of the line before a line; else the first chunk. Line ends are counted if they are not
+-- known.
 with counted as materialized (
     select position, case when stream = 'note' then 0
         else coalesce(lines, length(encode(data, 'escape')) - length(replace(encode(data, 'escape'), e'\n', ''))) end as n

@@ -1,12 +1,17 @@
--- Whole runs that are removed for good (design 5.27; decision 0001, point 27). Called by queue/purge.py inside a transaction that has locked the archive's row.
+-- Purges of whole runs (design 5.27; decision 0001, point 27). Called by queue/purge.py inside a
+-- transaction that has locked the archive's row.
 --
--- One transaction takes runs out of the graph: whoever looks sees them whole or not at all. What is large and nobody can see any more, attempts and logs, is deleted
--- after that in steps (`purged_task` names whose), beside all other work. Whoever purges next goes on with what was left when a purge was killed.
+-- One transaction takes a run out of the graph, so readers see the run whole or not at all. Its
+-- attempts and logs are large, and nobody can read them any more: they are deleted afterwards in
+-- steps, beside all other work (`purged_task` names their tasks). The next purge continues after a
+-- killed one.
 
 -- name: to_purge
--- Of some runs, the oldest first: how many tasks they have, and what keeps them. `unsettled`: one of their tasks is. `blocks`: a canceled or skipped task of theirs still
--- blocks later runs, because of an earlier one. `target`: a task of another run that an unmet edge leads to, and that waits, blocks, or was skipped because of it. `receiver`: one that
--- has not settled, and is given outputs of theirs. `skipped`: one that was skipped with a root of theirs.
+-- For some runs, the oldest first: the number of their tasks, and what keeps them. `unsettled`: a
+-- task of the run. `blocks`: a canceled or skipped task of the run that still blocks later runs
+-- because of an earlier one. `target`: a task of another run with an unmet edge from the run, that
+-- waits, blocks, or was skipped because of that. `receiver`: an unsettled task that gets outputs of
+-- the run. `skipped`: a task that was skipped with a root in the run.
 select run.id, run.number, run.run, a.name as archive, b.name as branch, b.main, t.tasks, t.unsettled, t.blocks,
        t.settled_at, run.deleted_at, t.waived, (select max(d.id) from deed d where d.run_id = run.id) as deed,
        x.target, x.receiver,
@@ -28,14 +33,15 @@ where run.id = any(%(runs)s)
 order by run.branch_id, run.number, run.run;
 
 -- name: purged_meanwhile
--- Those of some runs that are purged by now, the oldest first, and who purged them.
+-- Some runs: those that are purged by now, the oldest first, and who purged them.
 select p.id, p.number, p.run, a.name as archive, b.name as branch, b.main, d.by
 from purged_run p join branch b on b.id = p.branch_id join archive a on a.id = b.archive_id join deed d on d.id = p.deed_id
 where p.id = any(%(runs)s) order by p.branch_id, p.number, p.run;
 
 -- name: purge_starts
--- For each task that is left: remember a task of these runs that has started because of it, or that lets tasks of further runs start (design 5.19), as `started_after` goes.
--- `on_it`: the tasks that have started or let others on, and those of their runs that let these on.
+-- For each remaining task: remember a task of these runs that has started because of it, or that
+-- lets tasks of further runs start (design 5.19), in the sense of `started_after`. `on_it`: the
+-- tasks that have started or let others start, and the tasks of their runs that let these start.
 with recursive own as materialized (
     select id, run_id, number, run, name, item, kind, attempts, program, state,
            not program and state = 'completed' as passed, state in ('canceled', 'skipped') and attempts = 0 as never_began
@@ -68,7 +74,7 @@ select distinct on (i.source) i.source, s.number, s.run, s.name, s.item
 from into_them i
 -- Each by its id: no plan knows how many tasks go, and a join may compare each with each.
 cross join lateral (
-    -- A gate says nothing to a person: rather a task of its run that has started.
+    -- A gate means nothing to a person: prefer a task of its run that has started.
     select u.number, u.run, case when u.kind = 'ordinary' then u.name else 'COMMIT' end as name, u.item
     from task t join task u on u.id = case when t.kind = 'ordinary' then t.id else coalesce((select b.id from begun b where b.run_id = t.run_id), t.id) end
     where t.id = i.target offset 0) s
@@ -77,13 +83,15 @@ order by i.source, s.number, s.run, s.name, s.item
 on conflict do nothing;
 
 -- name: purge_edges
--- Delete the edges from and to tasks of runs. Those that are not met count as met: they are counted off their targets in other runs.
+-- Delete the edges from and to tasks of runs. Unmet edges count as met: they are counted off their
+-- targets in other runs.
 with own as materialized (
     select id from task where run_id = any(%(runs)s)
 ), gone as (
     delete from edge e where e.source = any(array(select id from own)) returning e.target, e.source, e.kind, e.met
 ), into_them as (
-    -- Those inside the runs are gone by their sources. Their names are not looked for in a list of all tasks: that would compare each with each.
+    -- Edges inside the runs are found by their sources. Looking their targets up in a list of all
+    -- tasks would compare each with each.
     delete from edge e where e.target = any(array(select id from own)) and e.crossing
       and (select s.run_id from task s where s.id = e.source) <> all(%(runs)s)
 )
@@ -92,7 +100,7 @@ from (select target, count(*)::int as n from gone where not met and kind <> 'can
 where t.id = c.target and t.run_id <> all(%(runs)s);
 
 -- name: purge_tasks
--- Delete the tasks of runs, and remember whose attempts and logs are still to be deleted.
+-- Delete the tasks of runs, and note those whose attempts and logs are still to be deleted.
 with gone as (
     delete from task where run_id = any(%(runs)s) returning id, attempt_id
 )
@@ -106,7 +114,8 @@ with deleted as (
 delete from item where run_id = any(%(runs)s);
 
 -- name: purge_list_uses
--- Forget which lists runs have, and that they were still being let in, or being canceled in steps; returns the lists.
+-- Forget the lists of runs, and that they were still being let in or canceled in steps; returns the
+-- lists.
 with let_in as (
     delete from planning where run_id = any(%(runs)s)
 ), ended as (
@@ -117,11 +126,11 @@ with let_in as (
 delete from list_use where run_id = any(%(runs)s) returning digest;
 
 -- name: lock_lists_to_purge
--- Lock those of some lists that nobody has locked, as a run that is being stored does.
+-- Lock some lists that nobody has locked, as a run that is being stored locks them.
 select digest from list where digest = any(%(digests)s::text[]) order by digest for update skip locked;
 
 -- name: purge_lists
--- Delete those of some locked lists that no run has any more.
+-- Delete locked lists that no run has any more.
 delete from list l where l.digest = any(%(digests)s::text[]) and not exists (select from list_use u where u.digest = l.digest);
 
 -- name: purge_schedules
@@ -133,27 +142,29 @@ with forgotten as (
 update schedule_fire set run_id = null where run_id = any(%(runs)s);
 
 -- name: purge_notes
--- Delete what people noted with runs and their tasks. What they did to them stays in the audit log.
+-- Delete the notes of people on runs and their tasks. Their other actions stay in the audit log.
 delete from deed where run_id = any(%(runs)s) and verb = 'note';
 
 -- name: purge_runs
--- Delete runs. Their places are given to no other run.
+-- Delete runs. No other run gets their places.
 with gone as (
     delete from run where id = any(%(runs)s) returning branch_id, number, run, id
 )
 insert into purged_run (branch_id, number, run, id, deed_id) select branch_id, number, run, id, %(entry)s from gone;
 
 -- name: archives_with_rules
--- Archives that do not keep everything for ever, removed ones, too.
+-- Archives with rules for retention, also removed ones.
 select id, name, settings from archive where settings->>'keep_logs' is not null or coalesce(settings->'keep', '{}') <> '{}' order by id;
 
 -- name: page_of_runs_by_age
--- The next runs of an archive, the oldest first: whether they were made so long ago that anything of them may have to go.
+-- The next runs of an archive, the oldest first; whether they are old enough that a part of them
+-- may have to go.
 select id, clock_timestamp() as now, created_at < clock_timestamp() - %(age)s::interval as is_old
 from run where archive_id = %(archive)s and id > %(after)s order by id limit %(limit)s;
 
 -- name: last_acts
--- When people last acted on runs, or waived failures of theirs with those of other runs: a run may be in its state only since then.
+-- The last action of a person on each of some runs, or on failures of theirs together with those of
+-- other runs: a run may be in its state only since then.
 with waivers as materialized (
     select archive_id, max(at) as at from deed where verb = 'skip' and run_id is null group by archive_id
 )
@@ -162,7 +173,8 @@ from run left join waivers w on w.archive_id = run.archive_id and exists (select
 where run.id = any(%(runs)s);
 
 -- name: left_of_purged
--- Lock some tasks of purged runs whose attempts and logs are still to be deleted, as far as nobody else deletes them.
+-- Lock some tasks of purged runs whose attempts and logs are still to be deleted, unless another
+-- purge deletes them.
 select id from purged_task order by id limit %(most)s for update skip locked;
 
 -- name: delete_logs_of_purged
@@ -179,7 +191,7 @@ with gone as (
 delete from purged_task where id = any(%(tasks)s);
 
 -- name: export_runs
--- Runs as JSON, for a person to keep.
+-- Runs as JSON, for the export of a purge.
 select to_jsonb(x) as body
 from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id join revision r on r.id = run.revision_id
 cross join lateral (
@@ -190,7 +202,7 @@ cross join lateral (
 where run.id = any(%(runs)s) order by run.id;
 
 -- name: export_tasks
--- The tasks of runs as JSON, each with its frozen definition and what it depended on.
+-- The tasks of runs as JSON, each with its frozen definition and its dependencies.
 select to_jsonb(x) as body
 from task t left join definition d on d.id = t.definition_id left join item i on i.id = t.item_id
 cross join lateral (
@@ -210,14 +222,14 @@ cross join lateral (
 where t.run_id = any(%(runs)s) order by at.id;
 
 -- name: export_submissions
--- The submissions that runs were made for, as JSON.
+-- The submissions of runs, as JSON.
 select s.run_id, jsonb_build_object('kind', 'submission', 'run_id', s.run_id, 'id', s.sender_id, 'payload_kind', s.kind, 'size', s.size, 'digest', s.digest, 'by', s.by, 'made_at', s.made_at,
            'attachments', (select coalesce(jsonb_agg(jsonb_build_object('name', t.name, 'size', t.size, 'digest', t.digest) order by t.position), '[]')
                            from upload u join attachment t on t.upload_id = u.id where u.run_id = s.run_id)) as body
 from submission s where s.run_id = any(%(runs)s) order by s.run_id;
 
 -- name: export_logs
--- The next pieces of the logs of runs, so many at a time, behind a place.
+-- The next pieces of the logs of runs, a limited number, after a place.
 select c.attempt_id, c.position, c.stream, c.at, c.data
 from log_chunk c
 where c.attempt_id = any(array(select at.id from task t join attempt at on at.task_id = t.id where t.run_id = any(%(runs)s) and at.log_removal_id is null))

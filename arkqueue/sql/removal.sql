@@ -1,9 +1,11 @@
--- What is removed of attempts for good, while their tasks stay (design 5.27). Called by queue/removal.py. What is removed is unreadable as soon as its attempt
--- says so (`log_removal_id`, `outputs_removal_id`: the entry of the audit log); the pieces of a log are deleted after that, in steps.
+-- Removals of the logs and outputs of attempts, while their tasks stay (design 5.27). Called by
+-- queue/removal.py. A log or output is unreadable as soon as its attempt says so (`log_removal_id`,
+-- `outputs_removal_id`: the audit log entry). The pieces of a log are deleted afterwards, in steps.
 
 -- name: remove_logs
--- Make the logs and the messages of a task's ended attempts unreadable. `removal`: the audit log entry, which is told in their place, also where an earlier one
--- removed them. `is_new`: there was a log until now.
+-- Make the logs and the messages of a task's ended attempts unreadable. `removal`: the audit log
+-- entry, which readers see in their place, also if an earlier one removed them. `is_new`: there was
+-- a log until now.
 with ended as materialized (
     select id, log_bytes > 0 and log_removal_id is null as is_new from attempt
     where task_id = %(task)s and "end" is not null and (log_bytes > 0 or message <> '' or log_removal_id is not null)
@@ -14,25 +16,28 @@ from ended where a.id = any(array(select id from ended)) and a.id = ended.id
 returning a.id, ended.is_new;
 
 -- name: old_logs
--- The attempts of some runs that ended so long ago and still have pieces of a log, also where a removal of these was killed.
+-- The attempts of some runs that ended long enough ago and still have pieces of a log, also if a
+-- removal of these was killed.
 select a.id from task t join attempt a on a.task_id = t.id
 where t.run_id = any(%(runs)s) and a."end" is not null and a.ended_at < clock_timestamp() - %(age)s::interval
   and exists (select from log_chunk c where c.attempt_id = a.id)
 order by a.id;
 
 -- name: remove_old_logs
--- Make the logs of some ended attempts unreadable, unless they are already. `removal`: the audit log entry, which is told in their place.
+-- Make the logs of some ended attempts unreadable, unless they already are. `removal`: the audit
+-- log entry, which readers see in their place.
 update attempt a set log_removal_id = %(removal)s
 where a.id = any(array(
     select id from attempt where id = any(%(attempts)s) and "end" is not null and log_removal_id is null order by id for no key update))
 returning a.id;
 
 -- name: lock_task
--- Lock a task, so that no poll of it begins meanwhile with outputs that are removed.
+-- Lock a task, so that no poll of it begins meanwhile with the removed outputs.
 select id from task where id = %(task)s for no key update;
 
 -- name: remove_outputs
--- Remove the outputs and the messages of a task's ended attempts, and what a live poll has of these. `removal` and `is_new` are as in `remove_logs`.
+-- Remove the outputs and the messages of a task's ended attempts, and their copies in a live poll.
+-- `removal` and `is_new` are as in `remove_logs`.
 with had as (
     update attempt set outputs = null where task_id = %(task)s and kind = 'poll' and "end" is null and outputs is not null
 ), ended as materialized (
@@ -45,22 +50,23 @@ from ended where a.id = any(array(select id from ended)) and a.id = ended.id
 returning a.id, ended.is_new;
 
 -- name: attempts_to_remove
--- The attempts of a task: which of them go on, until when their task manager may be silent, and whether it was heard of within so many seconds; and of which the
--- log is to be removed.
+-- The attempts of a task: which of them go on, how long their task manager may stay silent, and
+-- whether it has reported recently; and which logs are to be removed.
 select a.id, t.run_id, a."end" is null as is_live, a.log_removal_id is not null as is_removed, a.lease_until + coalesce(a.outlives, '0') as until,
        exists (select from task_manager m where m.process = a.process and m.stopped_at is null
                and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as is_heard
 from attempt a join task t on t.id = a.task_id where a.task_id = %(task)s order by a.number;
 
 -- name: left_on_hosts
--- The lost attempts of a task whose workspaces may still be on their hosts: no task manager of the same home folder was heard of after their end.
+-- The lost attempts of a task whose workspaces may still be on their hosts: no task manager of the
+-- same home folder has reported after their end.
 select a.id, a.host, (select m.hostname from task_manager m where m.process = a.process) as hostname
 from attempt a
 where a.task_id = %(task)s and a."end" = 'lost' and not exists (select from task_manager m where m.host = a.host and m.seen_at > a.ended_at)
 order by a.id;
 
 -- name: received_by
--- The tasks that have begun an attempt with the outputs of a task among their INPUTS.
+-- The tasks that have begun an attempt with outputs of a task among their INPUTS.
 select e.target as id
 from edge e join task t on t.id = e.target
 where e.source = %(task)s and e.kind = 'depends' and e.declared
@@ -75,7 +81,8 @@ using (select l.attempt_id, l.position from log_chunk l join attempt a on a.id =
 where c.attempt_id = l.attempt_id and c.position = l.position;
 
 -- name: still_holding
--- What beside this database's tables may hold what was removed: servers that copy this one, and transactions that began before (of this database).
+-- The places beside this database's tables that may hold the removed text: servers that copy this
+-- one, and transactions of this database that began before.
 select (select count(*)::int from pg_stat_replication) as replicas,
        (select count(*)::int from pg_replication_slots) as slots,
        current_setting('archive_mode') <> 'off' as is_archived,

@@ -1,22 +1,26 @@
 -- Reports of runs (design 5.4, 5.32; decision 18). Written by queue/reports.py, read by views/reports.py.
 --
--- A run makes its first report by itself, when all of its other tasks have settled and its REPORT passes, or begins to run. That report is not written then: as long as
--- nothing changes, it is what the tasks say. `unwritten_reports` finds the runs whose tasks are about to change, and `write_report` writes it before they do.
+-- A run makes its first report by itself, when all of its other tasks have settled and its REPORT
+-- passes or begins to run. The report is not written then: until something changes, it can be
+-- computed from the tasks. `unwritten_reports` finds the runs whose tasks are about to change, and
+-- `write_report` writes their reports before that.
 --
--- A REPORT with a command is *idle* while it waits or has settled. It runs for the report that the run makes by itself, or (`run.updating`) for one that a person wanted.
--- Whoever writes a report has locked the row of REPORT, which a claim takes: the archive's row alone would not keep a claim away.
+-- A REPORT with a command is *idle* while it waits or has settled. It runs for the report that the
+-- run makes by itself, or (`run.updating`) for a report that a person wanted. Each writer of a
+-- report has locked the row of REPORT, which a claim would take: the archive's row alone would not
+-- keep a claim away.
 
 -- part: unwritten
--- Whether the report that a run made by itself is not written; `report` is its REPORT.
+-- Whether the report that a run made by itself is unwritten; `report` is its REPORT.
 (report.state in ('completed', 'failed', 'rejected') or report.state in ('running', 'deferred') and run.updating is null)
     and not exists (select from report w where w.run_id = run.id and w.made_by is null)
 
 -- part: as_told
--- The tasks of a report, as they stand in its row.
+-- The tasks of a report, as stored in its row.
 jsonb_to_recordset(r.tasks) as e(task bigint, state text, settled_at timestamptz, waived boolean, as_completed boolean, attempts int, attempt bigint, root bigint, superseded_by bigint)
 
 -- part: gone_since
--- How many tasks an earlier report tells of whose items were deleted since.
+-- The number of tasks in an earlier report whose items were deleted since.
 (select count(*) from report r cross join {part as_told} join task g on g.id = e.task and g.deleted where r.run_id = %(run)s and r.number = %(since)s)
 
 -- name: lock_reports
@@ -26,13 +30,14 @@ where report.id in (select run.report_id from run where run.id in (select run_id
 order by report.id for no key update;
 
 -- name: unwritten_reports
--- The runs of some tasks that have made a report by themselves which is not written.
+-- The runs of some tasks whose own report is unwritten.
 select run.id from run join task report on report.id = run.report_id
 where run.id in (select run_id from task where id = any(%(tasks)s)) and {part unwritten}
 order by run.id;
 
 -- name: report_of_run
--- Where the REPORT of a run is, and what its next report would be: `unsettled` of its tasks have not settled. `is_unwritten`: it has made one that is not written.
+-- The place of a run's REPORT, and the facts of its next report: `unsettled` of its tasks have not
+-- settled. `is_unwritten`: the run's own report is unwritten.
 select run.id, run.archive_id, report.id as report, report.state, (select coalesce(greatest(max(t.settled_at), report.settled_at), report.ready_at) from task t where t.run_id = run.id and t.kind = 'ordinary') as settled_at, coalesce({part unwritten}, false) as is_unwritten,
        coalesce(report.program, false) as has_command, report.unmet, case when report.settled_at is null then run.updating end as updating,
        (select w.number from report w where w.run_id = run.id and w.made_by is null) as own,
@@ -43,7 +48,8 @@ from run left join task report on report.id = run.report_id
 where run.id = %(run)s;
 
 -- name: write_report
--- Write a report of a run, as it is now. `by` null: the one that it made by itself, when its REPORT passed (`at`). `since`: the report that its changes are told against.
+-- Write a report of a run, as the run is now. `by` null: the one that it made by itself, when its
+-- REPORT passed (`at`). `since`: the report with which this one is compared.
 insert into report (run_id, number, made_at, made_by, state, since, is_given, changes, digest, tasks)
 select told.run_id, told.number, told.made_at, told.made_by, told.state, told.since, %(has_command)s and (told.made_by is null or told.changes > 0), told.changes, told.digest, told.tasks
 from (
@@ -62,7 +68,8 @@ left join (select e.* from report r cross join {part as_told} where r.run_id = %
 returning number, changes, is_given;
 
 -- name: update_reports
--- Let REPORTs run once more: at once, or (`waits`) when the unsettled tasks of their runs have settled.
+-- Let REPORTs run once more: at once, or (`waits`) when the unsettled tasks of their runs have
+-- settled.
 update task t set
     state = case when {from update t} then {to update} else t.state end, settled_at = null, by = null, superseded_by = null, stop = null, fault = null,
     waived = false, as_completed = false, failures = 0, deferrals = 0, losses = 0, deferred_at = null,
@@ -74,11 +81,11 @@ where t.id = any(%(tasks)s) and ({from update t} or t.state = 'waiting');
 update task t set state = {to hold} where t.id = any(%(tasks)s) and {from hold t} and t.hold_id is not null;
 
 -- name: set_updating
--- Say for which report of a person the command of a run's REPORT runs; null: for none.
+-- Set the person's report for which the command of a run's REPORT runs; null: none.
 update run set updating = %(number)s where id = %(run)s;
 
 -- name: updating
--- For which report of a person the command of a run's REPORT runs, or has just run.
+-- The person's report for which the command of a run's REPORT runs, or has just run.
 select updating from run where id = %(run)s;
 
 -- name: runs_of_reports
@@ -86,7 +93,7 @@ select updating from run where id = %(run)s;
 select run_id from task where id = any(%(tasks)s) order by run_id;
 
 -- name: sent
--- Note that the command of REPORT has ended with 0, and so has sent a report.
+-- Note that the command of REPORT ended with 0, and so has sent a report.
 update report set sent_at = clock_timestamp() where run_id = %(run)s and number = %(number)s;
 
 -- name: list_reports
@@ -94,7 +101,7 @@ update report set sent_at = clock_timestamp() where run_id = %(run)s and number 
 select number, made_at, made_by, state, since, changes, is_given, sent_at from report where run_id = %(run)s order by number desc;
 
 -- name: changes_since
--- How many tasks of a run have changed since a report of it (null: since none).
+-- The number of tasks of a run that have changed since a report (null: since none).
 select (count(*) + {part gone_since})::int as changes
 from task t
 left join (select e.* from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(since)s) e on e.task = t.id
@@ -102,11 +109,14 @@ where t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted
   and (t.settled_at is distinct from e.settled_at or t.settled_at is not null and (t.waived, t.as_completed) is distinct from (e.waived, e.as_completed));
 
 -- name: reported_tasks
--- The tasks of a report (null: of what a report would say now), those that did not complete first, with what their attempts said.
+-- The tasks of a report (null: of a report as of now), those that did not complete first, with the
+-- messages and outputs of their attempts.
 --
--- `gets`: there is room for its outputs: they have %(most_of_one)s bytes at most, and with those before them %(most_of_all)s. What PostgreSQL has stored of them is
--- judged first, so that no more than twice as much is ever read. `at`: when the report was made; what had not ended then is not told. Of a task that had settled
--- the attempt had ended, though its clock may say a moment later than the task's.
+-- `gets`: whether the report includes the outputs of the task: they have at most %(most_of_one)s
+-- bytes, and together with those before them %(most_of_all)s. The stored size is compared first, so
+-- that no more than twice as much is ever read. `at`: the time of the report; attempts that had not
+-- ended then are left out. The attempt of a task that had settled had ended, even if its clock says
+-- a moment later than the task's.
 with told as (
     select e.* from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(number)s
     union all
@@ -142,7 +152,7 @@ select s.name, s.item, s.state, s.waived, s.as_completed, s.attempts, s.started_
 from summed s order by s.state = 'completed', s.position, s.item, s.task;
 
 -- name: reported_counts
--- How many tasks of a report (null: of what a report would say now) are in which state.
+-- The number of tasks of a report in each state (null: of a report as of now).
 select state, count(*)::int as n, count(*) filter (where waived and state in ('failed', 'rejected'))::int as waived
 from (
     select e.state, e.waived from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(number)s
@@ -151,7 +161,8 @@ from (
 group by state;
 
 -- name: export_reports
--- The written reports of runs as JSON, for a person to keep. What a run made by itself and is not written is what its tasks say.
+-- The written reports of runs as JSON, for the export of a purge. An unwritten report can be
+-- computed from the tasks.
 select jsonb_build_object('kind', 'report') || to_jsonb(r) as body from report r where r.run_id = any(%(runs)s) order by r.run_id, r.number;
 
 -- name: purge_reports

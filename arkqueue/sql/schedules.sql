@@ -1,4 +1,4 @@
--- Schedules: what is due when, and what fired (design 5.17).
+-- Schedules and their fires (design 5.17).
 
 -- name: schedules_of
 -- The schedules of a branch.
@@ -18,11 +18,12 @@ delete from schedule where id = any(%(ids)s);
 delete from schedule where branch_id = %(branch)s;
 
 -- name: clock
--- The database's time, which alone counts.
+-- The time by the database's clock, which decides.
 select clock_timestamp() as now;
 
 -- name: due_schedules
--- Schedules whose time has come, of archives that are read: one that is stopped may be another repository by now. A branch whose last run is still being planned waits.
+-- Schedules that are due, of archives that are read: a stopped archive may be another repository by
+-- now. A branch whose last run is still being planned waits.
 select s.id, s.branch_id, b.archive_id, s.cron, s.zone, s.tasks, s.next_at, s.run_id
 from schedule s join branch b on b.id = s.branch_id join archive a on a.id = b.archive_id
 where s.next_at <= clock_timestamp() and a.stopped is null and not exists (select from planning p where p.branch_id = b.id and p.next < p.items)
@@ -35,18 +36,19 @@ from schedule s join branch b on b.id = s.branch_id join archive a on a.id = b.a
 where a.stopped is null and not exists (select from planning p where p.branch_id = b.id and p.next < p.items);
 
 -- name: advance_schedule
--- Move a schedule on, if nobody else did (compare and set).
+-- Move a schedule to its next time, unless somebody else did (compare and set).
 update schedule set next_at = %(next_at)s where id = %(id)s and next_at = %(fired)s returning id;
 
 -- name: fired
--- Remember a fire: each once, however many queue managers there are.
+-- Record a fire: once, however many queue managers there are.
 insert into schedule_fire (branch_id, cron, zone, tasks, fire_at)
 values (%(branch)s, %(cron)s, %(zone)s, %(tasks)s, %(fire_at)s)
 on conflict do nothing returning fire_at;
 
 -- name: last_run_of_schedule
--- The last run of a schedule, if nobody deleted it: whether it has ended, whether it has begun, the (task, source) pairs of what it takes products from, or whose
--- failure it waits for, why it could not start, and by which audit log entry it is held.
+-- The last run of a schedule, unless it was deleted: whether it has ended, whether it has begun,
+-- the (task, source) pairs of the products that it takes or the failures that it waits for, why it
+-- could not start, and the audit log entry that holds it.
 select run.id,
        not exists (select from task t where t.run_id = run.id and t.kind = 'ordinary' and t.settled_at is null) as has_ended,
        exists (select from task t where t.run_id = run.id and t.attempts > 0 and t.kind <> 'report') as has_begun,
@@ -57,7 +59,8 @@ select run.id,
 from run where run.id = %(run)s and run.deleted_at is null;
 
 -- name: supersede_run
--- Cancel what has not started of a schedule's last run: another one takes its place, whose tasks have the same names.
+-- Cancel the unstarted tasks of a schedule's last run: another run replaces it, with tasks of the
+-- same names.
 update task t set state = {to cancel}, superseded_by = n.id, settled_at = clock_timestamp(), due_at = null
 from task n
 where t.run_id = %(run)s and t.kind = 'ordinary' and {from cancel t}
@@ -65,7 +68,7 @@ where t.run_id = %(run)s and t.kind = 'ordinary' and {from cancel t}
 returning t.id;
 
 -- name: leave_out
--- Count a fire that makes no run on the one that stands for it.
+-- Count a fire that makes no run on the run that stands for it.
 update run set left_out = left_out + 1, left_out_since = coalesce(left_out_since, %(fire_at)s) where id = %(run)s;
 
 -- name: set_last_run

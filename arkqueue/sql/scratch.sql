@@ -1,10 +1,11 @@
 -- Scratch folders (design 5.37): folders on the hosts of task managers that stay from task to task of a run, or of an item. Called by queue/scratch.py.
 --
--- The first task of a folder says where it is. From then on the others are in the pool of that store (`labels_in_scratch`): a claim finds them there and reads nothing
--- more. A task that was claimed elsewhere in the same moment is handed back, and has its pool then.
+-- The first task of a folder stores the place of the folder. From then on, the pool of the other
+-- tasks names that store (`labels_in_scratch`): a claim finds them there and reads nothing more. A
+-- task that was claimed elsewhere at the same moment is handed back, and gets this pool.
 
 -- name: scratch_of
--- The scratch folder of a live attempt of ours, as far as there is one.
+-- The scratch folder of a live attempt of this process, if it has one.
 select t.archive_id, t.branch_id, t.run_id, t.number, t.run, k.item, s.id, s.store, s.made_at is not null as is_made, s.removed_at is not null as is_removed,
        t.kind = 'report' as is_report
 from attempt a join task t on t.id = a.task_id join definition d on d.id = t.definition_id
@@ -13,11 +14,11 @@ left join scratch s on s.run_id = t.run_id and s.item = k.item
 where a.id = %(attempt)s and a.process = %(process)s and a."end" is null and d.scratch is not null;
 
 -- name: add_scratch
--- Say where the folder of a run or item is, unless somebody has said so.
+-- Store the place of the folder of a run or item, unless it is stored already.
 insert into scratch (run_id, item, store) values (%(run)s, %(item)s, %(store)s) on conflict (run_id, item) do nothing;
 
 -- part: bound
--- Give those of some tasks that are ready, or ask for locks, the pool of their folder's store.
+-- Set the pool of some tasks that are ready, or ask for locks, to that of their folder's store.
 update task t set pool = p.pool
 from (select t.id, coalesce(d.pool, a.pool) || labels_in_scratch(d.labels, d.scratch, t.run_id, t.item) as pool
       from mine m join task t on t.id = m.id join definition d on d.id = t.definition_id and d.scratch is not null join archive a on a.id = t.archive_id
@@ -26,12 +27,13 @@ where t.id = p.id and (t.state = 'ready' or t.asks) and t.pool <> p.pool
 returning t.id, t.state = 'ready' as is_ready
 
 -- name: bind_run
--- Bind the tasks that have the folder of a run to its store.
+-- Bind the tasks with the folder of a run to its store.
 with mine as materialized (select id from task where run_id = %(run_id)s)
 {part bound};
 
 -- name: bind_item
--- Bind the tasks that have the folder of an item to its store. They are looked up by their names, as a run may have many items.
+-- Bind the tasks with the folder of an item to its store. They are looked up by their names,
+-- because a run may have many items.
 with mine as materialized (
     select t.id from task_name n join task t on t.branch_id = n.branch_id and t.name = n.name and t.item = %(item)s and t.number = %(number)s and t.run = %(run)s
     where n.branch_id = %(branch)s
@@ -39,12 +41,13 @@ with mine as materialized (
 {part bound};
 
 -- name: scratch_made
--- Note that a folder is there.
+-- Note that a folder exists.
 update scratch set made_at = clock_timestamp() where id = %(id)s and made_at is null;
 
 -- part: open
--- The runs, and the items of runs, that have something to do, or that a retry may take up: their folders stay. It is what `states.run_state` calls another state than completed. A deleted run has
--- nothing left to do once nothing of it runs any more.
+-- The runs, and the items of runs, that have tasks left to run, or that a retry may continue: their
+-- folders stay. These are the runs for which `states.run_state` says another state than completed.
+-- A deleted run is over as soon as none of its tasks runs.
 open as materialized (
     select t.run_id, t.item
     from task t join run r on r.id = t.run_id
@@ -58,7 +61,7 @@ open as materialized (
 )
 
 -- part: ended
--- Of some folders those whose run or item is over.
+-- Some folders: those whose run or item is over.
 mine as materialized (
     select s.id, s.run_id, s.item from scratch s where s.id = any(array(select unnest(%(ids)s::bigint[]))) and s.removed_at is null
 ), {part open}, ended as materialized (
@@ -66,23 +69,25 @@ mine as materialized (
 )
 
 -- name: known_scratch
--- Those of some folders that are to stay, as far as is known.
+-- Some folders: those that must stay, as far as is known.
 select id from scratch where id = any(array(select unnest(%(ids)s::bigint[]))) and removed_at is null;
 
 -- name: scratch_over
--- Those of some folders whose run or item is over, with their archives.
+-- Some folders: those whose run or item is over, with their archives.
 with {part ended}
 select o.id, r.archive_id from ended o join run r on r.id = o.run_id;
 
 -- name: end_scratch
--- Say that folders of locked archives are removed, as far as their run or item is over still.
+-- Mark folders of locked archives as removed, if their run or item is still over.
 with {part ended}
 update scratch s set removed_at = clock_timestamp(), bytes = null
 from ended o join run r on r.id = o.run_id and r.archive_id = any(%(archives)s::bigint[])
 where s.id = o.id returning s.id;
 
 -- name: kept_scratch
--- How many folders of a run, or of it and one item, stay though nothing of the run or item is under way: for a retry of what failed or was canceled. By where they are, and whether they are the run's or of items.
+-- The number of folders of a run, or of the run and one item, that stay for a retry although
+-- nothing of the run or item is under way; by place, and by whether they belong to the run or to
+-- items.
 with mine as materialized (
     select s.id, s.run_id, s.item, s.store, s.bytes from scratch s
     where s.run_id = %(run)s and (%(item)s::text is null or s.item in ('', %(item)s)) and s.made_at is not null and s.removed_at is null
@@ -99,36 +104,40 @@ left join lateral (select hostname from task_manager m where m.store = k.store o
 order by k.of_items, m.hostname, k.store;
 
 -- name: measured_scratch
--- Note how much room folders take.
+-- Store the sizes of folders.
 update scratch s set bytes = m.bytes from unnest(%(ids)s::bigint[], %(bytes)s::bigint[]) m(id, bytes)
 where s.id = m.id and s.removed_at is null and s.bytes is distinct from m.bytes;
 
 -- name: purge_scratch
--- Forget the folders of runs that are purged. Whoever has them finds that nobody knows them.
+-- Forget the folders of purged runs. A task manager that still has them finds that nobody knows
+-- them, and removes them.
 delete from scratch where run_id = any(%(runs)s);
 
 -- part: is_away
--- Whether no task manager lives that has the folder `s`.
+-- Whether no running task manager has the folder `s`.
 not exists (select from task_manager m where m.store = s.store and m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s))
 
 -- name: lost_scratch
--- The folders of a run, or of it and of one item, that are gone: they were removed, or no task manager that has them lives.
+-- The folders of a run, or of the run and one item, that are gone: they were removed, or no running
+-- task manager has them.
 select s.item, s.removed_at is not null as is_removed from scratch s
 where s.run_id = %(run)s and (%(item)s::text is null or s.item in ('', %(item)s)) and (s.removed_at is not null or {part is_away});
 
 -- name: tasks_with_scratch
--- The tasks of a run, or of one item, that have scratch folders, each with that folder's item, in the order of their files. REPORT leaves nothing for another one.
+-- The tasks of a run, or of one item, with scratch folders, each with the item of its folder, in
+-- the order of their files. REPORT is left out, because no task uses the folder after it.
 select t.id, t.name, t.attempts > 0 as has_started, case d.scratch when 'item' then t.item else '' end as item
 from task t join definition d on d.id = t.definition_id
 where t.run_id = %(run)s and t.kind <> 'report' and d.scratch is not null and not t.deleted and (%(item)s::text is null or t.item = %(item)s or d.scratch = 'run')
 order by t.position, t.id;
 
 -- name: forget_scratch
--- Forget folders of a run that are gone: the next task that wants one says where it is.
+-- Forget the lost folders of a run: the next task that needs one stores its place.
 delete from scratch where run_id = %(run)s and item = any(%(items)s::text[]);
 
 -- name: leave_scratch
--- Of tasks whose attempts were lost, forget the folders that nobody else has used, and whose task managers are away: there is nothing in them that another task has left.
+-- Forget the folders of tasks whose attempts were lost, if no other task has used the folder and
+-- its task managers are away: it holds nothing of another task.
 delete from scratch s
 using task t join definition d on d.id = t.definition_id
 where t.id = any(%(tasks)s) and s.run_id = t.run_id and s.item = case d.scratch when 'item' then t.item else '' end and d.scratch is not null and {part is_away}
@@ -138,9 +147,9 @@ where t.id = any(%(tasks)s) and s.run_id = t.run_id and s.item = case d.scratch 
 returning t.archive_id, t.branch_id, t.run_id, t.number, t.run, s.item;
 
 -- name: place_of_scratch
--- Whose a folder is.
+-- The archive, run and item of a folder.
 select r.archive_id, r.branch_id, r.id as run_id, r.number, r.run, s.item from scratch s join run r on r.id = s.run_id where s.id = %(id)s and s.removed_at is null;
 
 -- name: lose_scratch
--- Say that a folder is gone.
+-- Mark a folder as gone.
 update scratch set removed_at = clock_timestamp(), bytes = null where id = %(id)s and removed_at is null;

@@ -1,7 +1,10 @@
--- Submissions: what is handed in, and the runs that are made of it (design 5.31). Called by queue/submissions.py.
+-- Submissions: documents that are handed in, and the runs that are made of them (design 5.31).
+-- Called by queue/submissions.py.
 --
--- A payload is stored in parts, each in a transaction of its own, before its run is planned. As long as no run has it, `payload_left` names it, so that nothing is left for ever
--- of what came to nothing. The transaction that stores the run stores the submission. A purge of the run puts its payload among those that are left.
+-- A payload is stored in parts, each in a transaction of its own, before its run is planned. Until
+-- a run has it, `payload_left` names it, so that an unused payload is deleted. The transaction that
+-- stores the run stores the submission. A purge of the run lists its payload in `payload_left`
+-- again.
 
 -- name: new_payload
 -- An id for a payload that is about to be stored.
@@ -12,7 +15,7 @@ insert into payload_left (id) values (nextval('payload_id')) returning id;
 insert into payload_part (payload_id, position, data) values (%(payload)s, %(position)s, %(data)s);
 
 -- name: take_payload
--- Let a payload belong to a run; no row where it took so long to come to that that it was deleted.
+-- Give a payload to a run; no row if the payload was deleted because this took too long.
 delete from payload_left where id = %(payload)s returning id;
 
 -- name: leave_payload
@@ -25,28 +28,29 @@ insert into submission (archive_id, sender_id, run_id, commit_id, kind, size, di
 values (%(archive)s, %(sender)s, %(run)s, %(commit)s, %(kind)s, %(size)s, %(digest)s, %(payload)s, %(by)s, %(attachments)s);
 
 -- name: submission_named
--- The submission of an archive that a sender's id names; when and by whom its run was purged, where that is so.
+-- The submission of an archive with a sender's id; if its run was purged, when and by whom.
 select s.id, s.sender_id, s.run_id, s.kind, s.size, s.digest, s.by as submitter, s.made_at, s.attachments, u.id as upload, u.files, u.size as bytes, d.at, d.by, d.note
 from submission s left join upload u on u.run_id = s.run_id left join purged_run p on p.id = s.run_id left join deed d on d.id = p.deed_id
 where s.archive_id = %(archive)s and s.sender_id = %(sender)s;
 
 -- name: submission_of_run
--- The submission that a run was made for, as `submission_named` has it.
+-- The submission of a run, with the columns of `submission_named`.
 select s.id, s.sender_id, s.run_id, s.kind, s.size, s.digest, s.by as submitter, s.made_at, s.attachments, u.id as upload, u.files, u.size as bytes, d.at, d.by, d.note
 from submission s left join upload u on u.run_id = s.run_id left join purged_run p on p.id = s.run_id left join deed d on d.id = p.deed_id
 where s.run_id = %(run)s;
 
 -- name: submission_of_task
--- The submission that the run of a task was made for.
+-- The submission of a task's run.
 select s.run_id, s.kind, s.sender_id, u.folder, u.removed_at is not null as is_removed
 from task t join submission s on s.run_id = t.run_id left join upload u on u.run_id = s.run_id where t.id = %(task)s;
 
 -- name: payload_part
--- One part of the payload that a run was made for.
+-- One part of the payload of a run's submission.
 select p.data from submission s join payload_part p on p.payload_id = s.payload_id where s.run_id = %(run)s and p.position = %(position)s;
 
 -- name: behind_submission
--- The COMMIT that what comes after a run waits for, where that run was made for a submission: as `nearest` has it.
+-- For a run that was made for a submission, the COMMIT that later tasks wait for; with the columns
+-- of `nearest`.
 select t.name, t.item, t.id, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced, null::boolean as failed, t.deleted or t.as_completed as is_ignored
 from run r join submission s on s.run_id = r.id join task t on t.id = s.commit_id
@@ -57,7 +61,7 @@ where r.branch_id = %(branch)s and r.number = %(number)s and r.run = %(run)s;
 insert into payload_left (id, since) select payload_id, '-infinity' from submission where run_id = any(%(runs)s) on conflict do nothing;
 
 -- name: left_payloads
--- Lock some payloads that belong to no run, and have not been taken for so many seconds, as far as nobody else deletes them.
+-- Lock some payloads that belong to no run and are old enough, unless another sweep deletes them.
 select id from payload_left where since < clock_timestamp() - make_interval(secs => %(age)s) order by id limit %(most)s for update skip locked;
 
 -- name: delete_payload_parts

@@ -1,4 +1,4 @@
--- Tokens: who may do what to which archives. Only hashes are stored.
+-- Tokens, and who may act on which archives. Only hashes are stored.
 
 -- name: add_token
 -- Store a token's hash.
@@ -18,32 +18,33 @@ select id, name, scope, archives, created_at, revoked_at, authors from token ord
 select id, name, scope, archives, created_at, revoked_at, authors from token where id = %(token)s;
 
 -- name: revoke_token
--- Make a token worthless.
+-- Revoke a token.
 update token set revoked_at = clock_timestamp() where id = %(token)s and revoked_at is null returning id;
 
 -- name: add_sign_in
--- Store the hash of a browser's secret or of a link's code, and forget what has expired.
+-- Store the hash of a browser's secret or of a link's code, and delete expired ones.
 with expired as (delete from sign_in where expires_at < clock_timestamp())
 insert into sign_in (hash, token_id, once, expires_at, browser)
 values (%(hash)s, %(token)s, %(once)s, clock_timestamp() + make_interval(secs => %(seconds)s), %(browser)s);
 
 -- name: token_of_sign_in
--- The token that a browser is signed in with, unless that was revoked.
+-- The token with which a browser is signed in, unless it was revoked.
 select t.id, t.name, t.scope, t.archives, t.created_at, t.revoked_at, t.authors
 from sign_in s join token t on t.id = s.token_id
 where s.hash = %(hash)s and not s.once and s.expires_at > clock_timestamp() and t.revoked_at is null;
 
 -- name: person_of_sign_in
--- The person whom a provider said to be in this browser.
+-- The person who signed in with this browser at a provider.
 select issuer, subject, person, groups, authors from sign_in
 where hash = %(hash)s and token_id is null and not once and expires_at > clock_timestamp();
 
 -- name: was_answer_used
--- Whether a provider's answer has signed somebody in.
+-- Whether an answer of the provider has been used to sign in.
 select hash from used_answer where hash = %(hash)s;
 
 -- name: sign_person_in
--- Take a provider's answer, unless it was taken before, and store the hash of the browser's secret; forget what has expired.
+-- Use an answer of the provider, unless it was used before, and store the hash of the browser's
+-- secret; delete expired ones.
 with expired_answers as (delete from used_answer where expires_at < clock_timestamp()),
 expired as (delete from sign_in where expires_at < clock_timestamp()),
 used as (
@@ -55,17 +56,18 @@ select %(hash)s, false, clock_timestamp() + make_interval(secs => %(seconds)s), 
 from used returning hash;
 
 -- name: use_code
--- Take the code of a link away, and say which token it signs in with.
+-- Use up the code of a link; returns the token that it signs in with.
 delete from sign_in s using token t
 where s.hash = %(hash)s and s.once and s.expires_at > clock_timestamp() and t.id = s.token_id and t.revoked_at is null
 returning t.id, t.name, t.scope, t.archives, t.created_at, t.revoked_at, t.authors;
 
 -- name: sign_out
--- Forget that a browser is signed in.
+-- Sign a browser out.
 delete from sign_in where hash = %(hash)s and not once;
 
 -- name: sign_ins_seen
--- Where browsers are signed in: those with a token or of a person, as the one with this hash is, or with this token; with `every` all. The last one first.
+-- The signed-in browsers of the token, or of the person, of the browser with this hash, or of a
+-- token; with `every` all. The last sign-in first.
 with me as (select token_id, issuer, subject from sign_in where hash = %(own)s and not once)
 select s.hash, s.token_id, t.name as token, t.scope, s.person, s.issuer, s.subject, s.begun_at, s.expires_at, s.browser, s.hash = %(own)s as is_own
 from sign_in s left join token t on t.id = s.token_id
@@ -78,7 +80,9 @@ order by s.begun_at desc nulls last, s.hash limit %(most)s;
 delete from sign_in where hash = any(%(hashes)s) and not once returning hash;
 
 -- name: end_at_provider
--- Take a provider's logout token, unless it was taken before, and sign out the browsers of the person, or of the session, that it names; whether it was new, and the persons of these browsers.
+-- Use a logout token of the provider, unless it was used before, and sign out the browsers of the
+-- person, or of the session, that it names; returns whether it was new, and the persons of these
+-- browsers.
 with expired_answers as (delete from used_answer where expires_at < clock_timestamp()),
 used as (
     insert into used_answer (hash, expires_at) values (%(token)s, to_timestamp(%(expires)s)) on conflict do nothing returning hash

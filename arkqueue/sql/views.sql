@@ -1,9 +1,10 @@
--- What people read. Called by arkqueue/views; changes nothing.
---
--- Cost follows what is shown, not history: a list finds its page by id first, and looks at the tasks of that page only.
+-- Reads for people. Called by arkqueue/views; changes nothing. The cost of a statement follows the
+-- size of its answer, not the length of the history: a list first finds its page by id, and then
+-- reads the tasks of that page only.
 
 -- name: show_archives
--- Archives with what is the matter with them: the watched ones, or one of any time by its id.
+-- Archives with their faults and pauses: the watched ones, or one archive, also a removed one, by
+-- its id.
 select a.id, a.name, a.kind, a.url, a.repository, a.uuid, a.folder, a.settings, a.created_at, a.removed_at, a.stopped, a.trouble,
        a.trouble_since, a.read_at, a.next_read_at, l.asked_at as notice_at, l.revision as notice_revision, l.looked = l.asked as expected,
        a.is_paused, a.paused_at is null as paused_with_all, a.paused_at is not null and a.paused_with_all as paused_twice,
@@ -34,8 +35,10 @@ where b.archive_id = any(%(archives)s) order by s.next_at;
 select s.cron, s.next_at, s.run_id from schedule s where s.branch_id = %(branch)s and %(name)s = any(s.tasks) order by s.next_at limit 1;
 
 -- name: next_fire_of_run
--- For the last run of a schedule, what the next fire goes by: the number of the head, whether the run has begun, a task that is a later occurrence of what it takes a product
--- from, or whose failure it waits for (`newer`), and the name of such a source that it still waits for (`awaited`).
+-- What the next fire of a schedule decides by, for the last run of the schedule: the number of the
+-- head; whether the run has begun; `newer`, a later occurrence of a task whose product the run
+-- takes or for whose failure it waits; and `awaited`, the name of such a task for which the run
+-- still waits.
 select s.next_at, h.number as head,
        exists (select from task t where t.run_id = run.id and t.attempts > 0 and t.kind <> 'report') as has_begun,
        (select l.id from task t join edge e on e.target = t.id join task source on source.id = e.source
@@ -59,7 +62,7 @@ select id, name, removed_at from archive where name = %(name)s order by removed_
 select id, name from archive where starts_with(name, %(name)s || '~') order by id desc;
 
 -- name: archives_in_short
--- The watched archives, and whether each may need a person.
+-- The names of watched archives. `needs`: whether an archive may need a person.
 select a.id, a.name, a.stopped is not null or a.trouble is not null or a.hold_id is not null or a.paused_at is not null or jsonb_typeof(a.settings) <> 'object' as needs
 from archive a where a.removed_at is null and (%(names)s::text[] is null or a.name = any(%(names)s)) order by a.name;
 
@@ -120,7 +123,8 @@ where run.id in (select run_id from task where settled_at is null)
 order by run.id desc limit %(limit)s;
 
 -- name: page_of_matching_runs
--- A page of runs of a branch, newest first, by id alone: of revisions with some words, of authors with some words.
+-- A page of the runs of a branch, newest first, by id alone. The filters: words of the message,
+-- words of the author.
 select run.id
 from run
 where run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id is null
@@ -131,8 +135,8 @@ where run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id 
 order by run.id desc limit %(limit)s;
 
 -- name: page_of_runs_with_task
--- The same, of those alone that have a task of a name, in a state.
--- A name that many runs have is found in the newest runs (`nearest`). The tasks of a name that few have are read at once, where those are not enough.
+-- Like `page_of_matching_runs`, only runs with a task of a name, in a state. A frequent name is found
+-- in the newest runs (`nearest`). The tasks of a rare name are read at once, if these give too few.
 with newest as materialized (
     select run.id, run.revision_id, run.number, run.run from run
     where run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id is null
@@ -163,7 +167,8 @@ select id from (select id from near union all select id from far) found order by
 
 -- name: runs_with_words
 -- The commit runs of the newest revisions with some words in their messages or authors, on present branches of watched archives.
--- What many revisions have is found among the newest 1,000. What few have is found by the index, which is asked only where those are not enough.
+-- Frequent words are found among the newest 1,000 revisions. Rare words are found by the index,
+-- which is read only if these revisions give too few.
 with newest as materialized (
     select id, branch_id, author, message from revision order by id desc limit 1000
 ), near as materialized (
@@ -221,8 +226,10 @@ where strpos(lower(n.name), lower(%(text)s)) > 0 and a.removed_at is null and b.
 order by n.name <> %(text)s, length(n.name), n.name, a.name limit %(limit)s;
 
 -- name: tasks_of_items_like
--- Tasks of present branches of watched archives whose item has a key that begins with a text, the newest first; `above`: what sorts behind all such keys.
--- Of each list: `looked_at` of the key that is the text, and so many of the others, the last by key; `is_cut`: a list has more of the latter. `before`: older ones than this task alone.
+-- Tasks of present branches of watched archives whose item has a key that begins with a text, the
+-- newest first. `above`: the first key that sorts behind all such keys. Of each list, at most
+-- `looked_at` items are read: those whose key is the text, and then the last ones by key. `is_cut`:
+-- a list has more of them. `before`: only tasks older than this one.
 select found.id, bool_or(found.is_cut) over () as is_cut
 from archive a join branch b on b.archive_id = a.id join task_name n on n.branch_id = b.id
 cross join lateral (
@@ -243,12 +250,13 @@ where a.uses_lists and a.removed_at is null and b.deleted_at is null and (%(arch
 order by found.id desc limit %(limit)s;
 
 -- name: revision_of_run
--- The revision of a run, and where its archive is.
+-- The revision of a run, and the place of its archive's repository.
 select a.name as archive, a.kind, a.url, a.uuid, r.name as revision, r.number, r.author, r.date, r.previous
 from run join revision r on r.id = run.revision_id join archive a on a.id = run.archive_id where run.id = %(run)s;
 
 -- part: changed
--- Whether a run has changed since its newest report; not where that is the one that the run made by itself and that is not written, as nothing has changed since.
+-- Whether a run has changed since its newest report. It has not if the newest report is the one
+-- that the run makes by itself and nobody has written yet: that report shows the present state.
 cross join lateral (
     select coalesce((
         select r.digest <> report_digest(run.id) and not (
@@ -258,7 +266,9 @@ cross join lateral (
 ) changed
 
 -- part: of_run
--- The tasks of a run, for the counts that its state is computed from (design 4); COMMIT and gates of PREV:* count as unsettled only, and so do tasks of deleted items, whose polls may still stop.
+-- The tasks of a run, for the counts from which its state is computed (design 4). COMMIT and gates
+-- of PREV:* count only while they are unsettled. So do tasks of deleted items, whose polls may
+-- still stop.
     from (
         select t.state, t.attempts, t.waived, t.superseded_by, t.settled_at,
                t.superseded_by is not null and not exists (select from task s where s.id = t.superseded_by and s.run_id = t.run_id) as is_superseded_by_later,
@@ -270,7 +280,7 @@ cross join lateral (
     ) of_run
 
 -- name: show_runs
--- Runs with what their state is computed from.
+-- Runs, with the counts from which their states are computed.
 select run.id, run.archive_id, run.branch_id, run.revision_id, a.name as archive, b.name as branch, b.main, run.number, run.run, run.trigger, run.by,
        run.faults, run.created_at, run.canceled_at, run.canceled_by, run.deleted_at, run.deleted_by,
        run.left_out, run.left_out_since, f.number as backfill_number, d.number as definitions_number, s.sender_id, r.name as revision, r.author, r.date, r.message, r.origin, r.generation, r.baseline and run.trigger = 'commit' as baseline, r.previous, r.dropped_at,
@@ -306,7 +316,8 @@ where run.id = any(%(runs)s)
 order by run.id desc;
 
 -- name: runs_in_short
--- Runs as a strip shows many of them: with what their state is computed from, and whether their workflow files have faults.
+-- Runs as a strip shows many of them: the counts from which their states are computed, and whether
+-- their workflow files have faults.
 select run.id, a.name as archive, b.name as branch, b.main, run.number, run.run, run.trigger, run.faults <> '[]' as faults, run.created_at, run.deleted_at,
        r.baseline and run.trigger = 'commit' as baseline, report.state as report_state, changed.since_report as changed_since_report, p.next as planned, c.*
 from run
@@ -330,7 +341,7 @@ where run.id = any(%(runs)s)
 order by run.id desc;
 
 -- part: listed
--- Tasks with their newest attempts; where they are is known from their runs.
+-- Tasks with their newest attempts, without the places of their runs, which the caller knows.
 select t.id, t.run_id, t.number, t.run, t.name, t.item, t.kind, t.state, not t.program as gate, t.exclusive, t.priority, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired,
        t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.fault, t.polls,
        t.attempt_id as attempt, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
@@ -341,14 +352,16 @@ left join task_manager tm on tm.process = at.process
 left join deed h on h.id = t.hold_id
 
 -- name: list_tasks
--- The tasks of runs with their newest attempts, each run's in the order of its files. Those of deleted items are left out, and (`item`) those of others; `tasks`: of these alone.
+-- The tasks of runs with their newest attempts, each run's in the order of its files, without tasks
+-- of deleted items. `item`: tasks of this item only; `tasks`: only these tasks.
 {part listed}
 where t.run_id = any(%(runs)s) and not t.deleted and (%(item)s::text is null or t.item = %(item)s)
   and (%(tasks)s::bigint[] is null or t.id = any(%(tasks)s))
 order by t.position, t.id;
 
 -- name: count_cells
--- The ordinary tasks of runs by their names, a list counted as one, and which of its items stands for it: the one whose state comes first in `attention`.
+-- The ordinary tasks of runs by their names. A list counts as one task; the item whose state comes
+-- first in `attention` represents it.
 select t.run_id, t.name, count(*)::int as items, count(*) filter (where t.state = 'completed')::int as completed,
        count(*) filter (where t.state in ('failed', 'rejected') and not t.waived)::int as bad,
        (min(array[t.waived::int, array_position(%(attention)s::text[], t.state::text), t.position, t.id]))[4] as id
@@ -356,7 +369,8 @@ from task t where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.del
 group by t.run_id, t.name order by t.run_id desc, min(t.position);
 
 -- name: states_around
--- The states of what is not settled of an archive, and of all tasks of a run, before something is done to them; of more than so many not all.
+-- The states of the unsettled tasks of an archive and of all tasks of a run, before a person acts
+-- on them; at most `limit` tasks.
 select t.id, t.state, t.stop is not null as stops from task t
 where t.branch_id in (select id from branch where archive_id = %(archive)s) and t.settled_at is null and t.kind <> 'gate' and not t.deleted
 union
@@ -368,7 +382,8 @@ limit %(limit)s;
 select t.id, t.state, t.stop is not null as stops from task t where t.id = any(%(tasks)s) order by t.number, t.run, t.position, t.id;
 
 -- name: open_before
--- Some tasks, and the tasks that they wait for, directly or through others, with the unmet edges (`sources`). At most so many tasks are found.
+-- Some tasks, and the tasks that they wait for, directly or through others, with the unmet edges
+-- (`sources`). The statement finds at most `most` tasks.
 with recursive before(id) as (
     select unnest(%(tasks)s::bigint[])
     union
@@ -381,22 +396,23 @@ select t.id, t.branch_id, t.name, t.item, t.state, not t.program as gate, a.star
 from near join task t on t.id = near.id left join attempt a on a.id = t.attempt_id;
 
 -- name: edges_into
--- What some tasks wait for, or have waited for, and whether the edge is of the kind `depends`.
+-- The tasks that some tasks wait for, or have waited for, and whether each edge is of the kind
+-- `depends`.
 select e.target, e.source, e.met, e.kind = 'depends' as is_depends from edge e where e.target = any(%(tasks)s) and e.kind <> 'cancels';
 
 -- name: names_among
--- The names of those of some tasks that are in some runs.
+-- The names of some tasks, if they are in some runs.
 select t.id, t.run_id, t.name from task t where t.id = any(%(tasks)s) and t.run_id = any(%(runs)s);
 
 -- name: list_some_tasks
--- The same, but of long lists (`RUN NAME`, by the id of the run) only some items.
+-- Like `list_tasks`, but only some items of long lists (`RUN NAME`, by the id of the run).
 {part listed}
 where t.run_id = any(%(runs)s) and not t.deleted
   and (t.item = '' or t.id = any(%(first)s) or t.run_id::text || ' ' || t.name <> all(%(long)s::text[]))
 order by t.position, t.id;
 
 -- name: count_items
--- How many items of each task of runs are in which state, and the first of them.
+-- For each task name of some runs, the number of items in each state, and the first item.
 select t.run_id, t.name, t.state, count(*)::int as n, min(t.id) as first
 from task t where t.run_id = any(%(runs)s) and t.item_id is not null and not t.deleted
 group by t.run_id, t.position, t.name, t.state order by t.run_id, t.position;
@@ -414,7 +430,7 @@ where t.run_id = %(run)s and t.item_id is not null and not t.deleted
 order by t.position, t.id limit %(limit)s;
 
 -- name: show_tasks
--- Tasks by id, with all that is known of them, of where they are, and of their newest attempts.
+-- Tasks by id, with their places and their newest attempts.
 select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.state, not t.program as gate, t.exclusive, t.priority, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired, t.asks,
        t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.fault, t.polls, t.deferred_at, t.retries,
        t.deferred_at + (select make_interval(secs => (d.body->>'deadline')::float8) from definition d where d.id = t.definition_id) as deadline_at,
@@ -445,12 +461,12 @@ where t.id = any(%(tasks)s)
 order by t.position, t.id;
 
 -- name: awaited
--- The first of what each of some waiting tasks waits for, and how many they are.
+-- For each of some waiting tasks, the first task that it waits for, and how many there are.
 select e.target, min(e.source) as source, count(*)::int as n
 from edge e where e.target = any(%(tasks)s) and not e.met and e.kind <> 'cancels' group by e.target;
 
 -- name: task_places
--- What is needed to name tasks.
+-- The parts of the names of tasks.
 select t.id, a.name as archive, b.name as branch, b.main, t.number, t.run, t.name, t.item, t.kind, t.state, t.waived, t.run_id
 from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id
 where t.id = any(%(tasks)s);
@@ -464,11 +480,12 @@ select id, task_id, number, kind from attempt where id = any(%(attempts)s) order
 select body from definition where id = %(definition)s;
 
 -- name: show_item
--- What the list of a task has for its item.
+-- The item of a task, if the task has a list.
 select i.body from task t join item i on i.id = t.item_id where t.id = %(task)s;
 
 -- name: inputs_of_task
--- What a task gets in INPUTS, of so many of its dependencies: their states, and the beginning of their newest outputs. Items of a list are found through its gate.
+-- The contents of a task's INPUTS for a limited number of its dependencies: their states, and the
+-- beginning of their newest outputs. Items of a list are found through the gate of the list.
 select i.id, i.state, left(a.outputs::text, %(longest)s) as outputs, length(a.outputs::text) as size
 from (
   select s.id, s.state, s.attempt_id from edge e join task s on s.id = e.source and s.kind <> 'gate'
@@ -510,18 +527,19 @@ where at.task_id = any(%(tasks)s::bigint[]) or at.id = any(%(attempts)s::bigint[
 order by at.task_id, at.number;
 
 -- name: used_by_tasks
--- The resources that the attempts of some tasks used together.
+-- The sum of the resources that the attempts of some tasks used.
 select count(processor_seconds)::int as attempts, sum(processor_seconds) as processor_seconds, max(peak_memory_bytes) as peak_memory_bytes,
        not bool_or(coalesce(usage_sampled, started_at is not null)) as is_all
 from attempt where task_id = any(%(tasks)s::bigint[]);
 
 -- name: show_deeds
--- What people did to a task, or to a run and its tasks, oldest first.
+-- The audit log entries about a task, or about a run and its tasks, oldest first.
 select d.at, d.by, d.verb, t.name || case when t.item <> '' then '/' || t.item else '' end as task, d.note from deed d left join task t on t.id = d.task_id
 where d.task_id = any(%(tasks)s::bigint[]) or d.run_id = any(%(runs)s::bigint[]) order by d.id;
 
 -- name: audit_log
--- A page of what people did, the newest first; of some archives alone where these are given. Of deleted runs, of tokens and of persons who signed in only where `hidden` says so.
+-- A page of the audit log, the newest first, for some archives if these are given. `hidden`: also
+-- entries about deleted runs, tokens and sign-ins.
 select d.id, d.at, d.by, d.verb, d.note, a.name as archive, b.name as branch, b.main, run.number, run.run, t.name, t.item, t.kind
 from deed d left join archive a on a.id = d.archive_id
 left join run on run.id = d.run_id left join branch b on b.id = run.branch_id left join task t on t.id = d.task_id
@@ -534,25 +552,27 @@ where (%(before)s::bigint is null or d.id < %(before)s)
 order by d.id desc limit %(limit)s;
 
 -- part: spared
--- Whether what an edge `e` names is spared all the same: tasks of a submission are superseded only by those of the same key of a later submission (design 5.10).
+-- Whether a submission spares the task that an edge `e` names: only a later submission supersedes a
+-- task of a submission, and only for the same key (design 5.10).
 exists (
     select from task v join run w on w.id = v.run_id join task c on c.id = e.target join run x on x.id = c.run_id
     where v.id = e.source and w.trigger = 'submission' and w.id <> x.id and not (x.trigger = 'submission' and v.item = c.item and v.kind <> 'gate'))
 
 -- name: show_some_edges
--- The edges into some tasks, and those among them that come from other runs or from these tasks.
+-- The edges into some tasks that come from tasks of other runs, or from these tasks.
 select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.failed, e.met
 from edge e where e.target = any(%(tasks)s) and (e.crossing or e.source = any(%(tasks)s)) and not (e.kind = 'cancels' and {part spared})
 order by e.target, e.source, e.kind;
 
 -- name: show_edges
--- Every edge into the tasks of some runs, or (`item`) those of an item of theirs.
+-- Every edge into the tasks of some runs, or (`item`) into the tasks of one item of these runs.
 select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.failed, e.met
 from edge e where e.target in (select id from task where run_id = any(%(runs)s) and (%(item)s::text is null or item = %(item)s)) and not (e.kind = 'cancels' and {part spared})
 order by e.target, e.source, e.kind;
 
 -- name: unmet_lists
--- Of some pairs of lists of a run, each list told by the id of one of its items, those between which an edge is unmet. A pair is known with its first such edge.
+-- Some pairs of lists of a run, each list named by the id of one of its items: the pairs between
+-- which an edge is unmet. The first unmet edge of a pair suffices.
 select pair.target, pair.source
 from unnest(%(targets)s::bigint[], %(sources)s::bigint[]) pair(target, source)
 join task of_target on of_target.id = pair.target join task of_source on of_source.id = pair.source
@@ -570,7 +590,7 @@ select id from run where branch_id = %(branch)s and number between %(first)s and
 order by number, run limit %(limit)s;
 
 -- name: graph_nodes
--- The nodes of a graph: tasks by id, those of deleted items left out.
+-- The nodes of a graph: tasks by id, without those of deleted items.
 select t.id, t.run_id, a.name as archive, b.name as branch, b.main, t.number, t.run, t.name, t.item, t.kind, t.state, t.waived, not t.program as gate, t.definition_id
 from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id
 where t.id = any(%(tasks)s) and not t.deleted
@@ -629,17 +649,18 @@ where d.run_id = %(run)s order by d.deleted_at desc, d.item limit %(most)s;
 select from task where run_id = %(run)s and item = %(item)s limit 1;
 
 -- name: task_names_at
--- The names of the ordinary tasks at a revision, of all its runs or of one.
+-- The names of the ordinary tasks at a revision, in all of its runs or in one.
 select distinct t.name from task t
 where t.branch_id = %(branch)s and t.number = %(number)s and (%(run)s::int is null or t.run = %(run)s) and t.kind = 'ordinary'
 order by t.name;
 
 -- name: task_names_ever
--- The names that the ordinary tasks of a branch ever had.
+-- The names of all ordinary tasks that a branch ever had.
 select name from task_name where branch_id = %(branch)s order by name;
 
 -- name: workflow_at
--- The parsed workflow files of a revision, whether its ledger starts there, and whether it, its branch or its archive is watched no more.
+-- The parsed workflow files of a revision, whether the ledger starts there, and whether the
+-- revision, its branch or its archive is gone.
 select r.baseline, w.tasks, w.faults, a.name as archive, b.name as branch, null as run_deleted_at, false as deleted, r.dropped_at, b.deleted_at, a.removed_at
 from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
 where r.id = %(revision)s;
@@ -650,7 +671,8 @@ select l.digest, coalesce((select sum(jsonb_array_length(p.items)) from list_par
 from list l where l.digest = any(%(digests)s::text[]);
 
 -- name: newest_definition
--- The tasks of the newest workflow files of a branch that have no fault, in their order: names, files and what makes their runs. So many revisions are looked at.
+-- The tasks of the newest workflow files of a branch without a fault, in their order: names, files
+-- and triggers. At most `looked_at` revisions are read.
 select t->>'name' as name, coalesce(t->>'path', '') as path, coalesce(t->>'on', '["commit", "manual"]') as triggers
 from (select w.tasks from (select number, workflow_id from revision where branch_id = %(branch)s and dropped_at is null order by number desc limit %(looked_at)s) r
       join workflow w on w.id = r.workflow_id where w.faults = '[]' order by r.number desc limit 1) w
@@ -665,7 +687,8 @@ from (select run.id, run.faults from revision r join run on run.revision_id = r.
 where faults <> '[]';
 
 -- name: for_submissions
--- The tasks of a branch's head (of the main branch's, where none is given) that are for submissions, with the globs of their branches, and the file of the schema of payloads.
+-- The tasks for submissions at the head of a branch (by default the main branch), with the globs of
+-- their branches, and the file with the schema of payloads.
 select b.name as branch, w.schema->>'path' as schema, coalesce(t.names, '{}') as names, coalesce(t.globs, '[]') as globs
 from branch b join revision r on r.id = b.head_id join workflow w on w.id = r.workflow_id
 cross join lateral (
@@ -674,8 +697,10 @@ cross join lateral (
 where b.archive_id = %(archive)s and b.deleted_at is null and case when %(branch)s::text is null then b.main else b.name = %(branch)s end;
 
 -- name: unmet_chain
--- The unmet edges into a task and, as long as what it waits for waits too, or still blocks although it was canceled or skipped, into that, and so on; cut off at
--- a limit. `needs`: 2 where the task waits for any end of the source, 1 where it needs its completion; a canceled or skipped task has only what blocks that in its way.
+-- The unmet edges into a task, and on into each source that waits itself or that blocks although it
+-- was canceled or skipped; cut off at a limit. `needs`: 2 if the target waits for any end of the
+-- source, 1 if it needs the source's completion. A canceled or skipped source is followed only
+-- along the edges that block its target.
 with recursive chain(target, source, kind, settled, crossing, declared, product, failed, needs) as (
     select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.product, e.failed, 1 + (e.settled and not e.failed)::int
     from edge e where e.target = %(task)s and not e.met and e.kind <> 'cancels'
@@ -702,8 +727,8 @@ where t.run_id = %(run)s and t.id is distinct from run.report_id and t.kind <> '
 order by t.position, t.id limit 100;
 
 -- name: failed_of_run
--- The tasks of a run that failed or rejected their input, and that nobody has waived, and those that were skipped as the product of a task of another run
--- will not come.
+-- The tasks of a run that a person has to look at: failed and rejected ones that nobody has waived,
+-- and those that were skipped because the product of a task of another run will not exist.
 select t.id from task t
 where t.run_id = %(run)s
   and (t.state in ('failed', 'rejected') and not t.waived
@@ -712,11 +737,12 @@ where t.run_id = %(run)s
 order by t.position, t.id limit 100;
 
 -- name: silent_since
--- Since when no queue manager has been heard; nothing where one was heard lately.
+-- Since when no queue manager has reported; no row if one has reported lately.
 select beat_at from heartbeat where beat_at < clock_timestamp() - make_interval(secs => %(silence)s);
 
 -- name: pools
--- The pools of some tasks: which kind of task manager it needs, and with which labels; and where its scratch folder is, once there is one, or the attachments of its run are.
+-- The pools of some tasks: the kind of task manager and the labels that each needs, and the place
+-- of its scratch folder, if that exists, or of the attachments of its run.
 select t.id as task, coalesce(d.pool, a.pool) as pool, array(select one from unnest(string_to_array(nullif(ltrim(d.labels), ''), ',')) one where one not like '@%%') as labels,
        coalesce(substring(d.labels from '@([^,]+)'), s.store) as store, d.labels like ' @%%' as is_attached
 from task t join definition d on d.id = t.definition_id join archive a on a.id = t.archive_id
@@ -738,15 +764,18 @@ from upload u left join lateral (select hostname from task_manager m where m.sto
 where u.run_id = %(run)s;
 
 -- name: first_with_scratch
--- Of the scratch folder that a task has, the first task that has begun, in the order of the files; and whether it is the folder of an item.
+-- The first task that has begun among the tasks that share a scratch folder with a task, in the
+-- order of the files; and whether it is the folder of an item.
 select u.id, u.name, d.scratch = 'item' as is_of_item
 from task t join definition d on d.id = t.definition_id
 join task u on u.run_id = t.run_id and u.attempts > 0 and (d.scratch = 'run' or u.item = t.item) join definition e on e.id = u.definition_id and e.scratch = d.scratch
 where t.id = %(task)s order by u.position, u.id limit 1;
 
 -- name: ready_ahead
--- How many ready tasks, which task managers of some pools and some sets of labels take, are claimed before a ready task, as far as up to %(most)s: those before it in its archive, all of archives of
--- a lower tier, and of each other archive of its tier as many as take their turns meanwhile.
+-- The number of ready tasks that are claimed before a ready task, up to %(most)s: those before it
+-- in its archive, all of archives of a lower tier, and of each other archive of its tier as many as
+-- take their turns meanwhile. Only tasks that task managers of some pools and some sets of labels
+-- take are counted.
 with me as (
     select t.archive_id, t.priority, t.entry_id, t.run, t.position, t.id, a.tier
     from task t join archive a on a.id = t.archive_id where t.id = %(task)s and t.state = 'ready'),
@@ -771,7 +800,8 @@ select mine.n + (
 from mine;
 
 -- name: show_task_managers
--- Task managers that are running or were lately, with their slots and attempts, the freshest first.
+-- Task managers that run or ran lately, with their slots and attempts, the last one to report
+-- first.
 select tm.process, tm.host, tm.hostname, tm.slots, tm.fault, tm.engine_fault, tm.low_disk, tm.account, tm.labels, tm.store, tm.started_at, tm.seen_at, tm.stopped_at,
        d.drained_at, d.drained_by, d.reason as drain_reason,
        tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s) as alive,
@@ -782,16 +812,18 @@ where tm.stopped_at is null or tm.stopped_at > clock_timestamp() - interval '1 d
 order by alive desc, tm.seen_at desc limit 1000;
 
 -- name: queue_depth
--- The most that was ready at once, and the most that ran, in each part of the last day, by the time when that part began.
+-- The largest numbers of ready and of running tasks in each part of the last day, by the beginning
+-- of that part.
 select extract(epoch from date_bin(make_interval(secs => %(step)s), at, 'epoch'))::bigint as at, max(ready) as ready, max(running) as running
 from queue_depth where at > clock_timestamp() - interval '1 day' group by 1 order by 1;
 
 -- name: pause_of_all
--- The pause of the whole installation, where it is paused.
+-- The pause of the whole installation; no row if it is not paused.
 select paused_at, paused_by, reason from pause where paused_at is not null;
 
 -- name: running_now
--- The tasks that run on task managers, those that began first first; of some archives alone where these are given.
+-- The running tasks of each task manager, the longest-running first; of some archives if these are
+-- given.
 select at.process, at.task_id from attempt at join task t on t.id = at.task_id
 where at.ended_at is null and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
 order by at.id limit %(limit)s;
@@ -804,8 +836,9 @@ where t.branch_id = %(branch)s and t.name = %(name)s and t.item = %(item)s and (
 order by t.number desc, t.run desc limit 200;
 
 -- name: measure
--- What /metrics tells: unsettled tasks, attempts, archives, notices, task managers; nothing that grows with history is counted. A report
--- that waits for its run is no task of a workflow file, and is left out.
+-- The numbers of /metrics: unsettled tasks, attempts, archives, notices, task managers. The
+-- statement counts nothing that grows with history. A REPORT that waits for its run is no task of a
+-- workflow file, and is left out.
 select
     (select coalesce(jsonb_object_agg(state, n), '{}') from (
         select state, count(*) as n from task where settled_at is null and not (kind = 'report' and state = 'waiting') group by state) s) as tasks,
@@ -843,7 +876,7 @@ select
 from (select count(*) as n, count(*) filter (where lease_until < clock_timestamp()) as lapsed from attempt where ended_at is null) live;
 
 -- name: archive_of_task
--- The archive of a task, since when its run is deleted, and whether its item is.
+-- The archive of a task, since when its run is deleted, and whether its item is deleted.
 select a.id, a.name, run.deleted_at, t.deleted as is_item_deleted from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id where t.id = %(id)s;
 
 -- name: archive_of_run
@@ -851,12 +884,12 @@ select a.id, a.name, run.deleted_at, t.deleted as is_item_deleted from task t jo
 select a.id, a.name, run.deleted_at, false as is_item_deleted from run join archive a on a.id = run.archive_id where run.id = %(id)s;
 
 -- name: archive_of_attempt
--- The archive of an attempt, since when its run is deleted, and whether its item is.
+-- The archive of an attempt, since when its run is deleted, and whether its item is deleted.
 select a.id, a.name, run.deleted_at, t.deleted as is_item_deleted
 from attempt at join task t on t.id = at.task_id join run on run.id = t.run_id join archive a on a.id = t.archive_id where at.id = %(id)s;
 
 -- name: recent_runs
--- The ids of the newest runs of each of some archives, those of backfills left aside.
+-- The ids of the newest runs of each of some archives, without runs of backfills.
 select page.id
 from unnest(%(archives)s::bigint[]) of(archive_id)
 cross join lateral (
@@ -864,8 +897,10 @@ cross join lateral (
 ) page;
 
 -- name: hanging_tasks
--- Running tasks that a person may have to look at, those that began first first: the task manager is silent, or it takes so many times as long as usual, and so many
--- seconds longer. Of those that run long enough for that, the oldest ones are looked at. The tasks of all others are not read: ten thousand may run.
+-- Running tasks that a person may have to look at, the longest-running first: the task manager is
+-- silent, or the task takes much longer than usual, by a factor and by a number of seconds. Among
+-- the tasks that run that long, the oldest are read; tasks that run for a shorter time are not read,
+-- because ten thousand may run.
 select r.id, r.seen_at, r.is_silent, u.seconds
 from (
     select t.id, t.branch_id, t.name, t.item, late.started_at, late.seen_at, late.kind, late.is_silent
@@ -891,9 +926,12 @@ where r.is_silent or extract(epoch from clock_timestamp() - r.started_at) > grea
 order by r.id limit %(most)s;
 
 -- name: waits_of_archives
--- For each of some archives, what waits in it and why: for each cause one task, `target`, with the task that it waits for, `source`, where it waits for one.
--- Causes: `task`, an edge from a task that does not wait itself, what needs a person first; `gate`, an edge from the gate of a list; `through`, an edge from `COMMIT` or a gate
--- which has such a task behind it; `locks`, it asks for its locks; `ready`, `deferred` and `held`, the state of `target`. Of many open names, and many tasks of one name, some are looked at.
+-- For each of some archives, the reasons of waiting: for each cause one task, `target`, and
+-- `source`, the task that it waits for, if any. Causes: `task`, an edge from a task that does not
+-- wait itself, those that need a person first; `gate`, an edge from the gate of a list; `through`,
+-- an edge from `COMMIT` or a gate with such a task behind it; `locks`, the task asks for its locks;
+-- `ready`, `deferred` and `held`, the state of `target`. If there are many names, or many tasks of
+-- one name, only some are read.
 select of.archive_id, w.cause, w.target, w.source
 from unnest(%(archives)s::bigint[]) of(archive_id)
 cross join lateral (
@@ -937,20 +975,24 @@ cross join lateral (
     select * from (select distinct on (state) state::text, id, null::bigint from open where state in ('ready', 'deferred') order by state, id) w) w;
 
 -- name: gates_of_lists
--- The gates of some lists: how many items of each it waits for still, and how many there are, as far as up to %(most)s.
+-- The gates of some lists: how many items each still waits for, and how many there are, up to
+-- %(most)s.
 select g.id, g.name, g.unmet, (select count(*)::int from (select from edge e where e.target = g.id limit %(most)s) e) as items
 from task g where g.id = any(%(gates)s);
 
 -- name: unhandled_failures
--- Failed and rejected tasks that nobody has waived, or noted since they failed, and no later revision has made good, the newest first; of watched archives and present branches alone, and of no backfill.
--- Most failures of a long history have been made good: an index has what tells them, without a look at their tasks.
+-- Unhandled failures, the newest first: failed and rejected tasks that nobody has waived or noted
+-- since, and that no later revision has repaired; of watched archives and present branches, without
+-- backfills. Most failures of a long history have been repaired: an index shows that without
+-- reading their tasks.
 with bad as materialized (
     select t.run_id, t.id
     from (select run_id, id, branch_id, name, item, number, run from task
           where state in ('failed', 'rejected') and not waived and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))) t
     left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
     where c.highest_number is null or (c.highest_number, c.highest_run) < (t.number, t.run)
-       -- Another run never makes the failure of a submission good, but that of an item. Commit runs, of which there are most, are run 1, and are not looked up.
+       -- Another run never repairs the failure of a submission, but the failure of an item. Commit
+       -- runs, of which there are most, are run 1, and are not looked up.
        or t.run > 1 and t.item = '' and (select trigger from run where run.id = t.run_id) = 'submission'
 )
 select t.id
@@ -964,14 +1006,15 @@ where run.deleted_at is null and b.deleted_at is null and a.removed_at is null a
 order by t.run_id desc, t.position limit %(most)s;
 
 -- name: notes_of_failures
--- The newest note at each of some tasks that a person made after an attempt of it had ended.
+-- For each of some tasks, the newest note that a person made after an attempt of the task had
+-- ended.
 select distinct on (d.task_id) d.task_id, d.by, d.at, d.note
 from deed d
 where d.task_id = any(%(tasks)s) and d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = d.task_id)
 order by d.task_id, d.id desc;
 
 -- name: last_said
--- The end of what each of some attempts wrote: to its error output, else to its other one.
+-- The last output of each of some attempts: of its error output, or else of its other output.
 select a.id as attempt, said.data
 from unnest(%(attempts)s::bigint[]) a(id)
 cross join lateral (
@@ -980,11 +1023,12 @@ cross join lateral (
     order by c.stream = 'stderr' desc, c.position desc limit 1) said;
 
 -- name: branch_withheld
--- Whether nothing of a branch starts, as its archive is paused or stopped.
+-- Whether nothing of a branch starts, because its archive is paused or stopped.
 select a.withheld from branch b join archive a on a.id = b.archive_id where b.id = %(branch)s;
 
 -- name: usual_durations
--- How long tasks of a branch usually take, in seconds: the median of those that completed, of the last 30. Names that never completed are not looked for among tasks.
+-- The usual duration of tasks of a branch, in seconds: the median of the last 30 completed ones.
+-- Names that never completed are not looked up among tasks.
 select n.name, percentile_cont(0.5) within group (order by extract(epoch from took.long)::float8) as seconds
 from unnest(%(names)s::text[]) n(name) join completion c on c.branch_id = %(branch)s and c.name = n.name and c.item = ''
 cross join lateral (
@@ -996,7 +1040,7 @@ cross join lateral (
 group by n.name;
 
 -- name: held_tasks
--- Tasks that wait for a person's release and for nothing else, the newest first; of watched archives alone.
+-- Tasks that wait only for a person's release, the newest first; of watched archives.
 select t.id
 from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id
 where t.state = 'held' and t.unmet = 0 and run.deleted_at is null and a.removed_at is null
@@ -1004,5 +1048,5 @@ where t.state = 'held' and t.unmet = 0 and run.deleted_at is null and a.removed_
 order by t.run_id desc, t.position limit %(most)s;
 
 -- name: completed_places
--- At which highest revision each task of a branch has completed.
+-- The highest revision at which each task of a branch has completed.
 select name, max(highest_number) as number from completion where branch_id = %(branch)s and item = '' and highest_number is not null group by name;
