@@ -258,7 +258,7 @@ class Client:
             return Unreachable(self.url, f"answers, but has no database: {detail}")
         faults = [str(fault["message"]) for fault in problem.get("faults") or () if "message" in fault]
         refusals = problem.get("refused") or ()
-        return Refused(status, thing or self.url, fault or detail, typed(remedy), faults, refusals)
+        return Refused(status, thing or self.url, fault or detail, as_sentence(remedy), faults, refusals)
 
     def _unreachable(self, why: str) -> Unreachable:
         return Unreachable(
@@ -266,10 +266,9 @@ class Client:
         )  # fmt: skip
 
 
-def typed(remedy: str) -> str:
-    """A remedy of the queue, which speaks of what can be done, in the words in which it is typed."""
-    said = "use --force" + remedy.removeprefix("force it") if remedy.startswith("force it") else remedy
-    return said if said.startswith("arkqueue ") else said[:1].upper() + said[1:]
+def as_sentence(remedy: str) -> str:
+    """A remedy with a capital letter, unless it is a command."""
+    return remedy if remedy.startswith("arkqueue ") else remedy[:1].upper() + remedy[1:]
 
 
 def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:

@@ -445,9 +445,9 @@ def tasks(number: int) -> str:
 
 def refusal_line(refusal: Any) -> str:
     """Why something was not done to a task, and what helps."""
-    from arkqueue.cli.client import typed
+    from arkqueue.cli.client import as_sentence
 
-    remedy = f". {typed(refusal['remedy'])}" if refusal["remedy"] else ""
+    remedy = f". {as_sentence(refusal['remedy'])}" if refusal["remedy"] else ""
     return click.style(visible(refusal["reason"] + remedy), fg="yellow")
 
 

@@ -182,7 +182,7 @@ def retry(
             remedy = again_from(graph, row) if row.state == State.COMPLETED else remedy
             raise Conflict(here, f"is {row.state}: a failed, canceled, waived or deferred task can be retried", remedy)
         if row.root_id is None and row.superseded_by is not None and not force:
-            raise Conflict(here, superseded(graph, row), f"force it, {NEWEST}")
+            raise Conflict(here, superseded(graph, row), f"use --force, {NEWEST}")
         if why := blocked(graph, row):
             raise why
         reopened, staying = judge_again(graph, [row.id])

@@ -199,7 +199,7 @@ def _refuse_superseded(graph: Graph, rows: Sequence[Any]) -> None:
     members = {row.id for row in rows}
     for row in rows:
         if row.state == State.CANCELED and row.superseded_by is not None and row.superseded_by not in members:
-            raise Conflict(task_name_of(graph, row.id), superseded(graph, row), f"force it, {NEWEST}")
+            raise Conflict(task_name_of(graph, row.id), superseded(graph, row), f"use --force, {NEWEST}")
 
 
 def _named(graph: Graph, tasks: Sequence[int]) -> str:

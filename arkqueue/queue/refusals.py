@@ -82,4 +82,4 @@ def refuse_superseded(
     if later:
         row = later[0]
         fault = f"{row.name} is superseded by {row.by} of revision {row.number}"
-        raise Conflict(here, fault, "force it, or start it at the newest revision")
+        raise Conflict(here, fault, "use --force, or start it at the newest revision")

@@ -120,7 +120,7 @@ def refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str) 
     """
     here = task_name_of(graph, row.id)
     if graph.rows("place_of_task", task=row.id)[0].gone:
-        raise Conflict(here, "belongs to a revision, branch or archive that is gone", "force it")
+        raise Conflict(here, "belongs to a revision, branch or archive that is gone", "use --force")
     runs: dict[tuple[int, int], dict[Key, int]] = defaultdict(dict)
     programs: list[tuple[str, str, int, int]] = []
     for task in graph.rows("lock_tasks", tasks=list(again)):
@@ -133,7 +133,7 @@ def refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str) 
         names = ", ".join(map(task_name, later[:MOST_NAMED]))
         names += " and more" if len(later) > MOST_NAMED else ""
         raise Conflict(
-            here, f"tasks of later revisions have started after it: {names}", "force it if they may be out of date"
+            here, f"tasks of later revisions have started after it: {names}", "use --force if they may be out of date"
         )
     refuse_overwriting(graph, here, row.branch_id, programs, GO_BACK.format(f"{command} --force"))
 

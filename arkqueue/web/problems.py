@@ -25,24 +25,24 @@ same, and the same request may succeed later.
 TITLES: dict[int | str, str] = {
     400: "The request cannot be read",
     401: "A token is needed",
-    403: "The token does not allow it",
-    404: "There is no such thing",
-    405: "The method is not possible here",
-    408: "The request did not come whole",
-    409: "The state of the thing forbids it",
+    403: "The token does not allow this",
+    404: "It does not exist",
+    405: "This address does not take the method",
+    408: "The request did not arrive completely",
+    409: "The present state does not allow this",
     413: "The request is too long",
-    415: "The request is of another kind",
-    422: "The request is malformed",
-    423: "Another call is at it",
+    415: "The media type is not supported",
+    422: "The request has faults",
+    423: "Another request is working on it",
     429: "Too many requests",
-    500: "A mistake of arkqueue's own",
-    501: "It is not supported yet",
+    500: "An error in arkqueue",
+    501: "arkqueue does not support this yet",
     502: "The repository cannot be used",
     503: "The database does not answer",
-    BUSY: "Others are before you",
-    507: "There is no room",
+    BUSY: "Other requests come first",
+    507: "There is not enough space",
 }
-"""What a problem of each status is called; shown at /docs, where the type of a problem points."""
+"""The title of a problem of each status. The type of a problem points to its title at /docs."""
 
 _SCHEMA = {
     "type": "object",
@@ -53,12 +53,12 @@ _SCHEMA = {
         "faults": {
             "type": "array",
             "items": {"type": "object"},
-            "description": "of each field, or of a payload, where several are at fault",
+            "description": "the faults of the fields, or of a payload",
         },
         "refused": {
             "type": "array",
             "items": {"type": "object"},
-            "description": "of a verb on many that did nothing: the reason and the remedy of each refusal after the first",
+            "description": "if a verb on many did nothing: the reason and the remedy of each refusal after the first",
         },
     },
 }
@@ -81,7 +81,7 @@ _STATUS: dict[type[errors.ArkqueueError], int] = {
     errors.ArchiveError: 502,
 }
 RETRY_AFTER = "2"
-"""Seconds, for clients, when the database is away or too many want the same."""
+"""Seconds after which a client tries again, when the database is away or too many requests wait."""
 
 
 class Refused(errors.ArkqueueError):

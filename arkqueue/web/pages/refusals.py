@@ -40,7 +40,7 @@ def offers(error: ArkqueueError, name: str, verb: str) -> list[Offer]:
     command = _COMMANDS.get(verb)
     if command is None or not isinstance(error, Conflict):
         return []
-    found = [FORCE] if "force it" in remedy and ("@" in name or verb != "retry") else []
+    found = [FORCE] if "use --force" in remedy and ("@" in name or verb != "retry") else []
     for words in map(_words, remedy.split("arkqueue ")[1:]):
         if len(words) > 2 and words[0] == command and _is_of(words[1], name):
             found += [one for one, option in ((FORCE, "--force"), (FROM_START, "--from-start")) if option in words]

@@ -392,13 +392,13 @@ def test_what_a_verb_on_many_refused_is_told(operator: httpx.Client, session: Se
 @pytest.mark.parametrize(
     ("verb", "name", "remedy", "options"),
     [
-        ("retry", "papers@2/a", "force it, or start it at the newest revision", ["force"]),
+        ("retry", "papers@2/a", "use --force, or start it at the newest revision", ["force"]),
         ("retry", "papers@2/a", "to go back on purpose: arkqueue retry papers@2/a --force", ["force"]),
         ("retry", "papers@2/a", "to go back on purpose: arkqueue retry papers@2/b --force", []),
         ("retry", "papers@2/a", "submit it again: arkqueue submit papers@2/a --force", []),
         ("retry", "papers@2/a b", "arkqueue retry 'papers@2/a b' --force, or wait", ["force"]),
-        ("retry", "papers", "force it", []),
-        ("cancel", "papers@2/a", "force it", []),
+        ("retry", "papers", "use --force", []),
+        ("cancel", "papers@2/a", "use --force", []),
         ("retry-from", "papers@2", "arkqueue retry papers@2 --from a --from-start", ["from_start"]),
         ("release", "papers@2", "arkqueue release papers@2 --force, or waive it: --skip-outdated", ["force", "skip_outdated"]),
         ("trigger", "papers@2", "arkqueue trigger papers --revision 2 --force a", ["force"]),
@@ -559,7 +559,7 @@ def test_no_reader_and_no_other_site_does_any_of_it(
 @pytest.mark.parametrize(
     ("remedy", "words"),
     [
-        ("force it, or start it at the newest revision", "Force it, or start it at the newest revision."),
+        ("use --force, or start it at the newest revision", "Use --force, or start it at the newest revision."),
         ("arkqueue undelete papers@2", "arkqueue undelete papers@2"),
         ("to go back on purpose: arkqueue retry papers@2 --force", "To go back on purpose: arkqueue retry papers@2 --force"),
         ("Use another one.", "Use another one."),

@@ -494,7 +494,7 @@ def test_run_is_retried_as_far_as_it_can_be(operator: httpx.Client, session: Ses
     assert refusal == {
         "task": "papers@2/a",
         "reason": "papers@2/a: tasks of later revisions have started after it: papers@3/a",
-        "remedy": "force it if they may be out of date",
+        "remedy": "use --force if they may be out of date",
     }
     told = problem(operator.post(f"{run}/retry"), 409, "tasks of later revisions have started")
     assert told["remedy"] == refusal["remedy"]
