@@ -2,7 +2,7 @@
 
 Who writes (``queue``) or reads (``views``) does it inside ``Database.transaction``, or better ``Database.retrying``. It knows no table.
 
-What can go wrong on the way, and what becomes of it:
+Faults on the way, and their consequences:
 
 - A connection broke while it lay in the pool: seen before it is handed out, replaced, not noticed by the caller. Where it was used less than ``FRESH``
   before, it is not looked at, and it is as if it had broken during the call.
@@ -68,7 +68,7 @@ LOCKED = "See pg_stat_activity for a transaction that was forgotten, and holds a
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# What psycopg and its pool would print about a server that is away is told by DatabaseUnavailable, in the words of arkqueue.
+# DatabaseUnavailable reports a server that is away, in arkqueue's own words, so psycopg and its pool stay silent.
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)
 
 
@@ -119,7 +119,7 @@ class Database:
         return database
 
     def share(self, size: int) -> Self:
-        """The same database through ``size`` further connections, which only the callers of the share can take."""
+        """A share of the same database: ``size`` further connections, which only the callers of the share can take."""
         share = copy.copy(self)
         share._size, share._free = size, threading.Semaphore(size)
         self._pool.resize(self._pool.min_size, self._pool.max_size + size)
@@ -409,7 +409,7 @@ def _limits(statement_timeout: float) -> dict[str, int]:
 
 def _configure(connection: Connection) -> None:
     connection.adapters.register_dumper(list, Lists)
-    # Whatever a server's or a role's default says: our lock-then-act needs a fresh snapshot for each statement.
+    # Overrides the defaults of the server and the role: locking first and acting then needs a fresh snapshot for each statement.
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
 
 

@@ -101,7 +101,7 @@ def check(connection: psycopg.Connection[Any], folder: Traversable | None = None
 
 
 def _make_table(connection: psycopg.Connection[Any]) -> None:
-    # "if not exists" is no promise when two do it at once: the slower one may still be told that it exists.
+    # "if not exists" may still fail when two processes run it at once: the slower one may get an error that the table exists.
     for _ in range(3):
         try:
             with connection.transaction():

@@ -47,7 +47,7 @@ class Kept:
     names: set[tuple[int, str, bool]] = field(default_factory=set)
 
     def of(self, since: datetime) -> Self:
-        """What is known of this start of the server: nothing, where it is another than the last one."""
+        """The facts that are known since this start of the server; empty if it was restarted."""
         if self.since != since:
             self.since, self.ids, self.parsed, self.names = since, {}, {}, set()
         return self

@@ -5,12 +5,12 @@
     update task set state = {to claim} where {from claim} ... limit %(limit)s;
 
 ``{from EVENT}`` and ``{to EVENT}`` become the guard and the target of that event in the table of ``states`` (``{from EVENT t}`` guards the
-column of ``t``); every other brace is left alone. Parameters are written as psycopg wants them: ``%(limit)s``, and a literal percent sign ``%%``. What
-stands before a file's first block is its story. A text that several blocks of a file share stands there once, as ``-- part: NAME`` with its sentence, and
+column of ``t``); every other brace is left alone. Parameters are written as psycopg wants them: ``%(limit)s``, and a literal percent sign ``%%``. The
+text before a file's first block introduces the file. A text that several blocks of a file share stands there once, as ``-- part: NAME`` with its sentence, and
 ``{part NAME}`` where it belongs.
 
-A block without a sentence, a name given twice and a name that does not exist are mistakes of ours, not of a person: they raise plain
-exceptions, at import or in the tests.
+A block without a sentence, a duplicate name and an unknown name are programming errors: they raise plain exceptions, at import or
+in the tests.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ lets transactions that carry a NOTIFY commit one at a time only.
     wakeups.wake("ready")  ──────────────────────────────→ the bells of this process, at once
                            ─→ sender ─NOTIFY, at most one each 5 ms→ PostgreSQL ─→ listener of every process ─→ its bells
 
-What archives change is told only while somebody looks at them: ``watch`` asks all processes for it, for a minute.
+Changes of archives are announced only while somebody watches them: ``watch`` asks all processes to announce them, for a minute.
 
-The listener never trusts silence: when nothing came for ``PING`` seconds it has the sender ring for it, and if it does not hear that either, or
-its connection breaks, it connects anew and then rings every bell, since anything may have been missed.
+The listener never trusts silence: if nothing came for ``PING`` seconds, it lets the sender notify it. If that does not arrive either, or its
+connection breaks, it connects anew and wakes every waiter, because a wake-up may have been missed.
 """
 
 from __future__ import annotations

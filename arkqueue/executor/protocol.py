@@ -64,7 +64,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to run for one attempt. ``env`` is its whole environment, of a container what is set beside the image's own.
+    """The program of one attempt. ``env`` is its whole environment; for a container, the variables beside the image's own.
 
     ``user`` is an OS user (only root can name another), or a user of the image. ``cwd`` is a path of the host, or in the container.
     ``shell`` says that ``argv[0]`` is the shell of a script, so that a missing one is called by its name.
@@ -110,7 +110,7 @@ class Ended:
     """The end of an attempt; nothing of it is left. ``exit_code`` is 128 + n for a signal n, None where it cannot be known.
 
     ``stopped``: it was still running when ``stop`` sent its signal; otherwise the outcome is its own (design 5.10).
-    ``message`` is a note for the log. ``lost``: its engine ended it, or its guard was killed, so that nothing says how the task itself ended; as if its task
+    ``message`` is a note for the log. ``lost``: its engine ended it, or its guard was killed, so nobody knows how the task itself ended. It counts as if its task
     manager had died.
     ``abandoned``: it was stopped because nothing was heard of us, whatever we have asked for since.
     ``left``: it has not ended, but goes on in its container without this task manager, which let go of it (``leave``).

@@ -31,7 +31,7 @@ log = logging.getLogger("arkqueue")
 POLL = 1.0
 """Seconds between two questions while nobody wakes the watcher."""
 OFTEN = 0.04
-"""The same while no wake-up can arrive, or one was not announced."""
+"""Seconds between two questions while no wake-up can arrive, or one was not announced."""
 PACE = 0.02
 """Seconds between two questions, however often the watcher is woken: with the writer's ``INTERVAL`` a line is seen within 0.1 s."""
 ANNOUNCED = 60.0

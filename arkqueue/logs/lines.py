@@ -21,7 +21,7 @@ MOST_SEARCHED = 64 << 20
 STEP = 4 << 20
 """Bytes that a search holds at once."""
 OVERLAP = 256 << 10
-"""Bytes that are looked at twice where a search begins in the middle of a log: where two streams take turns, a line may have begun long before the one that ended before it."""
+"""Bytes before the start of a search in the middle of a log that are read again: if two streams take turns, a line may have begun long before the last ended one."""
 _CODE = re.compile(rb"\x1b\[[0-9;:]*m")
 _HALF_CODE = re.compile(rb"\x1b(?:\[[0-9;:]{0,40})?\Z")
 
@@ -37,7 +37,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """What a search found. ``line``: the first line with the words; None: there is none. ``to``: how far it has looked, where that is not all of it."""
+    """The result of a search. ``line``: the first line with the words; None: there is none. ``to``: the end of the searched part, if that is not all of the log."""
 
     line: int | None
     to: int | None = None
@@ -124,7 +124,7 @@ class Search:
         end = data.find(b"\n")
         kept = self.begun.get(chunk.stream, b"")
         if end < 0:
-            # Of an open line only what may be the beginning of the words is kept: it may be endless.
+            # An open line may be endless, so only the part is kept that may be the beginning of the words.
             if needle in kept + data:
                 self.hits.add(chunk.stream)
             self.begun[chunk.stream] = (kept + data)[-len(needle) :]
@@ -155,5 +155,5 @@ class Search:
         return _CODE.sub(b"", data)
 
     def end(self) -> list[int]:
-        """The same for lines that have no end."""
+        """The last line, if it has no line end and contains the words."""
         return [self.ended + 1] if self.hits else []

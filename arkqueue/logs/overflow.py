@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 RESERVE = 1 << 30
-"""Bytes that others find free on the disk: it may be that of the database."""
+"""Bytes that stay free on the disk for others: the database may be on the same disk."""
 
 
 class Spill:

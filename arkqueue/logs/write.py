@@ -23,15 +23,15 @@ CHUNK = (64 << 10) - 64
 """Bytes of the longest chunk: with what Python and the C library put before it, 16 pages."""
 TURN = 15 * CHUNK
 ROWS = 1000
-"""What one turn writes of one attempt, in bytes and in chunks. A connection that has sent a turn keeps a buffer for it: less than 1 MiB, or it were 2."""
+"""The most that one iteration writes for one attempt, in bytes and in chunks. A connection keeps a buffer for an iteration: 1 MiB if the iteration is shorter than that, and otherwise 2 MiB."""
 STATEMENT = 4 << 20
 """Bytes that one statement carries."""
 CUT = 1 << 20
 """Bytes by which a stored tail may be too long before it is shortened."""
 OVERHEAD = 128
-"""What a chunk costs in memory beside its bytes."""
+"""Bytes of memory that a chunk takes beside its data."""
 INTERVAL = 0.05
-"""Seconds between two turns of the flusher; with the watcher's ``follow.PACE`` it bounds how late a line is seen."""
+"""Seconds between two iterations of the flusher; with the watcher's ``follow.PACE`` it bounds how late a line is seen."""
 PAUSE = 0.5
 """Seconds until the flusher tries again when the database is away."""
 
@@ -66,7 +66,7 @@ class _Pending:
             self.data = bytes(self.data)
 
     def fetch(self) -> None:
-        """Have it in memory, as it is sent; raises OSError where the file does not give it back."""
+        """Read the data into memory, for sending; raises OSError if the file cannot be read."""
         self.data = bytes(self.data)
 
     @property
@@ -177,7 +177,7 @@ class LogWriter:
     # Called by ``Logs`` alone, one call at a time.
 
     def take(self) -> Sequence[_Pending]:
-        """What is to be stored next; the same again until ``stored`` says that it is."""
+        """The chunks to store next; the same ones again until ``stored`` is called."""
         with self._lock:
             if self._sending:
                 return tuple(self._sending)

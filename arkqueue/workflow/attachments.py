@@ -20,7 +20,7 @@ LONGEST_PART: Final = 255
 
 
 def misnamed(files: Sequence[Attachment]) -> list[str]:
-    """What is wrong with the names of some attachments, a sentence each; empty: nothing."""
+    """The faults of the names of some attachments, one sentence each."""
     faults = []
     spelled: dict[str, tuple[str, bool]] = {}
     """Each file, and each folder on the way to one, without what some file systems leave aside: as it was written, and whether it is a file."""
@@ -52,13 +52,13 @@ def misnamed(files: Sequence[Attachment]) -> list[str]:
 
 
 def digest_of(files: Iterable[Attachment]) -> str:
-    """What tells the attachments of one submission from those of another: SHA-256 of their names, sizes and digests, in whatever order they come."""
+    """A digest that identifies the attachments of a submission: SHA-256 of their names, sizes and digests, independent of their order."""
     told = sorted((file.name, file.size, file.digest) for file in files)
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 def _fault(name: str) -> str:
-    """What is wrong with one name; empty: nothing."""
+    """The fault of one name; empty: it has none."""
     try:
         encoded = name.encode()
     except UnicodeEncodeError:

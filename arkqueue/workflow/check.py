@@ -1,4 +1,4 @@
-"""What only shows when all tasks of a revision are seen together: names, edges between tasks, cycles.
+"""Faults that show only when all tasks of a revision are checked together: names, edges between tasks, cycles.
 
 Pure: found tasks in, faults out. Called by ``arkqueue.workflow.parse`` after every file was read.
 """
@@ -103,7 +103,7 @@ def _excepted(task: FoundTask) -> Iterator[tuple[Node, str, bool]]:
 
 
 def _except_faults(task: FoundTask) -> Iterator[Fault]:
-    """What is wrong with ``except``, whatever tasks there are (design 5.7)."""
+    """Faults of ``except`` that do not depend on the other tasks (design 5.7)."""
     for node, entry in zip(task.edges.get("depends", ()), task.fields.depends or (), strict=True):
         if not isinstance(entry, DependsEntry) or not entry.excepted:
             continue
@@ -124,7 +124,7 @@ def _except_faults(task: FoundTask) -> Iterator[Fault]:
 
 
 def _except(node: Node) -> Entry:
-    """What was written as ``except``, in the node of an entry that has it."""
+    """The node of ``except`` in the node of an entry that has it."""
     assert isinstance(node.value, dict)
     return node.value["except"]
 
@@ -154,7 +154,7 @@ def _duplicate_names(tasks: Sequence[FoundTask]) -> Iterator[Fault]:
 
 
 def _depends_fault(task: FoundTask, node: Node, entry: DependsEntry) -> Iterator[Fault]:
-    """What no task may wait for (design 5.3, 5.4)."""
+    """The fault of an entry that names something no task may wait for (design 5.3, 5.4)."""
     word = entry.task
     if word == task.name:
         yield task.fault(node, f"{shown(word)} depends on itself; for its earlier run write PREV", PREV)
@@ -168,7 +168,7 @@ def _depends_fault(task: FoundTask, node: Node, entry: DependsEntry) -> Iterator
 
 
 def _failed_fault(task: FoundTask, node: Node, entry: DependsEntry, gates: frozenset[str]) -> Iterator[Fault]:
-    """What cannot wait for a failure, and what never fails (design 5.6). ``gates``: tasks without a program."""
+    """The fault of an entry with ``when: failed``: this task cannot wait for a failure, or the named task never fails (design 5.6). ``gates``: tasks without a program."""
     word = entry.task
     if task.name == COMMIT:
         message = f"depends.when: {COMMIT} cannot be skipped, so it cannot wait for a failure; write 'when: settled'"

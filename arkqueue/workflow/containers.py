@@ -30,7 +30,7 @@ _LONGEST_IMAGE: Final = 500
 
 
 def image_fault(text: str) -> tuple[str, str] | None:
-    """What is wrong with the name of an image, and the nearest right one or ""; None: nothing."""
+    """The fault of an image's name, and the nearest valid name or ""; None: the name is valid."""
     if len(text) > _LONGEST_IMAGE:
         return f"{shown(text)} is too long for the name of an image", ""
     if re.fullmatch(_IMAGE, text):
@@ -221,7 +221,7 @@ class MountEntry(StrictModel):
 
 
 class ResourcesEntry(StrictModel):
-    """What the container may use; what is left out is the installation's default."""
+    """The limits of the container. A missing field takes the installation's default."""
 
     cpu: Cpu | None = Field(None, description="Processors, like 1.5.")
     memory: Annotated[Bytes, AfterValidator(_memory)] | None = Field(None, description="Like 512MiB.")

@@ -137,5 +137,5 @@ def _triggers(fields: Fields) -> tuple[Trigger, ...]:
 
 
 def listed(words: list[Any] | None) -> list[str]:
-    """What a list holds that may not be given."""
+    """The contents of an optional list."""
     return words or []

@@ -1,4 +1,4 @@
-"""What a file of JSON, YAML, CSV or lines says, as JSON has it; raises ``Unreadable`` where it says nothing. Pure.
+"""Reads a file of JSON, YAML, CSV or lines into values as in JSON; raises ``Unreadable`` where it says nothing. Pure.
 
 For payloads of submissions and their schemas. Workflow files and lists are read with the places of everything in them (`source`, `list_files`).
 """
@@ -85,7 +85,7 @@ class _Plain(Builder):
     def mapping(self, pairs: list[tuple[Node, Node]], line: int, column: int) -> Node:
         made = super().mapping(pairs, line, column)
         assert isinstance(made.value, dict)
-        # The same few keys stand in each of many items: each is in memory once.
+        # Many items have the same few keys, so each key is in memory once.
         values: Any = {intern(word): entry.value.value for word, entry in made.value.items()}
         return replace(made, value=values)
 

@@ -88,7 +88,7 @@ def depends_entry(word: str) -> DependsEntry:
 
 @lru_cache(4096)
 def cancels_entry(word: str) -> CancelsEntry:
-    """The same for ``cancels``."""
+    """The entry that a single word in ``cancels`` stands for."""
     return CancelsEntry.model_validate({"task": word})
 
 
@@ -107,7 +107,7 @@ AnyCommand = Annotated[
 
 
 class PollEntry(StrictModel):
-    """What asks for the outcome of a deferred task, in place of its command: a command or a script, every so often."""
+    """The program that asks for the outcome of a deferred task, in place of its command, at intervals."""
 
     command: AnyCommand | None = None
     script: Program | None = None
@@ -156,7 +156,7 @@ AnyTrigger = Annotated[Literal["commit", "manual", "schedule", "submission"], Be
 
 
 class Fields(StrictModel):
-    """What every task of a file has unless it says otherwise: any field of a task but its name."""
+    """The defaults for every task of a file: any field of a task except its name."""
 
     depends: OneOrMore[AnyDepends] | None = Field(None, description="Tasks to wait for.")
     cancels: OneOrMore[AnyCancels] | None = Field(None, description="Tasks that this one supersedes when it is ready.")
@@ -226,7 +226,7 @@ class Task(Fields):
 
 
 class SubmissionEntry(StrictModel):
-    """What the payloads of submissions are to be like: a JSON Schema in a file of the archive."""
+    """The JSON Schema of the payloads of submissions, in a file of the archive."""
 
     file: Annotated[str, Written(schema_file, minLength=1)] = Field(alias="schema")
 

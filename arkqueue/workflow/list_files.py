@@ -38,7 +38,7 @@ class ListFiles:
         self._read_file, self.most_items = read_file, most_items
         self._read: dict[tuple[str, str | None], tuple[tuple[Item, ...], str]] = {}
         self._bytes = 0
-        """Of the files that were read."""
+        """The size of the files that were read."""
 
     @property
     def named(self) -> tuple[str, ...]:

@@ -54,8 +54,8 @@ def items_of(nodes: Iterable[Node], key: str | None, most: int, report: Report) 
 
 
 def digest_of(items: tuple[Item, ...]) -> str:
-    """The same for equal lists alone."""
-    # Of the JSON of all items, which is not made whole: a list may be long.
+    """The digest of a list; two lists have the same digest only if they are equal."""
+    # The JSON of a long list is not made as a whole.
     digest = hashlib.sha256(b"[")
     for n, item in enumerate(items):
         digest.update(f"{', ' if n else ''}{json.dumps(item)}".encode())
@@ -90,7 +90,7 @@ def _item(node: Node, key: str | None) -> Item:
 
 
 def _key(node: Node, key: str | None) -> tuple[Node, str]:
-    """What identifies an item, and where it stands."""
+    """The node and the text of an item's key."""
     if isinstance(node.value, list):
         raise _Faulty(node, "foreach: an item is a list; write a text, a number, or a mapping")
     if node.value is None:
@@ -113,7 +113,7 @@ def _key(node: Node, key: str | None) -> tuple[Node, str]:
 
 
 def _plain(node: Node) -> Any:
-    """What JSON has for a node."""
+    """The value of a node, as in JSON."""
     if isinstance(node.value, list):
         return [_plain(one) for one in node.value]
     if isinstance(node.value, dict):

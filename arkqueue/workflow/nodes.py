@@ -18,15 +18,15 @@ MAX_FAULTS: Final = 1000
 NO_LIST: Final = "the file holds no list; write a list, or {items: […]}; an empty one is []"
 LARGE_ITEM: Final = "an item of the list is too large; put what it needs into a file of its own"
 MAX_WEIGHT: Final = 8 * 1024 * 1024
-"""What a workflow file may amount to once aliases and defaults are written out; a full file without either stays below it."""
+"""The largest weight of a workflow file with its aliases and defaults expanded. A full file without either stays below this limit."""
 MOST_EXPANDED: Final = 8
-"""How many times its own length a file amounts to at most that has no alias: each of its scalars counts eight beside its characters."""
+"""The largest weight of a file without aliases, as a multiple of its length: each scalar weighs eight beside its characters."""
 
 Scalar: TypeAlias = str | int | float | bool | None
 MOST_DIGITS: Final = 309
-"""Of a whole number, which may be an identifier and is kept to its last digit. One with more is infinite to most readers of JSON."""
+"""Digits of a whole number, which may be an identifier and keeps all of its digits. Most readers of JSON take a longer number as infinite."""
 
-# What PostgreSQL's text cannot hold; both come out of escapes ("\\0", and JSON's lone surrogates).
+# Characters that PostgreSQL's text cannot hold; escapes make them ("\\0", and JSON's lone surrogates).
 _FORBIDDEN = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -98,7 +98,7 @@ class Builder:
         self.made = 0
         """Values that the file holds: scalars, lists and mappings, aliases aside."""
         self._left: int | None = None
-        """What the present item of a list may still weigh, aliases aside."""
+        """The weight that the present item of a list may still have, without aliases."""
 
     def begin_item(self) -> None:
         """Bound what is made from here on as one item of a list."""

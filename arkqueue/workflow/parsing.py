@@ -17,7 +17,7 @@ from arkqueue.workflow.spelling import Speller
 from arkqueue.workflow.tasks import FoundTask, tasks_of
 
 MOST_TASKS: Final = 20_000
-"""Of one revision, those that a list has for its items aside."""
+"""Tasks of one revision, where a task with a list counts once."""
 MOST_VALUES: Final = 400_000
 """Scalars, lists and mappings in the workflow files of a revision, twenty for each of `MOST_TASKS`: to judge a value takes 10 µs, and a pusher waits for it."""
 MOST_STEPS: Final = 20

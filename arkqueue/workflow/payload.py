@@ -1,4 +1,4 @@
-"""What a submission hands in (design 5.31): its bytes to a document, and to the items of its list, or faults with their places. Pure.
+"""Turns the bytes of a submission (design 5.31) into a document and the items of its list, or into faults with their places. Pure.
 
 A payload comes from whoever may submit, so it is judged in a reader process, like the workflow files of a committer. A list in it is read like one in a file of the archive
 (`list_files`): of JSON and YAML the document, or its field ``items``; of CSV the rows, by the header; of lines each one.

@@ -98,7 +98,7 @@ def schema_of(file: SourceFile) -> Schema:
 
 
 def misfits(value: Any, schema: Any) -> Iterator[str]:
-    """What of a document does not fit a schema, each with its path from ``$`` on; as many as are told."""
+    """The faults of a document against a schema, each with its path from ``$`` on; no more than are reported."""
     from jsonschema import exceptions, validators
     from referencing import Registry
     from referencing.exceptions import Unresolvable
@@ -156,7 +156,7 @@ def _is_of_another_kind(error: ValidationError) -> bool:
 
 
 def _lacks(place: str, number: int, alternative: Any, faults: Sequence[ValidationError]) -> str:
-    """What of one alternative does not fit: its first fault, and how many more it has."""
+    """The first fault against one alternative, and the number of further faults."""
     title = alternative.get("title") if isinstance(alternative, dict) else None
     name = f"{number + 1} ({title})" if isinstance(title, str) else str(number + 1)
     where, said = next(_faults_of(faults[0]))
@@ -174,7 +174,7 @@ def _place(error: ValidationError) -> str:
 
 
 def _shortened(error: ValidationError) -> str:
-    """What an error says. The library begins with the value, which may be long; what is wrong with it comes after that."""
+    """The message of an error, with a long value shortened. The library's message begins with the value, and the fault follows."""
     value = repr(error.instance)
     if len(value) <= LONGEST_VALUE or not error.message.startswith(value):
         return str(error.message)

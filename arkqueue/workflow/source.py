@@ -18,7 +18,7 @@ from arkqueue.workflow.yaml_source import compose_yaml
 
 MAX_BYTES: Final = 1024 * 1024
 
-# What YAML does not let a file hold as it is; a byte order mark is only let be at the beginning.
+# Characters that YAML does not allow unescaped. A byte order mark is allowed only at the beginning.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 
 

@@ -53,7 +53,7 @@ _NESTED: Final[dict[str, type[BaseModel]]] = {
 }
 _OF_A_CONTAINER: Final = ("image", "mounts", "resources", "network", "user", "workdir")
 _BY_KEY: Final = ("env", "resources")
-"""What a task gives of these is added to the default's; anything else takes its place."""
+"""Fields that are merged with the default, key by key. Any other field replaces its default."""
 _SCRATCH: Final = "/scratch"
 """Where a container sees the folder of its run or item."""
 _EDGES: Final = ("depends", "cancels")
@@ -291,7 +291,7 @@ class _File:
         return kept
 
     def _check_report(self, entries: dict[str, Entry]) -> None:
-        """What a file says of REPORT is about its command."""
+        """Check the fields of REPORT, which are those of its command."""
         if {"command", "script"} & entries.keys():
             self._check_command(entries, dict(entries))
             return
@@ -322,7 +322,7 @@ class _File:
             for other in replaced.get(word, ()):
                 defaults.pop(other, None)
         merged = {**defaults, **own}
-        # What only goes with another field is no default for tasks without that one.
+        # A field that needs another one is no default for tasks without that other field.
         for word, other in (("shell", "script"), ("timezone", "schedule"), ("key", "foreach")):
             if word not in own and other not in merged:
                 merged.pop(word, None)
@@ -490,7 +490,7 @@ def _is_of_an_item(entries: dict[str, Entry]) -> bool:
 
 
 def _plain(node: Node) -> Any:
-    """What the models see: texts, lists and mappings; a number, true or false stays a node that knows how it was written."""
+    """The value of a node for the models: texts, lists and mappings. A number, true or false stays a node, which knows its spelling."""
     if isinstance(node.value, list):
         return [_plain(item) for item in node.value]
     if isinstance(node.value, dict):

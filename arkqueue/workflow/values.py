@@ -296,11 +296,11 @@ def _kind(value: object) -> str | None:
 
 
 LIST_FILES: Final = (".json", ".yaml", ".yml", ".csv", ".txt")
-"""What the name of a file that holds a list ends with."""
+"""The suffixes of files that hold lists."""
 
 
 SCHEMA_FILES: Final = (".json", ".yaml", ".yml")
-"""What the name of a file that holds a JSON Schema ends with."""
+"""The suffixes of files that hold a JSON Schema."""
 
 
 def list_file(value: str) -> str:

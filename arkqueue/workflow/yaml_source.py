@@ -81,7 +81,7 @@ class _Composer:
         self._events: Iterator[Any] = iter(yaml.parse(text, Loader=yaml.CSafeLoader))
         self._anchors: dict[str, Node] = {}
         self._kept: int | None = None
-        """What may still be kept of a long list, as aliases may name it."""
+        """The weight of a long list that may still be kept, because aliases may name it."""
 
     def document(self) -> Node | None:
         try:

@@ -15,9 +15,9 @@ Below the home folder, in ``work/<attempt>``::
 
 Scratch folders, which outlive their attempts, stand beside it (``scratch``), and with them the attachments of submissions (``attachments``).
 
-The task manager calls it. What stands here after the attempt was written by a stranger: it is read only beneath the
-workspace, through no symlink, regular files alone, up to a limit; and nothing here runs a program in it. It knows no
-archive: functions given by the caller fill a tree (``Fill``) or bring a base from one revision to another (``Tree``).
+The task manager calls it. A stranger wrote the contents of a workspace that is left after an attempt. So this package
+reads only regular files beneath the workspace, through no symlink, up to a limit, and runs no program there. It knows no
+archive: functions of the caller fill a tree (``Fill``) or bring a base from one revision to another (``Tree``).
 """
 
 from arkqueue.workspace.attachments import AttachmentFolders

@@ -403,7 +403,7 @@ def _give_all(tree: Path, owner: Owner) -> int:
 
 @cache
 def _boot() -> str:
-    """Which boot of the host this is."""
+    """The id of the host's present boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
     except OSError:

@@ -25,7 +25,7 @@ _OPTIONS = (",redirect_dir=on,volatile", ",redirect_dir=on", "")
 """Tried in this order: folders can be renamed as in any other tree; and unmounting does not write a whole disk's caches,
 which nobody reads again."""
 _UNWRITABLE = re.compile(r"[\\,:\"]")
-"""What an overlay's options cannot say in a path in the same way on every kernel."""
+"""Characters that kernels read differently in the paths of an overlay's options."""
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -105,7 +105,7 @@ def _unmount(place: bytes, flags: int) -> None:
 
 
 def mounts_below(folder: Path) -> list[bytes]:
-    """Where something is mounted at or below a folder, what was mounted last first."""
+    """The mount points at or below a folder, the last mount first."""
     parent = os.open(folder.parent, os.O_PATH | os.O_CLOEXEC)
     try:
         top = os.readlink(b"/proc/self/fd/%d" % parent) + b"/" + os.fsencode(folder.name)
@@ -129,7 +129,7 @@ def _mountinfo() -> bytes:
 
 
 def unmount_below(folder: Path) -> str:
-    """Unmount all that is mounted at or below a folder; says where something still uses what was mounted.
+    """Unmount everything at or below a folder; returns the mounts that something still uses.
 
     Raises OSError where a mount stays.
     """

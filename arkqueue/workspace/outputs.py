@@ -28,9 +28,9 @@ _NUL = re.compile(r"(?<!\\)(\\\\)*\\u0000")
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What a task wrote to OUTPUT; where ``fault`` says why it cannot be used, ``values`` is empty.
+    """The outputs that a task wrote to OUTPUT. If they cannot be used, ``fault`` says why, and ``values`` is empty.
 
-    A fault quotes nothing of what was written: it stands in the log, which stays where outputs are removed for good.
+    A fault quotes no output: it stands in the log, which stays when the outputs are removed for good.
     """
 
     values: dict[str, Any]
@@ -139,7 +139,7 @@ def _parse_json(text: str) -> Outputs:
 
 
 def _checked(values: dict[str, Any]) -> Outputs:
-    """What arkqueue itself reads of them has to be something that it can use."""
+    """Check the outputs that arkqueue itself reads."""
     if PRIORITY in values and as_priority(values[PRIORITY]) is None:
         return Outputs({}, f"OUTPUT: {PRIORITY} is not a whole number from {LEAST_PRIORITY} to {GREATEST_PRIORITY}")
     if RETRY_AFTER in values and as_retry_after(values[RETRY_AFTER]) is None:

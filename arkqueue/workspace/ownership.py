@@ -1,7 +1,7 @@
 """Files of other users in the workspaces of a task manager that is not root (design 9).
 
-Such a task manager cannot give files to other users, nor remove files that a container's root has
-made in folders of its own. The container engine can (``Give``): it gives files to another user
+A task manager without root cannot give files to other users, nor remove files that a container's
+root has made in folders of its own. The container engine can (``Give``): it gives files to another user
 before the task starts, and gives the files that a task leaves back to the task manager's user, to
 be read or removed. The root of a container needs no files of its own, because it may write
 everybody's files. ``Workspaces`` calls this module; a task manager that is root does not need it.
@@ -24,7 +24,7 @@ Give = Callable[[Sequence[Path], Owner, str | None], str]
 """Gives folders with all in them to a user, as root could, in an image (None: any); answers with words for what it could not give."""
 
 TURNS = 20
-"""How often what is left is given to us and removed: in a very deep tree, the programs of some images come only so far at once."""
+"""The number of times that remaining files are given back and removed: in a very deep tree, the programs of some images reach only a limited depth at once."""
 
 _OTHERS = (errno.EACCES, errno.EPERM, errno.ENOTEMPTY)
 """How to remove a folder of another user."""
@@ -90,7 +90,7 @@ class Giving:
         return faults, refusal
 
     def _gathered(self, attempt: AttemptId, name: str) -> Path:
-        """What is left of a workspace, in one folder: removing has moved parts of it up. Where a part is removed, the workspace may be another one by now."""
+        """The remaining parts of a workspace, gathered in one folder: an interrupted removal has moved parts of it up. If ``name`` is a part, only parts are gathered: the workspace itself may be a new one by now."""
         parts = [part for part in os.listdir(self._work) if attempt_of(part) == attempt]
         if name.startswith("."):
             parts = [part for part in parts if part.startswith(".")]

@@ -37,17 +37,17 @@ _NAME = re.compile(r"\.?(\d+)(\.\d+)*")
 
 
 def attempt_of(name: str) -> AttemptId | None:
-    """Whose folder of the work folder it is: an attempt's, or a part of one whose removal was interrupted."""
+    """The attempt of a folder in the work folder: its workspace, or a part of one whose removal was interrupted."""
     match = _NAME.fullmatch(name)
     return AttemptId(int(match[1])) if match else None
 
 
 class TakesLong(Exception):
-    """A folder has so much in it that it is not removed yet; the parts that are left are named as `Removal` says."""
+    """A folder has too many contents to be removed yet. `Removal` says how the remaining parts are named."""
 
 
 class Later:
-    """Removes in a thread of its own, one folder after the other. What is left when its process ends is for the next start to find."""
+    """Removes folders in a thread of its own, one after the other. The next start removes those that are left when the process ends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -92,9 +92,9 @@ def remove_folder(
 class Removal:
     """Removes one folder of the work folder, however deep, following no symlink, also where a task is still at work in it.
 
-    The folders in it that are not empty are moved into a folder of our own, and when the turn of each comes, those in it likewise. So no path is
-    ever long, no recursion deep, and one folder is open at a time. Our own folder is closed to others: what is moved there may hold a setuid
-    file that a container's root has left. It lies in the work folder and is named like a part of the attempt, should this be interrupted.
+    Non-empty subfolders are moved into a folder of this process; when the turn of each comes, so are its own. So no path is ever long, no recursion
+    deep, and only one folder is open at a time. That folder is closed to others, because a subfolder may hold a setuid file that a container's root
+    has left. It lies in the work folder and is named like a part of the attempt, in case the removal is interrupted.
     """
 
     def __init__(self, work: int, name: str, until: float | None = None) -> None:
@@ -105,7 +105,7 @@ class Removal:
         self._within: int | None = None
         """Our own folder, opened, once there is one."""
         self._pending: list[str] = []
-        """What was moved into it."""
+        """The names of the folders that were moved into it and are not removed yet."""
         self._moved = 0
         self._faults: list[tuple[str, OSError]] = []
 
@@ -184,7 +184,7 @@ class Removal:
 
 
 def _take(folder: str, parent: int) -> None:
-    """Make a folder ours to read and write and closed to all others. What a task puts in its place meanwhile is never followed.
+    """Let only this process read and write a folder. If a task replaces the folder meanwhile, the replacement is never followed.
 
     Raises NotADirectoryError, and PermissionError for another user's.
     """

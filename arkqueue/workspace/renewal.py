@@ -39,7 +39,7 @@ def renew_in_place(paths: Iterable[bytes] | None, tree: Path) -> None:
 
 
 def _files(paths: Iterable[bytes] | None, tree: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
-    """Those of the paths that are regular files of a tree. No link is followed."""
+    """The regular files of a tree among some paths. No link is followed."""
     folders = {b"": True}
 
     def is_folder(path: bytes) -> bool:

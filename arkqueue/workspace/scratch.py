@@ -7,8 +7,8 @@ In ``<root>/<installation>/<id>``, where the root is ``scratch`` in the home fol
     passed      a process of another user than ours was given it
     image       an image in which root's files can be given to us, to be removed
 
-The id is a row's of the database, which says what becomes of the folder. What stands in ``folder`` was written by a stranger: nothing here reads it, follows a link in
-it, or runs a program in it.
+The id is that of a row in the database, which decides how long the folder stays. A stranger wrote the contents of ``folder``: nothing here reads them, follows a link in
+them, or runs a program in them.
 
 A container's root may leave a setuid file or the node of a device there. So a folder is given to containers or to processes of another user than ours, never to
 both, unless its file system is mounted ``nosuid`` and ``nodev`` (``executor.exposure`` says the same of mounts).

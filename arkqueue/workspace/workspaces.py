@@ -62,7 +62,7 @@ class Workspace:
 
     @cached_property
     def files(self) -> Path:
-        """What is the attempt's own beside the tree: all of it may be shown to the task."""
+        """The folder of the attempt's own files beside the tree. The task may see all of them."""
         return self.folder / "files"
 
     @property
@@ -216,7 +216,7 @@ class Workspaces:
             return Outputs({}, f"OUTPUT cannot be read: {error.strerror}")
 
     def remove(self, attempt: AttemptId) -> str:
-        """Remove the workspace; a note says what could not be. What takes long goes on in the background."""
+        """Remove the workspace; returns a note about files that could not be removed. A long removal goes on in the background."""
         return self._remove(attempt, str(attempt), time.monotonic() + removal.PATIENCE)
 
     def sweep(self, live: Collection[AttemptId]) -> list[str]:
@@ -271,7 +271,7 @@ class Workspaces:
         )
 
     def _bases_in_use(self) -> dict[AttemptId, str]:
-        """Which bases the attempts use that an earlier task manager has left."""
+        """The bases of the attempts that an earlier task manager has left."""
         found = {}
         for name in os.listdir(self._work):
             if name.isdigit():

@@ -14,8 +14,8 @@ Who uses it, and who may make, start or stop it, is for `users` to say; the last
 arkqueue adopts.
 
 PostgreSQL refuses to run as root. Started by root, it runs as the system account ``arkqueue-postgres``, made when it is first
-needed. That account gets the data and socket folders and nothing else; a home folder that shuts it out is opened to its group for
-passing through (0710), and nobody else's permissions are touched.
+needed. That account owns only the data and socket folders. If it cannot enter the home folder, its group may pass through
+(0710); no other permission changes.
 """
 
 from __future__ import annotations

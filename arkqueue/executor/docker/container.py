@@ -41,7 +41,7 @@ def configuration(program: Program, image: str, setting: Setting) -> dict[str, A
     labels = {**container.labels, **setting.labels, ATTEMPT_LABEL: str(program.attempt)}
     environment = dict(program.env)
     if setting.has_init:
-        # The engine's init hands a signal to its child only; a task is all of its processes, as it is on the host.
+        # Otherwise the engine's init would pass a signal to its child only, and not to all processes of the task.
         environment.setdefault("TINI_KILL_PROCESS_GROUP", "1")
     return {
         "Image": image,
@@ -71,7 +71,7 @@ def _host_configuration(container: Container, labels: Mapping[str, str], setting
         "PidsLimit": wanted.pids or DEFAULT_PIDS,
         "NanoCpus": round((wanted.cpu or 0) * 1_000_000_000),
         "Memory": wanted.memory or 0,
-        # The same: no swap beside it, or a task would crawl where its limit says that it ends.
+        # Equal to the memory limit, so no swap: with swap, a task over its limit would crawl instead of ending.
         "MemorySwap": wanted.memory or 0,
         "ShmSize": wanted.shm or 0,
         "Tmpfs": {path: f"size={size},mode={TMPFS_MODE}" for path, size in wanted.tmpfs.items()},
@@ -168,7 +168,7 @@ def engine_fault(words: str) -> EngineFault | None:
     """The fault of the engine that some words of an error tell; None: they tell a fault of the
     request.
     """
-    # What a task asked for may be full or read-only, too: a volume, a mount in which another one is to begin.
+    # A volume or mount that the task asked for may be full or read-only, too.
     is_full = "no space left on device" in words or "disk quota exceeded" in words
     if is_full and not re.search(r"/volumes/[^/]+/_data/", words):
         return EngineFault("Docker engine", f"its disk is full ({words})", "Free space on it")

@@ -3,7 +3,7 @@ and the words for its refusals.
 
 The SDK's low-level client carries every call. Further needs (a timeout of one call, streams that
 another thread can hang up, the engine's log with its stream numbers) are built on that client's own
-session. This module never decides what a refusal means for a task. The other modules of the Docker
+session. This module only reports a refusal; other modules decide what it means for a task. The other modules of the Docker
 executor call it. Importing it costs the import of the SDK, so the executor's users import it late.
 """
 

@@ -1,6 +1,6 @@
 """The Docker executor: an attempt is a container, labelled as this installation's, which can outlive the task manager.
 
-The task manager calls it; it knows no database. What it does for an attempt, in the order in which the task manager asks for it::
+The task manager calls it; it knows no database. Its calls for an attempt, in the order in which the task manager makes them::
 
     executor = DockerExecutor(installation, host, url)
     executor.check()                                   an engine answers at all
@@ -195,7 +195,7 @@ class DockerExecutor:
             if live is None or not isinstance(error, EngineUnavailable):
                 removed(self._engine, container)
                 raise
-            # It may have started: that shows when an engine answers again. It is followed like one that is adopted.
+            # The container may have started, which shows when the engine answers again. It is followed like an adopted one.
             live, doubt = None, error
         wanted = program.container
         assert wanted is not None
@@ -213,7 +213,7 @@ class DockerExecutor:
         except APIError as error:
             if error.status_code != CONFLICT:
                 raise
-        # The name is taken. What has this attempt's labels is a stray of it; anything else keeps the name.
+        # The name is taken. A container with this attempt's labels is a stray, and goes; any other one keeps the name.
         self.remove(program.attempt)
         try:
             return self._created(body, name)

@@ -3,8 +3,8 @@
 It only knows bytes: no engine, no container. The one that follows a container (``docker_running``) calls it.
 
 The log is the engine's own (driver ``local``), which keeps lines. A line of 16384 bytes or more is kept in parts that share one time; engines up to
-20.10 lose the newline that ends such a line. So a frame without a newline, followed by a frame of its stream with another time, has lost its newline,
-which is put back; newer engines keep it, and nothing is put back. Only at the very end of a stream the log cannot tell; then what the
+20.10 lose the newline that ends such a line. So if a frame without a newline is followed by a frame of its stream with another time, this module adds
+the lost newline. Newer engines lose none, and nothing is added. Only at the very end of a stream the log cannot tell; then what the
 live connection received last decides.
 """
 

@@ -1,8 +1,8 @@
 """The resources that containers use, read while they run: the figures of a container are gone when it ends.
 
 ``DockerExecutor`` has one `Samples`, whose one thread reads the figures of all containers, one after the other. A container's are read 1, 2, 4, 8, 16
-and 32 s after it was begun or adopted, and each 30 s from then on. So what was read last is a lower bound: at least half of the container's time is behind
-it, or all but the last 30 s. A container that ends within the first second has no figures.
+and 32 s after it was begun or adopted, and each 30 s from then on. So the last figures are a lower bound: they cover at least half of the container's time, or
+all but the last 30 s. A container that ends within the first second has no figures.
 
 The kernel has them in the files of the container's cgroup. Where these are not on this host, the engine is asked. Engines before version 25 take up to a
 second for an answer, so that the figures of many containers are read less often: there is never more than one call under way. An engine that does not

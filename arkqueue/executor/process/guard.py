@@ -23,9 +23,9 @@ Messages are JSON, one a line. From a guard, once: ``{"guard": pid}``. Then for 
 "stopped": bool, "abandoned": bool, "left": [names], "processor": seconds, "memory": bytes}``. From the server, when the guard was
 killed and nothing of its tree is left: ``{"killed": true}``.
 
-``processor`` is the time, of user and system, of every process of the tree that its parent or the guard has waited for: all
-but the children of a process that ignores SIGCHLD. ``memory`` is the peak of the process that had the most. Linux counts
-the memory of the guard, about 10 MB, as that of a task before its program is executed, so no peak is below that.
+``processor`` is the user and system time of every process of the tree that its parent or the guard has waited for: all but
+the children of a process that ignores SIGCHLD. ``memory`` is the peak of the largest process. No peak is below the memory of
+the guard, about 10 MB, because Linux counts that for the task before its program is executed.
 
 ``keep``, null for as long as it takes, tells two moments of CLOCK_BOOTTIME. The task manager may stand still (SIGSTOP) while
 others take its lease for lapsed: unless told anew by then, the guard asks the tree to end at the first, and ends it at the second.
@@ -72,8 +72,8 @@ MAXRSS_UNIT = 1024 if LINUX else 1
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
 libc = ctypes.CDLL(None)
 
-# What a task could send its guard by accident (kill 0, kill $PPID). They are handled, by doing nothing, and not ignored,
-# because exec makes handled signals default ones again.
+# Signals that a task could send its guard by accident (kill 0, kill $PPID). The guard handles them by doing nothing. It does
+# not ignore them: exec resets handled signals to their defaults, but keeps ignored ones ignored.
 HARMLESS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
             signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD)  # fmt: skip
 
@@ -296,9 +296,9 @@ def execute(request: dict[str, Any], stdout: int, stderr: int) -> int:
 def acting_as(account: tuple[int, int, list[int]] | None) -> Iterator[None]:
     """Act with the rights of the task's user (None: ours), and with ours again afterwards.
 
-    The names of the folder and of the program are the task's own words, and symlinks of the archive may stand in both. If
-    root looked them up, a task could begin in a folder that is closed to its user, or learn what is behind it. Only the
-    effective ids change: the user may neither trace nor signal this process meanwhile.
+    The task chooses the names of the folder and of the program, and both may contain symlinks of the archive. If root looked
+    them up, a task could begin in a folder that is closed to its user, or learn its contents. Only the effective ids change:
+    the user may neither trace nor signal this process meanwhile.
     """
     if account is None:
         yield

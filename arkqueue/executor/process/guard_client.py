@@ -1,7 +1,7 @@
 """Our side of the conversation with guards and their server; ``guard`` documents the messages.
 
-What a guard answers becomes an error with its remedy here: ExecutorError for what is the task's own, HostFault for what this host cannot do for any. Called
-by ``process`` alone.
+Turns the answers of a guard into errors with remedies: ExecutorError for a fault of the task, HostFault for a fault of this host that would stop any task. Called
+only by ``process``.
 """
 
 from __future__ import annotations
