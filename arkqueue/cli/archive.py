@@ -96,7 +96,7 @@ def show(client: Client, name: str, as_json: bool) -> None:
 
 
 def _facts(archive: Any) -> list[tuple[str, str]]:
-    """What an archive is and how it is looked after; an empty text says nothing."""
+    """The facts and settings of an archive; one with an empty text is left out."""
     settings = archive["settings"]
     return [
         ("kind", archive["kind"]),
@@ -274,7 +274,7 @@ def head(archive: Any) -> str:
 
 
 def untracked(archive: Any) -> str:
-    """What to say of an archive whose branches are all gone: no commit runs anything, and nothing is out of order."""
+    """The note on an archive whose branches are all gone: no commit runs anything, although nothing is wrong."""
     if archive["removed_at"] or not archive["branches"] or not all(b["deleted"] for b in archive["branches"]):
         return ""
     names = ", ".join(visible(b["name"]) for b in archive["branches"] if b["main"])

@@ -26,7 +26,7 @@ UNSET = {
     "branches": "the main one",
     "notify": "nobody",
 }
-"""What holds where one of these settings is unset; of others, nothing."""
+"""The words for settings that are unset. Other unset settings are not shown."""
 
 
 def settings_options(command: Any) -> Any:
@@ -70,21 +70,19 @@ def settings_options(command: Any) -> Any:
 def set_(
     client: Client, name: str, words: tuple[str, ...], not_author: bool, dry_run: bool, as_json: bool, **options: Any
 ) -> None:
-    """Change how an archive is looked after; what is not given stays, and an empty text unsets.
+    """Change the settings of an archive. Settings that are not given stay, and an empty text removes a setting.
 
-    "follow URL-PREFIX..." is the same as --follow for each of them; "tier N" and "max-running N" are the same as --tier N and --max-running N.
-    These names are taken with underscores, too.
-    "require-approval GLOB..." holds every task whose name matches until somebody with a token
-    of scope approve releases it, whatever the workflow file says; "workflow-authors GLOB..." does so with the runs of workflow files that somebody else has changed.
-    An empty text ends either.
+    "follow URL-PREFIX...", "tier N" and "max-running N" do the same as the options --follow, --tier and --max-running. Names may have underscores.
 
-    "keep completed=30d failed=400d" purges runs that have been in these states for so long, and keeps all others; "keep-logs 90d" removes logs alone. An empty text
-    keeps everything. Both hold for an archive that was removed, too, and can be changed there.
+    "require-approval GLOB..." holds every task whose name matches, whatever the workflow file says, until somebody with a token of scope approve releases it.
+    "workflow-authors GLOB..." holds the runs of workflow files that somebody else has changed. An empty text ends either.
 
-    "notify ann@example.org failed fixed https://hooks.example.org/ci" tells by mail and by webhook what becomes of runs: of those that are failed, fixed, held or
-    completed, and of an archive that is stopped; without these words, of all but completed. "author" is whoever made the commit of a run. "branch=GLOB" among
-    them tells of runs on these branches alone. It names all
-    receivers; an empty text ends all of it.
+    "keep completed=30d failed=400d" purges runs that have been in these states for that long, and keeps all others; "keep-logs 90d" removes only logs. An empty
+    text keeps everything. Both also apply to a removed archive, and can be changed there.
+
+    "notify ann@example.org failed fixed https://hooks.example.org/ci" notifies receivers by mail and by webhook of runs that are failed, fixed, held or completed,
+    and of a stopped archive; without these words, of all except completed. "author" is the author of a run's commit. "branch=GLOB" limits a receiver to runs on
+    these branches. The command replaces all receivers; an empty text removes them.
     """
     from arkqueue.cli.client import archive_path
 
@@ -134,7 +132,7 @@ def set_(
 
 
 def _tell_what_goes(name: str, goes: Any) -> None:
-    """What a trial of ages found: how much would go, and the first and the last run of it."""
+    """The result of a trial of ages: how many runs and logs would be removed, and the first and the last of these runs."""
     runs, kept, more = len(goes["runs"]), len(goes["kept"]), "" if goes["is_whole"] else "at least "
     say("Nothing is changed. With these rules:")
     logs = f", and the logs of {more}{goes['logs']} attempts" if goes["logs"] else ""

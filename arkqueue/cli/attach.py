@@ -103,7 +103,8 @@ def _send(client: Client, upload: int, position: int, file: File, offset: int) -
                 if time.monotonic() - last > PATIENCE:
                     raise
             except Refused as refused:
-                # Another call is at it still, which may be one of ours whose connection broke; or that one has come further than we know; or the way is too slow for so long a piece.
+                # Another call still works on the file, perhaps one of this command whose connection broke; or
+                # that call has come further than this command knows; or the network is too slow for the piece.
                 if refused.status not in (408, 409, 423) or time.monotonic() - last > PATIENCE:
                     raise
             time.sleep(pause)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from arkqueue.cli.client import Client
 
 VERBS = ("hold", "release", "cancel", "prioritize")
-"""What can be done to a whole backfill."""
+"""The verbs that act on a whole backfill."""
 
 
 def is_one(name: str) -> bool:

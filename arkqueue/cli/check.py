@@ -60,7 +60,7 @@ def _line(fault: dict[str, Any]) -> str:
 
 
 def _place(path: Path | None) -> Path:
-    """What to check where nothing is named: the nearest ``_workflows``, from here upwards."""
+    """The default path to check: the nearest ``_workflows``, from the current folder upwards."""
     from arkqueue.repository import WORKFLOWS
 
     if path is not None:
@@ -129,7 +129,7 @@ def _list_file(root: Path, path: str) -> SourceFile:
 
 
 def _not_followed(place: Path) -> tuple[str, ...]:
-    """What the files of a task will lack, where the place is in a working copy."""
+    """The references that the files of a task will lack, if the place is in a working copy."""
     from arkqueue.repository.checked_out import not_followed
 
     here = place.absolute()

@@ -127,7 +127,7 @@ class Client:
         return self._tls, host, self._port or (443 if self._tls else 80), self._base
 
     def get(self, path: str, **query: Any) -> Any:
-        """What a path shows; a query's None is left out, its lists are repeated."""
+        """The answer of GET at a path. A parameter that is None is left out; a list repeats its parameter."""
         return self.send("GET", path, **query)
 
     def post(self, path: str, body: Any = None, **query: Any) -> Any:
@@ -240,7 +240,7 @@ class Client:
             connection.close()
 
     def _refusal(self, answer: http.client.HTTPResponse) -> ArkqueueError:
-        """What an answer of 300 or more means."""
+        """The error for an answer with a status of 300 or more."""
         try:
             problem = json.loads(answer.read())
             status, detail = answer.status, str(problem["detail"])
@@ -299,7 +299,7 @@ def _said(error: BaseException) -> str:
 
 
 def _line(path: Path) -> str | None:
-    """What a small file of the home folder says; None where there is none, or where it is another person's."""
+    """The text of a small file in the home folder; None if it does not exist or belongs to another user."""
     try:
         return path.read_text("utf-8").strip() or None
     except (OSError, UnicodeDecodeError):

@@ -1,7 +1,7 @@
 """``arkqueue demo``: the example of the design on a new archive, before your eyes.
 
-Everything in it is real and is what a user has: a server of its own in a new home folder, a repository with the installed hook, commits that fire it, and the same
-API that the other commands ask. The home folder is left behind, so that one can look around in it.
+All parts are real, as users have them: a server in a new home folder, a repository with the installed hook, commits that run the hook, and the
+API of the other commands. The home folder stays, so that the user can look around in it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def demo(is_git: bool, plain: bool) -> None:
     """
     trial.end_with_the_terminal()
     home = Path(tempfile.mkdtemp(prefix="arkqueue-demo-"))
-    # What may be copied has a line of its own, or a narrow terminal breaks it in the middle.
+    # Text for copying has a line of its own, so that a narrow terminal does not break it.
     say(f"A new server starts, with a PostgreSQL of its own, in\n  {home}")
     with trial.own_server(home) as client:
         repository = _git(home) if is_git else _subversion(home)

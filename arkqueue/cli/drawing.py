@@ -106,7 +106,7 @@ def as_mermaid(graph: Graph) -> str:
 
 
 def as_dot(graph: Graph) -> str:
-    """A graph for Graphviz, one box around each run: arrows lead from what is waited for to what waits; a red one goes to what it cancels."""
+    """A graph for Graphviz, with one box around each run. Arrows lead from a source to the task that waits for it; a red arrow leads to a task that is canceled."""
     names = _short_names(graph)
     lines = ["digraph arkqueue {", "  rankdir=LR", '  node [shape=box style="rounded,filled" fontname="sans-serif"]']
     runs: dict[str, list[Any]] = {}
@@ -132,7 +132,7 @@ def as_dot(graph: Graph) -> str:
 
 
 def _remark(edge: Mapping[str, Any], target: str) -> str:
-    """What is still to come of an edge."""
+    """The remark on an edge that stops a task, or along which a task still waits; empty for other edges."""
     if edge["active"]:
         return "  " + dim("// is being stopped")
     is_awaited = target == "waiting" and not edge["met"] and edge["kind"] != "cancels"
@@ -175,7 +175,7 @@ def _standing(graph: Graph) -> list[tuple[Any, list[int], list[tuple[int, int]]]
 
 
 def _label_of(lock: Mapping[str, Any]) -> list[str]:
-    """What stands in the node of a lock: its name, and who has it and is next, which may be no nodes of this graph."""
+    """The text in the node of a lock: its name, its holders and the next task, which may be outside of this graph."""
     lines = [f"lock {lock['name']}", room(lock), *(["paused"] if lock["paused_at"] else [])]
     having = [task["full_name"] for task in lock["holders"]]
     if lock["elsewhere"]:

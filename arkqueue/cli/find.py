@@ -9,7 +9,7 @@ from arkqueue.errors import Invalid
 
 
 def find(client: Client, name: str, *, items: bool = False, lists: bool = False) -> Any:
-    """What a name means: ``full_name``, the id of the run, and of the task (None: it is the name of a run).
+    """The meaning of a name: ``full_name``, the id of the run, and the id of the task (None: it is the name of a run).
 
     ``items``: it may be the name of an ``item`` of that run (``RUN/*/KEY``), which is refused otherwise; ``lists``: likewise of a ``list`` (``RUN/TASK/*``).
     """

@@ -1,6 +1,6 @@
 """``arkqueue manager --healthy`` and ``arkqueue worker --healthy``: for the health checks of a container or a supervisor.
 
-They ask the database, where each role is heard, and not whether a process exists: one that hangs is not healthy.
+They ask the database whether each role has reported, and not whether a process exists: a process that hangs is not healthy.
 """
 
 from __future__ import annotations

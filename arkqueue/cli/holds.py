@@ -1,4 +1,4 @@
-"""What waits for a person: hold, unhold, release. Several may be named; one that is refused does not keep the others from it."""
+"""Hold, unhold, release. Each takes several names; a refusal of one does not stop the others."""
 
 from __future__ import annotations
 

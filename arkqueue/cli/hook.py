@@ -1,6 +1,6 @@
 """``arkqueue hook …``: put hooks into a repository and take them out; ``hook check`` is what the checking hooks run.
 
-Asks the API for a token of its own, one for each repository, and revokes it at the end; all else is done by `arkqueue.hooks`, on this host.
+Asks the API for a token for each repository, and revokes the token at the end. `arkqueue.hooks` does everything else, on this host.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def check(repository: str, txn: str | None, quarantine: str) -> None:
     except ArkqueueError:
         raise
     except Exception as error:
-        # Whoever pushes reads this: neither a traceback nor paths of the server.
+        # The committer reads this, so it contains neither a traceback nor paths of the server.
         raise ArkqueueError("arkqueue", f"could not check the workflow files ({type(error).__name__})") from error
     if faults:
         # Not through the locale: Subversion's hooks have none, and its clients expect UTF-8.
@@ -167,7 +167,7 @@ def _token_in(file: Path) -> str:
 
 
 def _token_name(folder: Path) -> str:
-    """What the token of a repository's hooks is called: the same at each installation, and by no other one's."""
+    """The name of the token of a repository's hooks: the same at each installation, and different from that of every other repository."""
     import hashlib
     import socket
 

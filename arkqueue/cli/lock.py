@@ -63,7 +63,7 @@ def list_(client: Client, archive: str | None, as_json: bool) -> None:
 @as_json
 @calls_server
 def set_(client: Client, name: str, capacity: int | None, as_json: bool) -> None:
-    """Set how many tasks may have a lock at once. What runs goes on."""
+    """Set how many tasks may have a lock at once. Running tasks go on."""
     found = client.send("PUT", path(name), {"capacity": capacity})
     if as_json:
         print_json(found)

@@ -68,7 +68,7 @@ def logs(client: Client, name: str, follow: bool, attempt: int | None, raw: bool
         is_noted = is_noted or chunk["stream"] == "note"
     printer.end()
     if chosen["end"] == "lost" and not is_noted:
-        # Whoever could have noted it there is gone.
+        # Its task manager, which would have noted this in the log, is gone.
         say(f"attempt {chosen['number']} was lost: {visible(chosen['message'])}", err=True)
 
 
@@ -86,7 +86,7 @@ def _choose(task: Any, number: int | None) -> Any:
 
 
 def _kept(client: Client, attempt: Any) -> Iterator[Any]:
-    """What is kept of a log by now."""
+    """The kept parts of a log."""
     if attempt["log_bytes"] == 0:
         return
     for event in client.events(f"/attempts/{attempt['id']}/log"):
@@ -148,7 +148,7 @@ def coming(client: Client, attempt: int) -> Iterator[Any]:
 
 
 def _bearing(ask: Callable[[], Any]) -> Any:
-    """What a server answers that may be away for a moment."""
+    """The answer of a server that may be away for a moment."""
     from arkqueue.cli.client import Unreachable
 
     until = time.monotonic() + PATIENCE

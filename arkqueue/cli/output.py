@@ -1,6 +1,6 @@
 """How things are said: visible control characters, aligned columns, states in their colours, times. Called by every command that prints.
 
-Colours are seen on a terminal only, and not where NO_COLOR is set. What others wrote (logs, commit messages, URLs) passes through ``text.visible`` before it
+Only a terminal gets colours, unless NO_COLOR is set. Text by others (logs, commit messages, URLs) passes through ``text.visible`` before it
 is printed, so that no terminal obeys it.
 """
 

@@ -77,7 +77,7 @@ REMEDIES = {
     errno.EISDIR: "Remove what stands in its place, or name another.",
     errno.EMFILE: "Let this user open more files.",
 }
-"""What helps where the system refuses something, by its reason."""
+"""The remedies for refusals of the system, by their reasons."""
 
 
 @contextmanager
@@ -121,12 +121,12 @@ class Commands(click.Group):
         except click.NoSuchOption as error:
             raise self._misplaced(ctx, error) or error from None
         except BrokenPipeError:
-            # Whoever read our output has enough of it. Caught here, for click would call it a failure.
+            # The reader of the output has closed it. Caught here, because click would report a failure.
             _write_no_more()
             ctx.exit(0)
 
     def _misplaced(self, ctx: click.Context, error: click.NoSuchOption) -> click.UsageError | None:
-        """What is wrong with an option that a command does not have: it is the program's own."""
+        """The fault of an option that a command does not have, because it belongs to the program."""
         for option in self.params:
             if option.metavar and error.option_name in option.opts and error.ctx is not None:
                 command = error.ctx.command_path.removeprefix(ctx.command_path)
@@ -192,7 +192,7 @@ def main() -> None:
 
 
 def _refusal(error: OSError) -> str:
-    """What the system refused: the file, the reason and the remedy."""
+    """A refusal of the system: the file, the reason and the remedy."""
     from arkqueue.text import visible
 
     thing = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes, os.PathLike)) else ""

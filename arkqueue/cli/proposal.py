@@ -50,7 +50,7 @@ def _lines(proposed: Any, obstacles: Sequence[Any]) -> Iterator[str]:
 
 
 def _stops(task: Any) -> Iterator[str]:
-    """What a task cancels of earlier runs, and what it stops as that runs."""
+    """The tasks of earlier runs that a task cancels, or stops if they run."""
     for verb, is_running in (("stops", True), ("cancels", False)):
         found = [
             f"{one['task']} ({one['state']})" for one in task["stops"] if (one["state"] == "running") is is_running

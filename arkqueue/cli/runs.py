@@ -31,7 +31,7 @@ STATES = (
 )
 FORMATS = ("text", "mermaid", "dot", "json")
 CHANGED = "changed since its report"
-"""Of a run whose last report does not say any more what its tasks have come to."""
+"""The mark of a run whose tasks have changed since its last report."""
 
 
 @click.command()
@@ -100,7 +100,7 @@ def graph(client: Client, names: Sequence[str], form: str, as_json: bool) -> Non
 
 
 def tally(run: Any) -> str:
-    """What became of a run's tasks, in a few words."""
+    """The results of a run's tasks, in a few words."""
     if run["faults"]:
         return f"{len(run['faults'])} fault{'s' if len(run['faults']) != 1 else ''}"
     counts = run["counts"]

@@ -188,7 +188,7 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
         while not stop.wait(TURN):
             pass
         if worker:
-            # Whoever reads what follows may count on it.
+            # Before the message: its reader may rely on no further claim.
             task_manager.claim_no_more()
         click.echo("arkqueue stops" + (" when its running tasks have ended" if drain and worker else ""))
 

@@ -286,7 +286,7 @@ def _show_task(task: Any) -> None:
 
 
 def _show_attempts(history: Sequence[Any]) -> None:
-    """The attempts as a table, and what they left. Of many in a row that are alike, as polls are, the first and the last."""
+    """The attempts as a table, with their messages and outputs. Of many equal attempts in a row, such as polls, only the first and the last."""
     rows: list[tuple[str, ...]] = []
     used: list[str] = []
     for _, streak in groupby(history, lambda one: (one["kind"], _end(one), one["message"], one["host"])):
@@ -328,7 +328,7 @@ def _head(thing: Any, facts: Sequence[tuple[str, str]]) -> None:
 
 
 def _item(body: Any) -> str:
-    """What a list has for an item, as the task gets it; of a long one the beginning."""
+    """The item as JSON, as its task gets it, shortened if it is long."""
     return "" if body is None else one_line(json.dumps(body, ensure_ascii=False), 500)
 
 

@@ -29,7 +29,7 @@ KINDS = {
     ".csv": PayloadKind.CSV,
     ".txt": PayloadKind.LINES,
 }
-"""What a file is by the end of its name."""
+"""The formats of documents, by the suffixes of their names."""
 MEDIA_TYPES = {
     PayloadKind.JSON: "application/json",
     PayloadKind.YAML: "application/yaml",

@@ -1,7 +1,7 @@
 """A server of its own to try arkqueue with: `arkqueue demo` and the applications in ``workflows-examples/`` run on one.
 
-It is what a user has: a process of its own on a home folder of its own, with the embedded PostgreSQL unless the configuration in the folder names another database.
-Its home folder is left behind, so that one can look around in it.
+The server is real: a process of its own with a home folder of its own, and the embedded PostgreSQL unless the configuration in the folder names another database.
+The home folder stays, so that the user can look around in it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def is_at_a_terminal() -> bool:
 def serve_until_interrupted(client: Client) -> None:
     """Let the server run until somebody presses Ctrl-C, and say where its pages are."""
     link = client.url + client.post("/sign-in-links")["path"]
-    # Whoever starts it may have told the system to ignore Ctrl-C.
+    # The process that starts this one may have let the system ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
         say(

@@ -1,4 +1,4 @@
-"""What people do to tasks and runs: cancel, restart, retry, refresh, skip, prioritize, note, delete, undelete. Several may be named; one that is refused does not keep the others from it."""
+"""The verbs on tasks and runs: cancel, restart, retry, refresh, skip, prioritize, note, delete, undelete. Each takes several names; a refusal of one does not stop the others."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def _with_failed(states: Sequence[str], failed: bool) -> list[str]:
 
 
 def _refuse_states(name: str, states: Sequence[str]) -> None:
-    """Raise ``Invalid`` where states are named of what is no list."""
+    """Raise ``Invalid`` if states are given for a name that is not a list."""
     from arkqueue.errors import Invalid
 
     if states:
@@ -239,7 +239,7 @@ def _run_or_item(client: Client, name: str, *, lists: bool = False) -> Any:
 
 
 def _deleted(found: Any, run: Any, word: str) -> str:
-    """What became of a run, or of an item of it."""
+    """The result of a verb on a run, or on an item of it."""
     if found["item"] is None:
         return f"{bold(run['full_name'])}: {state(run['state'])}"
     return f"{bold(found['full_name'])}: {word}; {run['full_name']} is {state(run['state'])}"
@@ -279,7 +279,7 @@ _DONE = {
     "prioritize": "with the new priority",
     "delete": "deleted",
 }
-"""What is said of the items of a list to which a verb was done."""
+"""The words for items of a list on which a verb acted."""
 
 
 def is_archive(name: str) -> bool:
@@ -298,7 +298,7 @@ def act(
     *,
     states: Sequence[str] = (),
 ) -> None:
-    """Do what a verb says to tasks, runs, items, lists (to those of their items that are in ``states``) and (with ``of_archive``, which says what was done) archives."""
+    """Carry out a verb on tasks, runs, items, lists (on their items in ``states``) and archives (with ``of_archive``, which returns the lines to print)."""
     from arkqueue.cli import backfill
     from arkqueue.cli.client import archive_path
     from arkqueue.cli.find import find
@@ -352,7 +352,7 @@ def act(
 def each(
     names: Sequence[str], act: Callable[[str], tuple[Any, list[str]]], as_json: bool = False, dry_run: bool = False
 ) -> None:
-    """Act on each name; what is refused is told, and makes the exit code 1, or 2 where a name is malformed."""
+    """Act on each name. A refusal is printed, and makes the exit code 1, or 2 if a name is malformed."""
     from arkqueue.cli.client import Refused, Unreachable
     from arkqueue.errors import ArkqueueError
 
@@ -406,7 +406,7 @@ MOST_LINES = 20
 
 
 def many_lines(what: str, name: str, answer: Any) -> list[str]:
-    """What was done to the tasks of an archive, and why not to others."""
+    """The tasks of an archive on which a verb acted, and the refusals of the others."""
     done, refused = answer["done"], answer["refused"]
     skipped = f", {tasks(len(answer['skipped']))} waived as out of date" if answer["skipped"] else ""
     said = [f"{bold(name)}: {tasks(len(done))} {what}{skipped}" + (f", {tasks(len(refused))} not" if refused else "")]
@@ -420,7 +420,7 @@ def many_lines(what: str, name: str, answer: Any) -> list[str]:
 
 
 def _list_lines(name: str, verb: str, answer: Any) -> list[str]:
-    """What was done to the items of a list, and why not to others."""
+    """The items of a list on which a verb acted, and the refusals of the others."""
     done, refused = answer["done"], answer["refused"]
     items = f"{len(done):,} item{'s' if len(done) != 1 else ''}"
     said = f"{bold(name)}: {items} {_DONE[verb]}" + (f", {len(refused):,} not" if refused else "")

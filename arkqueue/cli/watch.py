@@ -88,7 +88,7 @@ def _look_at_runs(client: Client, archive: str | None, limit: int) -> Look:
 
 
 def _looks(look: Look) -> Iterator[Sequence[Any] | None]:
-    """What is seen, again and again; None while the server is away, which is an error only at first."""
+    """The present answer, again and again; None while the server is away. At the first request, that is an error."""
     from arkqueue.cli.client import Unreachable
 
     yield look()
@@ -189,7 +189,7 @@ def _table(runs: Sequence[Any], width: int, height: int, *, is_away: bool) -> Re
         if not room:
             more_runs += 1
             continue
-        # What matters least stands last: a narrow terminal cuts it.
+        # The least important column stands last: a narrow terminal cuts it.
         about = (tally(run), ago(run["created_at"]), whence(run), one_line(run["message"]))
         made = Text(" · ".join(words for words in about if words not in ("", "-")), style="dim")
         is_timed = run["settled_at"] or run["state"] not in ENDED

@@ -1,4 +1,4 @@
-"""What the buttons of the pages do: the verbs of the API, then back to the page. A refusal is a page with its reason, and with the button that overrules it where it names one."""
+"""The buttons of the pages: each calls a verb of the API, and leads back to the page. A refusal is a page with its reason, and with a button for each option that the remedy names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the forms of the pages beside the runs do: the API's own verbs, with the scopes that these ask for (`web.api`)."""
+"""The forms of the administration: they call the verbs of the API, which check the scopes (`web.api`)."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from arkqueue.web.pages.visitor import SignInNeeded, Visitor
 MOST_RUNNING: Final = 500
 """Running tasks that the page of the task managers names."""
 ENTRIES: Final = 50
-"""Of the audit log, or of the notifications, on a page."""
+"""Entries of the audit log, or notifications, on a page."""
 LONG: Final = frozenset({"branches", "follow", "images", "users", "networks", "require_approval", "workflow_authors", "keep", "notify"})  # fmt: skip
 """Settings that have a line for each of their parts."""
 
@@ -78,7 +78,7 @@ def locks_page(visitor: Visitor, request: Request) -> Shown:  # noqa: ARG001  ev
 
 
 def schedules_page(visitor: Visitor, request: Request) -> Shown:  # noqa: ARG001
-    """What is run by itself, the next first."""
+    """The schedules, the next one first."""
     caller = visitor.caller
     found = [
         Scheduled(branch_name(archive.name, None if schedule.branch in mains(archive) else schedule.branch), schedule)

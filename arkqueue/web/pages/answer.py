@@ -45,7 +45,7 @@ SHAPES: Final = {
     "ready": "waiting", "pending": "waiting", "planning": "waiting", "deferred": "waiting", "failed": "failed", "rejected": "failed",
     "canceled": "canceled", "superseded": "canceled", "skipped": "skipped", "held": "held", "deleted": "left", "failing": "failing",
 }  # fmt: skip
-"""Which of the nine shapes stands for each state of a task or a run. ``failing``: a run that goes on although tasks of it failed."""
+"""The shape, of nine, for each state of a task or a run. ``failing``: a run that goes on although tasks of it failed."""
 
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:@~%-]*")
@@ -54,7 +54,7 @@ _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9_./:@~%,;() -]*")
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a page shows: a template and the names that it uses. JSON has the same names, without those that begin with ``_``."""
+    """The contents of a page: a template and the names that it uses. JSON has the same names, without those that begin with ``_``."""
 
     template: str
     names: Mapping[str, Any]
@@ -223,7 +223,7 @@ def run_words(run: Any) -> str:
 
 
 def shape_of(state: str) -> str:
-    """Which shape stands for a state, as a class of the style sheet."""
+    """The shape of a state, as a class of the style sheet."""
     return SHAPES.get(str(state), "left")
 
 
@@ -235,7 +235,7 @@ def drawn_state(state: str, words: object = "") -> Markup:
 
 @cache
 def _drawn(state: str, is_alone: bool) -> tuple[Markup, Markup]:
-    """What stands before and behind the words."""
+    """The markup before and after the words."""
     macros: Any = environment().get_template("macros.html").module
     drawn = macros.state(state, "" if is_alone else "\0", quiet=is_alone)
     before, _, after = str(drawn).partition("\0")

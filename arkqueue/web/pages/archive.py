@@ -37,7 +37,7 @@ MOST_RUNS: Final = 100
 MOST_OPENED: Final = 50
 """Lines of the grid that an address opens."""
 KEPT: Final = ("before", "columns", "gone")
-"""What the address of a page keeps when a line of the grid is opened."""
+"""The parameters that the address of a page keeps when a line of the grid is opened."""
 RUN_STATES: Final = tuple(state for state in RunState if state is not RunState.DELETED)
 UNHANDLED: Final = "unhandled"
 """In place of a state: runs with failures that nobody has handled."""
@@ -48,7 +48,7 @@ MOST_TOLD: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which runs a page shows, as its address says. ``state``: of a run or, where a task is named, of that task."""
+    """The filter of a page's runs, from its address. ``state``: of the run or, if a task is named, of that task."""
 
     state: str
     author: str
@@ -57,7 +57,7 @@ class Filter:
 
     @property
     def address(self) -> str:
-        """What follows the question mark of an address; empty: every run is shown."""
+        """The query of an address; empty: every run is shown."""
         return urlencode({name: value for name, value in asdict(self).items() if value})
 
 
@@ -170,7 +170,7 @@ def _filled(page: RunPage, needing: Collection[int], following: Callable[[int], 
 
 
 def _rare(visitor: Visitor, view: views.ArchiveView, failures: int) -> list[tuple[str, str]]:
-    """What is seldom wanted of an archive, and is possible now: the verbs, with the words of their buttons."""
+    """The rarely used verbs that are possible on an archive now, with the words of their buttons."""
     (polls,) = visitor.caller.session.rows("polls_there", archive=view.id, run=None)
     can = {
         ("retry", "Retry all that failed"): failures,
@@ -183,7 +183,7 @@ def _rare(visitor: Visitor, view: views.ArchiveView, failures: int) -> list[tupl
 
 
 def _coming(visitor: Visitor, name: str, branch: BranchId | None) -> dict[str, object]:
-    """What the next commit of a branch without a run makes."""
+    """The run that the next commit of a branch without runs makes."""
     found = None
     if branch is not None and (head := visitor.caller.session.rows("head_revision", branch=branch)):
         found = coming(visitor.caller.session, head[0].id)

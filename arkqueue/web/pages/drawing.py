@@ -19,9 +19,9 @@ from arkqueue.views.graph import EdgeView, GraphView, NodeView
 from arkqueue.views.items import ListView
 
 LEAST_WIDTH, HEIGHT = 120, 52
-"""Of a box, in units of the picture. The boxes of a layer are as wide as the longest name in it needs."""
+"""The size of a box, in units of the picture. The longest name in a layer sets the width of its boxes."""
 BEFORE, BEHIND = 34, 12
-"""What a box has before its words, and behind them."""
+"""The space in a box before and after its words."""
 LONGEST: Final = 28
 """Characters of a name that a box shows."""
 HEAD: Final = 8
@@ -84,7 +84,7 @@ def drawn(
     graph: networkx.DiGraph[int] = networkx.DiGraph()
     graph.add_nodes_from(nodes)
     graph.add_edges_from((edge.source, edge.target) for edge in edges if edge.kind not in ("cancels", "stopping"))
-    # What it cancels is drawn before it, too, where that makes no circle.
+    # Canceled tasks are drawn before their cancelers, too, unless that makes a circle.
     for edge in edges:
         if edge.kind in ("cancels", "stopping") and not networkx.has_path(graph, edge.target, edge.source):
             graph.add_edge(edge.source, edge.target)
@@ -141,7 +141,7 @@ def _differences(labels: Sequence[str]) -> Iterator[tuple[str, list[int]]]:
     names = sorted(labels)
     shared = [_shared(one, other) for one, other in itertools.pairwise(names)]
     for at, name in enumerate(names):
-        # What sorted names share is the least of what the neighbours between them share.
+        # The common part of two sorted names is the shortest common part of the neighbours between them.
         before, after = itertools.accumulate(reversed(shared[:at]), min), itertools.accumulate(shared[at:], min)
         yield name, sorted({*before, *after})
 
@@ -152,7 +152,7 @@ def _shared(one: str, other: str) -> int:
 
 
 def _ways(label: str, places: Sequence[int]) -> Iterator[str]:
-    """Ways to shorten a name that begins and ends like others: its beginning with the part from each place on at which it differs from one of them; at last with a number."""
+    """Short forms of a name that begins and ends like others: its beginning, and the part from each place at which it differs from one of them; finally one with a number."""
     for at in places:
         # A little of what they share stands before the difference.
         rest = label[max(at - 2, HEAD) :]
@@ -185,9 +185,9 @@ def _of_letter(letter: str) -> float:
 def _bent(
     graph: networkx.DiGraph[int], layers: list[list[int]], edges: Sequence[EdgeView]
 ) -> dict[tuple[int, int], list[int]]:
-    """Give each edge that passes layers a place of its own in each of them, so that its arrow runs between the boxes and not behind them; returns these places.
+    """Give each edge that crosses layers a place in each of them, so that its arrow runs between the boxes and not behind them; returns these places.
 
-    Edges of one source share them. They are nodes with negative ids, in the graph and its layers. Of a graph that would have too many, none.
+    Edges of one source share the places, which are nodes with negative ids in the graph and its layers. A graph that would have too many gets none.
     """
     layer_of = {id: at for at, layer in enumerate(layers) for id in layer}
     furthest: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What other pages and programs show of an archive: its badge (SVG), and a feed (Atom) of the runs that have come to an end."""
+"""The badge (SVG) of an archive, and a feed (Atom) of its ended runs, for other pages and programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST = 100
 ENTRIES = 30
 """Runs of a feed."""
 WIDTH = 6.6
-"""Of a character in a badge, in pixels: its font is not known."""
+"""The assumed width of a character in a badge, in pixels: the reader's font is not known."""
 COLOURS = {"failed": "#b3261e", "completed": "#1f7a44", "processing": "#1f5fbf", "reporting": "#1f5fbf", "held": "#8a5a00"}  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from arkqueue.views.items import ListView
 Key = tuple[int, str]
 """The id of a run, and the name of one of its tasks that has a list."""
 _ENDS: Final = ("completed", "settled")
-"""What the gate of a list waits for; its name is ``LIST:END``."""
+"""The ends for which the gate of a list waits; the gate's name is ``LIST:END``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def folded(view: GraphView, lists: Mapping[Key, ListView], unmet: Collection[tup
 
 
 def worst(of: ListView) -> State:
-    """The state that stands for a list: that of its items which needs somebody most."""
+    """The state of a list: that of the item which needs a person most."""
     return next(iter(of.counts), State.COMPLETED)
 
 

@@ -56,7 +56,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Neighbouring columns whose tasks stand in one workflow file; ``name``: that of the file without its ending, ``gone`` for tasks that no file has any more."""
+    """Neighbouring columns whose tasks stand in one workflow file. ``name``: the file's name without its suffix, or ``gone`` for tasks that no file has any more."""
 
     name: str
     width: int
@@ -105,7 +105,7 @@ class Grid:
 
 @dataclass(slots=True)
 class _Known:
-    """What the sentences are made of. ``cells``: those of each run by their names; ``tasks``: the tasks that stand for them by their ids; ``sources``: what each of them waits for, and whether it still does; ``alone``: why those wait that wait for no other; ``columns``: the names of the columns."""
+    """The facts for the sentences. ``cells``: the cells of each run by their names; ``tasks``: the tasks for which the cells stand, by their ids; ``sources``: the dependencies of each task, and whether they are met; ``alone``: the reasons of tasks that wait for no other task; ``columns``: the names of the columns."""
 
     cells: dict[int, dict[str, CellView]]
     tasks: dict[int, CellView]
@@ -286,7 +286,7 @@ def _usually(began: datetime, usual: float) -> str:
 
 
 def _wait(task: TaskView, known: _Known) -> str:
-    """What a waiting task waits for; where that is not on the page, the first of it."""
+    """The sources of a waiting task; if none is on the page, the reason."""
     sources = [source for source, met in known.sources.get(task.id, ()) if not met]
     if not sources:
         return f"waits {task.why}" if task.why.startswith("for ") else task.why or "waits"

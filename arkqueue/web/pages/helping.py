@@ -32,7 +32,7 @@ _VERBS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
 }
 """The commands that a page has a button for, by their verb and options, with the button's verb and its words."""
 _ACTS: Final = {("resume", "--lock"): ("resume-lock", "Resume"), ("undrain",): ("undrain", "Undrain")}
-"""Those that a form of the administration does."""
+"""The commands that a form of the administration carries out, likewise."""
 
 
 def remedies_of(commands: Sequence[str], name: str) -> list[Remedy]:
@@ -50,7 +50,7 @@ def remedies_of(commands: Sequence[str], name: str) -> list[Remedy]:
         if (verb, *options) == ("resume", "--all") and not things:
             found.append(Remedy("resume-all", "", "Resume everything", "resume-all"))
         elif things and (known := _VERBS.get((verb, *options))):
-            # What has to be forced is refused at first, and the refusal offers the force with its consequences.
+            # The button sends the plain command. If that needs force, the refusal offers it with its consequences.
             found.append(Remedy(known[0], things[0], _words(known[1], things[0], name)))
         elif things and (acts := _ACTS.get((verb, *options))):
             found.append(Remedy(acts[0], things[0], f"{acts[1]} {things[0]}", acts[0]))
@@ -58,7 +58,7 @@ def remedies_of(commands: Sequence[str], name: str) -> list[Remedy]:
 
 
 def _words(words: str, thing: str, name: str) -> str:
-    """What stands on a button: without a name where it is about the task itself, and without the archive where that is the same."""
+    """The words on a button: without a name for the task of the page, and without the archive for another task of it."""
     if thing == name:
         return words
     return f"{words} {thing.removeprefix(name.partition('@')[0] + '@')}"

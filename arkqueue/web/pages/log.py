@@ -64,7 +64,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an address asks of a log. ``line`` 0: its end. ``find``: words, looked for from that line on, or before it (``back``)."""
+    """The part of a log that an address asks for. ``line`` 0: its end. ``find``: words, searched from that line on, or before it (``back``)."""
 
     line: int = 0
     find: str = ""
@@ -73,10 +73,10 @@ class Wanted:
 
 
 def wanted_of(request: Request) -> Wanted:
-    """What ``?line=``, ``?find=``, ``?back=yes`` and ``?times=yes`` ask for."""
+    """The part of a log that ``?line=``, ``?find=``, ``?back=yes`` and ``?times=yes`` ask for."""
     line = asked(request, "line")
     number = int(line) if line.isdecimal() and len(line) < 16 else 0
-    # Codes of colours are no text of a log, so that they are none of what is looked for either.
+    # Codes of colours are not part of a log's text, so they are removed from the searched words, too.
     find = COLOURS.sub("", " ".join(request.query_params.get("find", "").replace("\0", "").split("\n"))[:MOST_WORDS])
     return Wanted(number, find, asked(request, "back") == "yes", asked(request, "times") == "yes")
 
@@ -90,7 +90,7 @@ def log_of(session: Session, searches: Searches, attempt: AttemptView, wanted: W
     known = searches.hits(session, id, wanted.find, line)
     hit = lines.Hit(known.previous if wanted.back else known.next)
     if (not known.is_all and known.to < line) or (hit.line is None and not known.is_all):
-        # Behind what was counted so far: the log is searched from there.
+        # The words are not in the part that is searched already: the log is searched from there.
         search = lines.search_back if wanted.back else lines.search_on
         hit = search(session, id, wanted.find, line)
     shown = _around(session, id, hit.line) if hit.line else _end(session, id, attempt.log_bytes)
@@ -186,7 +186,7 @@ def export(visitor: Visitor, request: Request) -> Response:
 
 
 def payload(visitor: Visitor, request: Request) -> Response:
-    """What was handed in with the submission of a run (``?of=``), byte by byte, as ``arkqueue show RUN --payload`` prints it."""
+    """The document of a run's submission (``?of=``), byte by byte, as ``arkqueue show RUN --payload`` prints it."""
     name = parse_name(asked(request, "of"))
     caller = visitor.at(name.archive).caller
     caller.archive(name.archive)

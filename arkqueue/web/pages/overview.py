@@ -58,7 +58,7 @@ class Line:
 
 
 def overview(visitor: Visitor, request: Request) -> Shown:
-    """What needs a person, and the archives that the visitor may see."""
+    """The overview: everything that needs a person, and the archives that the visitor may see."""
     caller = visitor.caller
     covered = caller.archives()
     known = in_short(caller.session, caller.token.archives)

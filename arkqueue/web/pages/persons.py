@@ -1,7 +1,7 @@
 """Persons sign in with their provider: to it, back from it, and out of it (OpenID Connect, authorization code flow with PKCE).
 
-A browser that begins gets a secret in a cookie. State, nonce and the verifier of PKCE are digests of that secret, so that nothing is stored until the provider has said
-who somebody is, and an answer is good in the browser that asked alone, for ten minutes, once. The cookie is SameSite=Lax: it comes along when the provider sends the
+A browser that begins gets a secret in a cookie. State, nonce and the verifier of PKCE are digests of that secret. So nothing is stored until the provider has named the
+person, and an answer works only in the browser that asked, for ten minutes, once. The cookie is SameSite=Lax: it comes along when the provider sends the
 browser back.
 """
 
@@ -166,7 +166,7 @@ async def logout(request: Request) -> Response:
 
 
 def sign_in_names(request: Request, target: str, fault: str = "") -> dict[str, Any]:
-    """What the sign-in page shows."""
+    """The contents of the sign-in page."""
     openid = request.app.state.configuration.openid
     label = None if openid is None else openid.label
     return {"next": local(target), "fault": fault, "label": label, "is_out": request.query_params.get("out") == "1"}

@@ -52,7 +52,7 @@ QUESTIONS: Final = {
 }
 """The verbs whose consequences are shown first, and what they mean."""
 REMOVALS: Final = {"purge-log": "log", "purge-outputs": "outputs"}
-"""The verbs that remove what an attempt left, and what that is."""
+"""The verbs that remove data of attempts, and the kind of data."""
 OF_A_PURGE: Final = {
     "from": "",
     "refused": (),
@@ -81,7 +81,7 @@ _BEFORE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """What would become of some tasks, or of some ``thing`` else, in ``words``. ``state``: the one that tasks would have; ``names``: the first of them."""
+    """The effect on some tasks, or on another kind of ``thing``, in ``words``. ``state``: the state that the tasks would have; ``names``: the first of them."""
 
     words: str
     count: int
@@ -109,7 +109,7 @@ def list_run(caller: Caller, name: Name) -> RunId:
 
 
 def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Callable[[Caller], object]) -> Shown:
-    """What ``do`` would change, and the button that does it. Raises what it would be refused with."""
+    """The changes that ``do`` would make, with the button for it. Raises the refusal that ``do`` would meet."""
     if verb not in QUESTIONS:
         raise NotFound(f"the action {verb!r}", "does not exist on this page", "Open the page again.")
     run, of = _concerned(caller, name, verb)
@@ -152,7 +152,7 @@ def _fields(how: Meant) -> list[tuple[str, str]]:
 
 
 def preview_of_purge(caller: Caller, name: str, back: str) -> Shown:
-    """What a purge of a run, or by age of an archive, would remove. Raises what it would be refused with."""
+    """The data that a purge of a run, or by age of an archive, would remove. Raises the refusal that the purge would meet."""
     if "@" in name:
         run = RunId(find_run(caller.session, parse_name(name)))
         done = purge_runs(caller.session, [caller.run(run)], caller.by, dry_run=True).unless_kept()
@@ -186,7 +186,7 @@ def preview_of_purge(caller: Caller, name: str, back: str) -> Shown:
 
 
 def preview_of_removal(caller: Caller, name: str, verb: str, reason: str, back: str) -> Shown:
-    """What the removal of the logs or the outputs of a task would take away, and what may still hold it. Raises what it would be refused with."""
+    """The logs or outputs of a task that a removal would take away, and the places that may still hold them. Raises the refusal that the removal would meet."""
     task, what = TaskId(caller.task(find_task(caller.session, parse_name(name)))), REMOVALS.get(verb)
     if what is None:
         raise NotFound(f"the action {verb!r}", "does not exist on this page", "Open the page again.")
@@ -259,7 +259,7 @@ def _consequences(session: Session, before: dict[int, Any], after: Sequence[Any]
 
 
 def preview_of_run(caller: Caller, new: NewRun, name: str, back: str) -> Shown:
-    """The run that would be made. Raises what it would be refused with."""
+    """The run that would be made. Raises the refusal that it would meet."""
     archive = caller.archive(new.archive)
     revision, note = revision_scanned(caller.session, archive, new)
     run = proposed(

@@ -271,7 +271,7 @@ async def _live(request: Request) -> Response:
 
 
 def _back(body: bytes) -> str:
-    """The page that a form came from: where a sign-in leads that has to come first. What was asked for is not done then."""
+    """The page of the form: if the user must sign in first, the sign-in leads there. The form's action is not carried out then."""
     try:
         return local(Form(body)["back"])
     except ArkqueueError:

@@ -143,7 +143,7 @@ def deleted(name: Name) -> Shown:
 
 
 def rare(visitor: Visitor, view: RunDetail) -> list[tuple[str, str]]:
-    """What is seldom wanted of a run, and is possible now: the verbs, with the words of their buttons."""
+    """The rarely used verbs that are possible on a run now, with the words of their buttons."""
     if view.baseline:
         return []
     may_purge = visitor.may_administer and view.settled_at is not None
@@ -195,7 +195,7 @@ def first_failed(view: RunDetail) -> TaskView | None:
 
 
 def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
-    """What a colleague would say of a run. ``lists``: those whose tasks are not among those of ``view``."""
+    """A summary of a run in a sentence. ``lists``: those whose tasks ``view`` leaves out."""
     if view.faults:
         count = len(view.faults)
         return f"Its workflow files have {count} fault{'s' if count > 1 else ''}, so it has no tasks."

@@ -41,7 +41,7 @@ class Hit:
 
 
 def look_for(visitor: Visitor, request: Request) -> Shown | Response:
-    """What ``?q=`` may mean; ``?archive=``: where a number alone is looked for first; ``?items=``: items older than this task; ``?author=``: the last revisions of somebody."""
+    """The results of ``?q=``. ``?archive=``: the archive in which a plain number is looked up first; ``?items=``: items older than this task; ``?author=``: the last revisions of an author."""
     caller = visitor.caller
     text, author = asked(request, "q"), asked(request, "author")
     if text and (address := _address(caller, text, asked(request, "archive"))):

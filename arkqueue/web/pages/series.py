@@ -1,6 +1,6 @@
 """Consecutive runs that persons or schedules started, as one line of the grid that opens.
 
-A run that goes on, has faults, or has a failure that nobody has handled keeps a row of its own, and so does the newest run. Which lines are open stands in the address.
+A run that goes on, has faults, or has an unhandled failure keeps a row of its own, and so does the newest run. The address names the open lines.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Series:
 
     @property
     def id(self) -> int:
-        """The oldest run: later runs that join the series leave it as it is."""
+        """The id of the oldest run, which stays when later runs join the series."""
         return self.runs[-1].id
 
 

@@ -57,7 +57,7 @@ MOST_ATTACHED: Final = 50
 """Attachments of a form."""
 PIECE: Final = 1 << 20
 BY_NAME: Final = {"json": PayloadKind.JSON, "yaml": PayloadKind.YAML, "yml": PayloadKind.YAML, "csv": PayloadKind.CSV, "txt": PayloadKind.LINES}  # fmt: skip
-"""What a file is by the end of its name."""
+"""The formats of documents, by the suffixes of their names."""
 
 _sent = 0
 

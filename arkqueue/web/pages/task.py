@@ -100,7 +100,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
 
 
 def facts(view: TaskDetail, attempt: AttemptView | None) -> list[tuple[str, str]]:
-    """What is known of a task, beside its log."""
+    """The facts about a task, beside its log."""
     definition = view.definition or {}
     command = definition.get("command") or definition.get("script") or ""
     item = "" if view.item_body is None else json.dumps(view.item_body, ensure_ascii=False)
@@ -132,7 +132,7 @@ def facts(view: TaskDetail, attempt: AttemptView | None) -> list[tuple[str, str]
 
 
 def _checkout(definition: Mapping[str, Any]) -> str:
-    """Which files of the archive the workspace has."""
+    """The files of the archive in the workspace."""
     kind = Checkout(definition.get("checkout", Checkout.TREE))
     words = {
         Checkout.TREE: "all files",

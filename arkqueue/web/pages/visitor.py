@@ -113,7 +113,7 @@ def archive_of(address: str) -> str:
 
 
 def _key_of(secret: str) -> str:
-    """What the forms of the browser with this secret are made with."""
+    """The mark in the forms of the browser with this secret."""
     return hashlib.sha256(b"form " + secret.encode()).hexdigest()
 
 
@@ -169,7 +169,7 @@ def keep(request: Request, response: Response, secret: str, seconds: float = BRO
 
 
 def browser_of(request: Request) -> str:
-    """What a browser calls itself."""
+    """The name that a browser gives itself."""
     return request.headers.get("user-agent", "").replace("\0", "")
 
 
