@@ -29,7 +29,7 @@ from arkqueue.plan.globs import matches
 
 MOUNTS = Path("/proc/self/mountinfo")
 ACCESS_LIST = "system.posix_acl_access"
-"""The attribute of a folder whose mode does not say everything."""
+"""The extended attribute of a folder with an access list, whose mode does not show all permissions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +66,16 @@ class Exposure:
 def exposure(archive: str, settings: ArchiveSettings, mounts: Sequence[PersistentMount]) -> Exposure | None:
     """The first folder through which a committer of an archive could become root on this host; None where there is none.
 
-    A user that this host does not have runs nothing here.
+    A user that does not exist on this host runs nothing here.
     """
     name = settings.process_user
     if not settings.process or settings.image is not None or name is None:
-        return None  # without `process_user`, a process may do what we may
+        return None  # without `process_user`, a process has the rights of this process
     written = {mount: Path(os.path.realpath(mount.folder)) for mount in mounts if mount.folder and not mount.read_only}
     by_name: dict[str, PersistentMount] = {}
     for mount in mounts:
         if matches(mount.archives, archive):
-            by_name.setdefault(mount.name, mount)  # of several of one name, tasks get the first
+            by_name.setdefault(mount.name, mount)  # if several mounts have one name, tasks get the first
     granted = [mount for mount in by_name.values() if mount in written]
     if not granted or (person := _person(name)) is None or person.uid == 0:
         return None
@@ -116,7 +116,7 @@ class Person(NamedTuple):
         except FileNotFoundError:
             return True  # it may be made
         except PermissionError:
-            return False  # closed to us, too; only root runs tasks as others, and a task manager looks again
+            return False  # closed to this process, too; only root runs tasks as others, and a task manager checks again
         if status.st_uid == self.uid or _has_access_list(folder):
             return True
         return bool(status.st_mode & (0o010 if status.st_gid in self.groups else 0o001))
@@ -165,7 +165,7 @@ def _byte(escaped: re.Match[bytes]) -> bytes:
 
 
 def _paths(folder: Path, mounted: Sequence[Mounted]) -> Iterator[Path]:
-    """The paths by which what a container writes into a folder may be reached; the folder's own first."""
+    """The paths that lead to the files which a container writes into a folder; the folder's own first."""
     yield folder
     # A later mount at the same place hides the earlier one.
     holder = max(

@@ -15,7 +15,7 @@ DEFAULT_SHELL = "sh"
 SHELL = ("/bin/sh", "-c")
 """The shell that executes a command given as a text."""
 TASK_LABEL, TASK_ID_LABEL, ATTEMPT_LABEL = "arkqueue.task", "arkqueue.task-id", "arkqueue.attempt"
-"""The labels that name a container's task, in full and by its id (an archive may get the name of a removed one), and its attempt."""
+"""The labels of a container: its task's full name, its task's id (an archive may get the name of a removed one), and its attempt."""
 
 
 def argv_for(definition: TaskDefinition, script: str) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """Where a program runs in a container. ``labels`` say whose it is; ``network`` is ``bridge``, ``none`` or a network's name.
+    """Where a program runs in a container. ``labels`` name its task and attempt; ``network`` is ``bridge``, ``none`` or a network's name.
 
     ``groups``: numbers of groups that the program has beside its own and those that its user has by the image.
     """
@@ -67,8 +67,8 @@ class Program:
     """The program of one attempt. ``env`` is its whole environment; for a container, the variables beside the image's own.
 
     ``user`` is an OS user (only root can name another), or a user of the image. ``cwd`` is a path of the host, or in the container.
-    ``shell`` says that ``argv[0]`` is the shell of a script, so that a missing one is called by its name.
-    ``keep``: when a process begins to be ended, and is gone, where nobody says anything more (``ProcessExecutor``; CLOCK_BOOTTIME, seconds).
+    ``shell`` says that ``argv[0]`` is the shell of a script, so that a message about a missing shell
+    names it. ``keep``: the times at which a process is asked to end, and is gone, if no later time is set (``ProcessExecutor``; CLOCK_BOOTTIME, seconds).
     """
 
     attempt: AttemptId
@@ -82,7 +82,7 @@ class Program:
 
 
 def check_texts(program: Program, encoded: Callable[[str], bytes]) -> None:
-    """Raise ExecutorError where no program can be given its command or its environment. ``encoded``: how the executor hands over a text."""
+    """Raise ExecutorError if no program can get this command or environment. ``encoded``: the executor's encoding of a text."""
     for what, texts in (("command", program.argv), ("environment", [*program.env, *program.env.values()])):
         for text in texts:
             try:
@@ -112,9 +112,9 @@ class Ended:
     ``stopped``: it was still running when ``stop`` sent its signal; otherwise the outcome is its own (design 5.10).
     ``message`` is a note for the log. ``lost``: its engine ended it, or its guard was killed, so nobody knows how the task itself ended. It counts as if its task
     manager had died.
-    ``abandoned``: it was stopped because nothing was heard of us, whatever we have asked for since.
+    ``abandoned``: its guard stopped it because this process was silent, whatever was requested since.
     ``left``: it has not ended, but goes on in its container without this task manager, which let go of it (``leave``).
-    ``usage``: the resources that it used, None where nothing is known of them. They do not make it another end.
+    ``usage``: the resources that it used; None: not known. Ends that differ only in their usage are equal.
     """
 
     exit_code: int | None
@@ -131,7 +131,7 @@ class Running(Protocol):
 
     @property
     def doubt(self) -> EngineFault | None:
-        """Why it was not known, when it was started, whether it begins; None: it had begun."""
+        """The reason why the start did not show whether the program begins; None: it had begun."""
 
     def wait(self, timeout: float | None = None) -> Ended | None:
         """The end, once all output has been handed to the sink and no process is left; None after ``timeout`` seconds."""

@@ -40,7 +40,7 @@ AWAY = 0.5
 """Seconds until the next question when the database is away."""
 
 Announce = Callable[[Session, Collection[AttemptId], float], set[AttemptId]]
-"""Has the watcher woken for so many seconds when some logs grow or end; returns those for which this holds. (``queue.logs.follow``)"""
+"""Requests wake-ups for some seconds when some logs grow or end; returns the logs for which that succeeded. (``queue.logs.follow``)"""
 Changed = Callable[[], None]
 
 
@@ -49,14 +49,14 @@ class Followed:
     """A log that somebody follows; the watcher writes ``size`` and ``ended``."""
 
     size: int = -1
-    """How far the log goes; -1 until the watcher has asked for the first time."""
+    """The size of the log; -1 until the watcher has asked for the first time."""
     ended: bool = False
     announced: float = float("-inf")
     """When its followers were announced, by the monotonic clock."""
     followers: list[Changed] = field(default_factory=list)
 
     def has_more(self, offset: int) -> bool:
-        """Whether reading from ``offset`` on may give more than it gave the last time."""
+        """Whether a read from ``offset`` on may return more than the last one."""
         return self.size > offset or self.ended
 
 
@@ -92,7 +92,7 @@ class Watcher:
                 self._bell.ring()  # so that its thread ends
 
     def call_all(self) -> None:
-        """Have every follower look, for a reason that is not in its log."""
+        """Wake every follower for a reason that is not in its log."""
         self._call(self._all().values())
 
     def _watch(self) -> None:
@@ -106,13 +106,13 @@ class Watcher:
             self._bell.wait(pause)
 
     def _ask(self) -> float:
-        """Ask how far all followed logs go; returns the seconds until that has to be asked again."""
+        """Ask for the sizes of all followed logs; returns the seconds until the next question."""
         followed = self._all()
         try:
             announced = self._announce_all(followed)
             rows = self._session.rows("log_sizes", attempts=list(followed))
         except DatabaseUnavailable:
-            return AWAY  # who follows asks for his token, and is told by that
+            return AWAY  # a follower also checks its token then, and learns of the failure
         except Exception:
             log.exception("followed logs could not be looked at; it is tried again")
             return AWAY
@@ -127,7 +127,7 @@ class Watcher:
         return POLL if announced and wakeups and wakeups.listening.is_set() else OFTEN
 
     def _announce_all(self, followed: dict[AttemptId, Followed]) -> bool:
-        """Announce the followers of logs for which that is due; False where some are still due."""
+        """Announce the followers of logs for which that is due; returns False if some are still due."""
         now = time.monotonic()
         due = {id for id, one in followed.items() if not one.ended and one.announced + ANNOUNCED / 2 < now}
         done = self._announce(self._session, due, ANNOUNCED) if due else set()

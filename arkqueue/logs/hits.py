@@ -19,18 +19,18 @@ from arkqueue.logs.lines import Search, chunks_from
 from arkqueue.model import AttemptId
 
 LONGEST_LOOK = 3.0
-"""Seconds that one look takes."""
+"""Seconds of one search step."""
 MOST_HITS = 200_000
-"""Lines that are kept of one search."""
+"""The number of kept lines of one search."""
 MOST_SEARCHES = 16
-"""Searches that are kept."""
+"""The number of kept searches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """The lines with some words, as far as they are known. ``before``: how many stand before the line that was asked for; ``next`` and ``previous``: the nearest ones to it, from it on and before it.
+    """The lines with some words, as far as they are known. ``before``: the number of hits before the requested line; ``next`` and ``previous``: the nearest hits, from that line on and before it.
 
-    ``count``: how many there are up to line ``to``; ``is_all``: the whole log was read, so that None for ``next`` or ``previous`` says that no such line exists.
+    ``count``: the number of hits up to line ``to``; ``is_all``: the whole log was read, so that None for ``next`` or ``previous`` says that no such line exists.
     """
 
     count: int
@@ -49,7 +49,7 @@ class Searches:
         self._kept: OrderedDict[tuple[AttemptId, str], _Look] = OrderedDict()
 
     def hits(self, session: Session, attempt: AttemptId, words: str, line: int) -> Hits:
-        """Look on in a log for up to `LONGEST_LOOK` seconds; the hits that are known then, and the nearest ones to a line."""
+        """Continue a search for up to `LONGEST_LOOK` seconds; returns the known hits, and the nearest ones to a line."""
         key = attempt, words.lower()
         with self._lock:
             look = self._kept.pop(key, None) or _Look(words)

@@ -17,9 +17,9 @@ from arkqueue.logs.read import Chunk, read
 from arkqueue.model import AttemptId, Stream
 
 MOST_SEARCHED = 64 << 20
-"""Bytes that one search goes through; it says where it stopped."""
+"""The most bytes that one search reads; its answer says where it stopped."""
 STEP = 4 << 20
-"""Bytes that a search holds at once."""
+"""Bytes that a search holds in memory."""
 OVERLAP = 256 << 10
 """Bytes before the start of a search in the middle of a log that are read again: if two streams take turns, a line may have begun long before the last ended one."""
 _CODE = re.compile(rb"\x1b\[[0-9;:]*m")
@@ -28,7 +28,7 @@ _HALF_CODE = re.compile(rb"\x1b(?:\[[0-9;:]{0,40})?\Z")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """From which position on a log is read, and how many lines have ended before it. ``total``: lines of the whole log, an open one at its end included."""
+    """The position from which a log is read, and the number of lines that end before it. ``total``: the lines of the whole log, including an open one at its end."""
 
     position: int
     before: int
@@ -44,7 +44,7 @@ class Hit:
 
 
 def place_of_line(session: Session, attempt: AttemptId, line: int) -> Place:
-    """Where to read from for all of a line: the line before it ends in the chunk there, or it is the first."""
+    """The position from which a whole line is read: in the chunk where the line before it ends, or the beginning."""
     return _place(session, attempt, line=line, offset=None)
 
 
@@ -105,7 +105,7 @@ def chunks_from(session: Session, attempt: AttemptId, position: int) -> Iterator
 
 @dataclass(slots=True)
 class Search:
-    """Looks for words in one chunk after the other. ``ended``: how many lines have ended so far; ``begun``: of each stream, the line that has no end yet."""
+    """Searches chunk by chunk for words. ``ended``: the number of lines that have ended so far; ``begun``: the open line of each stream."""
 
     words: str
     ended: int
@@ -113,7 +113,7 @@ class Search:
     hits: set[Stream] = field(default_factory=set)
     """Streams whose open line has the words."""
     codes: dict[Stream, bytes] = field(default_factory=dict)
-    """The beginning of a code of colours, of each stream whose last chunk ended in one."""
+    """The beginning of a colour code, for each stream whose last chunk ended in one."""
 
     def add(self, chunk: Chunk) -> list[int]:
         """The numbers of the lines that end in this chunk and have the words, in their order."""
@@ -146,7 +146,7 @@ class Search:
         return found
 
     def _plain(self, chunk: Chunk) -> bytes:
-        """The bytes of a chunk without codes of colours, which a page does not show as text. The beginning of a code at its end waits for the next chunk."""
+        """The bytes of a chunk without colour codes, which a page does not show as text. The beginning of a code at its end waits for the next chunk."""
         data = self.codes.pop(chunk.stream, b"") + chunk.data
         if b"\x1b" not in data:
             return data

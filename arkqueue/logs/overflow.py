@@ -1,4 +1,4 @@
-"""A file beside the memory: what waits to be sent elsewhere and is too much to be held waits here. Called by ``logs``."""
+"""A file for output that waits to be stored and is too large for memory. Called by ``logs``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Spill:
         self._free: deque[int] = deque()
 
     def put(self, data: bytes | bytearray) -> Piece | None:
-        """Put a piece into the file; None where that cannot be (no room, no file), and it has to stay in memory."""
+        """Write a piece into the file; None if there is no room or no file, so that the piece stays in memory."""
         with suppress(OSError):
             self._file = self._file or _File(self._folder)
             if (place := self._place(self._file)) is not None:
@@ -45,7 +45,7 @@ class Spill:
 
 
 class Piece:
-    """Some bytes in a file; its place is free again when nobody has it any more."""
+    """Some bytes in a file; their place becomes free when nobody refers to this object any more."""
 
     __slots__ = ("_file", "_free", "_place", "_size", "position")
 
@@ -60,7 +60,7 @@ class Piece:
         self._free.append(self._place)
 
     def __bytes__(self) -> bytes:
-        """Its bytes; raises OSError where the disk does not give them back."""
+        """Its bytes; raises OSError if they cannot be read."""
         data = os.pread(self._file.descriptor, self._size, self.position)
         if len(data) < self._size:
             raise OSError(f"only {len(data)} of {self._size} bytes can be read again")
@@ -68,7 +68,7 @@ class Piece:
 
 
 class _File:
-    """A file without a name, closed when nobody has it any more."""
+    """A file without a name, closed when nobody refers to it any more."""
 
     __slots__ = ("__weakref__", "descriptor")
 
@@ -77,5 +77,5 @@ class _File:
             self.descriptor = os.dup(file.fileno())
 
     def __del__(self) -> None:
-        with suppress(AttributeError):  # it could not be made
+        with suppress(AttributeError):  # the file could not be made
             os.close(self.descriptor)

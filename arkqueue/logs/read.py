@@ -23,7 +23,7 @@ class Chunk:
 
     @property
     def end(self) -> int:
-        """The position to go on from."""
+        """The position of the next chunk."""
         return self.position + len(self.data)
 
 
@@ -56,9 +56,9 @@ def read(session: Session, attempt: AttemptId, offset: int = 0, limit: int = 1 <
 
 
 def _removed(row: Any, offset: int) -> Page:
-    """The note in place of a log, for who reads from the beginning, or from within what the log was. It is given whole, as no other byte is left.
+    """The note in place of a log, for reads from the beginning or within the former log. The note comes as a whole, because no other byte is
 
-    It ends where the log did, or behind that where the log was shorter, so that nobody who goes on from its end gets it twice.
+    left. It ends where the log ended, or later if the log was shorter, so that a reader who continues from its end does not get it twice.
     """
     note = row.removed.encode() + b"\n"
     if offset >= max(row.log_bytes, len(note)):

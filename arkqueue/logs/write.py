@@ -1,4 +1,4 @@
-"""Writes the logs of attempts; nobody else does. The story of a log stands in the package."""
+"""Writes the logs of attempts; no other module does. The package's docstring describes logs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ log = logging.getLogger("arkqueue")
 
 HEAD = 1 << 20
 TAIL = 15 << 20
-"""Bytes that are kept of a log's beginning and of its end."""
+"""Bytes that are kept at a log's beginning and at its end."""
 CHUNK = (64 << 10) - 64
-"""Bytes of the longest chunk: with what Python and the C library put before it, 16 pages."""
+"""Bytes of the longest chunk: with the headers of Python and the C library, 16 pages."""
 TURN = 15 * CHUNK
 ROWS = 1000
 """The most that one iteration writes for one attempt, in bytes and in chunks. A connection keeps a buffer for an iteration: 1 MiB if the iteration is shorter than that, and otherwise 2 MiB."""
 STATEMENT = 4 << 20
 """Bytes that one statement carries."""
 CUT = 1 << 20
-"""Bytes by which a stored tail may be too long before it is shortened."""
+"""The surplus of bytes at which a stored tail is shortened."""
 OVERHEAD = 128
 """Bytes of memory that a chunk takes beside its data."""
 INTERVAL = 0.05
@@ -61,7 +61,7 @@ class _Pending:
         self.data += data
 
     def close(self) -> None:
-        """It grows no more. A long one is copied, without the room that it had been given to grow."""
+        """End the growth of the chunk. A long one is copied without its spare room."""
         if self.is_long:
             self.data = bytes(self.data)
 
@@ -84,7 +84,7 @@ class _Pending:
         return self.size > CHUNK // 2
 
     def counted(self, stream: Stream) -> int:
-        """Bytes of a stream up to the end of this chunk, what was dropped included."""
+        """The bytes of a stream up to the end of this chunk, including dropped ones."""
         return self.before[stream] + (self.size if self.stream is stream else 0)
 
 
@@ -124,11 +124,11 @@ class LogWriter:
             self._put_away(chunk)
 
     def note(self, text: str) -> None:
-        """Say something in arkqueue's name, on a line of its own."""
+        """Write a message of arkqueue, on a line of its own."""
         self.write(Stream.NOTE, text.encode("utf-8", "backslashreplace") + b"\n")
 
     def discard(self) -> None:
-        """Forget what is not stored and take nothing more: the attempt is not ours any longer."""
+        """Drop the unstored chunks and accept no more: the attempt belongs to another process now."""
         with self._lock:
             self._is_discarded = True
             self._head.clear()
@@ -137,7 +137,7 @@ class LogWriter:
             self._spill = self._logs.spill()
 
     def _append(self, pending: deque[_Pending], stream: Stream, data: bytes, full: list[_Pending]) -> int:
-        """Put as much of some bytes into the newest chunk, or into another one, as that takes; how much it was. ``full``: gets what is to be put away."""
+        """Append some bytes to the newest chunk, or to a new one, as far as they fit; returns how many. ``full``: receives the chunks to move to the file."""
         newest = pending[-1] if pending else None
         if newest is None or newest.stream is not stream or newest.size >= CHUNK:
             if newest is not None and newest.is_long and len(pending) * CHUNK > TURN:
@@ -155,7 +155,7 @@ class LogWriter:
         return len(data)
 
     def _put_away(self, chunk: _Pending) -> None:
-        """Into the file. Not under the log's lock: where the disk is slow, this attempt alone waits for it, and not the flusher with everybody's logs."""
+        """Move chunks to the file, without the log's lock: if the disk is slow, only this attempt waits, and not the flusher with all logs."""
         if not isinstance(data := chunk.data, bytearray):
             return  # it was taken already
         with self._putting:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PIECE = 1 << 20
 """Bytes that are read at once, to compute a digest."""
 MOST_DIGESTS = 256
-"""Digests that are remembered half-computed."""
+"""The number of unfinished digests that are kept."""
 
 REMEDY = "Make room there, and submit them again with the same id: the received bytes are kept"
 
@@ -48,7 +48,7 @@ class Taken(Exception):
 
 
 class Wrong(Exception):
-    """A file that is there as a whole has another digest than its sender gave: ``found``. Nothing of it is kept."""
+    """A complete file has another digest (``found``) than its sender announced. The file is removed."""
 
     def __init__(self, found: str) -> None:
         super().__init__(found)
@@ -59,7 +59,7 @@ class AttachmentFolders:
     """The folders of one installation in one store. Any thread may call it."""
 
     def __init__(self, root: Path, installation: str, least_free: int = 0) -> None:
-        """``root``: of the scratch folders; ``least_free``: bytes that stay free on its disk."""
+        """``root``: the root of the scratch folders; ``least_free``: bytes that stay free on its disk."""
         self._root, self._parent = root, root / installation / "attachments"
         self._least_free = least_free
         self._digests = Digests()
@@ -83,7 +83,7 @@ class AttachmentFolders:
         return self._root
 
     def make(self, folder: int) -> None:
-        """Make the folder of an upload, unless it is there."""
+        """Make the folder of an upload, unless it exists."""
         for place in (self._parent.parent, self._parent):
             with suppress(FileExistsError):
                 place.mkdir(0o711, parents=True)
@@ -93,7 +93,7 @@ class AttachmentFolders:
                 place.mkdir(0o700)
 
     def received(self, folder: int, position: int) -> int:
-        """How many bytes of a file have come."""
+        """The number of received bytes of a file."""
         try:
             return self._part(folder, position).stat().st_size
         except FileNotFoundError:
@@ -104,7 +104,7 @@ class AttachmentFolders:
         return Part(self._part(folder, position), (folder, position), self._digests, self.check_room)
 
     def seal(self, folder: int, names: Iterable[str]) -> None:
-        """Give files their names, in the order of their positions, once all of them are there. Repeating it changes nothing."""
+        """Give complete files their names, in the order of their positions. Repeating the call changes nothing."""
         with self._sealing:
             self._seal(folder, names)
 
@@ -134,7 +134,7 @@ class AttachmentFolders:
     # -- for tasks ---------------------------------------------------------------------------------------------------
 
     def for_tasks(self, folder: int, owner: Owner | None = None) -> Path:
-        """The files, for containers, or for processes of ``owner`` (None: ours). Raises WorkspaceError."""
+        """The files, for containers, or for processes of ``owner`` (None: the user of this process). Raises WorkspaceError."""
         place = self._place(folder)
         files = place / "files"
         if not files.is_dir():
@@ -181,11 +181,11 @@ class Part:
             raise Taken from None
         self._key, self._digests, self._check_room = key, digests, check_room
         self.offset = os.lseek(self._file, 0, os.SEEK_END)
-        """How many bytes of it are there."""
+        """The number of its received bytes."""
         self._known = digests.take(key, os.fstat(self._file))
 
     def write(self, data: bytes) -> None:
-        """Append a piece. Raises Full; then as much of it is there as ``offset`` says."""
+        """Append a piece. After Full, ``offset`` says how much of it was written."""
         self._check_room(len(data))
         try:
             rest = memoryview(data)
@@ -200,7 +200,7 @@ class Part:
             raise Full("the attachments", f"cannot be written: {error.strerror}", REMEDY) from error
 
     def verify(self, expected: str, until: float) -> bool:
-        """Whether all of the file has a digest. False: that is not known ``until`` (`time.monotonic`); the next call goes on. Raises Wrong, and removes what has come."""
+        """Verify the digest of the whole file. False: not computed ``until`` then (`time.monotonic`); the next call continues. Raises Wrong, and removes the file."""
         os.fdatasync(self._file)
         while self._known.offset < self.offset:
             if time.monotonic() >= until:
@@ -252,7 +252,7 @@ class Digests:
 
 
 def _sync(folder: Path) -> None:
-    """Write the names in a folder to the disk: a run that was made has its files also after the host lost power."""
+    """Write the names in a folder to the disk, so that a run has its files even after the host has lost power."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(opened)

@@ -43,7 +43,7 @@ from arkqueue.workspace.watch import AT_A_TIME, Changed, Watch, Window
 log = logging.getLogger("arkqueue")
 
 Owner = tuple[int, int]
-"""The user and the group, by number, that a task's files belong to."""
+"""The user and the group, by number, to whom a task's files belong."""
 
 OURS: Owner = os.geteuid(), os.getegid()
 _BLOCK = 4096
@@ -92,7 +92,7 @@ class Base:
     """None: nothing has been exported yet."""
     users: set[AttemptId] = field(default_factory=set)
     goal: str | None = None
-    """The key of the tree that a thread makes of it just now."""
+    """The key of the tree to which a thread is bringing it."""
     used: int = 0
     is_checked: bool = True
     is_broken: bool = False
@@ -107,7 +107,7 @@ class Base:
 
     @property
     def is_good(self) -> bool:
-        """Whether it may be read as it is."""
+        """Whether attempts may read it in its present state."""
         return self.goal is None and self.is_checked and not self.is_broken
 
     @property
@@ -116,7 +116,7 @@ class Base:
 
     @property
     def written(self) -> float:
-        """When it became what it is."""
+        """The time of its last export or update."""
         try:
             return self.state.stat().st_mtime
         except OSError:
@@ -124,11 +124,11 @@ class Base:
 
     @property
     def state(self) -> Path:
-        """The file that says that it is good."""
+        """The file that exists while the base is usable."""
         return self.folder / "state"
 
     def is_now(self, tree: Tree) -> None:
-        """It has become another revision, and is good."""
+        """The base has another revision now, and is usable."""
         self.branch, self.revision, self.key = tree.branch, tree.revision, tree.key
         self.save()
 
@@ -159,7 +159,7 @@ class Base:
 
     @staticmethod
     def load(folder: Path) -> Base | None:
-        """A base that an earlier task manager has left; None if it is not good."""
+        """A base that an earlier task manager has left; None if it is not usable."""
         try:
             state = json.loads((folder / "state").read_text("utf-8"))
             if state["boot"] != _boot():
@@ -189,7 +189,7 @@ class Bases:
         self._take_over(in_use)
 
     def acquire(self, attempt: AttemptId, tree: Tree, owner: Owner) -> Base:
-        """A base that is as ``tree``, for this attempt to read until it releases it. Raises what the archive and the disk say."""
+        """A base with the files of ``tree``, for this attempt to read until it releases the base. Raises the errors of the archive and of the disk."""
         while True:
             base, is_good = self._take(attempt, tree, owner)
             if is_good:
@@ -201,7 +201,7 @@ class Bases:
                 self._make_room(self._limit)
                 return base
             except BaseException as error:
-                # An archive that cannot be read says nothing about a base that has not been touched; of a new one, only a part may be there.
+                # An unreadable archive leaves an untouched base usable; a new base may be incomplete.
                 base.is_broken |= not (isinstance(error, ArchiveUnreachable) and base.state.exists())
                 self._let_go(base, attempt)
                 if not self._is_worth_another(error, was_new):
@@ -209,7 +209,7 @@ class Bases:
                 log.warning("base %s of archive %d is made anew: %s", base.name, tree.archive, error)
 
     def release(self, attempt: AttemptId, *, is_spoiled: bool = False) -> None:
-        """The attempt reads its base no more. ``is_spoiled``: somebody may still do, so that it must not change any more."""
+        """The attempt releases its base. ``is_spoiled``: a process may still read the base, so it must not change any more."""
         with self._changed:
             base = next((base for base in self._bases if attempt in base.users), None)
         if base is not None:
@@ -217,7 +217,7 @@ class Bases:
             self._let_go(base, attempt)
 
     def give_up_one(self) -> bool:
-        """Remove the least lately used of the idle ones, as the disk is short of room; whether there was one."""
+        """Remove the least recently used idle base, because the disk is short of space; returns whether there was one."""
         with self._changed:
             taken = sum(base.size for base in self._bases)
         return self._make_room(max(0, taken - 1), None)
@@ -225,7 +225,7 @@ class Bases:
     # Which one
 
     def _take(self, attempt: AttemptId, tree: Tree, owner: Owner) -> tuple[Base, bool]:
-        """A good base that is as wanted; or one that this thread, and no other, is to bring there."""
+        """A usable base with the wanted files; or one that only this thread brings to them."""
         with self._changed:
             while True:
                 found = [base for base in self._bases if (base.archive, base.owner) == (tree.archive, owner)]
@@ -334,7 +334,7 @@ class Bases:
             log.warning("base %s in %s cannot be removed: %s: %s", name, self._folder, what, error.strerror)
 
     def _discard_parts(self, name: str) -> None:
-        """A base, and what removing has moved up of it."""
+        """A base, with the parts that its removal has moved up."""
         for part in os.listdir(self._folder):
             if part == name or part.startswith(f".{name.lstrip('.')}."):
                 self._discard(part, None)
@@ -384,7 +384,7 @@ def _update(base: Base, tree: Tree) -> None:
 
 
 def _give_all(tree: Path, owner: Owner) -> int:
-    """Give a tree to its owner, if that is not us; the answer is how many bytes it takes, roughly."""
+    """Give a tree to its owner, if that is another user; returns its approximate size in bytes."""
     is_ours, size = owner == OURS, 0
     pending = [os.fsencode(tree)]
     if not is_ours:

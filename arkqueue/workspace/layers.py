@@ -22,8 +22,8 @@ _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 _FICLONE = 0x40049409
 
 _OPTIONS = (",redirect_dir=on,volatile", ",redirect_dir=on", "")
-"""Tried in this order: folders can be renamed as in any other tree; and unmounting does not write a whole disk's caches,
-which nobody reads again."""
+"""Mount options, tried in this order. They let folders be renamed as in any other tree, and unmounting does not write a
+whole disk's caches, which nobody would read again."""
 _UNWRITABLE = re.compile(r"[\\,:\"]")
 """Characters that kernels read differently in the paths of an overlay's options."""
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
@@ -32,7 +32,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class KernelLayers:
-    """Lays overlays where the kernel lets this process; that is tried once, in the work folder itself."""
+    """Mounts overlays if the kernel lets this process, which is tried once, in the work folder itself."""
 
     def __init__(self, work: Path) -> None:
         self._work = work
@@ -41,7 +41,7 @@ class KernelLayers:
         self._refusal: str | None = None
 
     def refusal(self) -> str:
-        """Why there are no overlays here; empty where there are. Raises OSError where that cannot be tried."""
+        """The reason why overlays do not work here; empty if they do. Raises OSError if the trial fails."""
         with self._lock:
             if self._refusal is None:
                 self._refusal = self._try()
@@ -88,7 +88,7 @@ def _mount(layer: Layer, target: Path, options: str) -> None:
 
 
 def show_read_only(folder: Path, target: Path) -> bool:
-    """Show a folder at another place, an empty folder, where nobody can write to it, root included. False where the kernel does not let this process: it is not shown then."""
+    """Mount a folder read-only over an empty folder; not even root can write there. Returns False if the kernel does not let this process mount."""
     places = os.fsencode(folder), os.fsencode(target)
     if _libc.mount(*places, None, _MS_BIND, None):
         return False
@@ -112,7 +112,7 @@ def mounts_below(folder: Path) -> list[bytes]:
     finally:
         os.close(parent)
     found = []
-    # Not splitlines: of a place's name the kernel escapes newlines, but no carriage return.
+    # Not splitlines: in names of mount points, the kernel escapes newlines, but no carriage returns.
     for line in _mountinfo().split(b"\n")[:-1]:
         place = _ESCAPED.sub(lambda match: bytes([int(match[1], 8)]), line.split(b" ", 5)[4])
         if place == top or place.startswith(top + b"/"):
@@ -172,7 +172,7 @@ def copy_tree(source: Path, target: Path) -> None:
 
 
 def copy_file(source: bytes, target: bytes, status: os.stat_result, shared: bool) -> bool:
-    """Copy a file with its mode and times. ``shared``: whether to try to share blocks; the answer: whether to try that again."""
+    """Copy a file with its mode and times. ``shared``: whether to try to share blocks; returns whether to try that for the next file."""
     from_ = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         to = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""OUTPUT: what a task says to those that come after it, read with suspicion.
+"""Reads OUTPUT, in which a task leaves values for later tasks.
 
 It was written by a stranger: it is opened through no symlink, a regular file alone, up to a limit; and what PostgreSQL
 could not store is a fault. The task manager asks for it once nothing of the attempt runs any more.
@@ -38,9 +38,9 @@ class Outputs:
 
 
 def read_outputs(work: Path, folder: str, limit: int) -> Outputs:
-    """The values of ``files/output`` in a folder of the work folder; what is wrong with it is part of the answer.
+    """The values of ``files/output`` in a folder of the work folder, or its fault. Raises PermissionError if the
 
-    Raises PermissionError where the task has closed it to this user.
+    task has closed the file to this user.
     """
     try:
         data = _read(work, (folder, "files"), limit)
@@ -70,7 +70,7 @@ def _read(work: Path, folders: tuple[str, ...], limit: int) -> bytes:
                 if error.errno in (errno.ELOOP, errno.ENOTDIR):
                     raise _Unusable("is not in the task's workspace: its folder was replaced") from None
                 raise
-        # Looked at before it is opened, because to open a device can have effects; and again after.
+        # Examined before it is opened, because opening a device can have effects; and again afterwards.
         _check(os.stat("output", dir_fd=folder, follow_symlinks=False), limit)
         output = kept(os.open("output", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | NOT_FOLLOWED, dir_fd=folder))
         _check(os.fstat(output), limit)
@@ -83,7 +83,7 @@ def _read(work: Path, folders: tuple[str, ...], limit: int) -> bytes:
 
 
 class _Unusable(Exception):
-    """OUTPUT is not what a task may leave there."""
+    """OUTPUT is a kind of file that a task may not leave there."""
 
 
 def _check(status: os.stat_result, limit: int) -> None:
@@ -102,7 +102,7 @@ def _check(status: os.stat_result, limit: int) -> None:
 
 
 def parse_outputs(data: bytes) -> Outputs:
-    """The values of an OUTPUT file: ``key=value`` lines, or one JSON object. PostgreSQL can store what comes back."""
+    """The values of an OUTPUT file: ``key=value`` lines, or one JSON object. PostgreSQL can store all of them."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -124,7 +124,7 @@ def parse_outputs(data: bytes) -> Outputs:
 def _parse_json(text: str) -> Outputs:
     try:
         values = json.loads(text)
-        # Refuses NaN, infinities and halves of surrogate pairs, which JSON as others read it does not have.
+        # Refuses NaN, infinities and halves of surrogate pairs, which are not valid JSON.
         again = json.dumps(values, allow_nan=False, ensure_ascii=False)
         again.encode()
     except json.JSONDecodeError as error:

@@ -21,20 +21,20 @@ from arkqueue.workspace.bases import OURS, Owner
 from arkqueue.workspace.removal import attempt_of, remove_folder
 
 Give = Callable[[Sequence[Path], Owner, str | None], str]
-"""Gives folders with all in them to a user, as root could, in an image (None: any); answers with words for what it could not give."""
+"""Changes the owner of folders with their contents, as root could, with an image (None: any); returns words for the files that kept their owner."""
 
 TURNS = 20
 """The number of times that remaining files are given back and removed: in a very deep tree, the programs of some images reach only a limited depth at once."""
 
 _OTHERS = (errno.EACCES, errno.EPERM, errno.ENOTEMPTY)
-"""How to remove a folder of another user."""
+"""The remedy for a folder of another user."""
 
 
 class Giving:
     """Any thread may call it."""
 
     def __init__(self, work: Path, give: Give | None) -> None:
-        """``work``: the folder of all workspaces. Without ``give`` nothing can be given."""
+        """``work``: the folder of all workspaces. Without ``give``, no owner can be changed."""
         self._work, self._give = work, give
 
     def whose(self, owner: Owner | None, *, is_looked_at: bool) -> tuple[Owner | None, Owner | None]:
@@ -61,16 +61,16 @@ class Giving:
             )
 
     def give_back(self, folder: Path, part: Path) -> None:
-        """Open a part of a workspace, which a task has closed, to us. Raises PermissionError where it cannot be."""
+        """Open a part of a workspace that a task has closed to this process. Raises PermissionError if that fails."""
         self._given_back([part], image_of(folder))
-        os.chmod(part, 0o700)  # the folder is what we made: no task can put another thing in its place
+        os.chmod(part, 0o700)  # this process made the folder: no task can replace it
 
     def remove(
         self, name: str, until: float | None = None, known: str | None = None
     ) -> tuple[list[tuple[str, OSError]], str]:
-        """Remove a workspace, or a part of it, in which nothing is mounted; what is still there, and why it was not given to us.
+        """Remove a workspace, or a part of it, in which nothing is mounted; returns the remaining files, and why their owner was not changed.
 
-        ``until``: as `remove_folder`. ``known``: the image of its container, where the workspace does not name it any more.
+        ``until``: as `remove_folder`. ``known``: the image of its container, if the workspace no longer names it.
         """
         known = known or image_of(self._work / name) if self._give is not None else None
         image = known
@@ -86,7 +86,7 @@ class Giving:
             faults = remove_folder(self._work, place.name)
             if not faults or not is_possible:
                 break
-            image = None  # its program may not do what it should, and another image may have a better one
+            image = None  # its program may not work, and that of another image may
         return faults, refusal
 
     def _gathered(self, attempt: AttemptId, name: str) -> Path:
@@ -101,7 +101,7 @@ class Giving:
         return place
 
     def _given_back(self, folders: Sequence[Path], image: str | None) -> tuple[bool, str]:
-        """Whether the engine could give them to us, at least in part, and what is in its way."""
+        """Whether the engine could change their owner to this process, at least in part, and the obstacle."""
         if self._give is None:
             return False, ""
         try:
@@ -114,12 +114,12 @@ _IMAGE = "image"
 
 
 def note_image(folder: Path, image: str) -> None:
-    """Write into a workspace in which image its files can be given; no task sees it."""
+    """Note in a workspace, hidden from tasks, the image that can change the owner of its files."""
     (folder / _IMAGE).write_text(image, encoding="utf-8")
 
 
 def image_of(folder: Path) -> str | None:
-    """The image of its container; None: its attempt had none, or had not come so far."""
+    """The image of the workspace's container; None: the attempt had none, or none yet."""
     try:
         return (folder / _IMAGE).read_text("utf-8")
     except OSError:

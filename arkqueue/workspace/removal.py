@@ -28,7 +28,7 @@ from arkqueue.workspace.layers import mounts_below
 log = logging.getLogger("arkqueue")
 
 PATIENCE = 0.5
-"""Seconds that removing may keep somebody waiting."""
+"""Seconds that a caller waits for a removal."""
 
 NOT_FOLLOWED = os.O_NOFOLLOW | os.O_CLOEXEC
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | NOT_FOLLOWED
@@ -74,9 +74,9 @@ class Later:
 def remove_folder(
     parent: Path, name: str, mounted: Sequence[bytes] | None = None, until: float | None = None
 ) -> list[tuple[str, OSError]]:
-    """Remove a folder; the answer is what could not be removed, and why. ``mounted``: what is mounted there, where that is known.
+    """Remove a folder; returns the paths that could not be removed, with the reasons. ``mounted``: the mounts there, if they are
 
-    ``until``: when (`time.monotonic`) it raises TakesLong; None: never.
+    known. ``until``: the time at which (`time.monotonic`) it raises TakesLong; None: never.
     """
     if mounted is None:
         mounted = mounts_below(parent / name)
@@ -103,7 +103,7 @@ class Removal:
         self._name = name
         self._ours = f".{name.lstrip('.')}.{time.time_ns()}"
         self._within: int | None = None
-        """Our own folder, opened, once there is one."""
+        """The folder of this process, opened, once it exists."""
         self._pending: list[str] = []
         """The names of the folders that were moved into it and are not removed yet."""
         self._moved = 0
@@ -118,7 +118,7 @@ class Removal:
         finally:
             if self._within is not None:
                 os.close(self._within)
-                with contextlib.suppress(OSError):  # what could not be removed is in it
+                with contextlib.suppress(OSError):  # it contains files that could not be removed
                     os.rmdir(self._ours, dir_fd=self._work)
         return self._faults
 
@@ -145,7 +145,7 @@ class Removal:
             os.rmdir(folder, dir_fd=parent)
 
     def _open(self, folder: str, parent: int) -> int:
-        with contextlib.suppress(PermissionError):  # another user's; then what is in it stays, or we are root
+        with contextlib.suppress(PermissionError):  # another user's: its contents stay, unless this process is root
             _take(folder, parent)
         return os.open(folder, FOLDER, dir_fd=parent)
 
@@ -162,7 +162,7 @@ class Removal:
             os.mkdir(self._ours, 0o700, dir_fd=self._work)
             self._within = os.open(self._ours, FOLDER, dir_fd=self._work)
         self._moved += 1
-        with contextlib.suppress(PermissionError):  # another user's, and we are not root
+        with contextlib.suppress(PermissionError):  # another user's, and this process is not root
             _take(name, parent)  # a folder that changes its parent is written to
         try:
             os.rename(name, str(self._moved), src_dir_fd=parent, dst_dir_fd=self._within)
@@ -173,13 +173,13 @@ class Removal:
 
     @contextlib.contextmanager
     def _tolerant(self, name: str) -> Iterator[None]:
-        """Note what cannot be removed, and go on."""
+        """Note a path that cannot be removed, and go on."""
         try:
             yield
         except FileNotFoundError:
             pass
         except OSError as error:
-            if error.errno != errno.ENOTEMPTY or not self._faults:  # else it is full of what has been noted
+            if error.errno != errno.ENOTEMPTY or not self._faults:  # otherwise it contains paths that are noted already
                 self._faults.append((name, error))
 
 

@@ -34,7 +34,7 @@ def renew_in_place(paths: Iterable[bytes] | None, tree: Path) -> None:
     """Like `renew_in_layer`, in a tree that is the workspace's own."""
     top = os.fsencode(tree)
     for path, _ in _files(paths, top):
-        # Without a time: the kernel's own clock, which also dates what the task will write, and may stand some milliseconds behind ours.
+        # Without a time, the kernel's own clock applies. It also dates the files that the task writes, and may be some milliseconds slow.
         os.utime(top + b"/" + path, follow_symlinks=False)
 
 
@@ -55,7 +55,7 @@ def _files(paths: Iterable[bytes] | None, tree: bytes) -> Iterator[tuple[bytes, 
 
 
 def _status(path: bytes) -> os.stat_result | None:
-    """None where nothing is there: `checkout` leaves it out."""
+    """None if the file does not exist: `checkout` leaves it out."""
     try:
         return os.lstat(path)
     except FileNotFoundError:

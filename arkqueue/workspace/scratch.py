@@ -151,7 +151,7 @@ class ScratchFolders:
             with suppress(FileExistsError):
                 os.mkdir(parent, 0o711)
                 os.chmod(parent, 0o711)
-            # Whole when it can be seen: another task of the run may make it in the same moment.
+            # The folder is complete when it becomes visible: another task of the run may make it at the same moment.
             made = parent / f".{scratch.id}.{time.time_ns()}"
             os.mkdir(made, 0o700)
             os.mkdir(made / "folder", 0o700)
@@ -164,16 +164,14 @@ class ScratchFolders:
         return place
 
     def _mark(self, place: Path, mine: str, other: str, *, is_harmless: bool) -> None:
-        """Note who is given the folder. Raises Withheld where the other kind of tasks had it."""
+        """Note the kind of task that gets the folder. Raises Withheld if the other kind of tasks had it."""
         if is_harmless:
             (place / mine).touch()
             return
         with self._lock:
             if not (place / other).exists():
                 (place / mine).touch()
-                if not (
-                    place / other
-                ).exists():  # another task manager may have been quicker, where they share the folder
+                if not (place / other).exists():  # another task manager that shares the folder may have been quicker
                     return
         raise Withheld(
             "scratch",
@@ -184,7 +182,7 @@ class ScratchFolders:
 
 
 def _size(folder: Path, until: float) -> int:
-    """How many bytes a folder takes on its disk. Links are not followed; what is closed to us counts nothing."""
+    """The bytes that a folder takes on its disk. Links are not followed; parts that are closed to this process do not count."""
     top = os.path.realpath(os.fsencode(folder))
     size, pending = 0, [top]
     while pending and time.monotonic() < until:
@@ -193,7 +191,7 @@ def _size(folder: Path, until: float) -> int:
             try:
                 path = os.readlink(b"/proc/self/fd/%d" % opened)
                 if path != top and not path.startswith(top + b"/"):
-                    continue  # a task has put a link into the place of a folder on the way
+                    continue  # a task has replaced a folder on the path by a link
                 with os.scandir(opened) as entries:
                     for entry in entries:
                         with suppress(OSError):
@@ -210,7 +208,7 @@ def _shown(size: int) -> str:
 
 
 class ScratchLost(WorkspaceError):
-    """A folder that tasks have used is not there any more."""
+    """A folder that tasks have used is missing."""
 
     def __init__(self, scratch: Scratch) -> None:
         how = "it was removed" if scratch.is_removed else "it was lost"
@@ -219,7 +217,7 @@ class ScratchLost(WorkspaceError):
 
 
 def _give(folder: Path, owner: Owner) -> None:
-    """Give a folder, but nothing in it, to a user."""
+    """Change the owner of a folder, but not of its contents."""
     opened = os.open(folder, FOLDER)
     try:
         if (os.fstat(opened).st_uid, os.fstat(opened).st_gid) == OURS:
@@ -229,7 +227,7 @@ def _give(folder: Path, owner: Owner) -> None:
 
 
 def _open(folder: Path) -> None:
-    """Let whoever is shown a folder write in it. Tasks in containers are of several users, and reach the folder in no other way."""
+    """Let everybody who can reach a folder write in it. Tasks in containers run as several users, and reach the folder only through their mount."""
     opened = os.open(folder, FOLDER)
     try:
         if os.fstat(opened).st_uid == OURS[0]:
@@ -240,7 +238,7 @@ def _open(folder: Path) -> None:
 
 @contextmanager
 def _explained(scratch: Scratch) -> Iterator[None]:
-    """Says of which folder it is that the system complains."""
+    """Adds the folder to an error of the system."""
     try:
         yield
     except OSError as error:

@@ -23,17 +23,17 @@ from itertools import islice
 from arkqueue.model import STAMPS
 
 AT_A_TIME = 4096
-"""Files and folders that one use of a base looks at: a few milliseconds, and all there are in most archives."""
+"""The number of files and folders that one use of a base checks: a few milliseconds, and all files of most archives."""
 
 Window = tuple[int, int]
 
 
 class Changed(Exception):
-    """A base is not as it was left."""
+    """A base has changed since its last export or update."""
 
 
 class Watch:
-    """Of one tree. Times are nanoseconds since 1970. One thread at a time may call it."""
+    """The watch over one tree. Times are nanoseconds since 1970. One thread at a time may call it."""
 
     def __init__(self, tree: bytes, since: int, windows: list[Window]) -> None:
         self._tree = tree
@@ -41,11 +41,11 @@ class Watch:
         self._walk, self._began = iter(()), since  # type: Iterator[tuple[bytes, os.stat_result]], int
 
     def changed_since(self, began: int) -> None:
-        """From then until now, this update made the changes."""
+        """Note that an update made all changes from a time until now."""
         self.windows.append((began, time.time_ns()))
 
     def check(self, most: int | None = AT_A_TIME) -> None:
-        """Look at the next files, or (None) at all of them; raises Changed."""
+        """Check the next files, or (None) all of them; raises Changed."""
         self.check_one(self._tree, self._status(self._tree).st_ctime_ns)
         if most is None:
             self._begin()
@@ -66,7 +66,7 @@ class Watch:
         self._begin()
 
     def check_one(self, path: bytes, changed: int) -> None:
-        """One of them, by when it was last changed; raises Changed."""
+        """Check one file by the time of its last change; raises Changed."""
         if changed > self.since and not any(start <= changed <= end for start, end in self.windows):
             raise Changed(f"{path.decode(errors='backslashreplace')} was changed by somebody else")
 
@@ -77,7 +77,7 @@ class Watch:
             raise Changed(f"{path.decode(errors='backslashreplace')}: {error.strerror}") from None
 
     def _all(self) -> Iterator[tuple[bytes, os.stat_result]]:
-        """Everything in the tree; it may go on changing, so what has gone meanwhile is left out."""
+        """All files and folders of the tree. The tree may go on changing; files that disappear meanwhile are left out."""
         pending = [self._tree]
         while pending:
             folder = pending.pop()

@@ -1,4 +1,4 @@
-"""Makes the workspaces of attempts, and removes them. Its story stands in the package."""
+"""Makes the workspaces of attempts, and removes them. The package's docstring describes them."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ WORK = "work"
 """The folder of all workspaces in a home folder."""
 
 BASES = "bases"
-"""The folder of the trees that they are made from."""
+"""The folder of the bases from which they are made."""
 
 LayeredBy = Literal["kernel", "engine"]
-"""Who lays the private layer over a base: the kernel here, for a process; the container engine, for a container."""
+"""Who mounts the private layer over a base: this host's kernel, for a process; the container engine, for a container."""
 
 
-@dataclass(frozen=True)  # without slots, as paths are made once and asked for again and again
+@dataclass(frozen=True)  # without slots, because the paths are computed once and used often
 class Workspace:
     """The folder of one attempt. ``path_first``: to be put first on the task's PATH.
 
-    ``layer``: what the engine is to lay over ``tree``, which is empty then. ``notes`` are for the attempt's log.
+    ``layer``: the folders that the engine mounts over ``tree``, which is empty then. ``notes`` are for the attempt's log.
     """
 
     attempt: AttemptId
@@ -91,22 +91,22 @@ class Workspace:
 
 
 Fill = Callable[[Workspace], Path | None]
-"""Puts files into a workspace's empty tree; may answer with a folder to put first on the task's PATH."""
+"""Writes files into a workspace's empty tree; may return a folder to put first on the task's PATH."""
 
 
 class Workspaces:
     """The workspaces of one home folder. Any thread may call it."""
 
     def __init__(self, home: Path, pool_limit: int = POOL, give: Give | None = None) -> None:
-        """``pool_limit``: bytes that bases may take. ``give``: how what only root can give is given; None: not at all."""
+        """``pool_limit``: bytes that bases may take. ``give``: changes owners as only root can; None: nothing does."""
         self._work = home / WORK
         self._giving = Giving(self._work, give)
         self._later = Later()
         with self._explained("work folder"):
             is_new = not self._work.exists()
             self._work.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if is_new:  # one that was there may be closed on purpose
-                # Others may pass through it, to the folder that is theirs, but not look around; whatever our umask is.
+            if is_new:  # an existing one may be closed on purpose
+                # Others may pass through it to a folder of their own, but not list it, whatever the umask is.
                 self._work.chmod(0o711)
             self._kernel = KernelLayers(self._work)
             self._bases = Bases(home / BASES, pool_limit, self._bases_in_use(), self._later)
@@ -125,7 +125,7 @@ class Workspaces:
         layered_by: LayeredBy | None = None,
         image: str | None = None,
     ) -> Workspace:
-        """Make the workspace of an attempt; all that the task may write belongs to ``owner`` (None: to us).
+        """Make the workspace of an attempt; all that the task may write belongs to ``owner`` (None: to this process).
 
         Without ``layered_by`` the tree is a copy. ``changes``: the text of the list of them, for a task that wants one. ``submission``: the name of a file for a payload, and that in parts. ``image``: of the attempt's container. Raises HostFault, WorkspaceError,
         and what ``source`` raises; nothing is left then.
@@ -133,7 +133,7 @@ class Workspaces:
         workspace = Workspace(attempt, self._work / str(attempt))
         try:
             with self._explained(f"workspace of attempt {attempt}"):
-                if os.path.lexists(workspace.folder):  # of an attempt of a database that is no more
+                if os.path.lexists(workspace.folder):  # of an attempt in an earlier database
                     self.remove(attempt)
                 given_to = None
                 if layered_by == "engine":
@@ -164,10 +164,10 @@ class Workspaces:
                         file.writelines(parts)
                 _give(workspace.files, owner)
                 if given_to is not None:
-                    os.chmod(workspace.files, 0o755)  # whatever is in there, we are to read OUTPUT
+                    os.chmod(workspace.files, 0o755)  # OUTPUT must be readable, whatever else is in there
                     self._giving.give(workspace.folder, [workspace.tree, workspace.files], given_to)
                 if is_passed_through:
-                    # Last: what is the user's own could else be changed under our hands by another task of the same user.
+                    # Last: before that, another task of the same user could change the files during the preparation.
                     os.chmod(workspace.folder, 0o711)
         except BaseException:
             self.remove(attempt)
@@ -175,7 +175,7 @@ class Workspaces:
         return workspace
 
     def _with_tree(self, workspace: Workspace, source: Tree, owner: Owner, layered_by: LayeredBy | None) -> Workspace:
-        """Lay a layer over a base, or have one laid; copy the base where none can be."""
+        """Mount a layer over a base, or let the engine mount one; copy the base if neither works."""
         base = self._bases.acquire(workspace.attempt, source, owner)
         notes: tuple[str, ...] = ()
         refusal = self._kernel.refusal() if layered_by == "kernel" else ""
@@ -220,7 +220,7 @@ class Workspaces:
         return self._remove(attempt, str(attempt), time.monotonic() + removal.PATIENCE)
 
     def sweep(self, live: Collection[AttemptId]) -> list[str]:
-        """Remove the workspaces of all other attempts than those that live on this host, as `remove` does; notes say what could not be."""
+        """Remove the workspaces of all attempts that do not live on this host, as `remove` does; returns notes about files that could not be removed."""
         notes = []
         until = time.monotonic() + removal.PATIENCE
         for name in os.listdir(self._work):
@@ -230,16 +230,16 @@ class Workspaces:
         return [note for note in notes if note]
 
     def give_up_base(self) -> bool:
-        """Remove the least lately used of the trees that nothing uses; whether there was one."""
+        """Remove the least recently used idle tree; returns whether there was one."""
         return self._bases.give_up_one()
 
     def of_processes(self) -> list[AttemptId]:
-        """The attempts whose workspaces are here and that were no containers'."""
+        """The attempts of processes whose workspaces are in the work folder."""
         names = [name for name in os.listdir(self._work) if image_of(self._work / name) is None]
         return [attempt for name in names if (attempt := attempt_of(name)) is not None]
 
     def _remove_parts(self, attempt: AttemptId, image: str | None) -> None:
-        """Remove what has been moved aside of a workspace."""
+        """Remove the part of a workspace that was moved aside."""
         for name in os.listdir(self._work):
             is_part = name.startswith(".") and attempt_of(name) == attempt
             if is_part and (note := self._remove(attempt, name, None, image)):
@@ -247,7 +247,7 @@ class Workspaces:
 
     def _remove(self, attempt: AttemptId, name: str, until: float | None, image: str | None = None) -> str:
         """``until``: when (`time.monotonic`) the rest is left to the background, with its name free for another one; None: never."""
-        image = image or image_of(self._work / name)  # the file that says it is among the first that go
+        image = image or image_of(self._work / name)  # the file that says so is among the first to be removed
         try:
             note = unmount_below(self._work / name)
         except OSError as fault:
@@ -258,7 +258,7 @@ class Workspaces:
             faults, refusal = self._giving.remove(name, until, image)
         except TakesLong:
             if not name.startswith("."):
-                with contextlib.suppress(FileNotFoundError):  # all that is left has been moved aside
+                with contextlib.suppress(FileNotFoundError):  # the rest has been moved aside
                     os.rename(self._work / name, self._work / f".{name}.{time.time_ns()}")
             self._later.put(lambda: self._remove_parts(attempt, image))
             return note
@@ -315,7 +315,7 @@ def owner_named(user: str) -> Owner:
 
 
 def _make(workspace: Workspace, owner: Owner | None, *, is_open: bool) -> None:
-    """The folders, in one that nobody else can enter; the tree is open to whoever gets to see it nevertheless, or the owner's alone."""
+    """Make the folders, in one that nobody else can enter. The tree itself is open to everybody who sees it in another way, or only to its owner."""
     if owner is not None and owner != OURS and os.geteuid() != 0:
         raise WorkspaceError(
             f"workspace {workspace.folder}",
@@ -333,7 +333,7 @@ def _make(workspace: Workspace, owner: Owner | None, *, is_open: bool) -> None:
 
 
 def _make_layer(workspace: Workspace, lower: Path, owner: Owner) -> Layer:
-    """An empty layer; what is laid over has the owner and mode of ``upper``."""
+    """An empty layer. The mounted folder has the owner and mode of ``upper``."""
     top = workspace.folder / "layer"
     layer = Layer(lower, top / "upper", top / "work")
     os.mkdir(top, 0o700)
@@ -346,7 +346,7 @@ def _make_layer(workspace: Workspace, lower: Path, owner: Owner) -> Layer:
 
 
 def check_way(folder: Path, owner: Owner, what: str) -> None:
-    """A process needs to come to its folder, which is called ``what``."""
+    """Check that a process can reach its folder; messages call the folder ``what``."""
     for parent in folder.parents:
         status = parent.stat()
         if not status.st_mode & stat.S_IXOTH and status.st_uid != owner[0]:
@@ -356,7 +356,7 @@ def check_way(folder: Path, owner: Owner, what: str) -> None:
 
 
 def _write(path: Path, text: str | bytes) -> None:
-    # Not by a file object, whose looks at what it was given are as many calls of the system again, for each attempt.
+    # Not by a file object, which would double the system calls of each attempt.
     data = memoryview(text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
@@ -367,7 +367,7 @@ def _write(path: Path, text: str | bytes) -> None:
 
 
 def _give(folder: Path, owner: Owner | None) -> None:
-    """Give a folder, in which nothing has run yet, to a user."""
+    """Change the owner of a folder in which no task has run yet."""
     if owner is None:
         return
     pending = [str(folder)]

@@ -19,7 +19,7 @@ from arkqueue.executor import ATTEMPT_LABEL, SHELL, Container, Mount, Program, c
 from arkqueue.model import Layer
 
 DEFAULT_PIDS = 4096
-"""Processes and threads of one container, where nothing else is said."""
+"""The default limit of processes and threads in one container."""
 TMPFS_MODE = "1777"
 
 
@@ -45,7 +45,7 @@ def configuration(program: Program, image: str, setting: Setting) -> dict[str, A
         environment.setdefault("TINI_KILL_PROCESS_GROUP", "1")
     return {
         "Image": image,
-        # All of it is the entrypoint, so that nothing of the image's own entrypoint and command is left.
+        # The whole command is the entrypoint, which replaces the image's own entrypoint and command.
         "Entrypoint": list(program.argv),
         "Cmd": [],
         "Env": [f"{name}={value}" for name, value in environment.items()],
@@ -65,7 +65,7 @@ def _host_configuration(container: Container, labels: Mapping[str, str], setting
         "Init": setting.has_init,
         "NetworkMode": container.network,
         "SecurityOpt": ["no-new-privileges"],
-        # The node of a device that is left in a mount is one on the host, too.
+        # A device node that a task leaves in a mount would be a device on the host, too.
         "CapDrop": ["MKNOD"],
         "GroupAdd": [str(group) for group in container.groups],
         "PidsLimit": wanted.pids or DEFAULT_PIDS,
@@ -77,7 +77,7 @@ def _host_configuration(container: Container, labels: Mapping[str, str], setting
         "Tmpfs": {path: f"size={size},mode={TMPFS_MODE}" for path, size in wanted.tmpfs.items()},
         "ReadonlyRootfs": wanted.read_only,
         "Mounts": [_mount(mount, labels, setting.socket_path) for mount in container.mounts],
-        # One file up to its size, so that nothing is thrown away before; a second, so that the newest output is kept beyond it.
+        # Two files: the engine drops nothing until the first is full, and keeps the newest output after that.
         "LogConfig": {
             "Type": "local",
             "Config": {"max-size": str(setting.log_size), "max-file": "2", "compress": "false"},
@@ -165,9 +165,7 @@ def no_program(program: Program, image: str) -> ExecutorError:
 
 
 def engine_fault(words: str) -> EngineFault | None:
-    """The fault of the engine that some words of an error tell; None: they tell a fault of the
-    request.
-    """
+    """The fault of the engine in the words of an error; None: the request is at fault."""
     # A volume or mount that the task asked for may be full or read-only, too.
     is_full = "no space left on device" in words or "disk quota exceeded" in words
     if is_full and not re.search(r"/volumes/[^/]+/_data/", words):
@@ -185,8 +183,8 @@ _INIT_FAILED = re.compile(rb"\[FATAL [^\]]*\] exec (?P<program>.+) failed: (?P<r
 
 
 def init_failure(program: Program, image: str, exit_code: int, error_output: bytes) -> str:
-    """The message of the engine's init when it could not execute the program. It can write it only
-    to the task's stderr.
+    """The message of the engine's init when it could not execute the program. The init can only
+    write this to the task's stderr.
     """
     failed = _INIT_FAILED.match(error_output) if exit_code in (126, 127) else None
     if failed is None:

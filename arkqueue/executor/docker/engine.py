@@ -34,7 +34,7 @@ DEFAULT_URL = "unix:///var/run/docker.sock"
 CALL_TIMEOUT = 120.0
 """Seconds for a call: an engine under load takes its time to create and start a container."""
 FIRST_ANSWER = 10.0
-"""Seconds for what is asked first, before a task or the start of a server waits for the engine: it may hang."""
+"""Seconds for the first answer, before a task or the start of a server relies on an engine that may hang."""
 CHUNK = 256 * 1024
 """Bytes of one read of a stream."""
 
@@ -46,7 +46,7 @@ SEE = "See its log, or restart it"
 
 
 class EngineUnavailable(EngineFault):
-    """No engine answers. It says nothing about the task: what was asked may be asked again when the engine is back. One that only hangs is not away."""
+    """No engine answers. The task is not at fault: the call may be repeated when the engine is back. An engine that only hangs does not count."""
 
     def __init__(self, url: str, reason: object) -> None:
         why = _innermost(reason)
@@ -60,13 +60,13 @@ class EngineUnavailable(EngineFault):
 
 
 class Silence(Exception):
-    """The engine is there, but of what was asked nothing has been heard for too long."""
+    """The engine exists, but has sent nothing about a call for too long."""
 
 
 class Flow:
     """Bytes that the engine sends until it, or ``hang_up`` from another thread, ends them. One thread iterates over them.
 
-    The engine does not see the end of a container whose attached connection is full. So where the one that reads is held up by a sink, another may
+    The engine does not see the end of a container whose attached connection is full. So if a sink holds up the reading thread, another thread may
     read ahead for it.
     """
 
@@ -81,7 +81,7 @@ class Flow:
         self.is_broken = False
 
     def __iter__(self) -> Iterator[bytes]:
-        """What arrives. ``is_broken`` says afterwards that it broke off, where that can be known: an attached one just ends."""
+        """The bytes that arrive. ``is_broken`` says afterwards whether the stream broke off, if that can be known: an attached stream just ends."""
         try:
             if self._upgraded:
                 while data := self._next():
@@ -96,7 +96,7 @@ class Flow:
             return self._ahead.popleft() if self._ahead else self._socket.recv(CHUNK)
 
     def read_ahead(self, seconds: float) -> None:
-        """Take what comes until its end, at most for so long, and keep it for the one that iterates; nothing where that one is reading itself."""
+        """Read ahead until the end, for at most ``seconds``, for the thread that iterates; does nothing while that thread reads itself."""
         until = time.monotonic() + seconds
         if not self._upgraded or not self._reading.acquire(timeout=seconds):
             return
@@ -127,7 +127,7 @@ class Flow:
 
 
 class Engine:
-    """One Docker engine. Any thread may call it; it is connected to at the first call, not before."""
+    """One Docker engine. Any thread may call it; the first call connects."""
 
     def __init__(self, url: str | None = None) -> None:
         self.url = url or DEFAULT_URL
@@ -142,7 +142,7 @@ class Engine:
 
     @contextlib.contextmanager
     def calls(self) -> Iterator[docker.APIClient]:
-        """The SDK's client. ``APIError`` is the engine's refusal; that there is no engine is EngineUnavailable."""
+        """The SDK's client. The block raises ``APIError`` for a refusal of the engine, and EngineUnavailable if there is no engine."""
         try:
             self._knock()
             yield self._client()
@@ -193,7 +193,7 @@ class Engine:
         """
         repository, tag = parse_repository_tag(name)
         with self.calls() as api:
-            # Not the client's own: it keeps what it has read once, and people log in later.
+            # Not the client's own configuration: the client reads it once, and people log in later.
             login = auth.load_config().resolve_authconfig(auth.resolve_repository_name(repository)[0])
             try:
                 with api.post(
@@ -234,7 +234,7 @@ class Engine:
             return list(api.events(since=1, until=time.time(), decode=True))
 
     def keeps_containers(self) -> bool:
-        """Whether it leaves containers running when it is restarted, and then knows how they ended."""
+        """Whether the engine leaves containers running over a restart, and then knows how they ended."""
         with self.calls() as api:
             return bool(api.info().get("LiveRestoreEnabled"))
 
@@ -264,7 +264,7 @@ class Engine:
             return Flow(response, upgraded=False)
 
     def has_folder(self, container: str, path: str) -> bool:
-        """Whether a container has something at the end of a path, followed as a program in it would. A file is refused when a task is to begin there."""
+        """Whether a path exists in a container, with links followed as a program there would. A file counts too: the engine refuses it as a working folder."""
         with self.calls() as api:
             place = {"path": f"{path.rstrip('/')}/."}
             found = api.head(_url(api, f"/containers/{quote(container)}/archive"), params=place, timeout=CALL_TIMEOUT)
@@ -290,7 +290,7 @@ class Engine:
                     api = docker.APIClient(base_url=self.url, version="auto", timeout=FIRST_ANSWER)
                 except DockerException as error:  # whatever kept it from asking the engine's version
                     raise EngineUnavailable(self.url, error) from None
-                # An engine is never behind a proxy, and looking for one at each call costs more than the call.
+                # An engine is never behind a proxy, and a look-up of proxies costs more than the call.
                 api.trust_env = False
                 api.timeout = CALL_TIMEOUT
                 self._api = api
@@ -302,7 +302,7 @@ def _url(api: docker.APIClient, path: str) -> str:
 
 
 def _is_silence(error: requests.RequestException) -> bool:
-    """Whether it says that no answer came in time, and not that the connection broke."""
+    """Whether an error means that no answer came in time, and not that the connection broke."""
     return isinstance(error, requests.ReadTimeout) or any(
         isinstance(part, urllib3.exceptions.ReadTimeoutError) for part in error.args
     )

@@ -54,7 +54,7 @@ LOG_SIZE = 1 << 30
 PATIENCE = 300.0
 SHORT_INSTALLATION = 8
 ERRAND = "arkqueue.errand"
-"""The label of containers that are no attempt's; its value is which executor's."""
+"""The label of containers that belong to no attempt; its value names the executor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Found:
 
 
 class DockerExecutor:
-    """Starts attempts as containers. Any thread may call it; it speaks to the engine at the first call, not before."""
+    """Starts attempts as containers. Any thread may call it; the first call connects to the engine."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class DockerExecutor:
         labels = {"arkqueue.installation": installation, "arkqueue.host": host}
         self._setting = Setting(labels, log_size, self._engine.socket_path)
         self._wanted = [f"{name}={value}" for name, value in labels.items()]
-        # No attempt's, but its own; another process of this host knows by it that they are nobody's any more.
+        # For its own containers, which belong to no attempt; by this label, another process of the host knows that they are left over.
         self._errands = {**labels, ERRAND: secrets.token_hex(8)}
         self._images = Images(self._engine, self._errands)
         self._owners = Owners(self._engine, self._errands)
@@ -103,7 +103,7 @@ class DockerExecutor:
         self._engine.ping()
 
     def prove_same_paths(self, folder: Path) -> None:
-        """Prove that an engine answers and sees a folder of this host under the same path. Raises FolderNotSeen, or why that cannot be known."""
+        """Prove that an engine answers and sees a folder of this host under the same path. Raises FolderNotSeen, or another ExecutorError if the proof fails."""
         self._images.prove_same_paths(folder)
 
     def image(
@@ -112,14 +112,14 @@ class DockerExecutor:
         is_wanted: Callable[[], bool] = lambda: True,
         note: Callable[[str], None] = lambda _: None,
     ) -> str:
-        """Get the image by its pull policy; its digest. Raises ExecutorError where it cannot be had, and soon when it is not wanted any more.
+        """Get the image by its pull policy; returns its digest. Raises ExecutorError if the image cannot be had, and soon after the image is
 
-        ``note`` is told when it begins to be fetched.
+        no longer wanted. ``note`` is called when a pull begins.
         """
         return self._images.have(container.image, container.pull, is_wanted, note)
 
     def account(self, image: str, user: str | None, name: str = "") -> Account:
-        """Who a program is that runs as ``user`` (None: the image's own) of an image that is there, which people call ``name``."""
+        """The account of a program that runs as ``user`` (None: the image's default) of a present image, which messages call ``name``."""
         return self._images.account(image, user, name or image)
 
     def identity(self, image: str, user: str | None, name: str = "") -> tuple[int, int]:
@@ -128,17 +128,19 @@ class DockerExecutor:
         return account.uid, account.gid
 
     def path(self, image: str) -> str:
-        """Where the programs of an image that is there are looked for (its PATH)."""
+        """The PATH of a present image."""
         return self._images.path(image)
 
     def has_folder(self, image: str, path: str) -> bool:
-        """Whether an image that is there has a folder, also where the way to it has symbolic links."""
+        """Whether a present image has a folder, possibly behind symbolic links."""
         return self._images.has_folder(image, path)
 
     def give(self, folders: Sequence[Path], owner: tuple[int, int], images: Sequence[str]) -> str:
-        """Give folders of this host with all that is in them to a user, as root would; words for what could not be given.
+        """Change the owner of folders of this host with their contents, as root would; returns words for the files that
 
-        ``images`` are tried first, then what the engine has. Raises ExecutorError where it cannot be done.
+        kept their owner. ``images`` are tried first, then other images of the engine. Raises ExecutorError if none
+
+        works.
         """
         return self._owners.give(folders, owner, images)
 
@@ -162,7 +164,7 @@ class DockerExecutor:
         except APIError as error:
             if "docker-init" not in said(error):
                 raise refusal(program, wanted.image, said(error)) from None
-        # This engine has come without its init: a container's first program gets the signals itself.
+        # This engine has no init: a container's first program gets the signals itself.
         self._setting = replace(self._setting, has_init=False)
         try:
             return self._start(program, sink, digest, is_wanted)
@@ -170,9 +172,9 @@ class DockerExecutor:
             raise refusal(program, wanted.image, said(error)) from None
 
     def adopt(self, attempt: AttemptId, sink: Sink, skip: Mapping[Stream, int]) -> DockerRunning:
-        """Follow a container of an earlier task manager. ``skip``: how many bytes of each stream the sink's log has already.
+        """Follow a container of an earlier task manager. ``skip``: the bytes of each stream that the sink's log already has.
 
-        Where the container is gone, or was never started, the end says so (``lost``).
+        If the container is gone, or was never started, the end says so (``lost``).
         """
         self._check_open()
         found = [one.container for one in self._listed(f"{ATTEMPT_LABEL}={attempt}")]
@@ -253,11 +255,11 @@ class DockerExecutor:
     # --- What is left ---
 
     def found(self) -> list[Found]:
-        """The containers that this installation and host have, whether they run or have ended."""
+        """The containers of this installation and host, running or ended."""
         return self._listed()
 
     def remove(self, attempt: AttemptId) -> None:
-        """End and remove what this installation and host have of an attempt, with its volumes. Nothing is no error."""
+        """End and remove the containers of an attempt on this host, with their volumes. It may have none."""
         self._remove(self._listed(f"{ATTEMPT_LABEL}={attempt}"))
 
     def remove_earlier(self, task: TaskId, attempt: AttemptId) -> None:
@@ -300,7 +302,7 @@ class DockerExecutor:
                     api.remove_volume(volume["Name"])
 
     def close(self) -> None:
-        """Let go of what is running; it goes on, and can be adopted."""
+        """Let go of the running containers; they go on, and can be adopted."""
         with self._lock:
             self._is_closed = True
             running = list(self._running)

@@ -32,9 +32,9 @@ MAX_LINKS = 8
 """Symbolic links on the way to a file of an image."""
 USERS, GROUPS = "/etc/passwd", "/etc/group"
 SILENCE = 300.0
-"""Seconds for which nothing may be heard of an image that is being fetched."""
+"""The longest silence during a pull, in seconds."""
 STILL_WANTED = 0.25
-"""Seconds between two questions whether what is fetched is still wanted."""
+"""Seconds between two questions whether a pull is still wanted."""
 NOT_REACHED = (
     "dial tcp",
     "no such host",
@@ -50,7 +50,7 @@ LOGIN_WANTED = "unauthorized", "authentication", "no basic auth credentials"
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Who a program is in a container, by numbers. ``groups``: those beside its own."""
+    """The account of a program in a container, by numbers. ``groups``: its supplementary groups."""
 
     uid: int
     gid: int
@@ -71,9 +71,9 @@ class Images:
         self._folders: dict[tuple[str, str], bool] = {}
 
     def have(self, name: str, pull: Pull, is_wanted: Callable[[], bool], note: Callable[[str], None]) -> str:
-        """Get an image by its pull policy; its digest, by which the engine knows exactly this one. One that is not wanted any more is not waited for.
+        """Get an image by its pull policy; returns its digest, which identifies exactly this image. A pull that is no longer wanted is given up.
 
-        ``note`` is told before it is fetched, which may take long.
+        ``note`` is called before a pull, which may take long.
         """
         if not name:
             raise ExecutorError(f"image {name!r}", "it has no name", "Name an image")
@@ -99,7 +99,7 @@ class Images:
         return next((str(v).removeprefix("PATH=") for v in variables if str(v).startswith("PATH=")), "")
 
     def has_folder(self, image: str, path: str) -> bool:
-        """Whether an image has a folder. It never changes: it is looked for once."""
+        """Whether an image has a folder. An image never changes, so each answer is kept."""
         with self._lock:
             known = self._folders.get((image, path))
         if known is None:
@@ -110,7 +110,7 @@ class Images:
         return known
 
     def account(self, image: str, user: str | None, name: str) -> Account:
-        """Who a program is as ``user`` of an image (None: the image's own), as the engine finds it; people call the image ``name``."""
+        """The account of ``user`` in an image (None: the image's default), as the engine finds it; messages call the image ``name``."""
         found = self._find(image)
         if found is None:
             raise ExecutorError(f"image {name!r}", "the engine does not have it", "Pull it")
@@ -162,7 +162,7 @@ class Images:
             ) from None
 
     def _pull(self, name: str, is_wanted: Callable[[], bool]) -> None:
-        """Fetch it in a thread of its own: a registry may hang, and so would the engine, and the one who asks."""
+        """Pull in a thread of its own: a registry may hang, and with it the engine and the caller."""
         pulled: Future[None] = Future()
 
         def pull() -> None:
@@ -213,7 +213,7 @@ class Images:
         raise ExecutorError(f"user {wanted!r}", f"image {image} has no group {group!r}", "Name another, or a number")
 
     def _lines(self, digest: str, path: str) -> list[list[str]]:
-        """A file of colon-separated fields, at least four a line; none where the image does not have it. An image never changes: it is read once."""
+        """The lines of a file with colon-separated fields, at least four a line; empty if the image does not have it. An image never changes, so the file is read once."""
         with self._lock:
             known = (digest, path) in self._files
         if not known:
@@ -221,7 +221,7 @@ class Images:
                 texts = {(digest, path): self._read(container, path) for path in (USERS, GROUPS)}
             with self._lock:
                 self._files.update(texts)
-        # At newlines alone, as who reads it in the container does.
+        # Split at newlines only, as programs in the container do.
         lines = [line.strip() for line in self._files[digest, path].split("\n")]
         return [[*line.split(":"), "", "", ""] for line in lines if line]
 
@@ -294,7 +294,7 @@ def _number(text: str) -> int:
 
 
 def digest_of(name: str, image: Mapping[str, Any]) -> str:
-    """The name in a registry that will always mean this image; of one that its registry has not given, the engine's own."""
+    """The name in a registry that always means this image; for an image from no registry, the engine's id."""
     own = _repository(name)
     return next((str(one) for one in image.get("RepoDigests") or () if _repository(one) == own), str(image["Id"]))
 
@@ -306,7 +306,7 @@ def _repository(name: str) -> tuple[str, str]:
 
 
 def cannot_be_fetched(name: str, words: str) -> ExecutorError:
-    """Why an image is not to be had, from the words of the engine, which may be its registry's or the network's."""
+    """The reason why an image cannot be had, from the words of the engine, of its registry or of the network."""
     thing = f"image {name!r}"
     words = " ".join(words.split())
     if fault := engine_fault(words):

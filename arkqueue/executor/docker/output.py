@@ -21,9 +21,9 @@ _HEADER = struct.Struct(">BxxxL")
 _STREAMS = {0: Stream.STDOUT, 1: Stream.STDOUT, 2: Stream.STDERR}
 """0 would be standard input, echoed."""
 _ENGINE = 3
-"""The engine's own words about a stream that it cannot go on with."""
+"""The stream of the engine's own errors about a log that it cannot continue."""
 KEPT = 512
-"""Bytes of the end of stderr that are kept, however it was cut."""
+"""The number of kept bytes at the end of stderr."""
 
 
 class Output:
@@ -49,7 +49,7 @@ class Output:
 
 
 class Frames:
-    """Takes a multiplexed stream apart, however it is cut."""
+    """Splits a multiplexed stream into frames, wherever its pieces end."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -57,7 +57,7 @@ class Frames:
 
     @property
     def is_cut(self) -> bool:
-        """Whether a frame has begun that is not complete: if nothing more comes, the connection broke."""
+        """Whether a frame is incomplete: if nothing more comes, the connection broke."""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> Iterator[tuple[Stream, bytes]]:
@@ -105,7 +105,7 @@ class LogReader:
 
     @property
     def is_short(self) -> bool:
-        """Whether, read to its end, the log had less than is to be skipped: its beginning was thrown away. A last newline may be missing in any."""
+        """Whether the whole log is shorter than ``skip``, so that the engine dropped its beginning. Any log may lack its last newline."""
         return any(lines.to_skip > 1 for lines in self._lines.values())
 
 

@@ -18,11 +18,11 @@ from arkqueue.executor.docker.running import removed
 
 PROGRAM = "chown"
 NOT_STARTED = (125, 126, 127)
-"""Exit codes of what could not be executed."""
+"""Exit codes for a program that could not be executed."""
 MOST_IMAGES = 10
-"""So many of the engine's images are tried where no better one is known."""
+"""The number of the engine's images that are tried if no better one is known."""
 CAPABILITIES = ["CHOWN", "DAC_OVERRIDE"]
-"""To give, and to come to what lies in folders that are closed."""
+"""The capabilities to change owners, and to reach files in closed folders."""
 
 
 class Owners:
@@ -32,12 +32,13 @@ class Owners:
         self._engine, self._labels = engine, labels
         self._lock = threading.Lock()
         self._able: str | None = None
-        """An image of the engine in which it has worked."""
+        """An image with which this has worked."""
 
     def give(self, folders: Sequence[Path], owner: tuple[int, int], images: Sequence[str]) -> str:
-        """Give folders with all that is in them; ``images`` are tried first. Words for what could not be given, empty where all was.
+        """Change the owner of folders with their contents; ``images`` are tried first. Returns words for the files that kept their
 
-        Symlinks are given, not what they point to. Raises ExecutorError where no image can do it, and EngineUnavailable.
+        owner, empty if there are none. Of symlinks, the links themselves are changed. Raises ExecutorError if no image can do it,
+        and EngineUnavailable.
         """
         refusals = []
         for image in self._candidates(images):
@@ -69,7 +70,7 @@ class Owners:
         yield from [str(image["Id"]) for image in known if image["Size"]][:MOST_IMAGES]
 
     def _run(self, image: str, folders: Sequence[Path], owner: tuple[int, int]) -> tuple[int, str]:
-        """The exit code, and the last of what the program said."""
+        """The exit code, and the end of the program's output."""
         places = {f"/given/{number}": folder for number, folder in enumerate(folders)}
         configuration = {
             "Image": image,

@@ -32,23 +32,23 @@ from arkqueue.executor.docker.state import State, size_in_words
 from arkqueue.model import Stream
 
 SIGNAL_TIMEOUT = 2.0
-"""Seconds for the engine to answer to a signal; it goes its way nevertheless."""
+"""Seconds for the engine to answer to a signal, which takes effect without the answer, too."""
 KILL_AGAIN = 1.0
-"""Seconds until a container that is not gone is killed again."""
+"""Seconds until a container that still exists is killed again."""
 READ_AHEAD = 0.05
-"""Seconds for what waits in an attached connection before the container is killed."""
+"""Seconds for reading the waiting bytes of an attached connection before the container is killed."""
 WAIT_STEP = 1.0
 """Seconds of one wait for the end of a container whose output has ended or broken off."""
 ASK_AGAIN = 0.25
 """Seconds between two questions to an engine that does not answer."""
 LAST_WORDS = 5.0
-"""Seconds for what a live connection still holds of a container that has ended; after them it is hung up."""
+"""Seconds for reading the rest of a live connection after the end of its container; then the connection is hung up."""
 LOG_READINGS = 10
 """Attempts to read the log of a container that has ended to its end."""
 REMOVALS = 20
 """Attempts to remove a container: something in it can be busy for a moment."""
 REMEMBERED_EVENTS = 256
-"""How many events an engine remembers."""
+"""The number of events that an engine remembers."""
 
 KILLED = 128 + signal.SIGKILL
 """The exit code of a container whose first program got SIGKILL, and of a shell whose last one did."""
@@ -73,7 +73,7 @@ class DockerRunning:
     ) -> None:
         """``live``: the connection made before the container starts, None for one that is adopted. ``note``: words for an exit code and the last of stderr.
 
-        ``patience``: seconds for which it is waited for when nothing is heard of it.
+        ``patience``: the seconds for which a silent engine is waited for.
         """
         self._engine, self._container, self._output, self._live = engine, container, output, live
         self._note, self._report_end, self._patience = note, has_ended, patience
@@ -124,7 +124,7 @@ class DockerRunning:
             ended = self._life()
         except _Left:
             ended = Ended(None, stopped=False, left=True)
-        except Exception as error:  # whatever it is, the attempt must have an end
+        except Exception as error:  # after any error, the attempt must have an end
             ended = self._lost(f"it could not be followed any more: {error}")
         self._is_over()
         self._ended = replace(ended, usage=self._samples.end(self._container))
@@ -148,7 +148,7 @@ class DockerRunning:
         return replace(ended, message="; ".join(filter(None, (ended.message, self._output.failure, remains))))
 
     def _output_and_end(self) -> State | None:
-        """Hand over all output and wait for the end: the state then, None where there is no container any more."""
+        """Hand over all output and wait for the end; returns the final state, None if the container is gone."""
         seen_until = _NEVER
         state = None
         if self._live is not None:
@@ -173,7 +173,7 @@ class DockerRunning:
                 self._await_engine()
 
     def _copy_live(self, live: Flow) -> bool:
-        """Hand over what arrives until the connection ends; whether that was between two frames."""
+        """Hand over the output until the connection ends; returns whether it ended between two frames."""
         frames = Frames()
         with self._open(live):
             for data in live:
@@ -202,7 +202,7 @@ class DockerRunning:
         return last
 
     def _copy_log(self, last: dict[Stream, bytes]) -> None:
-        """Hand over what of the complete log has not been."""
+        """Hand over the rest of the complete log."""
         fault = ""
         for _ in range(LOG_READINGS):
             try:
@@ -237,7 +237,7 @@ class DockerRunning:
         self._check_left()
 
     def _await_engine(self) -> None:
-        """Return when the engine answers again, or raise _Away: also where it does answer, but for too long not what has become of the container."""
+        """Return when the engine answers again, or raise _Away; also if the engine answers, but says nothing of the container for too long."""
         if self._silent_since is None:
             self._silent_since = time.monotonic()
         until = self._silent_since + self._patience
@@ -265,7 +265,7 @@ class DockerRunning:
 
     @contextlib.contextmanager
     def _open(self, flow: Flow) -> Iterator[Flow]:
-        """A flow that ``leave`` hangs up."""
+        """A stream that ``leave`` hangs up."""
         with self._changed:
             self._flows.add(flow)
             is_left = self._is_left
@@ -294,7 +294,7 @@ class DockerRunning:
     def _judged(self, state: State) -> Ended:
         if not state.was_started:
             return self._lost("its container had not been started")
-        signaled = self._signaled  # a signal that came too late takes it back, maybe at this moment
+        signaled = self._signaled  # a signal that came too late withdraws this, maybe at this moment
         stopped = signaled is not None and state.finished >= signaled
         if stopped or state.exit_code == 0:
             return Ended(state.exit_code, stopped)
@@ -307,18 +307,18 @@ class DockerRunning:
         if ended_by := self._foreign_end(state):
             return Ended(state.exit_code, stopped, ended_by, lost=True)
         if state.exit_code == KILLED and limit:
-            # An engine that has much to do may see the end first, and never look whether memory was its cause; or the task did it itself.
+            # A busy engine may see the end first, and not check whether memory was its cause; or the task killed itself.
             maybe = f"the engine does not say why; maybe it ran out of memory: {limit}"
             return Ended(state.exit_code, stopped, maybe)
         return Ended(state.exit_code, stopped, state.error)
 
     def _foreign_end(self, state: State) -> str:
-        """Words for an end that did not come from the task itself; empty where it did."""
+        """Words for an end that the task itself did not cause; empty if it did."""
         gone = "the Docker engine went away or was restarted while the task ran, and ended it"
         try:
             events = self._engine.events()
             own = [event["Action"] for event in events if event.get("Actor", {}).get("ID") == self._container]
-            # An engine that remembers little, and not that it started this container, has not been up for long.
+            # If an engine remembers few events, and not the start of this container, it was restarted lately.
             was_away = self._missed is not None and state.finished >= self._missed
             is_new = "start" not in own and len(events) < REMEMBERED_EVENTS
             if (was_away or is_new) and not self._engine.keeps_containers():
@@ -338,7 +338,7 @@ class DockerRunning:
     # --- Ended by us ---
 
     def _stop(self) -> None:
-        """SIGTERM, grace, SIGKILL, and again until it is gone. It waits for nothing that the attempt waits for."""
+        """SIGTERM, grace, SIGKILL, again until the container is gone. This thread waits for nothing that the attempt waits for."""
         assert self._stop_by is not None
         if (rest := self._stop_by - time.monotonic()) > 0:
             self._signal("SIGTERM", min(rest, SIGNAL_TIMEOUT))
@@ -346,7 +346,7 @@ class DockerRunning:
             while not self._is_gone and (rest := self._stop_by - time.monotonic()) > 0:
                 self._changed.wait(rest)
         while not self._is_gone and not self._is_left:
-            # Should the sink hold up the one that follows: the engine only sees the end when somebody reads to the end.
+            # In case the sink holds up the following thread: the engine sees the end only when somebody reads to the end.
             self._read_ahead(READ_AHEAD)
             if not self._signal("SIGKILL", SIGNAL_TIMEOUT):
                 return
@@ -361,7 +361,7 @@ class DockerRunning:
             flow.read_ahead(seconds)
 
     def _signal(self, name: str, timeout: float) -> bool:
-        """Send a signal; False where the engine says that nothing is left to get one."""
+        """Send a signal; returns False if the engine says that no process is left."""
         is_first = self._signaled is None
         if is_first:
             self._signaled = datetime.now(UTC)
@@ -386,7 +386,7 @@ class _Left(Exception):
 
 
 class _Away(Exception):
-    """The engine did not come back, or says nothing of the container."""
+    """The engine did not come back, or says nothing about the container."""
 
 
 def _keep_last(live: Flow, last: dict[Stream, bytes]) -> None:
@@ -397,7 +397,7 @@ def _keep_last(live: Flow, last: dict[Stream, bytes]) -> None:
 
 
 def removed(engine: Engine, container: str) -> str:
-    """Remove a container and its own volumes, whatever it does; words for what is left, empty where nothing is."""
+    """Remove a container and its own volumes, running or not; returns words for what is left, empty if nothing is."""
     words = ""
     for _ in range(REMOVALS):
         try:

@@ -27,21 +27,21 @@ from arkqueue.model import Usage
 log = logging.getLogger("arkqueue")
 
 FIRST = 1.0
-"""Seconds until the first sample, and between it and the second; the pauses double."""
+"""Seconds until the first sample, and until the second; later pauses double."""
 LONGEST = 30.0
 """Seconds between two samples at most."""
 TIMEOUT = 2.0
-"""Seconds for an answer."""
+"""Seconds for an answer of the engine."""
 
 
 @dataclass(slots=True)
 class _Sampled:
-    """A container that is sampled, and what was read of it."""
+    """A sampled container, and its last figures."""
 
     newest: Usage | None = None
     cgroup: Cgroup | None = None
     is_sought: bool = False
-    """Whether its cgroup was sought on this host."""
+    """Whether its cgroup was looked up on this host."""
 
 
 class Samples:
@@ -52,7 +52,7 @@ class Samples:
         self._changed = threading.Condition()
         self._sampled: dict[str, _Sampled] = {}
         self._due: list[tuple[float, float, str]] = []
-        """When a container is asked for, and the pause after that; a heap. It keeps those that have ended until they would be due."""
+        """A heap of the times at which containers are sampled, with the pauses after them. Ended containers stay until they would be due."""
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
@@ -73,7 +73,7 @@ class Samples:
             self._changed.notify()
 
     def end(self, container: str) -> Usage | None:
-        """Sample a container no more; what was read of it last, None where nothing was."""
+        """Stop sampling a container; returns its last figures, None if there are none."""
         with self._changed:
             sampled = self._sampled.pop(container, None)
         return None if sampled is None else sampled.newest
@@ -100,7 +100,7 @@ class Samples:
                 heapq.heappush(self._due, (time.monotonic() + pause, min(2 * pause, LONGEST), container))
 
     def _next(self) -> tuple[float, str, _Sampled] | None:
-        """The container that is due, as soon as one is, and the pause after it; None when nothing is to be sampled any more."""
+        """Waits for the next due container; returns it and the pause after it, or None if nothing is left to sample."""
         with self._changed:
             while not self._is_closed:
                 rest = self._due[0][0] - time.monotonic() if self._due else None
@@ -125,7 +125,7 @@ class Samples:
 
 
 def usage_of(stats: dict[str, Any]) -> Usage | None:
-    """The figures in what an engine says of a container, as `Cgroup.usage` has them; None where it says none, as of one that has ended."""
+    """The figures in an engine's answer about a container, as in `Cgroup.usage`; None if it has none, for example for an ended container."""
     processor = _figure((stats.get("cpu_stats") or {}).get("cpu_usage") or {}, "total_usage")
     if not processor:
         return None
@@ -137,7 +137,7 @@ def usage_of(stats: dict[str, Any]) -> Usage | None:
 
 
 def _figure(figures: dict[str, Any], name: str) -> int:
-    """One of an engine's figures; 0 where it has none, or one that cannot be: PostgreSQL would not take it."""
+    """One figure of an engine; 0 if it is missing or impossible, because PostgreSQL would refuse it."""
     figure = figures.get(name)
     return figure if isinstance(figure, int) and 0 < figure < 1 << 63 else 0
 

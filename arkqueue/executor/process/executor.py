@@ -36,11 +36,11 @@ from arkqueue.executor.process.leftovers import end_leftovers
 from arkqueue.model import AttemptId, Stream, Usage
 
 IDLE_GUARDS = 16
-"""Guards that are kept; each has about 2 MB of its own. More come and go with the attempts."""
+"""The number of guards that are kept; each has about 2 MB of its own. Further guards come and go with the attempts."""
 CHUNK = 64 * 1024
-"""Bytes of one read: a pipe holds no more, unless it was enlarged."""
+"""Bytes of one read: the size of a pipe, unless it was enlarged."""
 LAST_READS = 16
-"""Reads after the end: a process outside the tree may hold the pipe and write for ever; 16 empty the largest usual one."""
+"""The number of reads after the end: a process outside the tree may hold the pipe and write for ever. 16 reads empty the largest usual pipe."""
 
 
 class ProcessExecutor:
@@ -49,7 +49,7 @@ class ProcessExecutor:
     def __init__(self, lock: int | None = None, work: Path | None = None) -> None:
         """``lock``: a descriptor that all guard processes hold (but no task), so that an flock on it says whether one is left.
 
-        ``work``: the folder of all workspaces, by which leftovers are known; None: they are not looked for.
+        ``work``: the folder of all workspaces, by which leftovers are recognized; None: no search for leftovers.
         """
         self._lock = threading.Lock()
         self._running: set[_ProcessRunning] = set()
@@ -77,7 +77,7 @@ class ProcessExecutor:
         try:
             running.follow()
         except RuntimeError as error:
-            # Its process has begun, but what nobody follows must not go on.
+            # Its process has begun, but must not go on without a thread that follows it.
             running.stop(0)
             running.follow_here()
             raise nothing_starts(f"this host gives no further thread ({error})", "Use fewer slots") from None
@@ -101,12 +101,12 @@ class ProcessExecutor:
         self._server.close()
 
     def _guard(self) -> Guard:
-        """A guard without an attempt, under a server that lives."""
+        """A guard without an attempt, under a living server."""
         with self._lock:
             if self._is_closed:
                 raise ExecutorError("process executor", "it is closed")
             if not self._server.is_alive():
-                # Without it nobody ends what a killed guard leaves: its idle guards are of no use either.
+                # Without the server nobody ends the tree of a killed guard, so its idle guards are useless, too.
                 while self._idle:
                     self._idle.pop().close()
                 self._server.close()
@@ -132,7 +132,7 @@ class ProcessExecutor:
             return _ProcessRunning(guard, streams, ours.pop_all(), sink, look_after, self._has_ended)
 
     def _look_after(self, attempt: AttemptId) -> str:
-        """End what an attempt has left that nobody guards any more; words for what became of it."""
+        """End the unguarded processes that an attempt has left; returns words about them."""
         if self._work is None or sys.platform != "linux":
             return "what was left of it may still run"
         found = end_leftovers(self._work, [attempt])
@@ -184,13 +184,13 @@ class _ProcessRunning:
                 self._guard.stop(grace)
 
     def keep(self, begin: float, end: float) -> None:
-        """Where nothing more is said, as our process stands still, its guard asks it to end at ``begin``, and it has ended at ``end`` (CLOCK_BOOTTIME, seconds)."""
+        """If this process is suspended and sends nothing more, the guard asks the attempt to end at ``begin``, and has ended it at ``end`` (CLOCK_BOOTTIME, seconds)."""
         with self._lock:
             if self._ended is None:
                 self._guard.keep(begin, end)
 
     def follow(self) -> None:
-        """In a thread of its own; RuntimeError where there is none to be had."""
+        """Begin to follow, in a thread of its own; RuntimeError if the host gives no thread."""
         threading.Thread(target=self.follow_here, name="attempt", daemon=True).start()
 
     def follow_here(self) -> None:
@@ -209,7 +209,7 @@ class _ProcessRunning:
         self._has_ended.set()
 
     def _copy_until_report(self) -> dict[str, Any] | None:
-        """Copy output until the guard reports the end; None where the guard has been killed."""
+        """Copy output until the guard reports the end; None if the guard was killed."""
         control = self._guard.fileno()
         poll = select.poll()
         for descriptor in (control, *self._streams):
@@ -223,7 +223,7 @@ class _ProcessRunning:
         return self._guard.receive()
 
     def _copy(self, descriptor: int) -> bool:
-        """Hand one chunk to the sink; False where there is none. A sink that fails loses the rest, and the end says so."""
+        """Hand one chunk to the sink; returns False at the end of the pipe. A sink that fails loses the rest, and the end says so."""
         try:
             data = os.read(descriptor, CHUNK)
         except BlockingIOError:
@@ -236,7 +236,7 @@ class _ProcessRunning:
         return bool(data)
 
     def _end(self, report: dict[str, Any] | None, became: str) -> Ended:
-        """``became``: what became of the rest, where the guard was killed."""
+        """``became``: the fate of the remaining processes, if the guard was killed."""
         if report is None:
             note = f"its guard process was killed, so that its exit code is not known; {became}"
             stopped = self._stop_by is not None

@@ -57,11 +57,11 @@ from typing import Any, NoReturn
 ABANDONED_GRACE = 0.5
 """Seconds between SIGTERM and SIGKILL when the task manager has died: enough to remove a lock file, far below a lease."""
 LINGER = 1.0
-"""Seconds in which what the main process left behind may end by itself, as ``exec > >(tee log)`` needs to."""
+"""Seconds in which processes that the main process left may end by themselves, as ``exec > >(tee log)`` needs to."""
 LEFT_GRACE = 0.75
-"""Seconds between SIGTERM and SIGKILL for what has lingered longer."""
+"""Seconds between SIGTERM and SIGKILL for processes that linger longer."""
 AGAIN = 0.1
-"""Seconds until a kill is repeated for what is still there."""
+"""Seconds until a kill is repeated for remaining processes."""
 LAST_WORD = 5.0
 """Seconds after which the server of a dead task manager kills guards that do not end (a task has stopped its guard)."""
 
@@ -91,20 +91,20 @@ def main() -> None:
     os.umask(0o022)
     _prctl(PR_SET_NAME, b"arkqueue-guard")
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    # A collection would only copy the pages that the guards share with the server.
+    # A garbage collection would only copy the pages that the guards share with the server.
     gc.disable()
     gc.freeze()
     Server(socket.socket(fileno=0)).run()
 
 
 class Server:
-    """Forks guards; ends what falls to it when one of them is killed."""
+    """Forks guards, and ends the tree of a guard that is killed."""
 
     def __init__(self, requests: socket.socket) -> None:
         self.requests = requests
         self.wake = wake_pipe()
         self.guards: dict[int, int] = {}
-        """Process id of a guard → our copy of its control socket."""
+        """The process id of each guard → this process's copy of its control socket."""
         self.lost: list[int] = []
         """Control sockets of guards that were killed, until nothing of their trees is left."""
 
@@ -148,7 +148,7 @@ class Server:
     def become_guard(self, control: int) -> NoReturn:
         code = 1
         try:
-            # Another attempt's control socket must close when its own guard and the server have closed it.
+            # The control socket of another attempt must close as soon as its own guard and the server close it.
             for other in (*self.guards.values(), *self.lost, self.wake):
                 os.close(other)
             null = os.open(os.devnull, os.O_RDONLY)
@@ -169,7 +169,7 @@ class Server:
                     self.lost.append(control)
 
     def end_orphans(self) -> None:
-        """Kill what lost guards have left: every child that is no guard. Repeated until there is none."""
+        """Kill the processes that lost guards have left: every child that is not a guard. Repeated until there is none."""
         if all(pid in self.guards for pid in children(os.getpid())):
             for control in self.lost:
                 with contextlib.suppress(OSError):  # the task manager is gone: nobody to tell
@@ -246,7 +246,7 @@ class Guard:
             self.control.sendall(_line(message))
 
     def receive(self) -> list[dict[str, Any]] | None:
-        """The messages that have come, maybe none; None when the task manager is gone."""
+        """The messages that have arrived, maybe none; None if the task manager is gone."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self.control, 65536, 2, CLOEXEC)
         except ConnectionResetError:
@@ -259,7 +259,7 @@ class Guard:
 
 
 class Failed(Exception):
-    """A task could not be executed: at which step, errno, which path."""
+    """A task could not be executed: the step, the errno and the path."""
 
 
 def execute(request: dict[str, Any], stdout: int, stderr: int) -> int:
@@ -271,7 +271,7 @@ def execute(request: dict[str, Any], stdout: int, stderr: int) -> int:
         with acting_as(account):
             enter(cwd)
             program = find(argv[0], env.get("PATH", os.defpath), cwd)
-        process = subprocess.Popen(  # it begins where we are
+        process = subprocess.Popen(  # it begins in this folder
             argv,
             executable=program,
             env=env,
@@ -288,13 +288,13 @@ def execute(request: dict[str, Any], stdout: int, stderr: int) -> int:
         raise Failed(step, error.errno, program) from None
     finally:
         os.chdir("/")  # a guard that stayed there would keep the workspace from being unmounted
-    process.returncode = 0  # Popen shall not wait for it: we do
+    process.returncode = 0  # this module waits for the process, not Popen
     return process.pid
 
 
 @contextlib.contextmanager
 def acting_as(account: tuple[int, int, list[int]] | None) -> Iterator[None]:
-    """Act with the rights of the task's user (None: ours), and with ours again afterwards.
+    """Act with the rights of the task's user (None: of this process) in the block.
 
     The task chooses the names of the folder and of the program, and both may contain symlinks of the archive. If root looked
     them up, a task could begin in a folder that is closed to its user, or learn its contents. Only the effective ids change:
@@ -332,22 +332,22 @@ class Tree:
     def __init__(self, main: int, kept: tuple[float, float] | None) -> None:
         self.main = main
         self.kept = kept
-        """From when on it is ended although nobody asks, and when it has to be gone, by CLOCK_BOOTTIME."""
+        """The times, by CLOCK_BOOTTIME, at which it is asked to end without a request, and has to be gone."""
         self.exit_code: int | None = None
         self.stopped = self.abandoned = False
         self.warned = False
         """SIGTERM has been sent."""
         self.deadline: float | None = None
-        """When what is left is warned, if it has not been, or else killed."""
+        """The time at which the remaining processes get SIGTERM, or SIGKILL if they had it."""
         self.left: list[str] = []
-        """Names of what had to be ended after the main process."""
+        """The names of processes that had to be ended after the main process."""
         self.processor = 0.0
-        """Seconds that the processes which have ended had the processor."""
+        """Processor seconds of the ended processes."""
         self.memory = 0
-        """The largest resident set of one of them, as ``getrusage`` tells it."""
+        """The largest resident set of one of them, from ``getrusage``."""
 
     def reap(self) -> bool:
-        """Collect what has ended; False when nothing is left, which is the proof of the end."""
+        """Collect ended processes; returns False if none is left, which proves the end."""
         try:
             for pid, status, used in ended_children():
                 self.processor += used.ru_utime + used.ru_stime
@@ -373,7 +373,7 @@ class Tree:
         self.kept = begin, end
 
     def press(self) -> float | None:
-        """Where the time of what is left is up, ask it to end, or end it. Milliseconds until the next time."""
+        """Ask the remaining processes to end when their time is up, or kill them. Returns the milliseconds until the next time."""
         heard = self.abandon()
         if self.deadline is None:
             return heard
@@ -392,7 +392,7 @@ class Tree:
         return rest * 1000 + 1 if heard is None else min(rest * 1000 + 1, heard)
 
     def abandon(self) -> float | None:
-        """Stop the tree if nothing was heard for too long. Milliseconds until that is so, as long as this machine does not sleep: then the task manager looks first."""
+        """Stop the tree if the task manager was silent for too long. Returns the milliseconds until then. After a sleep of the machine, the task manager gets to act first."""
         if self.kept is None:
             return None
         begin, end = self.kept
@@ -505,7 +505,7 @@ def name(pid: int) -> str:
 
 
 def wake_pipe() -> int:
-    """A descriptor that becomes readable when a child ends. After a fork it replaces the server's."""
+    """A descriptor that becomes readable when a child ends. After a fork, a new one replaces the server's."""
     wake, write = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(write, False)

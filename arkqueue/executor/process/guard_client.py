@@ -25,7 +25,7 @@ from arkqueue.errors import ExecutorError, HostFault
 from arkqueue.executor import Program, check_texts
 
 START_TIMEOUT = 60.0
-"""Seconds until a program that does not get executed (its folder is on a dead file server) is given up."""
+"""Seconds until a program is given up that is not executed, because its folder is on a dead file server."""
 OVERDUE = 5.0
 """Seconds after the grace until a guard that has reported no end is killed: its task may have stopped it with a signal.
 The guard server then ends what is left."""
@@ -39,16 +39,15 @@ class Guard:
         self._buffer = b""
         self._pid = 0
         self.is_unattended = False
-        """The guard was killed, and its server too, before the server could end the rest of the
-        guard's tree.
+        """The guard was killed, and its server too, before the server had ended the guard's tree.
         """
         self._tree_has_ended = False
-        """It was killed, and its server has ended what was left."""
+        """The guard was killed, and its server has ended the rest of its tree."""
         self.fileno = control.fileno
         self.close = control.close
 
     def greet(self) -> None:
-        """Return when the guard is there."""
+        """Return when the guard has begun."""
         with self._limited():
             hello = self.receive()
         if hello is None:
@@ -69,7 +68,7 @@ class Guard:
                 answer = None
             else:
                 answer = self.receive()
-        # One that was killed when it had the request may have executed the program, which killed it: its end will be told.
+        # A guard that was killed after the request may have executed the program, which killed it: its end will be reported.
         if answer is None and not (self._tree_has_ended or self.is_unattended):
             self._kill()
             fault = "its guard process was killed, or could not execute it in time"
@@ -78,16 +77,16 @@ class Guard:
             raise _failure(program, *answer["failed"])
 
     def _kill(self) -> None:
-        """Kill it, if it is there: a guard that was stopped with a signal. The server then ends what is left of its tree."""
-        # Its process id cannot be another's yet: the server closes the control socket when it has reaped it.
+        """Kill the guard, if it still exists, because a signal has stopped it. The server then ends the rest of its tree."""
+        # No other process can have its id yet: the server closes the control socket only after it has reaped the guard.
         if self.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
     def is_alive(self) -> bool:
-        """Whether it can be given an attempt. A guard without one says nothing; it can only have ended."""
+        """Whether the guard can take an attempt. An idle guard sends nothing, so a readable socket means that it has ended."""
         if self._tree_has_ended or self.is_unattended:
-            return False  # the word has been read, and the socket may not have been closed yet
+            return False  # its last message has been read, and the socket may not have been closed yet
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         return not poll.poll(0)
@@ -99,7 +98,7 @@ class Guard:
         self._tell({"keep": [begin, end]})
 
     def _tell(self, message: dict[str, Any]) -> None:
-        """Never waits: who tells may have to tell others, too. A guard that has not listened for hundreds of messages was stopped by its task, and is killed."""
+        """Never waits, because the caller may have to reach other guards, too. A guard that has not read hundreds of messages was stopped by its task, and is killed."""
         data = json.dumps(message).encode() + b"\n"
         try:
             is_told = self._control.send(data, socket.MSG_DONTWAIT) == len(data)
@@ -111,7 +110,7 @@ class Guard:
             self._kill()
 
     def patience(self, stop_by: float | None) -> float:
-        """How long to wait for it, in milliseconds. A guard that is overdue is killed here."""
+        """The milliseconds to wait for the guard. An overdue guard is killed here."""
         if stop_by is None:
             return 1000.0
         rest = stop_by + OVERDUE - time.monotonic()
@@ -130,7 +129,7 @@ class Guard:
         return b"\n" in self._buffer
 
     def receive(self) -> dict[str, Any] | None:
-        """Its next message; None where it has been killed (or a timeout that was set has passed)."""
+        """The guard's next message; None if it was killed, or after the timeout of the socket."""
         while not self.has_message():
             try:
                 data = self._control.recv(4096)
@@ -151,7 +150,7 @@ class Guard:
 
 
 class GuardServer:
-    """The program that forks guards: one for each executor."""
+    """The process that forks guards, one for each executor."""
 
     def __init__(self, inherited: tuple[int, ...]) -> None:
         try:
@@ -188,7 +187,7 @@ class GuardServer:
             guard.greet()
         except NoGuard:
             guard.close()
-            self._process.kill()  # should it be there but not answer; the next start has another
+            self._process.kill()  # in case it exists and does not answer; the next start has another
             self._process.wait()
             raise
         except BaseException:
@@ -197,7 +196,7 @@ class GuardServer:
         return guard
 
     def close(self) -> None:
-        """Let the server end, which it does when its guards have ended."""
+        """Let the server end; it ends after its guards."""
         self._requests.close()
         self._process.wait()
 
@@ -209,11 +208,11 @@ class NoGuard(HostFault):
         super().__init__("process executor", "the guard server does not answer", "Try again")
 
 
-# --- What a guard is asked for, and what it may answer ---------------------------------------------------------------
+# --- Requests to a guard, and its answers ---------------------------------------------------------------
 
 
 def request_for(program: Program) -> bytes:
-    """The request to a guard. Raises ExecutorError for what no process can be given."""
+    """The request to a guard. Raises ExecutorError for a command or environment that no process can have."""
     check_texts(program, os.fsencode)
     request = {
         "argv": program.argv,
@@ -226,7 +225,7 @@ def request_for(program: Program) -> bytes:
 
 
 def _user(name: str | None) -> tuple[int, int, list[int]] | None:
-    """The ids of a user, None for our own."""
+    """The ids of a user; None: those of this process."""
     if name is None:
         return None
     try:
@@ -251,7 +250,7 @@ task gives it, too.
 
 
 def _failure(program: Program, step: str, number: int, path: str) -> ExecutorError | HostFault:
-    """The words for what kept a guard from executing the program."""
+    """The reason why a guard could not execute the program."""
     command = program.argv[0]
     thing = f"shell {command!r}" if program.shell else f"command {command!r}"
     reason = os.strerror(number)

@@ -28,11 +28,11 @@ from arkqueue.model import AttemptId
 
 LINUX = sys.platform == "linux"
 PATIENCE = 10.0
-"""Seconds until what does not end is given up: it waits for a device, or is another user's."""
+"""Seconds until a process that does not end is given up: it waits for a device, or belongs to another user."""
 AGAIN = 0.1
-"""Seconds until the next look at what is still there, or at whether anything is."""
+"""Seconds between two searches for remaining processes."""
 CLEAN = 2
-"""Looks in a row that find nothing: in the middle of an exec a process shows no environment."""
+"""The number of empty searches in a row that prove the end: during an exec, a process shows no environment."""
 VARIABLES = (b"ARKQUEUE_OUTPUT", b"ARKQUEUE_INPUTS", b"TMPDIR")
 """The variables in the environment of a process that name a file of the attempt. In a container,
 the first two have paths that only the container sees.
@@ -48,7 +48,7 @@ class Leftovers:
 
 
 def end_leftovers(work: Path, attempts: Collection[AttemptId]) -> Leftovers:
-    """Kill what is left of attempts that nobody guards, with workspaces in the folder ``work``; returns when it is gone."""
+    """Kill the leftovers of attempts with workspaces in the folder ``work``; returns when they are gone."""
     if not LINUX or not attempts:
         return Leftovers()
     look = _Look(work, attempts)
@@ -62,7 +62,7 @@ def end_leftovers(work: Path, attempts: Collection[AttemptId]) -> Leftovers:
                 names |= {pid: f"{_name(pid)} ({pid})" for pid in found}
                 if time.monotonic() >= until:
                     break
-                _kill(found, look)  # what they have started meanwhile is found by the next look
+                _kill(found, look)  # the next search finds processes that they have started meanwhile
                 clean = 0
             elif (clean := clean + 1) < CLEAN:
                 time.sleep(AGAIN)
@@ -73,14 +73,14 @@ def end_leftovers(work: Path, attempts: Collection[AttemptId]) -> Leftovers:
 
 
 class _Look:
-    """Knows which processes are leftovers."""
+    """Recognizes leftovers."""
 
     def __init__(self, work: Path, attempts: Collection[AttemptId]) -> None:
         self.work = os.path.realpath(os.fsencode(work))
         self.named = b"/" + os.fsencode(work.name) + b"/"
         self.attempts = {b"%d" % attempt for attempt in attempts}
-        # A task can start the server whose task it was. Then what names that attempt may also be ours, the embedded
-        # database for one.
+        # A task can start a server. Then the processes of this server may name that attempt, too, such as the embedded
+        # database.
         self.ours = self.attempt_of("self")
 
     def processes(self) -> list[int]:
@@ -91,8 +91,8 @@ class _Look:
         return attempt in self.attempts and attempt != self.ours
 
     def attempt_of(self, pid: str) -> bytes | None:
-        """The attempt of a process; None if it belongs to no attempt, has ended, or is not visible
-        to us.
+        """The attempt of a process; None if it belongs to no attempt, has ended, or cannot be
+        inspected.
         """
         with _shown(), open(f"/proc/{pid}/environ", "rb") as file:
             for variable in file.read().split(b"\0"):
@@ -137,14 +137,14 @@ def _is_here(pid: str) -> bool:
 
 
 def _has_terminal(pid: str) -> bool:
-    """Whether it has a terminal, as the shell of a person who looks around there, and nothing that a guard has started."""
+    """Whether a process has a terminal, like the shell of a person; a guard starts none with a terminal."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         _, _, fields = file.read().rpartition(b")")
     return fields.split()[4] != b"0"
 
 
 def _kill(pids: list[int], look: _Look) -> None:
-    """Kill processes that are still what they were; returns when they are gone, or when it is time to look again."""
+    """Kill the processes that still have the same identity; returns when they are gone, or at the time of the next search."""
     with contextlib.ExitStack() as opened:
         poll = select.poll()
         waited_for = 0
@@ -153,7 +153,7 @@ def _kill(pids: list[int], look: _Look) -> None:
             with contextlib.suppress(AttributeError, OSError):  # an old kernel, or no descriptors are left
                 handle = os.pidfd_open(pid)
                 opened.callback(os.close, handle)
-            # The number may have become another's meanwhile; the handle stays with whom we look at now.
+            # Another process may have this number by now; the handle stays with the process that is inspected here.
             if not look.is_leftover(str(pid)):
                 continue
             with contextlib.suppress(ProcessLookupError, PermissionError):
