@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import gc
 import itertools
 import logging
@@ -12,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from arkqueue.cli import beginning
 from arkqueue.config import Configuration, is_address, readable_secrets
 from arkqueue.config.values import MOST_SLOTS
 from arkqueue.db.session import Session
-from arkqueue.errors import ConfigurationError, DatabaseUnavailable, HomeTaken
+from arkqueue.errors import ArkqueueError, ConfigurationError, DatabaseUnavailable, HomeTaken
 from arkqueue.model import LABEL
 from arkqueue.queue import archives
 from arkqueue.runtime import address
@@ -42,17 +43,24 @@ RETRY = 1.0
 
 @contextmanager
 def opened(
-    configuration: Configuration, role: str, stop: threading.Event, waits: Callable[[], None] = lambda: None
+    configuration: Configuration,
+    role: str,
+    stop: threading.Event,
+    waits: Callable[[], None] = lambda: None,
+    *,
+    backup: bool = True,
 ) -> Iterator[Session]:
     """The queue of an installation: its database (embedded where no other is named) at this version, and wake-ups.
 
     ``waits``: called where the database is away and is waited for; ``stop``: set when it is to be waited for no longer; then the program ends.
+    ``backup``: an embedded database that is about to be migrated is backed up first.
     """
     from arkqueue.db import Database, Wakeups
 
     _make_home(configuration.home)
     with ExitStack() as stack:
         uri = configuration.database
+        is_embedded = uri is None
         if uri is None:
             from arkqueue.db.embedded.server import Embedded
 
@@ -69,7 +77,8 @@ def opened(
                 size=FEW,
             )
         )
-        _migrate(database, stop, waits)
+        with _backed_up(uri, configuration.home) if is_embedded and backup else nullcontext():
+            _migrate(database, stop, waits)
         wakeups = Wakeups(database)
         stack.callback(wakeups.close)
         yield Session(database, wakeups)
@@ -104,6 +113,23 @@ def _keep_alive(server: Any) -> threading.Event:
 
     threading.Thread(target=watch, name="embedded PostgreSQL", daemon=True).start()
     return done
+
+
+@contextmanager
+def _backed_up(uri: str, home: Path) -> Iterator[None]:
+    """The embedded database, backed up where the block is going to migrate it; roles that start together take turns."""
+    from arkqueue.db import backup
+
+    with (home / "migration.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            file = backup.before_migration(uri, home / "backups")
+        except ArkqueueError as error:
+            remedy = f"{error.remedy} Or migrate without a backup: arkqueue migrate --no-backup"
+            raise ArkqueueError(error.thing, f"{error.fault} (before the database is migrated)", remedy) from error
+        if file:
+            log.info("the database is being migrated; it was backed up before, in %s", file)
+        yield
 
 
 def _migrate(database: Any, stop: threading.Event, waits: Callable[[], None]) -> None:
@@ -434,8 +460,9 @@ def web(ctx: click.Context, /, **options: Any) -> None:
 
 @click.command()
 @_database
+@click.option("--no-backup", is_flag=True, help="Do not back up the embedded database first.")
 @click.pass_context
-def migrate(ctx: click.Context, /, **options: Any) -> None:
+def migrate(ctx: click.Context, /, no_backup: bool, **options: Any) -> None:
     """Migrate the database to this version of arkqueue. Each role does this by itself when it starts."""
-    with opened(load(ctx, **options), "migrate", threading.Event()):
+    with opened(load(ctx, **options), "migrate", threading.Event(), backup=not no_backup):
         click.echo("the database is at this version")

@@ -81,6 +81,18 @@ def migrate(connection: psycopg.Connection[Any], folder: Traversable | None = No
         ) from error
 
 
+def newest() -> int:
+    """The version of this arkqueue's schema."""
+    return _newest(_changes(None))
+
+
+def version_of(connection: psycopg.Connection[Any]) -> int:
+    """The version of the database's schema; 0: it has no tables."""
+    if not connection.execute("select from pg_class where oid = to_regclass('schema_version')").rowcount:
+        return 0
+    return _version(connection)
+
+
 def check(connection: psycopg.Connection[Any], folder: Traversable | None = None) -> None:
     """Raise ArkqueueError unless the database has exactly this arkqueue's schema."""
     _require_server(connection)

