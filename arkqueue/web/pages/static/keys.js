@@ -187,29 +187,54 @@ async function refresh() {
   }
 }
 
-// What a thing that has the focus leads to or does, so that it has it again when it is put anew.
+// What a person has done to a page: where it is scrolled, what is open, and what has the focus, so that all of it is there again when the page is put anew or loaded again.
 const meaning = (e) => [e.getAttribute("href"), e.form?.elements.namedItem("verb")?.value, e.form?.elements.namedItem("name")?.value, e.getAttribute("aria-label"), e.matches("summary") && e.textContent].join("\n");
+const alike = (name, of) => all("main " + name).filter((e) => meaning(e) === of);
+
+function stateOf() {
+  const focused = document.activeElement?.closest("main :is(a, button, summary, [tabindex])");
+  return {
+    scrolled: all("main .scroll, main .log").map((e) => [e.scrollTop, e.scrollLeft, e.scrollTop + e.clientHeight >= e.scrollHeight - 4]),
+    opened: all("main details.more[open]").map((e) => e.id),
+    focused: focused && [focused.localName, meaning(focused), alike(focused.localName, meaning(focused)).indexOf(focused)],
+    cell: cellOf(focused ?? document.body) && placeOf(focused),
+  };
+}
+
+function scrollAndOpen({ scrolled, opened }) {
+  for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
+  all("main .scroll, main .log").forEach((e, i) => { if (scrolled[i]) e.scrollTo(scrolled[i][1], scrolled[i][2] && e.matches(".log") ? e.scrollHeight : scrolled[i][0]); });
+}
+
+function focusAgain({ focused, cell }) {
+  ((focused && alike(focused[0], focused[1]).at(focused[2])) ?? (cell && linkAt(cell)))?.focus({ preventScroll: true });
+}
 
 function put(fresh) {
   const main = document.querySelector("main"), next = fresh.querySelector("main");
   if (!next || served === next.innerHTML) return;
   if (isBusy()) return void (isStale = true);
-  const scrolled = all("main .scroll, main .log").map((e) => [e.scrollTop, e.scrollLeft, e.scrollTop + e.clientHeight >= e.scrollHeight - 4]);
-  const opened = all("main details.more[open]").map((e) => e.id);
-  const focused = document.activeElement?.closest("main :is(a, button, summary, [tabindex])"), same = () => focused ? all("main " + focused.localName).filter((e) => meaning(e) === meaning(focused)) : [];
-  const place = same().indexOf(focused), cell = cellOf(focused ?? document.body) && placeOf(focused);
+  const state = stateOf();
   main.innerHTML = served = next.innerHTML;
   document.title = fresh.title;
-  for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
-  all("main .scroll, main .log").forEach((e, i) => { if (scrolled[i]) e.scrollTo(scrolled[i][1], scrolled[i][2] && e.matches(".log") ? e.scrollHeight : scrolled[i][0]); });
+  scrollAndOpen(state);
   shown = null;
   document.dispatchEvent(new Event("put"));
-  (same().at(place) ?? (cell && linkAt(cell)))?.focus({ preventScroll: true });
+  focusAgain(state);
   if (main.dataset.live !== next.dataset.live) {
     main.dataset.live = next.dataset.live ?? "";
     listen();
   }
 }
+
+// A page that is loaded again, or come back to, is as it was left. A log keeps its own place.
+const isSeenBefore = performance.getEntriesByType("navigation")[0]?.type !== "navigate";
+const left = isSeenBefore && sessionStorage.getItem(`left ${location.pathname}${location.search}`);
+if (left) {
+  scrollAndOpen(JSON.parse(left));
+  if (document.activeElement === document.body) focusAgain(JSON.parse(left));
+}
+addEventListener("pagehide", () => sessionStorage.setItem(`left ${location.pathname}${location.search}`, JSON.stringify(stateOf())));
 
 // One connection a page, and none while nobody sees it: a browser has six for a server.
 let source = null;

@@ -152,6 +152,11 @@ function openLog() {
   const box = document.querySelector(".log[data-of]");
   view = box ? new LogView(box, view) : null;
 }
+
+// A page that is loaded again shows the lines that it showed, unless it showed the end.
+const seen = "log " + location.pathname + location.search;
+addEventListener("pagehide", () => { if (view) sessionStorage.setItem(seen, JSON.stringify({ of: view.of, address: view.address, total: view.total, top: view.top, wasAtEnd: view.isAtEnd, marked: view.marked })); });
+if (isSeenBefore && sessionStorage.getItem(seen)) view = { ...JSON.parse(sessionStorage.getItem(seen)), lines: new Map() };
 document.addEventListener("put", openLog);
 addEventListener("hashchange", () => view?.toHash());
 openLog();
