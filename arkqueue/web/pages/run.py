@@ -199,6 +199,8 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
     if view.faults:
         count = len(view.faults)
         return f"Its workflow files have {count} fault{'s' if count > 1 else ''}, so it has no tasks."
+    if view.baseline:
+        return "Watching begins here: no task runs for this revision."
     running = [task.label for task in view.tasks if task.state is State.RUNNING]
     failed = [task.label for task in view.tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
     held = [task.label for task in view.tasks if task.state is State.HELD]
@@ -221,6 +223,8 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
         said.append(f"{_listed(held)} {'waits' if view.counts.held == 1 else 'wait'} for a release")
     if waiting:
         said.append(f"{waiting:,} task{'s' if waiting > 1 else ''} {'wait' if waiting > 1 else 'waits'}")
+    if not said and not view.counts.tasks:
+        return f"It is {view.state}: it has no tasks."
     if not said:
         return f"It is {view.state}: {view.counts.completed} of {view.counts.tasks} tasks completed."
     return "; ".join(said) + "."

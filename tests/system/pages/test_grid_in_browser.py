@@ -9,9 +9,10 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from arkqueue.db.session import Session
-from arkqueue.model import Workflow
+from arkqueue.logs import Logs
+from arkqueue.model import Stream, Workflow
 from arkqueue.queue.tokens import Scope
-from tests.builders import AnArchive, a_workflow, an_archive, faulty
+from tests.builders import AnArchive, a_gateway, a_workflow, an_archive, an_entry, faulty
 from tests.system.pages.test_browser import Opened, browser, opened
 from tests.system.waking import waking_session
 
@@ -191,3 +192,74 @@ def test_a_row_without_an_author_is_in_line(opened: Opened, session: Session) ->
     expect(row.locator(".who")).to_have_text(re.compile("^[^·]*$"))
     (rev,), (who,) = boxes(page, ".grid tbody .rev"), boxes(page, ".grid tbody .who")
     assert abs(rev["bottom"] - who["bottom"]) < 3, (rev, who)
+
+
+@pytest.mark.full
+def test_what_a_person_did_to_a_page_is_there_when_it_is_loaded_again(
+    opened: Opened, session: Session, archive: AnArchive
+) -> None:
+    """Places of scrolling, what is open, what has the focus, and the lines of a log that were seen."""
+    page = opened("/papers", viewport=DESK)
+    grid = page.locator(".scroll.tall")
+    grid.evaluate("e => e.scrollTo(700, 0)")
+    page.reload()
+    assert grid.evaluate("e => e.scrollLeft") == 700
+    page.goto("/")
+    page.keyboard.press("j")
+    expect(focused(page)).to_have_attribute("href", "/papers@3/check/bad")
+    page.reload()
+    expect(focused(page)).to_have_attribute("href", "/papers@3/check/bad")
+    page.goto("/")
+    assert focused(page).count() == 0 or "alarm" not in (focused(page).get_attribute("class") or "")
+    logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
+    writer = logs.open(archive.attempt("check/good@3"))
+    writer.write(Stream.STDOUT, b"".join(b"line %d\n" % number for number in range(1, 2001)))
+    logs.flush([writer])
+    page.goto("/papers@3/check/good")
+    page.get_by_text("Definition").click()
+    log = page.locator(".log")
+    expect(log.get_by_text("line 2000", exact=True)).to_be_visible()
+    log.evaluate("e => e.scrollTo(0, 500 * 20)")
+    expect(log.get_by_text("line 510", exact=True)).to_be_visible()
+    page.reload()
+    expect(log.get_by_text("line 510", exact=True)).to_be_visible()
+    expect(page.get_by_text("name: check")).to_be_visible()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_a_very_long_branch_stays_in_the_window_and_is_named_in_the_trail(
+    opened: Opened, session: Session, size: dict[str, int]
+) -> None:
+    long = "feature/" + "-".join(["a-very-long-name-of-a-branch"] * 6)
+    archive = an_archive(session, branches=["", long])
+    archive.commit({"index": ""}, branch=long)
+    address = f"/papers:{long.replace('/', '%2F')}"
+    page = opened(address, viewport=size)
+    for box in boxes(page, ".head :is(summary, h1)"):
+        assert 0 <= box["left"] < box["right"] <= size["width"], box
+    page.goto(f"{address}@{archive.numbers[long]}/index")
+    page.locator(".trail .branch").click()
+    expect(page).to_have_url(re.compile(re.escape(address) + "$"))
+    assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+
+
+@pytest.mark.full
+def test_text_from_right_to_left_begins_in_sight_and_leaves_numbers_in_their_places(
+    opened: Opened, session: Session
+) -> None:
+    """Hebrew before `3 min` would take the number into its own line: `min 3`; and a cut message would lose its beginning."""
+    archive = an_archive(session)
+    message = "\u05ea\u05d9\u05e7\u05d5\u05df \u05d4\u05e4\u05e8\u05e7 " * 20 + "12"
+    archive.append("", [an_entry(2, a_workflow({"index": ""}), author="Dee")])
+    archive.sql("update revision set message = %s, date = now() - interval '3 minutes' where number = 2", message)
+    page = opened("/papers", viewport=PHONE)
+    message_box = page.locator(".commit .msg").first
+    assert message_box.evaluate("e => getComputedStyle(e).direction + getComputedStyle(e).textAlign") == "rtlleft"
+    seen = """e => { const range = document.createRange(); range.setStart(e.firstChild, 0); range.setEnd(e.firstChild, 3);
+        const [a, b] = [range.getBoundingClientRect(), e.getBoundingClientRect()]; return a.left >= b.left - 1 && a.right <= b.right + 1 }"""
+    assert message_box.evaluate(seen)
+    archive.sql("update revision set message = %s where number = 2", message[:10] + " 12")
+    page.goto("/-/mine?author=dee")
+    age, end = boxes(page, "main time")[0], boxes(page, "main bdi")[0]
+    assert age["left"] >= end["right"]

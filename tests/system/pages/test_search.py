@@ -13,8 +13,8 @@ from arkqueue.queue import deletion, sign_ins, tokens
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import search as views
 from arkqueue.web import ApiServer
-from tests.builders import AnArchive, an_archive
-from tests.system.pages.conftest import Visitors
+from tests.builders import AnArchive, an_archive, faulty
+from tests.system.pages.conftest import Visitors, said
 
 SHA = "c0ffee" + "0" * 34
 
@@ -149,6 +149,13 @@ def test_who_has_just_committed_sees_their_revisions_and_what_failed(
     ]
     assert "You may see no revision" in asked.get("/-/mine", params={"author": "nobody at all"}).text
     assert visitor().get("/-/mine").status_code == 303
+
+
+def test_who_has_committed_a_faulty_workflow_file_sees_its_line(reader: httpx.Client, archive: AnArchive) -> None:
+    archive.commit(faulty(), author="Dee <dee@example.org>")
+    for address in ("/-/mine?author=dee", "/-/search?author=dee"):
+        text = said(reader.get(address))
+        assert "_workflows/test.yaml:1 a fault" in text, text
 
 
 def test_nothing_is_found_that_a_token_is_not_for(visitor: Visitors, session: Session, archive: AnArchive) -> None:  # noqa: ARG001
