@@ -108,7 +108,7 @@ class Planner:
 
 def _workflow(session: Session, row: Any) -> Workflow:
     here = str(name_of(row.archive, row.number, branch=row.branch, main=row.main))
-    workflow = workflow_of(session, row.tasks, here)
+    workflow = workflow_of(session, row.tasks, here, row.files_id)
     workflow = bound(workflow, row.store) if row.store else workflow
     handed = {name: items_of_list(session, digest) for name, digest in row.lists.items()}
     return workflow.with_lists(handed)

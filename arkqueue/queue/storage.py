@@ -293,15 +293,22 @@ def _keys_ever(graph: Graph, branch: int, number: int, run: int, *, through: Cal
     return gates | {Key(row.name, row.item) for row in unsettled}
 
 
-def workflow_of(source: Graph | Session, tasks: Iterable[Any], here: str) -> Workflow:
-    """The workflow whose tasks were stored as these, with their lists. ``here``: its revision, for people. Raises ``Conflict`` where a list was purged."""
+def lists_removed(source: Graph | Session, revision: int) -> str:
+    """When the lists of a revision's workflow files were purged, and by whom, as ``removed on … by …``."""
+    told = source.rows("lists_removed", revision=revision)
+    return f"removed on {told[0].told}" if told else "removed"
+
+
+def workflow_of(source: Graph | Session, tasks: Iterable[Any], here: str, revision: int) -> Workflow:
+    """The workflow whose tasks were stored as these, with their lists. ``here``: its revision, for people; ``revision``: its id. Raises ``Conflict`` where a list was purged."""
     definitions = tuple(from_json(task) for task in tasks)
     digests = sorted({one.foreach.items for one in definitions if one.foreach and not one.foreach.is_of_run})
     lists: dict[str, tuple[Item, ...]] = {}
     if digests:
         there = {row.digest for row in source.rows("lists_there", digests=digests)}
         if there != set(digests):
-            raise Conflict(here, "the items of its lists were purged, with the last run that had them")
+            fault = f"the items of its lists were {lists_removed(source, revision)}, with the last run that had them"
+            raise Conflict(here, fault, "Commit again: the run of the new revision reads its lists anew.")
         for digest in digests:
             lists[digest] = items_of_list(source, digest)
     return Workflow(definitions, lists=lists)

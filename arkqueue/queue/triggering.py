@@ -195,7 +195,7 @@ def propose(
             there, "its workflow files have faults", f"see arkqueue show {there}; mend them in a new revision"
         )
     refuse_unplanned(graph, here, row.branch_id)
-    workflow = workflow_of(graph, files.tasks, there)
+    workflow = workflow_of(graph, files.tasks, there, revision if part is None else part.definitions)
     workflow = workflow.with_lists(lists)
     workflow = bound(workflow, store) if store else workflow
     check_names(there, workflow, [*(names or ()), *without])

@@ -240,6 +240,15 @@ insert into list_part (digest, first, items) values (%(digest)s, %(first)s, %(it
 -- Some lists: those that are stored.
 select digest from list where digest = any(%(digests)s::text[]);
 
+-- name: lists_removed
+-- The last purge of runs whose revisions have the workflow files of a revision: it took their lists. No row: no such run was purged.
+select to_char(d.at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC by ' || d.by as told
+from revision r
+join revision o on o.branch_id = r.branch_id and o.workflow_id = r.workflow_id
+join purged_run p on p.branch_id = o.branch_id and p.number = o.number
+join deed d on d.id = p.deed_id
+where r.id = %(revision)s order by d.id desc limit 1;
+
 -- name: lists
 -- The items of stored lists, in pieces, each item as its key and its body.
 select digest, items from list_part where digest = any(%(digests)s::text[]) order by digest, first;
@@ -268,7 +277,7 @@ where a.stopped is null and (p.to_let_in is null or c.settled_at is not null) or
 -- What is left to plan of a run, and the place of the run. `gone`: why nothing of it may start any
 -- more. `commit_id`, `commit_state`: its COMMIT.
 select p.*, c.id as commit_id, c.state as commit_state, c.settled_at is not null as has_commit_settled, run.number, run.run, run.trigger, run.report_id, run.revision_id, run.backfill_id, coalesce(p.hold_id, a.hold_id) as hold, a.settings->'require_approval' as guards, b.name as branch, b.main, a.name as archive,
-       a.stopped is not null as stopped, w.tasks, b.deleted_at is not null or a.removed_at is not null or r.dropped_at is not null as gone,
+       a.stopped is not null as stopped, w.tasks, d.id as files_id, b.deleted_at is not null or a.removed_at is not null or r.dropped_at is not null as gone,
        (select u.store from upload u where u.run_id = p.run_id) as store
 from planning p join run on run.id = p.run_id join branch b on b.id = p.branch_id join archive a on a.id = p.archive_id
 join revision r on r.id = run.revision_id left join backfill f on f.id = run.backfill_id

@@ -14,13 +14,14 @@ from arkqueue.workflow import from_json
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """``places``: the file and line of each node, by its id; ``items``: how many items those have that are lists, None: not known before their run; ``faults``: those of the files, which leave the run without tasks. ``is_filtered``: some of its tasks depend on the changed paths or the branch."""
+    """``places``: the file and line of each node, by its id; ``items``: how many items those have that are lists, None: they were removed, as ``removed`` says; ``faults``: those of the files, which leave the run without tasks. ``is_filtered``: some of its tasks depend on the changed paths or the branch."""
 
     graph: GraphView
     places: dict[int, str] = field(default_factory=dict)
     items: dict[int, int | None] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     is_filtered: bool = False
+    removed: str = ""
 
 
 def coming(session: Session, revision: int) -> Coming:
@@ -40,12 +41,14 @@ def coming(session: Session, revision: int) -> Coming:
         for source, kind in _sources(one)
         if source in ids
     ]  # fmt: skip
+    items = {ids[name]: count for name, count in _counts(session, tasks).items()}
     return Coming(
         GraphView(nodes=nodes, edges=edges, locks=[], more_locks=False),
         {ids[one.name]: f"{one.path.rpartition('/')[2]}:{one.line}" for one in tasks},
-        {ids[name]: count for name, count in _counts(session, tasks).items()},
+        items,
         faults,
         any(one.paths or one.branches for one in tasks),
+        _removed(session, revision) if None in items.values() else "",
     )
 
 
@@ -56,6 +59,12 @@ def _counts(session: Session, tasks: Sequence[TaskDefinition]) -> dict[str, int 
     rows = session.rows("count_lists", digests=sorted(unknown)) if unknown else []
     counted = {row.digest: int(row.n) for row in rows}
     return {name: counted.get(one.items) if one.count is None else one.count for name, one in lists.items()}
+
+
+def _removed(session: Session, revision: int) -> str:
+    """When the lists of a revision's workflow files were purged, and by whom."""
+    told = session.rows("lists_removed", revision=revision)
+    return f"removed on {told[0].told}" if told else "removed"
 
 
 def _sources(task: TaskDefinition) -> list[tuple[str, str]]:

@@ -196,7 +196,7 @@ def _words(coming: Coming) -> dict[int, str]:
     """Where the file has each task, and of a list how many items it has."""
     words = coming.places
     for id, count in coming.items.items():
-        items = "a list" if count is None else f"{count:,} item{'s' if count != 1 else ''}"
+        items = "items removed" if count is None else f"{count:,} item{'s' if count != 1 else ''}"
         words = words | {id: f"{items} · {words[id]}"}
     return words
 

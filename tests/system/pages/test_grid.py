@@ -10,9 +10,10 @@ import httpx
 import pytest
 
 from arkqueue.db.session import Session
+from arkqueue.errors import Conflict
 from arkqueue.logs import Logs
 from arkqueue.model import End, RunId, Stream, Workflow
-from arkqueue.queue import claim, control
+from arkqueue.queue import claim, control, purge
 from arkqueue.queue.tokens import Scope
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_workflow, an_archive, faulty
 from tests.system.pages.conftest import Visitors, form_of, press, said
@@ -299,6 +300,22 @@ def test_items_of_a_list_that_an_older_version_stored_are_counted(operator: http
     page = operator.get("/thesis").text
     assert ">3 items · test.yaml:1</text>" in page
     assert ">0 items · test.yaml:" in page
+
+
+def test_a_list_whose_items_were_purged_is_said_to_be_so(operator: httpx.Client, session: Session) -> None:
+    tasks = a_workflow({"tile": "foreach: [a, b]", "bind": "depends: [tile]"})
+    archive = an_archive(session, "thesis", tasks=tasks)
+    archive.commit(tasks)
+    archive.run("tile/a@2", "tile/b@2", "bind@2")
+    assert purge.purge_runs(session, [archive.run_id(2)], "ben").runs
+    archive.sql("delete from list_use")  # as if the run at which watching begins had gone, too
+    archive.sql("delete from list")
+    with pytest.raises(Conflict, match=r"lists were removed on \d{4}-\S+ \S+ UTC by ben, .*Commit again"):
+        archive.trigger(2)
+    archive.sql("update workflow set tasks = replace(tasks::text, '\"count\": 2, ', '')::jsonb")  # an older version
+    page = operator.get("/thesis")
+    assert ">items removed · test.yaml:1</text>" in page.text
+    assert re.search(r"The items of its lists, as they were, were removed on \d{4}-\S+ \S+ UTC by ben; the", said(page))
 
 
 def test_before_the_first_run_a_page_shows_what_the_next_commit_makes(operator: httpx.Client, session: Session) -> None:
