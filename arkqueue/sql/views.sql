@@ -1003,7 +1003,7 @@ join branch b on b.id = t.branch_id
 join archive a on a.id = t.archive_id
 where run.deleted_at is null and b.deleted_at is null and a.removed_at is null and run.backfill_id is null
   and not exists (select from deed d where d.task_id = t.id and d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = t.id))
-order by t.run_id desc, t.position limit %(most)s;
+order by t.run_id desc, t.position, t.id limit %(most)s;
 
 -- name: notes_of_failures
 -- For each of some tasks, the newest note that a person made after an attempt of the task had
@@ -1045,7 +1045,7 @@ select t.id
 from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id
 where t.state = 'held' and t.unmet = 0 and run.deleted_at is null and a.removed_at is null
   and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
-order by t.run_id desc, t.position limit %(most)s;
+order by t.run_id desc, t.position, t.id limit %(most)s;
 
 -- name: completed_places
 -- The highest revision at which each task of a branch has completed.

@@ -22,7 +22,7 @@ from arkqueue import __version__
 from arkqueue.durations import age, age_of, took
 from arkqueue.errors import ArkqueueError, Forbidden, NotFound
 from arkqueue.text import LONGEST as LONGEST_LINE
-from arkqueue.text import one_line, visible
+from arkqueue.text import one_line, shortened, visible
 from arkqueue.views.search import LONGEST
 from arkqueue.web import problems
 from arkqueue.web.pages.log_lines import marked
@@ -48,6 +48,8 @@ SHAPES: Final = {
 """The shape, of nine, for each state of a task or a run. ``failing``: a run that goes on although tasks of it failed."""
 
 
+LONGEST_NAME: Final = 32
+"""Characters of the name of a task that a table shows: its beginning and its end, as names differ there."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:@~%-]*")
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9_./:@~%,;() -]*")
 
@@ -196,7 +198,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ago": ago, "until": until, "took": took,
+        "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ends": lambda text: shortened(text, LONGEST_NAME), "ago": ago, "until": until, "took": took,
         "person": person, "sentence": as_sentence, "path": path, "relative": relative, "number": lambda n: f"{n:,}", "shape": shape_of, "run_words": run_words, "drawn": drawn_state, "marked": marked,
     }  # fmt: skip
     return made

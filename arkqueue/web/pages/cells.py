@@ -10,11 +10,12 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from arkqueue.states import State
+from arkqueue.text import shortened
 from arkqueue.web.pages.answer import drawn_state, environment, in_markup, path, relative
 from arkqueue.web.pages.grid import Cell, Column
 
-LONGEST_HEAD: Final = 20
-"""Characters of a task's name that the head of its column shows; the whole one is its title."""
+LONGEST_HEAD: Final = 24
+"""Characters of a task's name that the head of its column shows, of its beginning and its end, as names differ there; the whole one is its title."""
 _BAR = Markup(
     '<svg class="bar" viewBox="0 0 60 5" aria-hidden="true"><rect width="60" height="5" rx="2"/>'
     '<rect width="{}" height="5" rx="2"/></svg>'
@@ -61,7 +62,8 @@ def _head(column: Column) -> str:
         now += _NEVER_YET.format(column.never)
     titled = f' title="{title}"' if column.gone or len(column.name) > LONGEST_HEAD else ""
     return (
-        f'<th scope="col" class="cell{" gone" if column.gone else ""}"><span class="task-head"{titled}>{name}</span>'
+        f'<th scope="col" class="cell{" gone" if column.gone else ""}"><span class="task-head"{titled}>'
+        f"{in_markup(shortened(column.name, LONGEST_HEAD))}</span>"
         f'<span class="task-now">{now}</span></th>'
     )
 

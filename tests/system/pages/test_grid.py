@@ -216,8 +216,19 @@ def test_failures_are_named_as_the_command_line_writes_them_and_the_others_count
     archive.fail(*(f"check/{item}@2" for item in ("bad/1", "bad 2", "c", "d", "e", "f", "g")))
     told = said(operator.get("/papers")).partition("Filter")[0].partition("7 failures ")[2]
     assert told.startswith(
-        "need you : 2/check/bad%202 , 2/check/bad%2F1 , 2/check/c , 2/check/d , 2/check/e and 2 more."
+        "need you : 2/check/bad%2F1 , 2/check/bad%202 , 2/check/c , 2/check/d , 2/check/e and 2 more."
     )
+
+
+def test_long_names_that_differ_at_their_ends_are_told_apart(operator: httpx.Client, session: Session) -> None:
+    names = [f"rebuild-the-index-of-all-drawings-{years}" for years in ("1880-to-1911", "1912-to-1920")]
+    archive = an_archive(session)
+    archive.commit(dict.fromkeys(names, ""))
+    heads = re.findall(r'<span class="task-head" title="([^"]+)">([^<]+)</span>', operator.get("/papers").text)
+    assert heads == [(names[0], "rebuild-the…1880-to-1911"), (names[1], "rebuild-the…1912-to-1920")]
+    assert re.findall(r"<b>(rebuild-[^<]+)</b>", operator.get("/papers@2").text) == [
+        "rebuild-the-ind…ngs-1880-to-1911", "rebuild-the-ind…ngs-1912-to-1920",
+    ]  # fmt: skip
 
 
 def test_names_that_are_gone_are_folded_and_counted(operator: httpx.Client, archive: AnArchive) -> None:
