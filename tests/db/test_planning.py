@@ -420,7 +420,7 @@ def test_a_list_goes_with_the_last_run_that_has_it_and_comes_back_with_the_next(
         assert len(done.runs) == 1
         assert lists(archive) == left
     with pytest.raises(
-        Conflict, match="the items of its lists were removed on .* by ann, with the last run that had them"
+        Conflict, match=r"the items of its lists were removed on .* by ann, with the last run that had them"
     ):
         archive.trigger(2, force=True)
     archive.commit({"fetch": "foreach: [a, b]"})
