@@ -174,27 +174,16 @@ def propose(
     lists: Mapping[str, tuple[Item, ...]] = NONE,
     store: str | None = None,
 ) -> Proposal:
-    """Plan what `trigger` makes, whatever the cause, inside a transaction that goes on. ``part``: as part of a backfill. ``lists``: those that the run has for itself, by `Foreach.items`;
+    """Plan a run of a revision, for any cause, inside a transaction that goes on. ``part``: as part of a backfill. ``lists``: the run's own lists, by `Foreach.items`;
     ``store``: where its attachments are.
 
-    Who asks for a run, by hand or with a submission, is refused one whose task would be skipped at once, as the product that it needs will not come; a schedule's run is stored and has failed.
+    A person or program that asks for a run, by hand or with a submission, is refused a run with a task that would be skipped at once, because its product will never exist. A schedule's
+    run is stored in that case, and has failed.
     """
     (row,) = graph.rows("revision_at", revision=revision)
     (files,) = [row] if part is None else graph.rows("revision_at", revision=part.definitions)
-    is_asked = cause in (Trigger.MANUAL, Trigger.SUBMISSION) and (part is None or part.is_first)
-    refuse_stopped(graph, row.archive_id)
     here, there = map(_revision_name, (row, files))
-    if row.gone:
-        raise Conflict(
-            here,
-            "is no longer on its branch, or its branch or archive is gone",
-            "trigger a revision that is there",
-        )
-    if files.faults:
-        raise Conflict(
-            there, "its workflow files have faults", f"see arkqueue show {there}; mend them in a new revision"
-        )
-    refuse_unplanned(graph, here, row.branch_id)
+    _refuse_unusable(graph, row, files, here, there)
     workflow = workflow_of(graph, files.tasks, there, revision if part is None else part.definitions)
     workflow = workflow.with_lists(lists)
     workflow = bound(workflow, store) if store else workflow
@@ -203,44 +192,57 @@ def propose(
     place = {"branch": branch.id, "number": row.number}
     reading = read(graph, branch.id, [workflow], row.number, beside=[("last_run", place)], some=True)
     (((last,),),) = reading.others
-    run = last + 1
+    known = reading.known
     planned = plan(
         workflow,
         trigger=cause,
         branch=branch.name,
         changed=(),
-        past=reading.known.past,
-        purged=reading.known.purged,
-        commits=reading.known.commits,
+        past=known.past,
+        purged=known.purged,
+        commits=known.commits,
         names=names,
         without=without,
     )
     chosen = list(dict.fromkeys(node.key.name for node in planned.nodes if node.kind is TaskKind.ORDINARY))
+    is_asked = cause in (Trigger.MANUAL, Trigger.SUBMISSION) and (part is None or part.is_first)
     if is_asked and files.guards and cause is not Trigger.SUBMISSION:  # whose tasks its sender does not choose
         refuse_left_out(there, files, {*without, *sources_left_out(workflow, chosen)}, approver)
     if is_asked:
         refuse_idle_without(here, workflow, chosen, without)
     refuse_incomplete(graph, here, row, workflow, planned, chosen, cause, names, is_asked=is_asked)
     if is_asked and not force:
-        refuse_outdated(graph, here, row, run, planned, cause, names, part.again if part else None)
+        refuse_outdated(graph, here, row, last + 1, planned, cause, names, part.again if part else None)
     if part is not None:
         before = planned_before(graph, part, branch.id, planned)
         planned = part.ordered(planned, before)
-        reading.known.others = list(before.values())
+        known.others = list(before.values())
     return Proposal(
-        row.id,
-        row.number,
-        run,
-        cause,
-        branch,
-        workflow,
-        reading,
-        planned,
-        row.guards or (),
-        BY_WORKFLOW_AUTHORS if row.is_foreign and part is None else row.hold_id,
-        without,
-        part,
+        revision=row.id,
+        number=row.number,
+        run=last + 1,
+        cause=cause,
+        branch=branch,
+        workflow=workflow,
+        reading=reading,
+        planned=planned,
+        guards=row.guards or (),
+        hold=BY_WORKFLOW_AUTHORS if row.is_foreign and part is None else row.hold_id,
+        without=without,
+        part=part,
     )
+
+
+def _refuse_unusable(graph: Graph, row: Any, files: Any, here: str, there: str) -> None:
+    """Raise ``Conflict`` if no run of a revision can be made now. ``files``: the revision whose workflow files the run would have; ``there``: its name."""
+    refuse_stopped(graph, row.archive_id)
+    if row.gone:
+        fault = "is no longer on its branch, or its branch or archive is gone"
+        raise Conflict(here, fault, "trigger a revision that exists")
+    if files.faults:
+        remedy = f"see arkqueue show {there}; fix them in a new revision"
+        raise Conflict(there, "its workflow files have faults", remedy)
+    refuse_unplanned(graph, here, row.branch_id)
 
 
 def planned_before(graph: Graph, part: Part, branch: int, planned: Plan) -> dict[Key, Occurrence]:
