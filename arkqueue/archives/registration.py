@@ -316,7 +316,7 @@ def _check_heads(archive: Archive, heads: dict[str, str], name: str, location: L
         raise NotFound(f"archive {name}", fault, f"It has: {there}." if there else "It has no branch yet.")
     if there:
         fault = f"HEAD of {location.shown} names the branch {archive.main_branch()}, which is not there"
-        remedy = f"Name a branch to track with --branch (there is: {there}), or mend HEAD (git symbolic-ref HEAD refs/heads/NAME)."
+        remedy = f"Name a branch to track with --branch (there is: {there}), or correct HEAD (git symbolic-ref HEAD refs/heads/NAME)."
         raise NotFound(f"archive {name}", fault, remedy)
 
 

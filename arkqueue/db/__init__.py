@@ -1,4 +1,4 @@
-"""PostgreSQL for those above: connections, wake-ups, named SQL, the schema's versions, and an embedded server. It knows no table."""
+"""PostgreSQL for the layers above: connections, wake-ups, named SQL, the versions of the schema, and an embedded server. This package knows no table."""
 
 from arkqueue.db.connections import Connection, Database, Overdue
 from arkqueue.db.wakeups import Wakeups

@@ -1,6 +1,6 @@
 """The way to PostgreSQL: a pool of connections on which every call has an end (design 6).
 
-Who writes (``queue``) or reads (``views``) does it inside ``Database.transaction``, or better ``Database.retrying``. It knows no table.
+Writers (``queue``) and readers (``views``) work inside ``Database.transaction``, or better ``Database.retrying``. It knows no table.
 
 Faults on the way, and their consequences:
 
@@ -51,19 +51,19 @@ CONNECT_TIMEOUT = 5
 """Seconds, like all below."""
 CHECKOUT_TIMEOUT = 5.0
 PATIENCE = 0.5
-"""How long the pool may take before we look whether the server is there at all."""
+"""How long the pool may take before this module checks whether the server exists at all."""
 STATEMENT_TIMEOUT = 15.0
 LOCK_TIMEOUT = 10.0
 IDLE_TIMEOUT = 30.0
-"""How long a transaction of ours may stand idle before the server ends it."""
+"""How long a transaction may be idle before the server ends it."""
 CALL_TIMEOUT = 30.0
 """How long a whole transaction may take before the watchdog cuts its connection."""
 FRESH = 0.1
-"""For how long a connection that was handed back is taken for good without a look at it."""
+"""How long a returned connection counts as good without a check."""
 MOST_RETRIES = 10
 AWAY = "See that PostgreSQL runs and can be reached."
 LOCKED = "See pg_stat_activity for a transaction that was forgotten, and holds a lock."
-"""What helps."""
+"""The remedy."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -86,9 +86,9 @@ class Database:
         self.name = _describe(self._settings)
         self.watchdog = Watchdog()
         self._used: weakref.WeakKeyDictionary[psycopg.Connection[Any], float] = weakref.WeakKeyDictionary()
-        """When connections were handed back after a call that ended well."""
+        """The times at which connections were returned after successful calls."""
         self._size, self._free = size, threading.Semaphore(size)
-        """How many connections the callers of this share may hold, and how many of these nobody holds."""
+        """The number of connections of this share, and a semaphore for the free ones."""
         self._pool = Pool(
             "",
             kwargs={**self._settings, **self._session(pooler)},
@@ -224,7 +224,7 @@ class Database:
             self._free.release()
 
     def _take(self) -> Connection:
-        """A connection of this share; its caller gives it back, and its place in the share."""
+        """A connection of this share. The caller returns it, together with its place in the share."""
         deadline = time.monotonic() + CHECKOUT_TIMEOUT
         patience = min(PATIENCE, CHECKOUT_TIMEOUT)
         while not self._free.acquire(timeout=patience):
@@ -236,7 +236,7 @@ class Database:
             raise
 
     def _more_patience(self, deadline: float) -> float:
-        """How many seconds are left to wait for a connection. Neither the share nor the pool says whether they are busy or the server is away; nobody waits for that."""
+        """The remaining seconds to wait for a connection. Neither the share nor the pool tells busy connections from an absent server, and nobody waits for an absent server."""
         if fault := self._try():
             raise self._unavailable(fault)
         rest = deadline - time.monotonic()
@@ -259,7 +259,7 @@ class Database:
             self._pool.putconn(connection)
 
     def _try(self) -> str:
-        """Why no connection can be made now; empty if one can."""
+        """The reason why no connection can be made now; empty if one can be made."""
         try:
             psycopg.connect(**{**self._settings, **self._session(self._pooler)}).close()
         except psycopg.Error as error:
@@ -276,12 +276,12 @@ class Database:
         return DatabaseUnavailable(self.name, fault, AWAY)
 
     def _lost(self, fault: str, kind: type[DatabaseUnavailable] | None = None) -> DatabaseUnavailable:
-        self._used.clear()  # a server that cut one connection off has seldom kept the others
+        self._used.clear()  # a server that cut one connection has seldom kept the others
         return (kind or Lost)(self.name, fault, AWAY)
 
 
 class Pool(ConnectionPool[Connection]):
-    """Hands out the connection that was handed back last: its PostgreSQL process has plans,
+    """Hands out the connection that was returned last: its PostgreSQL process has plans,
     catalogs and pages in its caches.
 
     psycopg's own pool rotates its connections, so each step of a commit would meet another, cold
@@ -303,11 +303,11 @@ class Overdue(DatabaseUnavailable):
 
 
 class Refused(DatabaseUnavailable):
-    """The server is there and knows no such user, password or database: trying again helps only when somebody has mended that."""
+    """The server answers and refuses the user, password or database: a retry helps only after somebody has corrected that."""
 
 
 class Guard:
-    """One call under the watchdog; ``cut`` tells that it was overdue."""
+    """One call under the watchdog; ``cut``: it was overdue."""
 
     __slots__ = ("cut", "deadline", "descriptor")
 
@@ -368,13 +368,13 @@ class Watchdog:
 
 
 def cut(descriptor: int) -> None:
-    """Shut a socket down under whoever waits for it."""
+    """Shut down a socket while another thread waits for it."""
     with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as end:
         end.shutdown(socket.SHUT_RDWR)
 
 
 def _complete(conninfo: str, application_name: str, *, pooler: bool) -> dict[str, Any]:
-    """The connection string with our timeouts where it says nothing else."""
+    """The connection string with this module's timeouts, unless it sets others."""
     try:
         given = conninfo_to_dict(conninfo)
     except psycopg.ProgrammingError as error:
@@ -392,7 +392,7 @@ def _complete(conninfo: str, application_name: str, *, pooler: bool) -> dict[str
         "tcp_user_timeout": 15_000,
         **given,
     }
-    if not pooler:  # pgbouncer refuses such options; there they go with each transaction
+    if not pooler:  # pgbouncer refuses such options; with it, each transaction sets them
         options = " ".join(f"-c {name}={value}" for name, value in _limits(STATEMENT_TIMEOUT).items())
         settings["options"] = f"{options} {given.get('options') or ''}".strip()
     return settings
@@ -414,12 +414,12 @@ def _configure(connection: Connection) -> None:
 
 
 def _describe(settings: dict[str, Any]) -> str:
-    """The database in a message: never its password."""
+    """The name of the database for messages, without its password."""
     return f"the database {settings.get('dbname') or ''!r} at {settings.get('host') or 'the default socket'}"
 
 
 def _is_quiet(connection: Connection) -> bool:
-    """Whether an idle connection is as it should be: the server says nothing unasked but that it closes it."""
+    """Whether an idle connection is healthy: the only unrequested message of the server is that it closes the connection."""
     try:
         poll = select.poll()
         poll.register(connection.fileno(), select.POLLIN)

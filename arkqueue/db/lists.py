@@ -1,4 +1,4 @@
-"""How lists are told to PostgreSQL. Most of what the queue tells it are lists of integers, mostly ids.
+"""Sends lists to PostgreSQL. Most parameters of the queue are lists of integers, mostly ids.
 
 psycopg looks at each integer of a list, and asks whether it needs quotes: four times what this takes. It also calls a list by the least type that holds the
 integers, so that a statement would be prepared, and planned, once more for each type that its lists ever had. Here all of them are ``bigint[]``.

@@ -24,7 +24,7 @@ from arkqueue.errors import ArkqueueError
 
 OLDEST_SERVER = 14
 LOCK_TIMEOUT = "30s"
-"""For the tables themselves; whoever waits longer for them has met a transaction that hangs."""
+"""The limit for locks on the tables; a longer wait means that a transaction hangs."""
 
 _FILE = re.compile(r"(\d{4})-[a-z0-9-]+\.sql")
 
@@ -37,7 +37,7 @@ create table if not exists schema_version (
 
 
 def migrate(connection: psycopg.Connection[Any], folder: Traversable | None = None) -> list[str]:
-    """Bring the database to this arkqueue's schema and say what was applied; safe when several do it at once.
+    """Bring the database to this arkqueue's schema; returns the applied versions. Several processes may call this at once.
 
     The connection must not be inside a transaction. All is applied in one transaction: either the whole way is gone, or none of it.
     """
@@ -148,7 +148,7 @@ def _version(connection: psycopg.Connection[Any]) -> int:
 
 
 def _schema_name(schema: Traversable) -> str:
-    """The name that is remembered of a database made by ``schema.sql``. It has a digest, as between releases the file changes and its version does not."""
+    """The recorded name of a database that ``schema.sql`` made. It contains a digest, because the file changes between releases while its version does not."""
     statements = re.sub(r"(--.*|\s)+", " ", schema.read_text("utf-8")).strip()
     return f"schema.sql {hashlib.sha256(statements.encode()).hexdigest()[:16]}"
 

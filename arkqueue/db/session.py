@@ -35,8 +35,8 @@ MOST_KEPT = 10_000
 
 @dataclass(slots=True)
 class Kept:
-    """Things that this process knows to be stored and never to change, so that it need not ask
-    again: content by its digest, names of branches.
+    """Facts that are stored and never change, so that this process need not ask again: contents by
+    their digests, names of branches.
     """
 
     since: datetime | None = None
@@ -77,7 +77,7 @@ class Session:
     """Limits how many of this session's callers wait for one archive (None: they are few)."""
 
     def share(self, connections: int, admission: Admission | None = None) -> Session:
-        """Like this session, but through a number of connections that nobody else can take."""
+        """Like this session, through some connections that nobody else can take."""
         return replace(self, database=self.database.share(connections), admission=admission)
 
     @contextmanager

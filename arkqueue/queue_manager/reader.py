@@ -242,7 +242,7 @@ class Reader(threading.Thread):
         if not (heads or settings.branches) and former_name and archive.heads([former_name]):
             # Not what a person means who lets HEAD name a branch that is still to come, or has mistyped it.
             fault = f"HEAD names the branch {main}, which is not there, while {former_name} is"
-            remedy = f"Push {main}, or mend HEAD: git symbolic-ref HEAD refs/heads/{former_name}"
+            remedy = f"Push {main}, or correct HEAD: git symbolic-ref HEAD refs/heads/{former_name}"
             raise ArchiveUnreachable("its repository", fault, remedy)
         left = [branch for branch in known.values() if branch.name in heads and not branch.deleted]
         gone = [b for b in known.values() if b.name not in heads and not b.deleted and b.head_id is not None]

@@ -58,7 +58,7 @@ def linked(path: str) -> SourceFile:
     return SourceFile(path, fault=f"this is a symbolic link, and links are not followed; put {what} itself here")
 
 
-NO_LIST = "there is no such file at this revision; mend the path, or commit the file"
+NO_LIST = "there is no such file at this revision; correct the path, or commit the file"
 """Why a list cannot be read whose file is not there."""
 LINKED_LIST = "this is a symbolic link, and links are not followed; name the file itself"
 FOLDER_FOR_LIST = "this is a folder; name a file in it"

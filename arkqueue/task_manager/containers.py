@@ -209,7 +209,7 @@ def _mount(use: MountUse, archive: str, known: tuple[PersistentMount, ...]) -> M
     raise Forbidden(
         f"mount {use.name}",
         "the configuration of this host has no mount of this name" + (f" (did you mean {near}?)" if near else ""),
-        "Add it to arkqueue.toml as [[mounts]], or mend the task",
+        "Add it to arkqueue.toml as [[mounts]], or correct the task",
     )
 
 

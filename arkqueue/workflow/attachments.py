@@ -16,14 +16,14 @@ from arkqueue.workflow.values import shown
 
 LONGEST_NAME: Final = 1000
 LONGEST_PART: Final = 255
-"""Bytes of a name in UTF-8, and of what stands between two slashes of it: what a file system takes."""
+"""The most bytes of a name in UTF-8, and of each part between two slashes: the limits of file systems."""
 
 
 def misnamed(files: Sequence[Attachment]) -> list[str]:
     """The faults of the names of some attachments, one sentence each."""
     faults = []
     spelled: dict[str, tuple[str, bool]] = {}
-    """Each file, and each folder on the way to one, without what some file systems leave aside: as it was written, and whether it is a file."""
+    """Each file and folder, by its name as the least exact file system compares it: the name as written, and whether it is a file."""
     for file in files:
         if fault := _fault(file.name):
             faults.append(f"{shown(file.name)} {fault}")
@@ -73,5 +73,5 @@ def _fault(name: str) -> str:
 
 
 def _folded(path: str) -> str:
-    """A path as file systems compare it that take capital and small letters, or an accent written in two ways, for the same."""
+    """A path for comparison: some file systems do not distinguish capital and small letters, or two spellings of an accent."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())

@@ -19,11 +19,11 @@ from arkqueue.workflow.values import shown
 
 EVERY_ONE: Final = f"{PREV}:*"
 MAX_NAMES: Final = 10
-"""As many are listed of those that an unreadable file may have."""
+"""The number of listed names that an unreadable file may define."""
 MAX_LABELS: Final = 100
-"""Different sets of labels in a revision."""
+"""The most different sets of labels in a revision."""
 MAX_CYCLES: Final = 20
-"""As many are shown at once; each costs a walk over the whole graph."""
+"""The most cycles that are reported; each costs a walk over the whole graph."""
 
 
 def check(tasks: Sequence[FoundTask], *, unread: Sequence[str], speller: Speller) -> Iterator[Fault]:
@@ -74,7 +74,7 @@ def check(tasks: Sequence[FoundTask], *, unread: Sequence[str], speller: Speller
 
 
 def _many_labels(tasks: Sequence[FoundTask]) -> Iterator[Fault]:
-    """Claims look at each set of labels that an archive has: so there are not any number of them."""
+    """Claims read each set of labels of an archive, so their number is limited."""
     sets: set[frozenset[str]] = set()
     for task in tasks:
         if task.fields.runs_on:
@@ -94,7 +94,7 @@ def _entries(task: FoundTask, kind: str) -> Iterator[tuple[Node, DependsEntry | 
 
 
 def _excepted(task: FoundTask) -> Iterator[tuple[Node, str, bool]]:
-    """Each name that a ``PREV:*`` leaves out, with its node, and whether its entry is optional; COMMIT and REPORT are faults of their own."""
+    """Each name after ``except``, with its node, and whether its entry is optional. COMMIT and REPORT there are separate faults."""
     for node, entry in zip(task.edges.get("depends", ()), task.fields.depends or (), strict=True):
         if isinstance(entry, DependsEntry) and entry.excepted and entry.task == EVERY_ONE:
             for at, name in zip(_listed(_except(node).value), entry.excepted, strict=True):
@@ -130,12 +130,12 @@ def _except(node: Node) -> Entry:
 
 
 def _listed(node: Node) -> list[Node]:
-    """The entries of a list, for which a single entry may have been written without brackets."""
+    """The entries of a list; a single entry may have been written without brackets."""
     return node.value if isinstance(node.value, list) else [node]
 
 
 def _no_such_task(name: str) -> str:
-    return f"there is no task {shown(name)} in this revision's workflow files; mend the name, or add the task"
+    return f"there is no task {shown(name)} in this revision's workflow files; correct the name, or add the task"
 
 
 def _in_run(word: str) -> bool:
@@ -189,7 +189,7 @@ def _failed_fault(task: FoundTask, node: Node, entry: DependsEntry, gates: froze
 def _failed_list_fault(
     task: FoundTask, node: Node, entry: DependsEntry, lists: Mapping[str, Foreach | None]
 ) -> Iterator[Fault]:
-    """Only an item waits for the failure of an item (design 5.30). ``lists``: those of tasks that have one."""
+    """The fault of a task that waits for the failure of an item without being an item of that list (design 5.30). ``lists``: the lists of tasks that have one."""
     source = task.name or "" if entry.task == PREV else entry.task.removeprefix(f"{PREV}:")
     if source in lists and lists[source] != task.foreach:
         message = f"depends.when: {shown(source)} has a task for each item of its list, and {shown(task.name or '')} is not over the same list"
@@ -206,7 +206,7 @@ def _repeated(task: FoundTask, kind: str) -> Iterator[Fault]:
 
 
 def _cycles(tasks: Sequence[FoundTask], known: frozenset[str]) -> Iterator[Fault]:
-    """Each cycle of same-run ``depends`` edges, told at its first task; cycles that share an edge are told one by one."""
+    """Each cycle of ``depends`` edges inside the run, reported at its first task; cycles that share an edge are reported one by one."""
     places: dict[tuple[str, str], tuple[FoundTask, Node]] = {}
     order: dict[str, int] = {}
     for task in tasks:

@@ -104,7 +104,7 @@ def _clean(value: str) -> str:
 
 
 def mount_path(value: str) -> str:
-    """Where something may be seen in a container; a fault for any other place."""
+    """A place in a container for a mount or tmpfs; other places are faults."""
     if not value.startswith("/"):
         wrong(
             f"{shown(value)} must be an absolute path in the container, like /mnt/index",
@@ -175,17 +175,17 @@ def _user(value: str) -> str:
 
 
 def matches_no_user(glob: str) -> bool:
-    """Whether no user that a task may name is one of a glob, which has a part for the user and one for the group."""
+    """Whether a glob matches no user that a task may name. A glob has a part for the user and one for the group."""
     return not re.fullmatch(_USER, _filled(glob))
 
 
 def matches_no_network(glob: str) -> bool:
-    """Whether no network that a task may name is one of a glob."""
+    """Whether a glob matches no network that a task may name."""
     return glob == "host" or not re.fullmatch(_NETWORK, _filled(glob))
 
 
 def _filled(glob: str) -> str:
-    """A glob with a letter for what its wildcards stand for."""
+    """A glob with a letter in place of each wildcard."""
     return re.sub(r"[*?]+", "x", re.sub(r"(?<![^:])(\*\*/)+", "", glob))
 
 
@@ -206,7 +206,7 @@ Workdir = Annotated[str, Written(_workdir, minLength=1, pattern=f"^{_WITHOUT_DOT
 
 
 class ImageEntry(StrictModel):
-    """An image, and when it is fetched: missing (where the host has none), always, or never."""
+    """An image, and when it is pulled: missing (if the host does not have it), always, or never."""
 
     name: ImageName
     pull: Pull | None = None

@@ -22,7 +22,7 @@ _KINDS: Final = {"json": PayloadKind.JSON, "yaml": PayloadKind.YAML, "yml": Payl
 
 
 def kind_of(path: str) -> PayloadKind | None:
-    """The kind of a file that holds one document; None: its name ends otherwise."""
+    """The kind of a file that holds one document, by its suffix; None: it has another suffix."""
     return _KINDS.get(path.rpartition(".")[2].lower())
 
 
@@ -75,7 +75,7 @@ def _yaml(text: str, what: str) -> Any:
 
 
 class _Plain(Builder):
-    """Makes the document itself: a node holds plain values in place of further nodes, which would take five times as much memory."""
+    """Builds the document itself: a node holds plain values instead of further nodes, which would take five times as much memory."""
 
     def sequence(self, items: list[Node], line: int, column: int) -> Node:
         made = super().sequence(items, line, column)

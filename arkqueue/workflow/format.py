@@ -63,7 +63,7 @@ NOT_YET: Final = frozenset(
 
 
 class DependsEntry(StrictModel):
-    """Waits for a task until it is completed, settled in any way, or failed; one that does not fail skips what waits for a failure."""
+    """Waits until a task has completed, settled in any way, or failed. If a task does not fail, tasks that wait for its failure are skipped."""
 
     task: Reference
     when: When = When.COMPLETED
@@ -74,7 +74,7 @@ class DependsEntry(StrictModel):
 
 
 class CancelsEntry(StrictModel):
-    """Supersedes a task; with only: unstarted it is left alone once it runs."""
+    """Supersedes a task; with only: unstarted, a running task goes on."""
 
     task: Victim
     only: Literal["unstarted"] | None = None
@@ -93,7 +93,7 @@ def cancels_entry(word: str) -> CancelsEntry:
 
 
 class RetriesEntry(StrictModel):
-    """Automatic retries after a failure: how many, after which time, and how much longer each time."""
+    """Automatic retries after a failure: their number, the first delay, and the factor of later delays."""
 
     max: Count
     delay: Duration = 10.0

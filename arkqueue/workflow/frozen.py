@@ -29,7 +29,7 @@ def from_json(frozen: dict[str, Any]) -> TaskDefinition:
 
 @cache
 def _definition() -> TypeAdapter[TaskDefinition]:
-    """Made when it is first needed: whoever only looks for faults freezes nothing."""
+    """Made at the first use: a caller that only looks for faults freezes nothing."""
     return TypeAdapter(TaskDefinition)
 
 

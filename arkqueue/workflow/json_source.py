@@ -27,7 +27,7 @@ from arkqueue.workflow.nodes import (
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[-+.0-9A-Za-z]+|[][{}]')
 _SPACE = re.compile(r"[ \t\r\n]*")
 _WINDOWS = (2**14, 2**20)
-"""Characters of a text in which an item of a list has to end: most do in the first ones."""
+"""Characters of a text in which an item of a list has to end; most items end in the first ones."""
 _LITERALS: dict[str, Scalar] = {"null": None, "true": True, "false": False}
 
 
@@ -46,7 +46,7 @@ def compose_json(text: str, builder: Builder) -> Node | None:
         message = f"the file is not JSON: {why.word} is not a number in JSON"
         raise Unreadable(*Lines(text).place(place), message, why.word) from None
     except RecursionError:
-        # All before the place is JSON, so the walk ends there, whatever comes after it.
+        # The text before the place is valid JSON, so the walk ends there.
         pass
     return _Composer(text, builder, Lines(text)).node()
 
@@ -122,7 +122,7 @@ class _Items:
         return Unreadable(*self._lines.place(at), f"the file is not JSON: {message}", word)
 
     def _value(self, depth: int) -> Node:
-        """The next value. It is judged in a part of the text, so that no value is made that would be larger than an item may be."""
+        """The next value. Only a part of the text is parsed, so that no value becomes larger than an item may be."""
         self._next()
         start = self._at
         for size in _WINDOWS:

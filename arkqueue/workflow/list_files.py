@@ -20,9 +20,9 @@ from arkqueue.workflow.values import shown
 from arkqueue.workflow.yaml_source import items_of_yaml
 
 MOST_FILES: Final = 20
-"""List files of one revision; one of whose items several fields are the key counts for each of them."""
+"""List files of one revision; a file whose items have different keys for several tasks counts once for each key."""
 LONGEST_ROW: Final = 2**20
-"""Characters."""
+"""The most characters of a row."""
 _WORDS = re.compile("[^\r\n]+")
 _LINE = re.compile("[^\r\n]*(?:\r\n|\r|\n|$)")
 
@@ -34,7 +34,7 @@ class ListFiles:
     """The list files that the workflow files of a revision name, each read once for each field that identifies its items."""
 
     def __init__(self, read_file: ReadFile | None, most_items: int) -> None:
-        """``read_file`` None: nobody can read them here, and they are not judged. ``most_items``: of a list."""
+        """``read_file`` None: the files cannot be read here, and are not judged. ``most_items``: the most items of a list."""
         self._read_file, self.most_items = read_file, most_items
         self._read: dict[tuple[str, str | None], tuple[tuple[Item, ...], str]] = {}
         self._bytes = 0
@@ -45,7 +45,7 @@ class ListFiles:
         return tuple(dict.fromkeys(path for path, _ in self._read))
 
     def items(self, path: str, key: str | None, faults: list[Fault]) -> tuple[tuple[Item, ...], str]:
-        """The items in a file, whose faults are added to ``faults``; or why there are none, where whoever names the file is to be told."""
+        """The items in a file; its faults are added to ``faults``. If the fault is at the place that names the file, returns its text instead."""
         if (path, key) not in self._read:
             self._read[path, key] = self._items(path, key, faults)
         return self._read[path, key]
@@ -79,7 +79,7 @@ class ListFiles:
 def read_lists(
     wanted: Sequence[tuple[str, str | None]], read_file: ReadFile, most_items: int
 ) -> tuple[list[tuple[Item, ...]], list[Fault]]:
-    """The items in some files, each with the field that identifies them, without what is faulty; and the faults."""
+    """The valid items in some files, each file with the field that identifies its items; and the faults."""
     files = ListFiles(read_file, most_items)
     faults: list[Fault] = []
     found = []
@@ -105,7 +105,7 @@ class _Lines:
     def __init__(self, text: str) -> None:
         self._lines = _LINE.finditer(text)
         self.number = self._row = 0
-        """How many it has given, and characters since the last row."""
+        """The number of lines that it has given, and the characters since the last row."""
 
     def begin_row(self) -> None:
         self._row = 0

@@ -17,14 +17,14 @@ from arkqueue.workflow.nodes import MAX_FAULTS, Node
 from arkqueue.workflow.values import shown
 
 USUAL_KEYS: Final = ("key", "id", "name")
-"""The fields that identify an item where ``key`` names none: the first of them that the item has."""
+"""The fields of which the first one that an item has identifies it, if ``key`` names none."""
 
 Report = Callable[[Node, str], None]
-"""Tells a fault, and where it stands."""
+"""A fault with its place."""
 
 
 def items_of(nodes: Iterable[Node], key: str | None, most: int, report: Report) -> tuple[Item, ...]:
-    """The items of a list, without those that are faulty. ``key``: the field that identifies an item. ``most``: as many may there be."""
+    """The valid items of a list. ``key``: the field that identifies an item. ``most``: the largest number of items."""
     found: dict[str, Item] = {}
     lines: dict[str, int] = {}
     faults = size = 0
@@ -124,7 +124,7 @@ def _plain(node: Node) -> Any:
 
 
 def fields_of(items: tuple[Item, ...]) -> Iterator[set[str]]:
-    """The fields of each item; none where it is a scalar."""
+    """The fields of each item; a scalar has none."""
     for item in items:
         value = json.loads(item.body)
         yield set(value) if isinstance(value, dict) else set()

@@ -14,7 +14,7 @@ from arkqueue.model import Fault
 MAX_DEPTH: Final = 50
 TOO_DEEP: Final = f"lists and mappings are nested more than {MAX_DEPTH} deep; make them flatter"
 MAX_FAULTS: Final = 1000
-"""As many faults are told of a revision; nothing more is judged then."""
+"""The most faults that are reported of a revision; the check then stops."""
 NO_LIST: Final = "the file holds no list; write a list, or {items: […]}; an empty one is []"
 LARGE_ITEM: Final = "an item of the list is too large; put what it needs into a file of its own"
 MAX_WEIGHT: Final = 8 * 1024 * 1024
@@ -32,7 +32,7 @@ _FORBIDDEN = re.compile("[\x00\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value and where it stands, from 1. ``text`` is a scalar as it was written; ``weight`` and ``height`` are for limits."""
+    """A value with its line and column, from 1. ``text`` is a scalar as it was written; ``weight`` and ``height`` are for limits."""
 
     value: Scalar | list[Node] | dict[str, Entry]
     line: int
@@ -51,7 +51,7 @@ class Entry:
 
 
 class Unreadable(Exception):
-    """Reading cannot go on; the fault says where and why. Never leaves ``read``."""
+    """The file cannot be read further; the fault says where and why. Never leaves ``read``."""
 
     def __init__(self, line: int, column: int, message: str, word: str = "", suggestion: str = "") -> None:
         self.line, self.column, self.message, self.word, self.suggestion = line, column, message, word, suggestion
@@ -89,10 +89,10 @@ class Lines:
 
 
 class Builder:
-    """Makes nodes for both readers and holds what they have in common: the limits and the duplicate keys."""
+    """Makes nodes for both readers, and checks limits and duplicate keys."""
 
     def __init__(self, path: str, most: int = MAX_WEIGHT) -> None:
-        """``most``: what the file may amount to once its aliases are written out."""
+        """``most``: the largest weight of the file with its aliases expanded."""
         self.path, self._most = path, most
         self.faults: list[Fault] = []
         self.made = 0
@@ -101,7 +101,7 @@ class Builder:
         """The weight that the present item of a list may still have, without aliases."""
 
     def begin_item(self) -> None:
-        """Bound what is made from here on as one item of a list."""
+        """Apply the limits of one item of a list to the following nodes."""
         self._left = MAX_WEIGHT
 
     def _weigh(self, weight: int, line: int, column: int) -> None:

@@ -19,9 +19,9 @@ from arkqueue.workflow.tasks import FoundTask, tasks_of
 MOST_TASKS: Final = 20_000
 """Tasks of one revision, where a task with a list counts once."""
 MOST_VALUES: Final = 400_000
-"""Scalars, lists and mappings in the workflow files of a revision, twenty for each of `MOST_TASKS`: to judge a value takes 10 µs, and a pusher waits for it."""
+"""Scalars, lists and mappings in the workflow files of a revision, twenty for each of `MOST_TASKS`: judging a value takes 10 µs, and a committer waits meanwhile."""
 MOST_STEPS: Final = 20
-"""As many tasks may a revision have for each item that a list may have."""
+"""The most tasks over lists of a revision, for each item that a list may have."""
 LONGEST_MESSAGE: Final = 500
 LONGEST_WORD: Final = 200
 """Characters of a fault's message, and of the word that it is about. A file has room for a word of a megabyte."""

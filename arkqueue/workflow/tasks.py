@@ -55,7 +55,7 @@ _OF_A_CONTAINER: Final = ("image", "mounts", "resources", "network", "user", "wo
 _BY_KEY: Final = ("env", "resources")
 """Fields that are merged with the default, key by key. Any other field replaces its default."""
 _SCRATCH: Final = "/scratch"
-"""Where a container sees the folder of its run or item."""
+"""The path of the scratch folder in a container."""
 _EDGES: Final = ("depends", "cancels")
 _OF_A_COMMAND: Final = frozenset(
     (
@@ -208,7 +208,7 @@ class _File:
             self._fault(name.key, "defaults: a name is unique, so it cannot be a default; remove it", "name")
         self._check_command(own, own)
         own = self._accepted(own)
-        # Judged here for what no task takes; a fault that is found again in a task is the same one, and told once.
+        # Judged here because no task may use a default. A fault that is found again in a task is reported once.
         fields, _ = self._judged(own, node, Fields)
         self._check_places(fields, own)
         self.defaults.update(own)
@@ -242,7 +242,7 @@ class _File:
         return FoundTask(self.path, node, name, valid, fields, edges, items, foreach)
 
     def _list(self, fields: Fields, entries: dict[str, Entry]) -> tuple[tuple[Item, ...] | None, Foreach | None]:
-        """The items of a task's list, and what the list is; None: it has none."""
+        """The items of a task's list, and the identity of the list; None: it has no list."""
         if fields.foreach is None:
             return None, None
         node, key = entries["foreach"].value, fields.key
@@ -267,7 +267,7 @@ class _File:
         return found
 
     def _check_submission(self, fields: Fields, entries: dict[str, Entry], name: Node) -> None:
-        """Only a submission has the items of one."""
+        """A task over the items of a submission has no other trigger."""
         others = [word for word in listed(fields.on) if word != "submission"]
         if fields.foreach != "submission" or not (others or fields.schedule):
             return
@@ -301,7 +301,7 @@ class _File:
                 self._fault(entry.key, what, word)
 
     def _accepted(self, own: dict[str, Entry]) -> dict[str, Entry]:
-        """Without the fields that are unknown, not supported yet, or have no value."""
+        """The entries without unknown fields, fields that are not supported yet, and fields without a value."""
         kept = {}
         for word, entry in own.items():
             if word in NOT_YET:
@@ -361,7 +361,7 @@ class _File:
                 self._fault(own["scratch"].value, what, "item", "run")
 
     def _check_places(self, fields: Fields, entries: dict[str, Entry]) -> None:
-        """A place in the container holds one thing."""
+        """Report places in the container that are used twice."""
         found: list[tuple[str, Node]] = []
         if fields.mounts is not None:
             value = entries["mounts"].value
@@ -428,7 +428,7 @@ class _File:
     def _judged(
         self, entries: dict[str, Entry], owner: Node, model: type[Fields]
     ) -> tuple[Fields, dict[str, list[Node]]]:
-        """The fields that are right, and the nodes of the edges among them; the others become faults."""
+        """The valid fields, and the nodes of the edges among them; the others become faults."""
         data = {word: _plain(entry.value) for word, entry in entries.items()}
         edges: dict[str, list[Node]] = {}
         for word in _EDGES:
@@ -451,7 +451,7 @@ class _File:
         return (model if "name" in right else Fields).model_validate(right), edges
 
     def _report(self, error: ErrorDetails, entries: dict[str, Entry], owner: Node, *inside: str) -> None:
-        """One of pydantic's errors, where it stands and in plain words. ``inside``: the fields around what was judged."""
+        """One of pydantic's errors as a fault with its place, in plain words. ``inside``: the fields around the judged part."""
         kind, context = error["type"], error.get("ctx", {})
         trail, node, key = _follow((*inside, *error["loc"]), entries, owner)
         label = ".".join(trail)

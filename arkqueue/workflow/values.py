@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 def wrong(message: str, word: str = "", suggestion: str = "") -> NoReturn:
-    """A fault in our own words; the value goes into the context, where braces in it do no harm."""
+    """A fault in arkqueue's own words. The value goes into the context, where braces do no harm."""
     raise PydanticCustomError("fault", "{message}", {"message": message, "word": word, "suggestion": suggestion})
 
 
@@ -211,7 +211,7 @@ def _cron(value: str) -> str:
 
 @lru_cache(1000)
 def _has_a_day(days: str) -> bool:
-    """Whether day of the month, month and day of the week ever meet; where one of the days begins with ``*``, both are asked for."""
+    """Whether the day of the month, the month and the day of the week ever coincide. If one of the days begins with ``*``, both must match."""
     return next(CronSim(f"0 0 {days}", datetime(2000, 1, 1)), None) is not None
 
 
@@ -226,7 +226,7 @@ def _timezone(value: str) -> str:
 
 @cache
 def timezones() -> tuple[str, ...]:
-    """For suggestions: all that are known here."""
+    """All known time zones, for suggestions."""
     return tuple(sorted(available_timezones()))
 
 
@@ -277,7 +277,7 @@ Factor = Annotated[float, BeforeValidator(_factor), WithJsonSchema({"type": "num
 
 
 class _OneOrMore:
-    """A list, for which a single entry may be written without brackets; in the schema too."""
+    """A list; a single entry may be written without brackets, also by the schema."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_before_validator_function(
@@ -331,7 +331,7 @@ def of_submission(value: object) -> str:
 
 
 def either(expected: str) -> Discriminator:
-    """Chooses the alternative by the kind of value that was written, so that a fault speaks of that one alone."""
+    """Chooses the alternative by the kind of the written value, so that a fault concerns only this alternative."""
     return Discriminator(_kind, "fault", expected)
 
 
@@ -339,9 +339,9 @@ OneOrMore = Annotated[list[T], _OneOrMore()]
 
 
 class StrictModel(BaseModel):
-    """A mapping of the format: nothing unknown in it, and nothing without a value."""
+    """A mapping of the format, without unknown fields and without fields that have no value."""
 
-    # Built when it is first used: the model of a task has the schemas of those inside it, and a checker that starts at each push needs no other.
+    # Built at the first use: the model of a task contains the inner schemas, and a checker that starts at each push needs no other.
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @field_validator("*", mode="before")

@@ -38,7 +38,7 @@ _STARRED = re.compile(r"[^,\]}#\r\n]{1,80}")
 _BASES: Final = {"0o": 8, "0x": 16}
 _TAG: Final = "tag:yaml.org,2002:"
 
-# libyaml's words, and ours. The first that is found in its problem wins.
+# libyaml's words, and arkqueue's. The first one that its problem contains counts.
 _IN_PLAIN_WORDS: Final = (
     ("mapping values are not allowed", "a ': ' stands where no key can be; check the indentation, or quote the text"),
     (
@@ -206,7 +206,7 @@ class _Composer:
         return node
 
     def _is_key(self, node: Node) -> bool:
-        """Whether a mapping can have it as a key; else it is a fault, and left out."""
+        """Whether a node can be a key of a mapping; otherwise it is a fault, and is left out."""
         message = ""
         if isinstance(node.value, list | dict):
             message = "a key is a list or a mapping; a key must be one word"
@@ -258,7 +258,7 @@ class _Composer:
         plain = next((ours for theirs, ours in _IN_PLAIN_WORDS if theirs in problem), None)
         if plain is None:
             return Unreadable(line, column, f"the file is not YAML: {context} {problem}".replace("  ", " "))
-        # Where something was opened and never closed, or is no "key: value", its beginning is the place to look at.
+        # If a bracket or quote is never closed, or a line is not "key: value", the fault is reported at its beginning.
         if "closed" in plain or "neither" in plain:
             line, column = self._lines.place(begin.index)
         return Unreadable(line, column, f"the file is not YAML: {plain}")

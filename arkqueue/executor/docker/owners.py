@@ -36,7 +36,6 @@ class Owners:
 
     def give(self, folders: Sequence[Path], owner: tuple[int, int], images: Sequence[str]) -> str:
         """Change the owner of folders with their contents; ``images`` are tried first. Returns words for the files that kept their
-
         owner, empty if there are none. Of symlinks, the links themselves are changed. Raises ExecutorError if no image can do it,
         and EngineUnavailable.
         """

@@ -98,7 +98,7 @@ def test_edges_and_names_are_checked_across_files() -> None:
     assert [str(fault) for fault in parse(files).faults] == [
         "a.yaml:1:23: tasks wait for each other in a circle: a → b → a; remove one of the edges",
         "b.yaml:2:10: there is already a task 'c', at a.yaml:2:10; rename one",
-        "b.yaml:3:26: depends: there is no task 'nothing' in this revision's workflow files; mend the name, or add the task",
+        "b.yaml:3:26: depends: there is no task 'nothing' in this revision's workflow files; correct the name, or add the task",
     ]
 
 
