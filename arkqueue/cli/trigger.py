@@ -93,6 +93,7 @@ def trigger(
         return
     say_proposal(proposed, proposed["note"], proposed["obstacles"])
     if dry_run:
+        say("Nothing is made.", err=True)
         return
     # The revision that was spoken of, also where the head has moved since.
     run = client.post("/runs", body | {"revision": proposed["revision"]})

@@ -514,13 +514,16 @@ def test_trigger_says_what_is_going_to_run_and_what_each_task_waits_for(arkqueue
     assert (done.code, done.out) == (0, "")
     assert (
         done.err
-        == f"{UNSCANNED}papers@2.2: 1 task\n  release waits for papers@2/pdf (ready); does without approve, which has never run\n{UNMANAGED}"
+        == f"{UNSCANNED}papers@2.2: 1 task\n  release waits for papers@2/pdf (ready); does without approve, which has never run\n{UNMANAGED}Nothing is made.\n"
     )
     done = arkqueue("trigger", "papers", "--force")
     assert (done.code, done.out) == (0, "papers@2.2\n")
     assert done.err == f"{UNSCANNED}papers@2.2: 2 tasks\n  index\n  pdf waits for index\n{UNMANAGED}"
     done = arkqueue("trigger", "papers", "pdf", "--force", "--dry-run")
-    assert done.err == f"{UNSCANNED}papers@2.3: 1 task\n  pdf waits for papers@2.2/index (ready)\n{UNMANAGED}"
+    assert (
+        done.err
+        == f"{UNSCANNED}papers@2.3: 1 task\n  pdf waits for papers@2.2/index (ready)\n{UNMANAGED}Nothing is made.\n"
+    )
     archive.run("index@2.2")
     done = arkqueue("trigger", "papers", "pdf", "--force", "--dry-run", "--json")
     assert done.json["tasks"][0]["needs"] == [{"task": "papers@2.2/index", "state": "completed", "is_awaited": False}]
@@ -590,14 +593,14 @@ def test_trigger_says_of_a_long_list_what_its_first_items_wait_for(arkqueue: Cli
         "  store/v%2F00 uses the result of papers@2/fetch/v%2F00 (completed)",
         "  store/v%2F01 waits for papers@2/fetch/v%2F01 (running)",
     ]
-    assert (told[-2], len(told)) == ("  store: 2 more items", 13)
+    assert (told[-3], len(told)) == ("  store: 2 more items", 14)
     told = arkqueue("trigger", "papers", "fetch", "store", "--dry-run", "--force").err.splitlines()
     assert "  store/v%2F01 waits for fetch/v%2F01" in told
-    assert told[-3:-1] == ["  fetch: 2 more items", "  store: 2 more items"]
+    assert told[-4:-2] == ["  fetch: 2 more items", "  store: 2 more items"]
     archive.commit({"fetch": "foreach: [a]", "index": "depends: [fetch]"})
     assert "  index waits for fetch:completed" in arkqueue("trigger", "papers", "--dry-run", "--force").err.splitlines()
     index = arkqueue("trigger", "papers", "index", "--dry-run", "--force").err.splitlines()
-    assert index[-2] == "  index waits for papers@3/fetch:completed (waiting)"
+    assert index[-3] == "  index waits for papers@3/fetch:completed (waiting)"
 
 
 @pytest.mark.parametrize(
