@@ -74,35 +74,19 @@ def retry_from(
     def begin(graph: Graph) -> None:
         place = place_of_run(graph, run)
         here = item_name(place, item) if item else run_name(place)
-        if place.deleted_at is not None:
-            raise Conflict(run_name(place), "was deleted")
-        if item and graph.rows("tombstone_of_item", run=run, item=item):
-            raise Conflict(here, "was deleted", f"arkqueue undelete {shlex.quote(here)}")
+        _refuse_deleted(graph, place, run, item, here)
         refuse_stopped(graph, place.archive_id)
         part.starts, done.refused = _starts(graph, run, name, item, here)
         part.members, part.edges = _behind(graph, run, part.starts, item)
-        locked = graph.rows("lock_tasks", tasks=part.members)
-        _refuse_running(graph, here, locked)
-        if not from_start:
-            _refuse_second(graph, here, name, part.members)
-        if not force:
-            _refuse_superseded(graph, locked)
-        ended = [row.id for row in locked if row.id in part.starts or _has_ended(row)]
-        refuse_unapproved(graph, ended, approver)
-        reopened, _ = judge_again(graph, ended)
-        if not force:
-            first, again = next(row for row in locked if row.id == part.starts[0]), sorted({*ended, *reopened})
-            refuse_outdated(graph, first, again, f"arkqueue retry {shlex.quote(here)} --from {name}")
-        # The gates of a whole run are part of it; those of other runs wait again with what comes back there.
+        ended, reopened = _judged(graph, part, here, name, force=force, from_start=from_start, approver=approver)
+        # The gates of a whole run are part of it; those of other runs wait again with the tasks that come back there.
         counted = [*ended, *reopened] if item else sorted({*reopened} - {*part.members})
         part.gates, reopened = _gates_and_behind(graph, ended, reopened, counted)
         part.back = [*sorted({*ended, *reopened, *part.gates} - {*part.starts}), *part.starts]
         scratch.renew(graph, run, part.members, here, item, may_wait=False)
         if from_start:
             graph.do("start_over", tasks=ended)
-        options = [("--force", force), ("--from-start", from_start)]
-        of_item = [task_in_run(EVERY_TASK, item)[1:]] if item else []
-        note = " ".join([*of_item, f"--from {name}", *(option for option, is_given in options if is_given)])
+        note = _note(name, item, force=force, from_start=from_start)
         graph.do("remember", by=by, verb="retry", archive=place.archive_id, run=run, task=None, note=note)
         if len(part.back) > MOST_TASKS:
             _wait_for_the_rest(graph, part, {*part.members} - {*part.back[MOST_TASKS:]})
@@ -126,8 +110,41 @@ def retry_from(
     return done
 
 
+def _refuse_deleted(graph: Graph, place: Any, run: int, item: str | None, here: str) -> None:
+    if place.deleted_at is not None:
+        raise Conflict(run_name(place), "was deleted")
+    if item and graph.rows("tombstone_of_item", run=run, item=item):
+        raise Conflict(here, "was deleted", f"arkqueue undelete {shlex.quote(here)}")
+
+
+def _judged(
+    graph: Graph, part: _Part, here: str, name: str, *, force: bool, from_start: bool, approver: Approver | None
+) -> tuple[list[int], list[int]]:
+    """The ended tasks of a part, and the skipped tasks that come back with them. Locks the part; raises ``Conflict`` or ``Forbidden`` if it must not run again."""
+    locked = graph.rows("lock_tasks", tasks=part.members)
+    _refuse_running(graph, here, locked)
+    if not from_start:
+        _refuse_second(graph, here, name, part.members)
+    if not force:
+        _refuse_superseded(graph, locked)
+    ended = [row.id for row in locked if row.id in part.starts or _has_ended(row)]
+    refuse_unapproved(graph, ended, approver)
+    reopened, _ = judge_again(graph, ended)
+    if not force:
+        first, again = next(row for row in locked if row.id == part.starts[0]), sorted({*ended, *reopened})
+        refuse_outdated(graph, first, again, f"arkqueue retry {shlex.quote(here)} --from {name}")
+    return ended, reopened
+
+
+def _note(name: str, item: str | None, *, force: bool, from_start: bool) -> str:
+    """The options of the command, for the audit log."""
+    of_item = [task_in_run(EVERY_TASK, item)[1:]] if item else []
+    options = [("--force", force), ("--from-start", from_start)]
+    return " ".join([*of_item, f"--from {name}", *(option for option, is_given in options if is_given)])
+
+
 def _starts(graph: Graph, run: int, name: str, item: str | None, here: str) -> tuple[list[int], list[Refused]]:
-    """The tasks to start from, and those that another bad task keeps from it. Those that have not started are on their way."""
+    """The tasks to start from, and the refusals of those that another bad task holds back. Tasks that have not started need no retry."""
     rows = graph.rows("named_in_run", run=run, name=name, item=item)
     if not rows:
         known = graph.rows("names_in_run", run=run, item=item)

@@ -289,25 +289,16 @@ class Reader(threading.Thread):
         until = known.import_until if known is not None else None
         if known is not None and known.revision == head and not known.deleted and not becomes_main and until is None:
             return True
-        if known is None or known.deleted or becomes_main:
-            branch = archives.track(self._session, self._id, name, main=becomes_main)
-            if branch.head != (known.head_id if known else None):
-                return False
-        else:
-            branch = ledger.Branch(known.id, self._id, name, known.main, known.head_id)
-        branch = replace(branch, until=until)
+        branch = self._tracked(name, known, until, becomes_main=becomes_main)
+        if branch is None:
+            return False
         before = last_known(known) if known is not None and known.head_id is not None else None
         # One without a revision is new too: whoever began to track it may have been killed before he could append. An archive that began empty has no siblings.
         others = None
         if known is None or known.deleted or known.head_id is None:
             others = {other: id for other, id in ledger_heads.items() if other != name and id is not None}
         while not self._closing:
-            advance = self._entries.archive.advance(name, before, head, limit=CHUNK, siblings=others)
-            begins = advance.baseline and advance.baseline.id
-            if before is None and others and not settings.branches and begins not in others.values():
-                # Another main branch, which does not go on where the ledger ends, is older than its tracking: its head stands for all of it.
-                revision = self._entries.archive.baseline(name, head)
-                advance = Advance(revisions=(revision,) if revision else ())
+            advance = self._advance(name, before, head, others, settings)
             if not advance.revisions and not advance.dropped and advance.baseline is None:
                 if until is not None:
                     ledger.end_import(self._session, branch)
@@ -322,17 +313,10 @@ class Reader(threading.Thread):
                 until = head
                 branch = replace(branch, until=until)
             revisions = up_to(advance.revisions, until)
-            baseline = self._entries.entry(None, advance.baseline) if advance.baseline else None
-            start = advance.baseline or before
-            news: ledger.News = {"baseline": baseline, "dropped": advance.dropped, "author": settings.author}
-            for entries in portions(self._entries.entries(start.id if start else None, revisions)):
-                appended = self._append(branch, entries, news)
-                if appended is None:
-                    return False
-                self._heard = time.monotonic()
-                branch, news = replace(branch, head=appended), {"author": settings.author}
-                if self._closing:
-                    return False
+            appended = self._append_all(branch, advance, before, revisions, settings.author)
+            if appended is None:
+                return False
+            branch = appended
             if until is not None and revisions and revisions[-1].id == until:
                 return bool(until == head)  # what lies behind an import is judged anew
             if advance.complete:
@@ -341,6 +325,57 @@ class Reader(threading.Thread):
                 return True
             before, others = advance.revisions[-1], None
         return False
+
+    def _tracked(self, name: str, known: Any, until: str | None, *, becomes_main: bool) -> ledger.Branch | None:
+        """The branch of the ledger, which begins to be tracked if it was not; None where another queue manager moved it meanwhile. ``until``: the end of its import."""
+        if known is None or known.deleted or becomes_main:
+            branch = archives.track(self._session, self._id, name, main=becomes_main)
+            if branch.head != (known.head_id if known else None):
+                return None
+        else:
+            branch = ledger.Branch(known.id, self._id, name, known.main, known.head_id)
+        return replace(branch, until=until)
+
+    def _advance(
+        self,
+        name: str,
+        before: Revision | None,
+        head: str,
+        others: dict[str, str] | None,
+        settings: ArchiveSettings,
+    ) -> Advance:
+        """The next revisions of a branch from ``before`` to its head. ``others``: the heads of the other branches, for a new branch."""
+        assert self._entries is not None
+        advance = self._entries.archive.advance(name, before, head, limit=CHUNK, siblings=others)
+        begins = advance.baseline and advance.baseline.id
+        if before is None and others and not settings.branches and begins not in others.values():
+            # Another main branch, which does not go on where the ledger ends, is older than its tracking: its head stands for all of it.
+            revision = self._entries.archive.baseline(name, head)
+            return Advance(revisions=(revision,) if revision else ())
+        return advance
+
+    def _append_all(
+        self,
+        branch: ledger.Branch,
+        advance: Advance,
+        before: Revision | None,
+        revisions: Sequence[Revision],
+        author: str | None,
+    ) -> ledger.Branch | None:
+        """Append some revisions of an advance; returns the branch with its new head. None: another queue manager moved it meanwhile, or this reader closes."""
+        assert self._entries is not None
+        baseline = self._entries.entry(None, advance.baseline) if advance.baseline else None
+        start = advance.baseline or before
+        news: ledger.News = {"baseline": baseline, "dropped": advance.dropped, "author": author}
+        for entries in portions(self._entries.entries(start.id if start else None, revisions)):
+            appended = self._append(branch, entries, news)
+            if appended is None:
+                return None
+            self._heard = time.monotonic()
+            branch, news = replace(branch, head=appended), {"author": author}
+            if self._closing:
+                return None
+        return branch
 
     def _is_import(self, name: str, advance: Advance, head: str) -> bool:
         """Whether there are more new revisions than `import_limit` (design 5.22). ``advance``: the first of them."""
