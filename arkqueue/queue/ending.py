@@ -13,24 +13,17 @@ retried since (``spared``).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, Final
+from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import RunId
 from arkqueue.queue.done import MOST_TASKS
-from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change_in_turn
-from arkqueue.queue.steps import NOT_DUE, NOTE, last_first
+from arkqueue.queue.graph import BRIEF, Graph, change_in_turn
+from arkqueue.queue.steps import NOT_DUE, NOTE, each_archive, last_first
 from arkqueue.states import State
-
-log = logging.getLogger("arkqueue")
-
-PAUSE_AFTER_ERROR: Final = 10.0
-"""Seconds until the loop goes on with runs that it could not end further."""
 
 
 def begin(graph: Graph, archive: int, runs: Sequence[int], by: str) -> None:
@@ -66,21 +59,10 @@ class Ender:
         found = self._session.rows("endings")
         self._left = {key: left for key, left in self._left.items() if key in {(row.run, row.entry) for row in found}}
         self._to_hold = {entry: left for entry, left in self._to_hold.items() if entry in {row.entry for row in found}}
-        pauses: list[float] = []
-        for archive, rows in groupby(found, key=lambda row: row.archive):
-            try:
-                is_done = self._step(archive, list(rows), patience)
-            except DatabaseUnavailable as error:
-                if not isinstance(error, TOO_LONG):
-                    raise
-                log.warning("what is gone of archive %s is canceled later: %s", archive, error)
-                pauses.append(BRIEF)
-            except Exception:
-                log.exception("what is gone of archive %s could not be canceled further, and is tried again", archive)
-                pauses.append(PAUSE_AFTER_ERROR)
-            else:
-                pauses.append(0.0 if is_done else BRIEF)
-        return min(pauses, default=None)
+        of_archive = {archive: list(rows) for archive, rows in groupby(found, key=lambda row: row.archive)}
+        return each_archive(
+            of_archive, lambda archive: self._step(archive, of_archive[archive], patience), "to cancel what is gone"
+        )
 
     def _step(self, archive: int, rows: Sequence[Any], patience: float) -> bool:
         """Take the next step of an archive; False where it was busy."""

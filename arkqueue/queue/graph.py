@@ -39,6 +39,8 @@ STRAIGHT = 4
 """Consecutive rounds of `Graph.follow` that pass only gates. After so many, one query computes how far the gates pass."""
 MOST_GATES = 20_000
 """Rounds that one statement takes."""
+MOST_VICTIMS = 250
+"""Tasks that one transaction cancels because of `cancels`, with what it skips behind them. More of them are canceled in steps (`superseding`)."""
 BRIEF = 0.05
 """Seconds that `change_in_turn` waits for one busy archive before it tries the other busy ones again."""
 
@@ -274,8 +276,18 @@ class Graph:
 
         Returns what was canceled, and which of the entering tasks wait for a running victim now.
         """
-        cancelers = self.rows("cancelers", entering=entering)
+        cancelers = self.rows("cancelers", entering=entering, most=MOST_VICTIMS + 1)
+        gone: list[int] = []
+        if late := [row.id for row in cancelers if row.is_superseded]:
+            gone = self.supersede(late)
+            cancelers = [row for row in cancelers if row.id not in late]
+        if sum(row.victims for row in cancelers) > MOST_VICTIMS:
+            begun = [row.id for row in cancelers if row.victims]
+            self.do("begin_to_supersede", firing=begun)
+            self.to_wake.add("superseding")
+            return gone + self.supersede(begun), begun
         canceled, tied = self._cancel_victims([row.id for row in cancelers if row.across], here=False)
+        canceled = gone + canceled
         if inside := [row.id for row in cancelers if row.here]:
             # Also one that has nothing to cancel has fired before another one of its run cancels it.
             self.do("fire", firing=[row.id for row in cancelers])
@@ -283,6 +295,15 @@ class Graph:
                 more_canceled, more_tied = self._cancel_victims([canceler], here=True)
                 canceled, tied = canceled + more_canceled, tied + more_tied
         return canceled, tied
+
+    def supersede(self, tasks: Sequence[int]) -> list[int]:
+        """Cancel those of some locked tasks that were superseded in steps, and ask the running ones to stop; returns those that it canceled."""
+        if not (found := self.rows("still_to_supersede", tasks=list(tasks))):
+            return []
+        told = {"tasks": [row.id for row in found], "cancelers": [row.canceler for row in found]}
+        if self.ids("stop_superseded", **told):
+            self.to_wake.add("stop")
+        return self.ids("cancel_superseded", **told)
 
     def _cancel_victims(self, firing: Sequence[int], *, here: bool) -> tuple[list[int], list[int]]:
         if not firing:

@@ -43,7 +43,7 @@ log = logging.getLogger("arkqueue")
 
 AT_ONCE: Final = 2_000
 """Tasks that one transaction lets in."""
-CANCELING: Final = 500
+CANCELING: Final = 150
 """Tasks that one transaction lets in where some of them have `cancels`: each cancellation skips what depends on its victim, and judges the gates of the victim's list anew."""
 IDLE: Final = 5.0
 """Seconds without a portion after which the loop takes it that nobody else plans a run of a commit: its reader has ended."""

@@ -13,18 +13,25 @@ After a crash, the other tasks stay held, and say why. The same command, given a
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from typing import Final
 
 from arkqueue.db.session import Session
+from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import RunId
 from arkqueue.queue.done import portions
-from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change
 from arkqueue.states import State
 
+log = logging.getLogger("arkqueue")
+
+PAUSE_AFTER_ERROR: Final = 10.0
+"""Seconds until `each_archive` tries a step again that failed."""
 NOT_DUE = 60.0
 """Seconds for which a deferred task is not due while its run is canceled or deleted."""
 NOTE = "in steps; tasks that it has not reached are held"
@@ -88,3 +95,25 @@ def last_first(session: Session, run: RunId, tasks: Sequence[int]) -> list[int]:
             left += [target for target in targets[task] if target not in seen]
     wanted = {*tasks}
     return [task for task in found if task in wanted]
+
+
+def each_archive(archives: Iterable[int], step: Callable[[int], bool], what: str) -> float | None:
+    """Take the next step of each archive; returns the seconds until there is more to do (None: there is nothing). A step that fails holds up no other archive, and is tried again.
+
+    ``step`` returns False if the archive was busy. ``what``: what the steps do, as the beginning of a sentence in the log.
+    """
+    pauses: list[float] = []
+    for archive in archives:
+        try:
+            is_done = step(archive)
+        except DatabaseUnavailable as error:
+            if not isinstance(error, TOO_LONG):
+                raise
+            log.warning("archive %s: %s later: %s", archive, what, error)
+            pauses.append(BRIEF)
+        except Exception:
+            log.exception("archive %s: %s failed, and is tried again", archive, what)
+            pauses.append(PAUSE_AFTER_ERROR)
+        else:
+            pauses.append(0.0 if is_done else BRIEF)
+    return min(pauses, default=None)

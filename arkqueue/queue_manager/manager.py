@@ -7,7 +7,7 @@ from arkqueue.archives.backfills import ListReader
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.notifications import sender
-from arkqueue.queue import backfill, claim, depth, ending, finish, locks, planning, schedules
+from arkqueue.queue import backfill, claim, depth, ending, finish, locks, planning, schedules, superseding
 from arkqueue.queue_manager.readers import Readers
 from arkqueue.repository.reader.client import processes
 from arkqueue.runtime.loop import Loop
@@ -30,6 +30,7 @@ class QueueManager:
         self._retention = retention.Retention(self._session)
         self._planner = planning.Planner(self._session)
         self._ender = ending.Ender(self._session)
+        self._superseder = superseding.Superseder(self._session)
         self._read_lists = ListReader(configuration)
         notify = bell("notify")
         self._sender = sender.Sender(session.share(sender.CONNECTIONS), configuration, again=notify.ring)
@@ -41,6 +42,7 @@ class QueueManager:
             Loop("fire schedules", self._fire_schedules, bell("schedule"), poll),
             Loop("plan large runs", self._planner.turn, bell("planning"), poll),
             Loop("cancel what is gone", self._ender.turn, bell("ending"), poll),
+            Loop("cancel what is superseded", self._superseder.turn, bell("superseding"), poll),
             Loop("plan backfills", self._plan_backfills, bell("backfill"), poll),
             Loop("take up deferred tasks", self._take_up_deferred, bell("deferred"), poll),
             Loop("withdraw archives without ready tasks", self._withdraw, bell("withdraw"), poll),

@@ -6,22 +6,29 @@
 -- takes longer than running. A plan may date from the time when the tables were empty: `offset 0`,
 -- or an array of ids beside the join (`end`), looks rows up by index even then.
 
+-- part: remains
+-- Whether a task `t` has not been superseded in steps, as far as these have not reached it.
+not exists (select from being_superseded b where b.id = t.id)
+
 -- part: found
 -- The place from which a claim reads the ready tasks of an archive `r`, and the pools, among those
 -- that the claim asks for, with such a task; no row if there is none. The statement starts from the
 -- few pools of the claim, so an archive with many labels costs no more. `gone`: the ledger entries
--- whose end is under way and not yet held (queue/ending.py); null nearly always.
+-- whose end is under way and not yet held (queue/ending.py). `supersedes`: tasks are superseded in
+-- steps (queue/superseding.py), and those that no step has reached do not start. Both are null
+-- nearly always.
 select array_agg(p.pool) as pools, f.*
 from (select coalesce((place->>0)::int, -2147483648) as priority, coalesce((place->>1)::bigint, 0) as entry_id,
              coalesce((place->>2)::int, 0) as run, coalesce((place->>3)::int, 0) as position, coalesce((place->>4)::bigint, 0) as id,
-             (select range_agg(int8range(entry_id, entry_id, '[]')) from ending where not is_aside) as gone
+             (select range_agg(int8range(entry_id, entry_id, '[]')) from ending where not is_aside) as gone,
+             (select true from superseding limit 1) as supersedes
       from (select %(floors)s::jsonb -> r.archive_id::text as place) f offset 0) f
 cross join unnest(%(pools)s::text[]) p(pool)
 cross join lateral (
-    select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id and (f.gone is null or not t.entry_id <@ f.gone)
+    select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id and (f.gone is null or not t.entry_id <@ f.gone) and (f.supersedes is null or {part remains})
         and (t.priority, t.entry_id, t.run, t.position, t.id) >= (f.priority, f.entry_id, f.run, f.position, f.id) limit 1) t
 where p.pool = any(r.pools)
-group by f.priority, f.entry_id, f.run, f.position, f.id, f.gone
+group by f.priority, f.entry_id, f.run, f.position, f.id, f.gone, f.supersedes
 
 -- part: picked
 -- Lock the tasks that an archive gives at its turn `w`, at most its share.
@@ -31,14 +38,14 @@ cross join lateral (
         select count(*) from (
             select t.pool from unnest(w.pools) o(pool) cross join lateral (
                 select t.pool, t.priority, t.entry_id, t.run, t.position, t.id from task t
-                where {from claim t} and t.pool = o.pool and t.archive_id = w.archive_id and (w.gone is null or not t.entry_id <@ w.gone)
+                where {from claim t} and t.pool = o.pool and t.archive_id = w.archive_id and (w.gone is null or not t.entry_id <@ w.gone) and (w.supersedes is null or {part remains})
                   and (t.priority, t.entry_id, t.run, t.position, t.id) >= (w.priority, w.entry_id, w.run, w.position, w.id)
                 order by t.priority, t.entry_id, t.run, t.position, t.id limit w.most) t
             order by t.priority, t.entry_id, t.run, t.position, t.id limit w.most) first
         where first.pool = p.pool) end as share) s
 cross join lateral (
     select t.id from task t
-    where {from claim t} and t.pool = p.pool and t.archive_id = w.archive_id and (w.gone is null or not t.entry_id <@ w.gone)
+    where {from claim t} and t.pool = p.pool and t.archive_id = w.archive_id and (w.gone is null or not t.entry_id <@ w.gone) and (w.supersedes is null or {part remains})
       and (t.priority, t.entry_id, t.run, t.position, t.id) >= (w.priority, w.entry_id, w.run, w.position, w.id)
     order by t.priority, t.entry_id, t.run, t.position, t.id limit s.share for no key update skip locked) t
 
@@ -96,7 +103,7 @@ order by kept.turn, t.priority, t.entry_id, t.run, t.position, t.id
 -- ids. While an old snapshot keeps the index entries of claimed tasks, this avoids walking over
 -- them (`Turns`).
 with turn as materialized (
-    select r.archive_id, r.pools, r.priority, r.entry_id, r.run, r.position, r.id, r.gone, row_number() over () as turn,
+    select r.archive_id, r.pools, r.priority, r.entry_id, r.run, r.position, r.id, r.gone, r.supersedes, row_number() over () as turn,
            ceil(%(slots)s::numeric / count(*) over ())::int as most
     from (
         select c.* from (values (%(after)s::bigint, 9223372036854775807), (-1, %(after)s::bigint)) around(above, up_to)
@@ -134,7 +141,7 @@ with recursive tier(tier) as (
     union all
     select (select r.tier from ready_archive r where r.tier > t.tier order by r.tier limit 1) from tier t where t.tier is not null
 ), turn as materialized (
-    select r.archive_id, r.tier, r.limited, r.pools, r.priority, r.entry_id, r.run, r.position, r.id, r.gone, row_number() over (order by r.tier, r.lap, r.archive_id) as turn,
+    select r.archive_id, r.tier, r.limited, r.pools, r.priority, r.entry_id, r.run, r.position, r.id, r.gone, r.supersedes, row_number() over (order by r.tier, r.lap, r.archive_id) as turn,
            ceil(%(slots)s::numeric / count(*) over (partition by r.tier))::int as share
     from (
         select c.* from (select tier from tier t where t.tier = t.tier + 0) t cross join lateral (

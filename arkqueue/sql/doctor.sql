@@ -5,12 +5,13 @@
 -- count on everything that a transaction does at once.
 
 -- name: doctor_unmet
--- The counter of a task is its number of unmet edges, plus one until its run lets it in (REPORT has no edges, and counts tasks). While the run is being stored, the counter includes edges that are still to be stored.
+-- The counter of a task is its number of unmet edges, plus one until its run lets it in, and one while it cancels in steps what it supersedes (REPORT has no edges, and counts tasks). While the run is being stored, the counter includes edges that are still to be stored.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('it counts %%s unmet edges, and has %%s', t.unmet, coalesce(e.n, 0)) as what
 from task t left join (select target, count(*) as n from edge where not met and kind <> 'cancels' group by target) e on e.target = t.id
 left join (select unnest(to_let_in) as id from planning) l on l.id = t.id
-where t.kind <> 'report' and t.unmet <> coalesce(e.n, 0) + (l.id is not null)::int and not exists (select from planning p where p.run_id = t.run_id and p.to_let_in is null) and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+left join (select distinct task_id as id from superseding) s on s.id = t.id
+where t.kind <> 'report' and t.unmet <> coalesce(e.n, 0) + (l.id is not null)::int + (s.id is not null)::int and not exists (select from planning p where p.run_id = t.run_id and p.to_let_in is null) and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_reports
 -- A REPORT that waits counts the unsettled tasks of its run.

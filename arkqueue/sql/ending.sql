@@ -60,3 +60,7 @@ with over as (
     delete from spared s using ending e where e.run_id = any(%(runs)s::bigint[]) and e.deed_id = %(entry)s and s.run_id = e.run_id
 )
 delete from ending where run_id = any(%(runs)s) and deed_id = %(entry)s;
+
+-- name: about_to_end
+-- What became of the run of a task, if that is about to cancel the task.
+select d.by from task t join ending e on e.run_id = t.run_id join deed d on d.id = e.deed_id where t.id = %(task)s and {part to_end};

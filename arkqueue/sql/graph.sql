@@ -335,12 +335,22 @@ returning t.id;
 
 -- name: cancelers
 -- The entering tasks whose `cancels` fire now, in the order of revisions, runs and files.
-select t.id,
+-- `victims`: the number of tasks that each would cancel or ask to stop, counted up to `most`.
+select f.id,
        exists (select from jsonb_array_elements(d.cancels) c where not (c->>'here')::boolean) as across,
-       exists (select from jsonb_array_elements(d.cancels) c where (c->>'here')::boolean) as here
-from task t join definition d on d.id = t.definition_id
-where t.id = any(%(entering)s) and t.cancels and {from enable} and t.unmet = 0
-order by t.number, t.run, t.position, t.id;
+       exists (select from jsonb_array_elements(d.cancels) c where (c->>'here')::boolean) as here,
+       (select count(*)::int from (
+           select from jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
+           cross join lateral (
+               select from ({part named}) u
+               where case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
+                 and not (c.unstarted and u.attempts > 0) and u.stop is distinct from 'cancel'
+               offset 0) u
+           limit %(most)s) v) as victims,
+       exists (select from being_superseded b where b.id = f.id) as is_superseded
+from task f join definition d on d.id = f.definition_id
+where f.id = any(%(entering)s) and f.cancels and {from enable f} and f.unmet = 0
+order by f.number, f.run, f.position, f.id;
 
 -- name: lock_victims
 -- Lock the victims of the firing tasks before they are judged, so that no claim takes one meanwhile
@@ -431,3 +441,65 @@ returning t.id, (select count(*) from asked) as asked, c.n is not null as is_tie
 select t.id from branch b join task t on t.branch_id = b.id and t.settled_at is null
 where b.archive_id = %(archive)s and t.cancels and {from enable t} and t.unmet = 0 and not t.asks
 order by t.id;
+
+-- name: begin_to_supersede
+-- Note that the `cancels` of tasks have fired, and that what they name is to be canceled in steps (queue/superseding.py). Until then the tasks wait.
+with noted as (
+    insert into superseding (task_id, name, here, unstarted, archive_id, branch_id, run_id, number, run, item)
+    select f.id, c.name, c.here, bool_and(coalesce(c.unstarted, false)), f.archive_id, f.branch_id, f.run_id, f.number, f.run, f.item
+    from task f join definition d on d.id = f.definition_id
+    cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
+    where f.id = any(%(firing)s::bigint[])
+    group by f.id, c.name, c.here
+)
+update task t set fired = true, unmet = t.unmet + 1 where t.id = any(%(firing)s::bigint[]) and {from enable t};
+
+-- part: reached
+-- What a row `f` of `superseding` names and is left to cancel, or to ask to stop. The view `being_superseded` says the same from the side of such a task.
+cross join lateral (select f.name) c
+cross join lateral (
+    select u.id, u.run_id from ({part named}) u
+    where case when f.here then u.run_id = f.run_id and u.id <> f.task_id else {part supersedes} end
+      and not (f.unstarted and u.attempts > 0) and u.stop is distinct from 'cancel'
+    offset 0) u
+
+-- name: supersedings
+-- The archives in which tasks are superseded in steps.
+select distinct archive_id as archive from superseding order by archive_id;
+
+-- name: to_supersede
+-- What is left to cancel, or to ask to stop, in an archive.
+select distinct u.id, u.run_id from superseding f {part reached} where f.archive_id = %(archive)s order by u.run_id, u.id;
+
+-- name: still_to_supersede
+-- Of some tasks those that are still to be canceled, or to be asked to stop, and what supersedes each; of several the latest.
+select t.id, b.canceler from unnest(%(tasks)s::bigint[]) t(id)
+cross join lateral (select canceler from being_superseded b where b.id = t.id order by number desc, run desc, canceler desc limit 1) b order by t.id;
+
+-- name: cancel_superseded
+-- Cancel tasks that have been superseded and do not run.
+update task t set state = {to cancel}, superseded_by = v.canceler, settled_at = clock_timestamp(), due_at = null
+from unnest(%(tasks)s::bigint[], %(cancelers)s::bigint[]) v(id, canceler)
+where t.id = any(%(tasks)s::bigint[]) and t.id = v.id and {from cancel t}
+returning t.id;
+
+-- name: stop_superseded
+-- Ask tasks to stop that have been superseded and run. What supersedes them waits for them when it enters again.
+update task t set stop = 'cancel', superseded_by = v.canceler, by = null
+from unnest(%(tasks)s::bigint[], %(cancelers)s::bigint[]) v(id, canceler)
+where t.id = any(%(tasks)s::bigint[]) and t.id = v.id and {from stop t} and t.stop is distinct from 'cancel'
+returning t.id;
+
+-- name: end_superseding
+-- Let tasks of an archive go on that supersede nothing any more, at most so many.
+with over as materialized (
+    select o.task_id from (select distinct task_id from superseding where archive_id = %(archive)s) o
+    where not exists (select from superseding f {part reached} where f.task_id = o.task_id) limit %(most)s
+), ended as (
+    delete from superseding where task_id = any(array(select task_id from over))
+)
+update task t set unmet = t.unmet - 1 where t.id = any(array(select task_id from over)) returning t.id;
+
+-- name: supersedes_in_steps
+-- How many tasks a task that supersedes in steps is left to cancel, or to ask to stop; no row where it does not.
+select count(distinct u.id)::int as n from superseding f left join lateral (select u.id from (values (1)) one(n) {part reached}) u on true where f.task_id = %(task)s having count(*) > 0;

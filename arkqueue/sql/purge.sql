@@ -120,6 +120,8 @@ with let_in as (
     delete from planning where run_id = any(%(runs)s)
 ), ended as (
     delete from ending where run_id = any(%(runs)s)
+), superseded as (
+    delete from superseding where run_id = any(%(runs)s)
 ), spared as (
     delete from spared where run_id = any(%(runs)s)
 )

@@ -244,6 +244,23 @@ create table spared (
     primary key (run_id, task_id)
 );
 
+-- Tasks with `cancels` that supersede more tasks than one transaction cancels (queue/superseding.py): one row for each entry of `cancels`. They have fired, and their `unmet` counts one for
+-- these rows. The rows go when all is canceled that they name.
+create table superseding (
+    task_id     bigint,
+    name        text,                               -- of the tasks that the entry names
+    here        boolean,                            -- it names those of the run of the task, else those of earlier runs
+    unstarted   boolean not null,                   -- it spares what has started
+    archive_id  bigint not null references archive,
+    branch_id   bigint not null,
+    run_id      bigint not null,
+    number      bigint not null,
+    run         int not null,
+    item        text not null,
+    primary key (task_id, name, here)
+);
+create index superseding_name on superseding (branch_id, name, item);
+
 -- Runs of old revisions with the definitions of a newer one (design 5.2), planned in order, some with each transaction.
 create table backfill (
     id          bigint generated always as identity primary key,
@@ -860,3 +877,17 @@ $$ select case when found = 1 and (settled or not crossing and not has_root) the
                      when state in ('failed', 'rejected') then (not waived)::int
                      when state <> 'completed' and not crossing and has_begun then 1
                      else 2 end) s(found) $$;
+
+-- The tasks that rows of `superseding` name and no step has reached yet: they do not start any more. Which they are is what `supersedes` and `named` say in graph.sql. It goes from a task to the rows, so ask it for tasks by their ids.
+create view being_superseded as
+select u.id, f.task_id as canceler, f.number, f.run
+from task u
+cross join lateral (
+    select * from superseding f where f.branch_id = u.branch_id and f.name = u.name and f.item = any(array[u.item, '']) and u.item <> ''
+    union all
+    select * from superseding f where f.branch_id = u.branch_id and f.name = u.name and u.item = ''
+    offset 0) f
+where u.settled_at is null and u.stop is distinct from 'cancel' and not (f.unstarted and u.attempts > 0)
+  and case when f.here then u.run_id = f.run_id and u.id <> f.task_id
+           else (u.number, u.run) < (f.number, f.run)
+                and (select v.trigger <> 'submission' or u.item = f.item and (select g.trigger = 'submission' from run g where g.id = f.run_id) from run v where v.id = u.run_id) end;

@@ -43,6 +43,7 @@ from arkqueue.views.reasons import (
     MOST_ITEMS,
     Reason,
     Why,
+    about_to_be_canceled,
     asking,
     at,
     at_gate,
@@ -67,6 +68,7 @@ from arkqueue.views.reasons import (
     since,
     stopped,
     stopping,
+    superseding,
 )
 from arkqueue.views.tasks import how_it_ended, rows_of
 from arkqueue.workflow import EMPTY, from_json
@@ -185,6 +187,7 @@ class _Task:
             reasons = _held_together([self._present(), *reasons], self.row)
         else:
             reasons = [self._present()]
+        reasons = about_to_be_canceled(self.session, self.row) + reasons
         kinds = {reason.kind for reason in reasons}
         if MANAGED & kinds:
             reasons = reasons + nobody_manages(self.session)
@@ -349,7 +352,7 @@ class _Task:
             if names:
                 text = f"It starts when all other tasks of its run are settled; {len(names)} {'is' if len(names) == 1 else 'are'} not: {_some(names)}."
                 return Reason(kind=Why.WAITS_FOR_REPORTS, text=text, tasks=names)
-        for reason in parked(row, "It"):
+        for reason in superseding(self.session, row, "It") or parked(row, "It"):
             return reason
         return Reason(kind=Why.ABOUT_TO_START, text="It waits for nothing, and becomes ready within a moment.")
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.model import INSTALLATION, End, Pool, TaskKind
-from arkqueue.names import EVERY_TASK, backfill_name, item_name, run_name, task_in_run
+from arkqueue.names import EVERY_TASK, PURGED, backfill_name, item_name, run_name, task_in_run
 from arkqueue.plan.edges import EVERYTHING
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
-from arkqueue.states import EX_TEMPFAIL, State
+from arkqueue.states import EX_TEMPFAIL, UNSETTLED, State
 from arkqueue.text import name_visible
 from arkqueue.views.archives import PauseView, pause_of, remedy
 from arkqueue.views.find import RETIRED
@@ -625,6 +625,30 @@ def remedies(row: Any, *, inside: bool = False) -> list[str]:
         case State.CANCELED | State.SKIPPED if row.superseded_by is None and not gone(row):
             return [f"arkqueue retry {name}"]
     return []
+
+
+def about_to_be_canceled(session: Session, row: Any) -> list[Reason]:
+    """A task that no claim takes any more, as the end of its branch, or what supersedes it, cancels so many tasks that it has not reached this one yet."""
+    if row.state not in UNSETTLED or row.state == State.RUNNING:
+        return []
+    soon = "It does not start any more, and is canceled within a moment: so many tasks are canceled that it takes several steps."
+    for end in session.rows("about_to_end", task=row.id):
+        return [Reason(kind=Why.CANCELED, text=f"It is canceled by {end.by}. {soon}")]
+    for found in session.rows("still_to_supersede", tasks=[row.id]):
+        canceler = task_names(session, [found.canceler]).get(found.canceler, PURGED)
+        return [Reason(kind=Why.SUPERSEDED, text=f"It is superseded by {canceler}. {soon}", tasks=[canceler])]
+    return []
+
+
+def superseding(session: Session, row: Any, subject: str) -> list[Reason]:
+    """A task that waits until all is canceled that it supersedes, which takes several steps."""
+    return [
+        Reason(
+            kind=Why.STOPPING,
+            text=f"{subject} waits until everything that it supersedes is canceled: {left.n:,} tasks are left.",
+        )
+        for left in session.rows("supersedes_in_steps", task=row.id)
+    ]
 
 
 def gone(row: Any) -> str:

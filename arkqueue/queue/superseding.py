@@ -1,0 +1,64 @@
+"""Cancels in steps what tasks with ``cancels`` supersede (design 5.10), if it is more than one transaction cancels: a list of ten thousand items.
+
+    begin    the transaction in which a task's last edge is met notes its ``cancels`` in ``superseding`` (``Graph``); the task has fired, and waits
+    cancel   the tasks that it names end, the oldest run first, and of a large run each before what it depends on; running ones are asked to stop    as often as it takes
+    end      the rows go, and the task enters again: what still stops becomes one more edge of it
+
+Each step is a transaction of its own under the archive's lock. A queue manager takes the steps, at once and after a crash. From the first transaction on, no claim starts what is superseded (``claim.sql``),
+and a superseded task whose own ``cancels`` would fire is canceled instead (``Graph``). What such a task had begun before goes on in steps, as if all of it had happened at once: also
+if a person cancels the superseding task meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import groupby
+
+from arkqueue.db.session import Session
+from arkqueue.model import RunId
+from arkqueue.queue import graph as limits
+from arkqueue.queue.graph import BRIEF, Graph, change_in_turn
+from arkqueue.queue.steps import each_archive, last_first
+
+
+class Superseder:
+    """Takes the steps. It remembers the order in which the tasks of an archive end: to find that out again for each step would take longer than the step."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._left: dict[int, list[int]] = {}
+        """The tasks that are still to be canceled, by archive."""
+
+    def turn(self, patience: float = BRIEF) -> float | None:
+        """Take the next step of each archive; returns the seconds until there is more to do (None: there is nothing)."""
+        found = [row.archive for row in self._session.rows("supersedings")]
+        self._left = {archive: left for archive, left in self._left.items() if archive in found}
+        return each_archive(found, partial(self._step, patience=patience), "to cancel what is superseded")
+
+    def _step(self, archive: int, patience: float) -> bool:
+        """Take the next step of an archive; False where it was busy."""
+        left = self._left.get(archive) or self._in_order(archive)
+        portion = left[: limits.MOST_VICTIMS]
+        work = partial(_cancel, tasks=portion) if portion else _end
+        busy = change_in_turn(self._session, work, archives=[archive], patience=patience)[1]
+        self._left[archive] = left if busy else left[len(portion) :]
+        return not busy
+
+    def _in_order(self, archive: int) -> list[int]:
+        found: list[int] = []
+        rows = self._session.rows("to_supersede", archive=archive)
+        for run, of_run in groupby(rows, key=lambda row: row.run_id):
+            tasks = [row.id for row in of_run]
+            found += last_first(self._session, RunId(run), tasks) if len(rows) > limits.MOST_VICTIMS else tasks
+        return found
+
+
+def _cancel(graph: Graph, tasks: Sequence[int]) -> None:
+    graph.rows("lock_tasks", tasks=list(tasks))
+    graph.follow(graph.supersede(tasks))
+
+
+def _end(graph: Graph) -> None:
+    (archive,) = graph.archives
+    graph.follow(entering=graph.ids("end_superseding", archive=archive, most=limits.MOST_VICTIMS))

@@ -1,0 +1,211 @@
+"""What supersedes many tasks cancels them in steps (design 5.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.model import ArchiveSettings, End, RunId
+from arkqueue.queue import archives, control, finish, graph, pauses
+from arkqueue.queue.purge import purge_runs
+from arkqueue.queue.superseding import Superseder
+from arkqueue.views.doctor import examine
+from arkqueue.views.explain import explain
+from tests.builders import AnArchive, an_archive
+
+ITEMS = "foreach: [a, b, c, d]"
+LISTS = {"fetch": ITEMS, "store": f"{ITEMS}\ndepends: [fetch]", "index": "depends: [{task: store, when: settled}]"}
+NEWER = {"fetch": f"{ITEMS}\ncancels: [PREV]", "store": f"{ITEMS}\ndepends: [fetch]\ncancels: [PREV]"}
+ALL = {"all": "cancels: ['PREV:fetch', 'PREV:store', 'PREV:after']"}
+
+
+@pytest.fixture
+def in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph, "MOST_VICTIMS", 2)
+
+
+def steps(session: Session, between: Callable[[], object] = lambda: None) -> int:
+    """Take all steps, each with another queue manager, as the last one was killed; returns how many there were."""
+    count = 0
+    while Superseder(session).turn() is not None:
+        count += 1
+        between()
+        assert examine(session).findings == []
+    return count
+
+
+def found(archive: AnArchive) -> list[Any]:
+    return archive.sql(
+        "select t.name, t.item, t.number, t.state, t.blocks, t.unmet, t.fired, t.stop, f.name as by, f.item as by_item, r.name as root, r.item as root_item"
+        " from task t left join task f on f.id = t.superseded_by left join task r on r.id = t.root_id"
+        " where t.archive_id = %s order by t.number, t.run, t.position, t.name, t.item",
+        archive.id,
+    )
+
+
+def a_list(session: Session, name: str) -> AnArchive:
+    """A list of which one item runs, one is deferred, and one has got further, and a task that waits for something else."""
+    archive = an_archive(session, name)
+    archive.commit({"before": "priority: 1", **LISTS, "after": "depends: [before]", "other": "priority: 90"})
+    archive.sql("update task set priority = 2 where name = 'fetch' and item in ('b', 'c', 'd')")
+    for key in ("before@2", "fetch/b@2", "fetch/c@2", "fetch/d@2"):
+        archive.claim(key, slots=1)
+    end(archive, "fetch/c@2", 75)
+    end(archive, "fetch/d@2")
+    return archive
+
+
+def end(archive: AnArchive, key: str, code: int | None = 0, how: End = End.EXITED) -> None:
+    """End what runs, and claim nothing."""
+    archive.record(archive.running.pop(archive.task(key)).attempt, how, code)
+
+
+def of_items(archive: AnArchive, name: str, number: int = 2) -> dict[str, str]:
+    """The states of a list by the keys of its items."""
+    rows = archive.sql("select item, state from task where archive_id = %s and name = %s and number = %s", archive.id, name, number)  # fmt: skip
+    return {row["item"]: row["state"] for row in rows}
+
+
+@pytest.mark.parametrize("newer", [NEWER, ALL], ids=["items", "task"])
+def test_what_is_superseded_in_steps_ends_as_in_one(
+    session: Session, monkeypatch: pytest.MonkeyPatch, newer: dict[str, str]
+) -> None:
+    both, taken = [], []
+    for most, name in ((1000, "one"), (1, "steps")):
+        monkeypatch.setattr(graph, "MOST_VICTIMS", most)
+        archive = a_list(session, name)
+        archive.commit(newer)
+        taken.append(steps(session))
+        both.append(found(archive))
+        pauses.pause(session, archive.id, "", "ann")
+        assert archive.sql("select * from superseding") == []
+    assert both[0] == both[1]
+    assert taken[0] == 0
+    assert taken[1] > 4, "so few tasks are canceled with each step"
+    states = {(row["name"], row["item"], row["number"]): row["state"] for row in both[1]}
+    assert (states["fetch", "a", 2], states["fetch", "b", 2], states["fetch", "c", 2]) == ("canceled", "running", "canceled")  # fmt: skip
+    assert (states["fetch", "d", 2], states["before", "", 2], states["other", "", 2]) == ("completed", "running", "ready")  # fmt: skip
+
+
+@pytest.mark.usefixtures("in_steps")
+@pytest.mark.parametrize("settings", [{}, {"tier": 3}, {"max_running": 50}])
+def test_no_claim_takes_what_is_superseded_before_a_step_has_reached_it(
+    session: Session, settings: dict[str, Any]
+) -> None:
+    """Also what becomes ready meanwhile. Everything else of the older revision goes on, and what supersedes waits."""
+    archive = a_list(session, "papers")
+    archives.change_settings(session, archive.id, ArchiveSettings(process=True, **settings), "ann")
+    archive.commit(ALL)
+    assert archive.state("all@3") == "waiting"
+    assert [(claim.name, claim.number) for claim in archive.claim_some(100)] == [("other", 2)]
+    end(archive, "before@2")
+    assert archive.state("after@2") == "ready"
+    archive.sql("update task set due_at = now() where state = 'deferred'")
+    finish.wake_deferred(session)
+    assert archive.state("fetch/c@2") == "ready"
+    assert archive.claim_some(100) == []
+
+    def meanwhile() -> None:
+        assert [claim.name for claim in archive.claim_some(100) if claim.name in ("fetch", "store", "after")] == []
+
+    assert steps(session, meanwhile) > 4
+    assert archive.state("all@3") == "waiting", "an item that ran is asked to stop"
+    end(archive, "fetch/b@2", None, End.STOPPED)
+    assert archive.state("all@3") in ("ready", "running")
+    assert {archive.state(f"fetch/{key}@2") for key in "abc"} == {"canceled"}
+
+
+@pytest.mark.usefixtures("in_steps")
+@pytest.mark.parametrize("act", ["cancel", "purge"])
+def test_a_person_who_cancels_what_supersedes_in_steps_changes_nothing_of_it(session: Session, act: str) -> None:
+    archive = an_archive(session)
+    archive.commit(LISTS)
+    archive.commit(ALL)
+    archive.cancel("all@3")
+    if act == "purge":
+        assert purge_runs(session, [RunId(archive.run_id(3))], "ann").runs == ["papers@3"]
+        assert archive.sql("select * from superseding") == []
+        assert steps(session) == 0
+        assert len(archive.claim_some(100)) == 4, "nothing supersedes them any more"
+        return
+    assert archive.claim_some(100) == []
+    assert steps(session) > 4
+    assert {*of_items(archive, "fetch").values(), *of_items(archive, "store").values()} == {"canceled"}
+    archive.retry("all@3")
+    assert archive.state("all@3") == "ready"
+
+
+@pytest.mark.usefixtures("in_steps")
+def test_what_has_been_superseded_supersedes_nothing_any_more(session: Session) -> None:
+    """It enters while a newer task cancels it in steps: its own ``cancels`` do not fire."""
+    archive = an_archive(session)
+    archive.commit({"old": "", "gate": "priority: 1"})
+    archive.claim("gate@2", slots=1)
+    archive.commit({"late": "depends: ['PREV:gate']\ncancels: ['PREV:old']", "fetch": ITEMS})
+    archive.commit({"all": "cancels: ['PREV:fetch', 'PREV:late']"})
+    end(archive, "gate@2")
+    assert archive.states()["late@3"] == "canceled"
+    assert archive.states()["old@2"] == "ready"
+    steps(session)
+    assert archive.states()["old@2"] == "ready"
+    assert archive.state("all@4") == "ready"
+
+
+@pytest.mark.usefixtures("in_steps")
+def test_what_it_spares_is_spared_in_steps(session: Session) -> None:
+    archive = a_list(session, "papers")
+    archive.commit({"all": "cancels: [{task: 'PREV:fetch', only: unstarted}, {task: 'PREV:store', only: unstarted}]"})
+    assert steps(session) > 2
+    assert of_items(archive, "fetch") == {"a": "canceled", "b": "running", "c": "deferred", "d": "completed"}
+    assert of_items(archive, "store") == dict.fromkeys("abcd", "canceled")
+    assert archive.state("all@3") == "ready"
+
+
+@pytest.mark.usefixtures("in_steps")
+def test_a_task_cancels_a_list_of_its_own_run_in_steps(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"fetch": ITEMS, "first": "priority: 1", "stop": "depends: [first]\ncancels: [fetch]"})
+    archive.claim("first@2", slots=1)
+    end(archive, "first@2")
+    assert archive.claim_some(100) == []
+    assert steps(session) > 2
+    assert {*of_items(archive, "fetch").values()} == {"canceled"}
+    assert archive.state("stop@2") == "ready"
+
+
+@pytest.mark.usefixtures("in_steps")
+def test_a_step_that_fails_holds_up_that_of_no_other_archive(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = an_archive(session, "one"), an_archive(session, "other")
+    for archive in one, other:
+        archive.commit(LISTS)
+        archive.commit(ALL)
+    real = graph.Graph.supersede
+    monkeypatch.setattr(graph.Graph, "supersede", lambda of, tasks: 1 / 0 if of.archives == [one.id] else real(of, tasks))  # fmt: skip
+    superseder = Superseder(session)
+    for _ in range(9):
+        assert superseder.turn() is not None
+    assert other.state("all@3") == "ready"
+    assert one.state("all@3") == "waiting"
+    monkeypatch.undo()
+    control.cancel(session, one.task("all@3"), "ann")
+
+
+@pytest.mark.usefixtures("in_steps")
+def test_explain_says_of_both_what_is_still_to_come(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit(LISTS)
+    archive.commit(ALL)
+    first = explain(session, archive.task("fetch/a@2")).reasons[0]
+    assert (first.kind, first.tasks) == ("superseded", ["papers@3/all"])
+    assert first.text.startswith(
+        "It is superseded by papers@3/all. It does not start any more, and is canceled within a moment"
+    )
+    assert explain(session, archive.task("all@3")).text.startswith(
+        "It waits until everything that it supersedes is canceled: 8 tasks are left."
+    )
+    while archive.state("all@3") == "waiting":
+        Superseder(session).turn()
+    assert explain(session, archive.task("fetch/a@2")).text.startswith("It was superseded by papers@3/all")
