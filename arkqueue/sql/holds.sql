@@ -78,6 +78,13 @@ where t.id = any(%(tasks)s) and {from hold t} and a.id = t.archive_id
 
 -- name: release
 -- Set held tasks back to waiting. `release`: the audit log entry.
+-- An end of their run that is under way (sql/ending.sql) leaves these tasks alone, because the
+-- release is newer.
+with spared as (
+    insert into spared (run_id, task_id)
+    select t.run_id, t.id from task t where t.id = any(%(tasks)s) and {from release t} and exists (select from ending e where e.run_id = t.run_id)
+    on conflict do nothing
+)
 update task t set state = {to release}, hold_id = null, release_id = %(release)s
 where t.ctid = any(array(
     -- Each by its id: a plan would otherwise read the index of held tasks, and compare each with

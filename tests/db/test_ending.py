@@ -10,7 +10,7 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveSettings, End, RunId
-from arkqueue.queue import archives, ending, finish, many
+from arkqueue.queue import archives, ending, finish, holds, many
 from arkqueue.queue.done import MOST_TASKS
 from arkqueue.queue.ending import Ender
 from arkqueue.queue.purge import purge_runs
@@ -175,6 +175,58 @@ def test_an_end_leaves_alone_what_ran_when_it_began(session: Session, monkeypatc
     archive.record(attempt, End.EXITED, 1)
     steps(archive)
     assert archive.states() == {"retried@2": "deferred"} | {f"t{n}@2": "canceled" for n in range(9)}
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_an_end_leaves_alone_what_a_person_has_released_since(
+    session: Session, monkeypatch: pytest.MonkeyPatch, is_back: bool
+) -> None:
+    """The branch is back. Where it is still gone, a release is refused unless it is forced."""
+    monkeypatch.setattr(ending, "MOST_TASKS", 2)
+    archive = an_archive(session)
+    archive.commit({f"t{n}": "" for n in range(9)} | {"approve": "hold: true"})
+    untrack(archive)
+    if is_back:
+        archives.track(session, archive.id, "")
+    holds.release(session, archive.task("approve@2"), "ann", how=holds.How(force=not is_back))
+    assert steps(archive) > 3
+    assert archive.states() == dict.fromkeys((f"t{n}@2" for n in range(9)), "canceled") | {"approve@2": "ready"}
+    assert archive.sql("select * from spared") == []
+
+
+def test_a_run_that_is_planned_after_an_end_began_is_not_canceled(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The branch is back. A commit, a run by hand of the revision whose run ends, and further items of a large run: the end is older than all of them."""
+    monkeypatch.setattr(ending, "MOST_TASKS", 2)
+    archive = an_archive(session)
+    archive.commit({f"t{n}": "on: [commit, manual]" for n in range(5)})
+    untrack(archive)
+    Ender(session).turn()
+    archives.track(session, archive.id, "")
+    archive.commit({"new": ""})
+    archive.trigger(2, "t1", force=True)
+    steps(archive)
+    assert archive.states() == {f"t{n}@2": "canceled" for n in range(5)} | {"t1@2.2": "ready", "new@3": "ready"}
+
+
+def test_explain_says_that_what_is_gone_is_canceled_although_no_step_has_reached_it(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "MOST_TASKS", 2)
+    archive = an_archive(session)
+    archive.commit({f"t{n}": "" for n in range(5)} | {"a": "depends: [t4]"})
+    untrack(archive)
+    for name, state in (("t4@2", "ready"), ("a@2", "waiting")):
+        assert archive.state(name) == state
+        first = explain(session, archive.task(name)).reasons[0]
+        assert first.kind == "canceled"
+        assert first.text == (
+            "It is canceled by the end of its branch (deleted, or tracked no more). It does not start any more, and is canceled"
+            " within a moment: so many tasks are canceled that it takes several steps."
+        )
+    steps(archive)
+    assert "within a moment" not in explain(session, archive.task("t4@2")).text
 
 
 @pytest.mark.parametrize("settings", [{}, {"tier": 3}])
