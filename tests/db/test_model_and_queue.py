@@ -1,4 +1,4 @@
-"""The real queue on real PostgreSQL beside the model of the rules (``tests/model.py``); the machine stands in ``test_model``.
+"""The real queue on real PostgreSQL beside the model of the rules (``tests/model/``); the machine stands in ``test_model``.
 
 The ledger is filled by the real readers of two queue managers, which look at the scripted repository one inside the other: at every point of a look where it
 holds no lock (the repository has answered; a transaction is about to begin) anything may happen, another commit or the other's whole look included. So each
