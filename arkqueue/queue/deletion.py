@@ -76,7 +76,7 @@ def _guarded_in_steps(session: Session, run: RunId, approver: Approver | None) -
 
 
 def _delete_in_steps(session: Session, run: RunId, by: str) -> None:
-    """Cancel and waive a large run in several transactions (`steps`), then leave its tombstone. Until then the run is there, its tasks are held or canceled, and ``deleted_tasks`` grows.
+    """Cancel and waive a large run in several transactions (`steps`), then leave its tombstone. Until then the run is there, its tasks are held or canceled, and ``deleted_tasks`` has all that it may cancel or waive.
 
     Refused where something runs. What begins while the rest of the run is being held is asked to stop, and has to end before the tombstone.
     """
@@ -90,8 +90,9 @@ def _delete_in_steps(session: Session, run: RunId, by: str) -> None:
         (entry,) = graph.ids("remember", by=by, verb="delete", archive=row.archive_id, run=run, task=None, note=note)
         keep(graph, [row.report_id])
         reports = graph.ids("cancel", tasks=graph.ids("report_to_cancel", run=run), by=by)
-        if further := [*polled, *reports]:
-            graph.do("delete_further", run=run, tasks=further)
+        # Whatever may be canceled or waived, and all at once: with each step, the whole list would be written anew. What ends otherwise is not taken back.
+        left = [*graph.ids("cancelable", runs=[run]), *graph.ids("bad_of_run", run=run)]
+        graph.do("delete_further", run=run, tasks=[*polled, *reports, *left])
         return entry
 
     def stop(graph: Graph, running: Sequence[int]) -> None:
@@ -108,7 +109,6 @@ def _delete_in_steps(session: Session, run: RunId, by: str) -> None:
         canceled = graph.ids("cancel", tasks=list(tasks), by=by)
         waived = graph.ids("waive_item", tasks=list(tasks))
         graph.do("forget_set_aside", tasks=canceled)
-        graph.do("delete_further", run=run, tasks=[*canceled, *waived])
         graph.follow(canceled, again=[*waived, *graph.ids("skipped_because_of", roots=waived)])
         refuse_to_let_go_on(graph, row.archive_id)
         return Done([*canceled, *waived])
@@ -121,8 +121,9 @@ def _delete_in_steps(session: Session, run: RunId, by: str) -> None:
             if not task.polls:
                 fault = f"cannot be deleted yet: {task_name_of(graph, task.id)} began meanwhile, and is stopping"
                 raise Conflict(run_name(row), fault, f"arkqueue delete {run_name(row)}, when that has ended")
-        act(graph, [*graph.ids("cancelable", runs=[run]), *graph.ids("bad_of_run", run=run)])
-        graph.do("delete_run", run=run, by=by, tasks=[])
+        late = [*graph.ids("cancelable", runs=[run]), *graph.ids("bad_of_run", run=run)]
+        act(graph, late)
+        graph.do("delete_run", run=run, by=by, tasks=late)
 
     archive = archive_of_run(session, run)
     entry = change(session, [archive], begin)

@@ -17,9 +17,11 @@ from itertools import groupby
 
 from arkqueue.db.session import Session
 from arkqueue.model import RunId
-from arkqueue.queue import graph as limits
-from arkqueue.queue.graph import BRIEF, Graph, change_in_turn
+from arkqueue.queue.graph import BRIEF, MOST_VICTIMS, Graph, change_in_turn
 from arkqueue.queue.steps import each_archive, last_first
+
+MOST_TASKS = MOST_VICTIMS
+"""Tasks that one step cancels, or that enter with one."""
 
 
 class Superseder:
@@ -39,7 +41,7 @@ class Superseder:
     def _step(self, archive: int, patience: float) -> bool:
         """Take the next step of an archive; False where it was busy."""
         left = self._left.get(archive) or self._in_order(archive)
-        portion = left[: limits.MOST_VICTIMS]
+        portion = left[:MOST_TASKS]
         work = partial(_cancel, tasks=portion) if portion else _end
         busy = change_in_turn(self._session, work, archives=[archive], patience=patience)[1]
         self._left[archive] = left if busy else left[len(portion) :]
@@ -50,7 +52,7 @@ class Superseder:
         rows = self._session.rows("to_supersede", archive=archive)
         for run, of_run in groupby(rows, key=lambda row: row.run_id):
             tasks = [row.id for row in of_run]
-            found += last_first(self._session, RunId(run), tasks) if len(rows) > limits.MOST_VICTIMS else tasks
+            found += last_first(self._session, RunId(run), tasks) if len(rows) > MOST_TASKS else tasks
         return found
 
 
@@ -61,4 +63,4 @@ def _cancel(graph: Graph, tasks: Sequence[int]) -> None:
 
 def _end(graph: Graph) -> None:
     (archive,) = graph.archives
-    graph.follow(entering=graph.ids("end_superseding", archive=archive, most=limits.MOST_VICTIMS))
+    graph.follow(entering=graph.ids("end_superseding", archive=archive, most=MOST_TASKS))

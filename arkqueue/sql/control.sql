@@ -391,7 +391,7 @@ where id in (select run_id from task where id = any(%(tasks)s)) and canceled_at 
 update run set deleted_at = clock_timestamp(), deleted_by = %(by)s, deleted_tasks = coalesce(deleted_tasks, '{}') || %(tasks)s::bigint[] where id = %(run)s and deleted_at is null;
 
 -- name: delete_further
--- Note the tasks that a deletion in steps canceled or waived, of a run without a tombstone yet.
+-- Note the tasks that a deletion in steps may cancel or waive, of a run without a tombstone yet.
 update run set deleted_tasks = coalesce(deleted_tasks, '{}') || %(tasks)s::bigint[] where id = %(run)s;
 
 -- name: begin_to_undelete

@@ -183,7 +183,7 @@ create table run (
     canceled_by text,
     deleted_at  timestamptz,
     deleted_by  text,
-    deleted_tasks bigint[],                         -- the tasks that its deletion canceled or waived; without `deleted_at`: it is being deleted or undeleted in steps
+    deleted_tasks bigint[],                         -- the tasks that its deletion canceled or waived, or may have; without `deleted_at`: it is being deleted or undeleted in steps
     -- Of a schedule's run: the number of later fires that made no run of their own, because this
     -- run stands for them, and the time of the first.
     left_out    int not null default 0,

@@ -54,11 +54,13 @@ from arkqueue.queue import (
     locks,
     many,
     pauses,
+    planning,
     purge,
     redo,
     reports,
     scratch,
     submissions,
+    superseding,
     triggering,
 )
 from arkqueue.queue.guards import Approver
@@ -73,6 +75,7 @@ from arkqueue.views import reports as told
 from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry
 from tests.db import strategies
+from tests.db.portions import make_portions_small
 from tests.db.scripted_repository import Repository, ScriptedArchive
 from tests.db.test_model import OUTSIDE, VERBS, Beside, Subject
 from tests.fuzzing import seeded
@@ -175,7 +178,7 @@ class QueueAsSubject:
         return claimed[0] if claimed else None
 
     def claim_some(self, slots: int, labels: Sequence[str] = strategies.LABELS) -> list[Key]:
-        self.cancel_in_steps()
+        self.take_steps()
         self.archive.running = {}
         keys = []
         own, store = strategies.of_host(labels)
@@ -383,16 +386,24 @@ class QueueAsSubject:
     def how(self, force: bool, skip_outdated: bool) -> How:
         return How(force=force, skip_outdated=skip_outdated, approver=self.approver)
 
-    def cancel_in_steps(self) -> None:
-        """What is superseded in steps ends before anybody looks again: the model knows no steps."""
+    def take_steps(self) -> None:
+        """Take all steps of plans and cancellations before anybody looks again: the model knows no steps."""
+        self._plan_further()
         while self.superseder.turn() is not None:
             BesideQueue.examples["superseded in steps"] += 1
+            self._plan_further()  # a COMMIT may have settled
+
+    def _plan_further(self) -> None:
+        for row in self.session.rows("plannings"):
+            BesideQueue.examples["planned in portions"] += 1
+            (branch,) = self.archive.sql("select branch_id as id from run where id = %s", row.run)
+            assert planning.finish(self.session, branch["id"], lambda: True)
 
     def look(self) -> Mapping[Key, Seen]:
-        self.cancel_in_steps()
+        self.take_steps()
         rows = self.archive.sql(
             "select b.name as branch, t.id, t.attempt_id, t.number, t.run, t.name, t.item, t.state, r.name as root, t.stop, t.attempts, t.unmet, t.blocks, t.priority,"
-            " a.live, a.begun, a.polled, e.edges"
+            " a.live, a.begun, a.polled, e.edges, (exists (select from planning p where t.id = any(p.to_let_in)))::int as apart"
             " from task t join branch b on b.id = t.branch_id left join task r on r.id = t.root_id"
             " cross join lateral (select count(*) as begun, count(*) filter (where ended_at is null) as live, count(*) filter (where kind = 'poll') as polled"
             " from attempt where task_id = t.id) a"
@@ -403,7 +414,10 @@ class QueueAsSubject:
         for r in rows:
             assert r["attempts"] == r["begun"], r
             # A REPORT counts tasks of its run, and has no edges.
-            assert r["state"] not in ("waiting", "ready") or r["name"] == "REPORT" or r["unmet"] == r["edges"], r
+            # What is not let in yet, as the COMMIT of its large run has not settled, counts one more.
+            assert (
+                r["state"] not in ("waiting", "ready") or r["name"] == "REPORT" or r["unmet"] == r["edges"] + r["apart"]
+            ), r
         keys = [Key(r["branch"], r["number"], r["run"], r["name"], r["item"]) for r in rows]
         self.ids = {key: (r["id"], r["attempt_id"]) for key, r in zip(keys, rows, strict=True)}
         return {
@@ -858,7 +872,7 @@ INGREDIENTS = {
     ),
     *("released", "release by force", "what is outdated is skipped", "cancels fire at a release", "retried and held"),
     *("held by its workflow file", "an import", "the last of an import", "gates pass on alone"),
-    *("gates that cancel pass on alone", "superseded in steps"),
+    *("gates that cancel pass on alone", "superseded in steps", "planned in portions"),
     *(
         f"{verb} an item"
         for verb in ("cancel", "restart", "retry", "skip", "hold", "release", "prioritize", "delete", "undelete")
@@ -915,7 +929,10 @@ def test_queue_and_model_agree_after_every_step(
     BesideQueue.configuration = Configuration(home=tmp_path, sweep=NEVER, import_limit=LIMIT)
     BesideQueue.examples.clear()
     if shard % 2:
+        monkeypatch.setattr(superseding, "MOST_TASKS", 1)
         monkeypatch.setattr(graph, "MOST_VICTIMS", 0)  # whatever is superseded is canceled in steps
+    if shard % 3 == 0:
+        make_portions_small(monkeypatch, 3)
     slow = [HealthCheck.too_slow]
     some = settings(max_examples=AT_ONCE, stateful_step_count=24, deadline=None, suppress_health_check=slow)
     for more in range(MORE + 1):

@@ -9,7 +9,7 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveSettings, End, RunId
-from arkqueue.queue import archives, control, finish, graph, pauses
+from arkqueue.queue import archives, control, finish, graph, pauses, superseding
 from arkqueue.queue.purge import purge_runs
 from arkqueue.queue.superseding import Superseder
 from arkqueue.views.doctor import examine
@@ -25,6 +25,7 @@ ALL = {"all": "cancels: ['PREV:fetch', 'PREV:store', 'PREV:after']"}
 @pytest.fixture
 def in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph, "MOST_VICTIMS", 2)
+    monkeypatch.setattr(superseding, "MOST_TASKS", 2)
 
 
 def steps(session: Session, between: Callable[[], object] = lambda: None) -> int:
@@ -76,6 +77,7 @@ def test_what_is_superseded_in_steps_ends_as_in_one(
     both, taken = [], []
     for most, name in ((1000, "one"), (1, "steps")):
         monkeypatch.setattr(graph, "MOST_VICTIMS", most)
+        monkeypatch.setattr(superseding, "MOST_TASKS", most)
         archive = a_list(session, name)
         archive.commit(newer)
         taken.append(steps(session))

@@ -17,7 +17,7 @@ from tests.system.queue_manager.killed import kill_in_each_step, queue_manager
 ITEMS = "foreach: [a, b, c, d, e, f, g, h]"
 FEW = 3
 """Tasks that one step cancels here."""
-SMALL = f"from arkqueue.queue import graph; graph.MOST_VICTIMS = {FEW}"
+SMALL = f"from arkqueue.queue import superseding; superseding.MOST_TASKS = {FEW}"
 
 
 @pytest.mark.full
