@@ -140,8 +140,7 @@ def _hand_in(
     try:
         return client.hand_in(f"{path}/submissions", payload, media_type, headers, **query)
     except Refused as refused:
-        _say_faults(refused)
-        raise
+        raise _said(refused) from None
 
 
 def _tried(
@@ -168,8 +167,7 @@ def _with_attachments(
     try:
         files, upload = attaching.announce(client, path, headers, files)
     except Refused as refused:
-        _say_faults(refused)
-        raise
+        raise _said(refused) from None
     found = _hand_in(client, path, payload, media_type, headers, query)
     if found is not None:
         return found
@@ -186,9 +184,16 @@ def _with_attachments(
     return found
 
 
-def _say_faults(refused: Refused) -> None:
+def _said(refused: Refused) -> Refused:
+    """Print the faults of a document, a line for each. Returns the refusal, which counts them, and names the option of an id that is not valid."""
+    from arkqueue.cli.client import Refused
+
     for fault in refused.faults:
         say(visible(fault), err=True)
+    count = len(refused.faults)
+    fault = f"has {count} fault{'s' * (count != 1)}" if count else refused.fault
+    thing = "--id" if refused.thing == "Idempotency-Key" else refused.thing
+    return Refused(refused.status, thing, fault, refused.remedy, refused.faults, refused.refusals)
 
 
 @contextmanager

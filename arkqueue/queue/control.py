@@ -27,6 +27,7 @@ from arkqueue.queue.places import (
     on_run,
     on_task,
     place_of_run,
+    refuse_deleted,
     refuse_implicit,
     task_name_of,
 )
@@ -102,8 +103,7 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
 
     def begin(graph: Graph) -> int:
         row = place_of_run(graph, run)
-        if row.deleted_at is not None:
-            raise Conflict(run_name(row), "was deleted")
+        refuse_deleted(row)
         tasks = graph.ids("cancelable", runs=[run])
         if not tasks:
             raise Conflict(run_name(row), "has nothing left to cancel")
@@ -228,8 +228,7 @@ def refresh_run(session: Session, run: RunId, by: str) -> Done:
     done, left = Done(), list[int]()
 
     def begin(graph: Graph, row: Any) -> None:
-        if row.deleted_at is not None:
-            raise Conflict(run_name(row), "was deleted")
+        refuse_deleted(row)
         left[:] = graph.ids("polled_of_run", run=run)
         if not left:
             raise Conflict(run_name(row), "has no deferred task with a poll")
@@ -342,8 +341,7 @@ def prioritize_run(session: Session, run: RunId, priority: int, by: str) -> Done
         return Done(sorted(graph.reordered))
 
     def begin(graph: Graph, row: Any) -> None:
-        if row.deleted_at is not None:
-            raise Conflict(run_name(row), "was deleted")
+        refuse_deleted(row)
         left[:] = graph.ids("not_started", runs=[run])
         done.tasks = act(graph, left[:MOST_TASKS]).tasks
         if not done.tasks:

@@ -25,7 +25,7 @@ from arkqueue.queue.control import ask_to_stop, in_portions
 from arkqueue.queue.done import MOST_TASKS, Done
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved
-from arkqueue.queue.places import archive_of_run, on_run, place_of_run, task_name_of
+from arkqueue.queue.places import archive_of_run, on_run, place_of_run, refuse_deleted, task_name_of
 from arkqueue.queue.reopening import (
     judge_again,
     judge_candidates,
@@ -295,8 +295,7 @@ def _item(graph: Graph, run: RunId, item: str) -> tuple[Any, str, list[int]]:
     """The place of a run, the name of an item of the run, and the item's tasks. Raises if the item does not exist, or the run was deleted."""
     row = place_of_run(graph, run)
     tasks = graph.ids("item_of_run", run=run, item=item)
-    if row.deleted_at is not None:
-        raise Conflict(run_name(row), "was deleted", f"arkqueue undelete {run_name(row)}")
+    refuse_deleted(row)
     if not tasks:
         raise NotFound(item_name(row, item), f"{run_name(row)} has no item {item!r}")
     return row, item_name(row, item), tasks

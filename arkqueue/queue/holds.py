@@ -30,7 +30,14 @@ from arkqueue.queue.control import in_portions as tasks_in_portions
 from arkqueue.queue.done import LONGEST, MOST_TASKS, Done, Refused, portions
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, unapproved
-from arkqueue.queue.places import archive_of_run, locked_task, place_of_run, refuse_implicit, task_name_of
+from arkqueue.queue.places import (
+    archive_of_run,
+    locked_task,
+    place_of_run,
+    refuse_deleted,
+    refuse_implicit,
+    task_name_of,
+)
 from arkqueue.queue.refusals import refuse_stopped
 from arkqueue.queue.reopening import refuse_outdated
 from arkqueue.states import MOVES, SETTLED, Event, State
@@ -325,8 +332,7 @@ def _portions(runs: Sequence[Any]) -> Iterator[list[int]]:
 
 def _run(graph: Graph, run: RunId) -> Any:
     row = place_of_run(graph, run)
-    if row.deleted_at is not None:
-        raise Conflict(run_name(row), "was deleted")
+    refuse_deleted(row)
     return row
 
 

@@ -227,8 +227,7 @@ def _on_run(
     found = session.rows("place_of_run", run=run)
     if not found:
         raise NotFound(f"run {run}", "does not exist")
-    if found[0].deleted_at is not None:
-        raise Conflict(run_name(found[0]), "was deleted")
+    places.refuse_deleted(found[0])
     places.refuse_while_planned(found[0])
     done = _each(session, run, concerns, act, _until(session), item=item, last_first=last_first)
     if not (done.tasks or done.refused or done.left):

@@ -39,7 +39,8 @@ def locked_task(graph: Graph, task: int) -> Any:
         raise NotFound(f"task {task}", "its run was purged")
     (place,) = graph.rows("place_of_task", task=task)
     if place.run_deleted_at is not None:
-        raise Conflict(task_name_of(graph, locked[0].id), "belongs to a run that was deleted")
+        fault = "belongs to a run that was deleted"
+        raise Conflict(task_name_of(graph, locked[0].id), fault, f"arkqueue undelete {shlex.quote(run_name(place))}")
     if place.deleted:
         here = shlex.quote(item_name(place, place.item))
         raise Conflict(
@@ -65,6 +66,12 @@ def refuse_while_planned(row: Any) -> None:
             f"is still being planned ({row.planned:,} of {row.planned_items:,} items), and nothing of it has started"
         )
         raise Conflict(run_name(row), fault, "Try again when it is planned.")
+
+
+def refuse_deleted(row: Any) -> None:
+    """Raise ``Conflict`` if a run was deleted. The row is one of ``place_of_run``."""
+    if row.deleted_at is not None:
+        raise Conflict(run_name(row), "was deleted", f"arkqueue undelete {shlex.quote(run_name(row))}")
 
 
 def archive_of_run(session: Session, run: int) -> int:

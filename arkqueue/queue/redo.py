@@ -31,7 +31,7 @@ from arkqueue.queue.control import in_portions
 from arkqueue.queue.done import MOST_TASKS, Done, Refused
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved
-from arkqueue.queue.places import archive_of_run, place_of_run, refuse_implicit, task_name_of
+from arkqueue.queue.places import archive_of_run, place_of_run, refuse_deleted, refuse_implicit, task_name_of
 from arkqueue.queue.refusals import MOST_NAMED, refuse_stopped
 from arkqueue.queue.reopening import NEWEST, blocked, gates_again, judge_again, refuse_outdated, superseded
 from arkqueue.states import SETTLED, State
@@ -111,8 +111,7 @@ def retry_from(
 
 
 def _refuse_deleted(graph: Graph, place: Any, run: int, item: str | None, here: str) -> None:
-    if place.deleted_at is not None:
-        raise Conflict(run_name(place), "was deleted")
+    refuse_deleted(place)
     if item and graph.rows("tombstone_of_item", run=run, item=item):
         raise Conflict(here, "was deleted", f"arkqueue undelete {shlex.quote(here)}")
 

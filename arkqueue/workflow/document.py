@@ -99,7 +99,11 @@ def _rows(text: str, what: str) -> list[dict[str, str]]:
         header = next(reader, [])
         for row in reader:
             if row and len(row) != len(header):
-                raise Unreadable(reader.line_num, 1, f"the row has {len(row)} fields, and the header {len(header)}")
+                raise Unreadable(
+                    reader.line_num,
+                    1,
+                    f"the row has {len(row)} field{'s' * (len(row) != 1)}, and the header {len(header)}",
+                )
             if row:
                 rows.append(dict(zip(header, row, strict=True)))
     except csv.Error as why:

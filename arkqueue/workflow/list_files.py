@@ -133,7 +133,9 @@ def _rows(text: str) -> Iterator[Node]:
             elif cells:
                 if len(cells) != len(header):
                     raise Unreadable(
-                        line, 1, f"the row has {len(cells)} fields, and the header {len(header)}; give each row as many"
+                        line,
+                        1,
+                        f"the row has {len(cells)} field{'s' * (len(cells) != 1)}, and the header {len(header)}; give each row as many",
                     )
                 pairs = {
                     key.text: Entry(key, Node(cell, line, 1, cell)) for key, cell in zip(header, cells, strict=True)

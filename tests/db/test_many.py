@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from arkqueue.db import session as db_session
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, Forbidden
 from arkqueue.model import ArchiveId, ArchiveSettings, End, Outcome, RunId, TaskId
-from arkqueue.queue import archives, control, deletion, finish, holds, many, steps
+from arkqueue.queue import archives, control, deletion, finish, holds, many, redo, steps
 from arkqueue.queue import done as steps_of
 from arkqueue.queue.done import MOST_TASKS, Done
 from arkqueue.queue.guards import Approver
@@ -694,3 +694,29 @@ def _everything(archive: AnArchive) -> dict[str, list[str]]:
         table: [row["row"] for row in archive.sql(f"select t::text as row from {table} t order by 1")]
         for table in tables
     }
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda session, run: control.cancel_run(session, run, "ann"),
+        lambda session, run: control.refresh_run(session, run, "ann"),
+        lambda session, run: control.prioritize_run(session, run, 3, "ann"),
+        lambda session, run: holds.hold_run(session, run, "ann"),
+        lambda session, run: holds.release_run(session, run, "ann"),
+        lambda session, run: many.retry_run(session, run, "ann"),
+        lambda session, run: redo.retry_from(session, run, "a", "ann"),
+        lambda session, run: deletion.undelete_item(session, run, "i", "ann"),
+    ],
+    ids=["cancel", "refresh", "prioritize", "hold", "release", "retry", "retry from", "undelete item"],
+)
+def test_a_verb_on_a_deleted_run_names_the_command_that_helps(
+    session: Session, act: Callable[[Session, RunId], object]
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": ""})
+    run = RunId(archive.run_id(2))
+    deletion.delete_run(session, run, "ann")
+    with pytest.raises(Conflict) as refused:
+        act(session, run)
+    assert str(refused.value) == "papers@2: was deleted. arkqueue undelete papers@2"

@@ -159,8 +159,8 @@ class QueueAsSubject:
             lists = self.read_lists(self.session, ArchiveId(self.archive.id), [wanted])[0] if wanted else None
             made = backfill.begin(self.session, ArchiveId(self.archive.id), id, first, last, **asked, lists=lists)
             assert made is not None, "the branch has no other head meanwhile"
-        while (pause := backfill.plan(self.session, self.read_lists)) is not None:
-            assert pause == 0.0, "the lists of each revision can be read"
+        while (pause := backfill.plan(self.session, self.read_lists)) is not None or self._plan_further():
+            assert not pause, "the lists of each revision can be read"
 
     def read_lists(
         self, _session: Session, _archive: ArchiveId, wanted: Sequence[backfill.Wanted]
@@ -393,11 +393,15 @@ class QueueAsSubject:
             BesideQueue.examples["superseded in steps"] += 1
             self._plan_further()  # a COMMIT may have settled
 
-    def _plan_further(self) -> None:
+    def _plan_further(self) -> bool:
+        """Plan large runs to their ends, or until they wait for their COMMITs; False if there are none."""
+        count = 0
         for row in self.session.rows("plannings"):
             BesideQueue.examples["planned in portions"] += 1
             (branch,) = self.archive.sql("select branch_id as id from run where id = %s", row.run)
             assert planning.finish(self.session, branch["id"], lambda: True)
+            count += 1
+        return count > 0
 
     def look(self) -> Mapping[Key, Seen]:
         self.take_steps()

@@ -67,7 +67,8 @@ def test_faults_are_listed_and_exit_codes_say_what_they_are(shared: Installation
     batch.write_text("a\na\n\na\n")
     refused = shared("submit", papers.name, batch, code=2)
     assert [line.partition(": foreach")[0] for line in refused.err.splitlines()[:2]] == ["payload:2:1", "payload:4:1"]
-    assert "has 2 faults" in refused.err
+    assert refused.err.splitlines()[2].startswith("arkqueue: the payload: has 2 faults. Nothing is planned."), "each fault is said once"  # fmt: skip
+    assert "arkqueue: --id: is not a valid id" in shared("submit", papers.name, batch, "--format", "lines", "--id", "x" * 201, code=2).err  # fmt: skip
     assert "does not show its format" in shared("submit", papers.name, tmp_path / "batch", code=2).err
     assert shared("submit", papers.name, "--format", "lines", batch, "--hold", "--id", "a\nb", code=2).out == ""
     batch.write_text("a\nb\n")

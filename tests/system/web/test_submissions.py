@@ -182,7 +182,7 @@ def test_a_deleted_submission_is_not_shown_and_repeats_nothing(
         ('["a", "b", "a"]', "application/json", "payload:1:12: foreach: the key 'a' is also that of the item in line 1"),
         ('[{"size": 1}, [], null]', "application/json", "has 3 faults: payload:1:2: "),
         ("a: [", "application/yaml", "payload:1:5: the file is not YAML"),
-        ("id,size\na\n", "text/csv", "payload:2:1: the row has 1 fields, and the header 2"),
+        ("id,size\na\n", "text/csv", "payload:2:1: the row has 1 field, and the header 2"),
         (b"a\n\xff\n", "text/plain; charset=utf-8", "payload:2:1: the file is not UTF-8"),
         ("[" * 1_000_000, "application/json", "nested"),
     ],

@@ -83,7 +83,7 @@ def test_a_cell_of_several_lines_keeps_the_lines_of_what_follows() -> None:
         ("v.json", "[1,", "lists/v.json:1:4: the file is not JSON"),
         ("v.yaml", "- a\n- *b\n", "lists/v.yaml:2:3: an unquoted '*' begins an alias"),
         ("v.json", "[" * 60 + "]" * 60, "nested more than 50 deep"),
-        ("v.csv", "id,size\na\n", "lists/v.csv:2:1: the row has 1 fields, and the header 2; give each row as many"),
+        ("v.csv", "id,size\na\n", "lists/v.csv:2:1: the row has 1 field, and the header 2; give each row as many"),
         ("v.csv", "id,id\na,b\n", "lists/v.csv:1:1: the header has the field 'id' twice"),
         ("v.csv", "", "lists/v.csv:1:1: the file has no header"),
         ("v.csv", 'id\n"a\n', "lists/v.csv:2:1: the file is not CSV"),
