@@ -88,6 +88,8 @@ MANAGED = {Why.DEFERRED, Why.SILENT}
 """The reasons that only a queue manager ends."""
 NEEDS_A_PERSON = {Why.NO_TASK_MANAGER, Why.NO_FIT_HOST, Why.NO_LABEL, Why.NO_SCRATCH, Why.LOCK_PAUSED}
 """The reasons that only a person ends: nobody can expect when a task starts."""
+CANCELED = {Why.CANCELED, Why.SUPERSEDED}
+"""The reasons after which a task does not start any more."""
 HOW = {
     Trigger.COMMIT: "on commits",
     Trigger.MANUAL: "by hand",
@@ -187,7 +189,10 @@ class _Task:
             reasons = _held_together([self._present(), *reasons], self.row)
         else:
             reasons = [self._present()]
-        reasons = about_to_be_canceled(self.session, self.row) + reasons
+        if coming := about_to_be_canceled(self.session, self.row):
+            # What else keeps it from starting, and what would help, is no help any more.
+            is_held = self.row.state == State.HELD
+            reasons = coming + (reasons if is_held else []) + nobody_manages(self.session)
         kinds = {reason.kind for reason in reasons}
         if MANAGED & kinds:
             reasons = reasons + nobody_manages(self.session)
@@ -200,7 +205,7 @@ class _Task:
                 self.session, self.row, self.row.run_id, is_open=self.row.state in UNSETTLED
             )
         found = _explanation(self.name, State(self.row.state), reasons + released(self.row) + self._starving(), waits)
-        if self.row.state in (State.WAITING, State.READY, State.RUNNING) and not kinds & NEEDS_A_PERSON:
+        if self.row.state in (State.WAITING, State.READY, State.RUNNING) and not kinds & (NEEDS_A_PERSON | CANCELED):
             return replace(found, expected=expected_of(self.session, [self.row.id]).get(self.row.id))
         return found
 
@@ -313,7 +318,8 @@ class _Task:
             (run,) = self.session.rows("place_of_run", run=row.run_id)
             if run.planned is not None:
                 return [being_planned(run)], []
-            return asking(self.session, row, "It", brief=self.brief) or [self._without_edges()], []
+            found = superseding(self.session, row, "It") or asking(self.session, row, "It", brief=self.brief)
+            return found or [self._without_edges()], []
         into: dict[int, list[Any]] = defaultdict(list)
         for edge in edges:
             into[edge.target].append(edge)
@@ -352,7 +358,7 @@ class _Task:
             if names:
                 text = f"It starts when all other tasks of its run are settled; {len(names)} {'is' if len(names) == 1 else 'are'} not: {_some(names)}."
                 return Reason(kind=Why.WAITS_FOR_REPORTS, text=text, tasks=names)
-        for reason in superseding(self.session, row, "It") or parked(row, "It"):
+        for reason in parked(row, "It"):
             return reason
         return Reason(kind=Why.ABOUT_TO_START, text="It waits for nothing, and becomes ready within a moment.")
 

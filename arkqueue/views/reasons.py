@@ -642,13 +642,10 @@ def about_to_be_canceled(session: Session, row: Any) -> list[Reason]:
 
 def superseding(session: Session, row: Any, subject: str) -> list[Reason]:
     """A task that waits until all is canceled that it supersedes, which takes several steps."""
-    return [
-        Reason(
-            kind=Why.STOPPING,
-            text=f"{subject} waits until everything that it supersedes is canceled: {left.n:,} tasks are left.",
-        )
-        for left in session.rows("supersedes_in_steps", task=row.id)
-    ]
+    for left in session.rows("supersedes_in_steps", task=row.id):
+        text = f"{subject} waits until everything that it supersedes is canceled: {left.n:,} task{'s' * (left.n != 1)} {'are' if left.n != 1 else 'is'} left."
+        return [Reason(kind=Why.STOPPING, text=text), *nobody_manages(session)]
+    return []
 
 
 def gone(row: Any) -> str:
