@@ -136,13 +136,22 @@ class AnArchive:
 
     def upload(self, sender_id: str, store: str) -> submissions.Upload:
         """An attachment that has come, as far as the database knows."""
+        upload = self.begin_upload(sender_id, store)
+        self.complete(upload)
+        return upload
+
+    def begin_upload(self, sender_id: str, store: str) -> submissions.Upload:
+        """An attachment that is still to come."""
         file = Attachment("a.tif", 3, "0" * 64)
         begun = attachments.begin(
             self.session, ArchiveId(self.id), self.name, sender_id, [file], store, "ann", most=9, room=0
         )
         assert begun.id is not None
-        attachments.is_there(self.session, begun.id, 0)
         return submissions.Upload(begun.id, store, digest_of([file]))
+
+    def complete(self, upload: submissions.Upload) -> None:
+        """Say that its attachment has come."""
+        attachments.is_there(self.session, upload.id, 0)
 
     def task(self, key: str, *, branch: str = "") -> TaskId:
         """The id of ``name@number``, ``name/item@number`` or ``name@number.run``."""

@@ -277,17 +277,12 @@ class Graph:
         Returns what was canceled, and which of the entering tasks wait for a running victim now.
         """
         cancelers = self.rows("cancelers", entering=entering, most=MOST_VICTIMS + 1)
-        gone: list[int] = []
-        if late := [row.id for row in cancelers if row.is_superseded]:
-            gone = self.supersede(late)
-            cancelers = [row for row in cancelers if row.id not in late]
         if sum(row.victims for row in cancelers) > MOST_VICTIMS:
             begun = [row.id for row in cancelers if row.victims]
             self.do("begin_to_supersede", firing=begun)
             self.to_wake.add("superseding")
-            return gone + self.supersede(begun), begun
+            return [], begun
         canceled, tied = self._cancel_victims([row.id for row in cancelers if row.across], here=False)
-        canceled = gone + canceled
         if inside := [row.id for row in cancelers if row.here]:
             # Also one that has nothing to cancel has fired before another one of its run cancels it.
             self.do("fire", firing=[row.id for row in cancelers])

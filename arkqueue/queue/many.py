@@ -116,12 +116,17 @@ def act_on_item(session: Session, run: RunId, item: str, verb: str, act: Act, *,
     tasks = session.rows("states_of_item", run=run, item=item)
     states = ", ".join(f"{row.name} is {row.state}" for row in tasks[:MOST_NAMED]) + (", …" if len(tasks) > MOST_NAMED else "")  # fmt: skip
     nothing = f"has no task of the item {item} to {verb}" + (f": {states}" if states else "")
+    remedy = ""
+    if verb == "retry" and (ended := [row.name for row in tasks if row.state in SETTLED]):
+        here = item_name(session.rows("place_of_run", run=run)[0], item)
+        remedy = f"To run it again from a task on: arkqueue retry {shlex.quote(here)} --from {ended[0]}"
     return _on_run(
         session,
         run,
         nothing,
         concerns,
         act,
+        remedy,
         item=item,
         last_first=verb == "cancel",
     )

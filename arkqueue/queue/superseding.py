@@ -5,8 +5,8 @@
     end      the rows go, and the task enters again: what still stops becomes one more edge of it
 
 Each step is a transaction of its own under the archive's lock. A queue manager takes the steps, at once and after a crash. From the first transaction on, no claim starts what is superseded (``claim.sql``),
-and a superseded task whose own ``cancels`` would fire is canceled instead (``Graph``). What such a task had begun before goes on in steps, as if all of it had happened at once: also
-if a person cancels the superseding task meanwhile.
+and nothing that is superseded enters: no gate passes, and no ``cancels`` of it fires (``advance``). The steps go on if a person cancels the superseding task meanwhile, as if all of it had happened at once.
+
 """
 
 from __future__ import annotations

@@ -145,6 +145,10 @@ from (
 where t.ctid = b.place
 returning t.id;
 
+-- part: remains
+-- Whether a task `t` is not among those that are superseded in steps and that no step has reached yet: these do not enter any more.
+((select true from superseding limit 1) is null or not exists (select from being_superseded b where b.id = t.id))
+
 -- part: lets_in
 -- Whether the task `t` is the COMMIT of a large run. Once it has settled, the tasks of such a run
 -- are let in some at a time (queue/planning.py), which meets their edges from COMMIT.
@@ -193,7 +197,7 @@ with source as materialized (
     group by id
 ), judged as (
     select t.id, t.archive_id, t.branch_id, t.run_id, t.definition_id, t.item, t.program, t.cancels, t.number, t.run, t.position, t.polls, c.n, c.is_unneeded,
-           {from enable t} and t.unmet = c.n and not t.asks as enters,
+           {from enable t} and t.unmet = c.n and not t.asks and {part remains} as enters,
            case when t.cancels then (select a.is_paused from archive a where a.id = t.archive_id) else false end as is_parked
     from counted c join task t on t.id = c.id and t.id = any(array(select id from counted))
 ), firing as (
@@ -254,7 +258,7 @@ with recursive gate(id, level, is_plain) as (
     from gate
     cross join lateral (select target, failed from edge where source = gate.id and not met offset 0) e
     cross join lateral (
-        select id, not e.failed and {from pass t} and not t.program and t.kind <> 'report' and t.unmet = 1
+        select id, not e.failed and {from pass t} and not t.program and t.kind <> 'report' and t.unmet = 1 and {part remains}
                    and not exists (select from task c where c.run_id = t.run_id and c.blocks > 0)
                    and not (t.cancels and (select a.is_paused from archive a where a.id = t.archive_id)) as is_plain
         from task t where t.id = e.target offset 0) t
@@ -346,8 +350,7 @@ select f.id,
                where case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
                  and not (c.unstarted and u.attempts > 0) and u.stop is distinct from 'cancel'
                offset 0) u
-           limit %(most)s) v) as victims,
-       exists (select from being_superseded b where b.id = f.id) as is_superseded
+           limit %(most)s) v) as victims
 from task f join definition d on d.id = f.definition_id
 where f.id = any(%(entering)s) and f.cancels and {from enable f} and f.unmet = 0
 order by f.number, f.run, f.position, f.id;

@@ -8,17 +8,18 @@
 
 -- name: to_purge
 -- For some runs, the oldest first: the number of their tasks, and what keeps them. `unsettled`: a
--- task of the run. `blocks`: a canceled or skipped task of the run that still blocks later runs
--- because of an earlier one. `target`: a task of another run with an unmet edge from the run, that
--- waits, blocks, or was skipped because of that. `receiver`: an unsettled task that gets outputs of
--- the run. `skipped`: a task that was skipped with a root in the run.
+-- task of the run is not settled, or supersedes others in steps. `blocks`: a canceled or skipped
+-- task of the run that still blocks later runs because of an earlier one. `target`: a task of
+-- another run with an unmet edge from the run, that waits, blocks, or was skipped because of that.
+-- `receiver`: an unsettled task that gets outputs of the run. `skipped`: a task that was skipped
+-- with a root in the run.
 select run.id, run.number, run.run, a.name as archive, b.name as branch, b.main, t.tasks, t.unsettled, t.blocks,
        t.settled_at, run.deleted_at, t.waived, (select max(d.id) from deed d where d.run_id = run.id) as deed,
        x.target, x.receiver,
        (select min(w.id) from task s join task w on w.root_id = s.id and w.run_id <> s.run_id where s.run_id = run.id) as skipped
 from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id
 cross join lateral (
-    select count(*)::int as tasks, bool_or(t.settled_at is null) as unsettled, min(t.id) filter (where t.blocks > 0 and exists (
+    select count(*)::int as tasks, bool_or(t.settled_at is null) or exists (select from superseding s where s.run_id = run.id) as unsettled, min(t.id) filter (where t.blocks > 0 and exists (
         select from edge e where e.target = t.id and e.crossing and not e.met and e.kind not in ('cancels', 'exclusive'))) as blocks, max(t.settled_at) as settled_at,
            count(*) filter (where t.waived) as waived
     from task t where t.run_id = run.id offset 0) t
@@ -120,8 +121,6 @@ with let_in as (
     delete from planning where run_id = any(%(runs)s)
 ), ended as (
     delete from ending where run_id = any(%(runs)s)
-), superseded as (
-    delete from superseding where run_id = any(%(runs)s)
 ), spared as (
     delete from spared where run_id = any(%(runs)s)
 )

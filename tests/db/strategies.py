@@ -255,6 +255,8 @@ def of_host(labels: Collection[str]) -> tuple[list[str], str]:
     return [label for label in labels if label != host], host[1:]
 
 
+stores = st.sampled_from([None, None, "@here", "@there"])
+"""Where the attachments of a submission are; None: it has none."""
 LOCKS = ("tex", "printer")
 locks = st.sampled_from(LOCKS)
 capacities = st.sampled_from([1, 2, 2, None])

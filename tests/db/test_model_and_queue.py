@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import cycle
+from itertools import count, cycle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -54,7 +54,6 @@ from arkqueue.queue import (
     locks,
     many,
     pauses,
-    planning,
     purge,
     redo,
     reports,
@@ -75,7 +74,6 @@ from arkqueue.views import reports as told
 from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry
 from tests.db import strategies
-from tests.db.portions import make_portions_small
 from tests.db.scripted_repository import Repository, ScriptedArchive
 from tests.db.test_model import OUTSIDE, VERBS, Beside, Subject
 from tests.fuzzing import seeded
@@ -101,6 +99,7 @@ class QueueAsSubject:
         kept.empty()
         self.archive: AnArchive = an_archive(self.session, branches=strategies.BRANCHES)
         self.superseder = Superseder(self.session)
+        self.senders = count()
         self.by = "ann"
         self.approver: Approver | None = Approver()
         self.ids: dict[Key, tuple[TaskId, AttemptId]] = {}
@@ -140,16 +139,24 @@ class QueueAsSubject:
             )
             triggering.trigger(self.session, row["id"], names=names, force=force, approver=self.approver)
 
-    def submit(self, branch: str, number: int, items: Sequence[Item] = ()) -> None:
+    def submit(self, branch: str, number: int, items: Sequence[Item] = (), store: str | None = None) -> None:
         place = self.archive.branches[branch].id, number
         (row,) = self.archive.sql("select id from revision where branch_id = %s and number = %s", *place)
-        handed = submissions.Payload(PayloadKind.JSON, 2, "digest")
+        handed = submissions.Payload(PayloadKind.JSON, 2, "digest", has_attachments=store is not None)
+        sender = f"s{next(self.senders)}" if store else None
         with _refusals():
             stored = submissions.store_payload(self.session, [b"[]"])
             archive, lists = ArchiveId(self.archive.id), {Foreach.of_submission(None).items: tuple(items)}
-            submissions.submit(
-                self.session, archive, self.archive.name, row["id"], handed, stored, lists, sender_id=None, by=""
-            )
+            place = self.session, archive, self.archive.name, row["id"], handed
+            if sender is None or store is None:
+                submissions.submit(*place, stored, lists, sender_id=None, by="")
+                return
+            upload = self.archive.begin_upload(sender, store[1:])
+            with pytest.raises((Conflict, Invalid)):
+                submissions.submit(*place, stored, lists, sender_id=sender, by="", upload=upload)
+            self.archive.complete(upload)
+            stored = submissions.store_payload(self.session, [b"[]"])
+            submissions.submit(*place, stored, lists, sender_id=sender, by="", upload=upload)
 
     def backfill(self, branch: str, first: int, last: int, names: Collection[str], force: bool) -> None:
         id = BranchId(self.archive.branches[branch].id)
@@ -159,8 +166,8 @@ class QueueAsSubject:
             lists = self.read_lists(self.session, ArchiveId(self.archive.id), [wanted])[0] if wanted else None
             made = backfill.begin(self.session, ArchiveId(self.archive.id), id, first, last, **asked, lists=lists)
             assert made is not None, "the branch has no other head meanwhile"
-        while (pause := backfill.plan(self.session, self.read_lists)) is not None or self._plan_further():
-            assert not pause, "the lists of each revision can be read"
+        while (pause := backfill.plan(self.session, self.read_lists)) is not None:
+            assert pause == 0.0, "the lists of each revision can be read"
 
     def read_lists(
         self, _session: Session, _archive: ArchiveId, wanted: Sequence[backfill.Wanted]
@@ -387,27 +394,15 @@ class QueueAsSubject:
         return How(force=force, skip_outdated=skip_outdated, approver=self.approver)
 
     def take_steps(self) -> None:
-        """Take all steps of plans and cancellations before anybody looks again: the model knows no steps."""
-        self._plan_further()
+        """What is superseded in steps ends before anybody looks again: the model knows no steps."""
         while self.superseder.turn() is not None:
             BesideQueue.examples["superseded in steps"] += 1
-            self._plan_further()  # a COMMIT may have settled
-
-    def _plan_further(self) -> bool:
-        """Plan large runs to their ends, or until they wait for their COMMITs; False if there are none."""
-        count = 0
-        for row in self.session.rows("plannings"):
-            BesideQueue.examples["planned in portions"] += 1
-            (branch,) = self.archive.sql("select branch_id as id from run where id = %s", row.run)
-            assert planning.finish(self.session, branch["id"], lambda: True)
-            count += 1
-        return count > 0
 
     def look(self) -> Mapping[Key, Seen]:
         self.take_steps()
         rows = self.archive.sql(
             "select b.name as branch, t.id, t.attempt_id, t.number, t.run, t.name, t.item, t.state, r.name as root, t.stop, t.attempts, t.unmet, t.blocks, t.priority,"
-            " a.live, a.begun, a.polled, e.edges, (exists (select from planning p where t.id = any(p.to_let_in)))::int as apart"
+            " a.live, a.begun, a.polled, e.edges"
             " from task t join branch b on b.id = t.branch_id left join task r on r.id = t.root_id"
             " cross join lateral (select count(*) as begun, count(*) filter (where ended_at is null) as live, count(*) filter (where kind = 'poll') as polled"
             " from attempt where task_id = t.id) a"
@@ -418,10 +413,7 @@ class QueueAsSubject:
         for r in rows:
             assert r["attempts"] == r["begun"], r
             # A REPORT counts tasks of its run, and has no edges.
-            # What is not let in yet, as the COMMIT of its large run has not settled, counts one more.
-            assert (
-                r["state"] not in ("waiting", "ready") or r["name"] == "REPORT" or r["unmet"] == r["edges"] + r["apart"]
-            ), r
+            assert r["state"] not in ("waiting", "ready") or r["name"] == "REPORT" or r["unmet"] == r["edges"], r
         keys = [Key(r["branch"], r["number"], r["run"], r["name"], r["item"]) for r in rows]
         self.ids = {key: (r["id"], r["attempt_id"]) for key, r in zip(keys, rows, strict=True)}
         return {
@@ -876,7 +868,7 @@ INGREDIENTS = {
     ),
     *("released", "release by force", "what is outdated is skipped", "cancels fire at a release", "retried and held"),
     *("held by its workflow file", "an import", "the last of an import", "gates pass on alone"),
-    *("gates that cancel pass on alone", "superseded in steps", "planned in portions"),
+    *("gates that cancel pass on alone", "superseded in steps"),
     *(
         f"{verb} an item"
         for verb in ("cancel", "restart", "retry", "skip", "hold", "release", "prioritize", "delete", "undelete")
@@ -890,7 +882,7 @@ INGREDIENTS = {
         "a gate of a list waits again",
     ),
     *("an item has a scratch folder", "a submission has items"),
-    *("a submission beside newer work", "a retry of a submission beside newer work"),
+    *("a submission has attachments", "a submission beside newer work", "a retry of a submission beside newer work"),
     *("a list is in a file", "a list file changes", "a backfill reads a list file at an old revision"),
     # Large runs alone are planned in portions: tests/db/test_planning.py.
     *(f"a run is {state}" for state in RunState if state is not RunState.PLANNING),
@@ -935,8 +927,6 @@ def test_queue_and_model_agree_after_every_step(
     if shard % 2:
         monkeypatch.setattr(superseding, "MOST_TASKS", 1)
         monkeypatch.setattr(graph, "MOST_VICTIMS", 0)  # whatever is superseded is canceled in steps
-    if shard % 3 == 0:
-        make_portions_small(monkeypatch, 3)
     slow = [HealthCheck.too_slow]
     some = settings(max_examples=AT_ONCE, stateful_step_count=24, deadline=None, suppress_health_check=slow)
     for more in range(MORE + 1):

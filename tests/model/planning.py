@@ -107,6 +107,7 @@ class Planning(Looking):
         force: bool = False,
         trigger: Trigger = Trigger.MANUAL,
         items: Sequence[Item] = (),
+        store: str | None = None,
     ) -> Changes:
         """Plan a further run of a revision, right after those that it has (design 5.11, 5.18)."""
         revision = self.revisions.get((branch, number))
@@ -117,13 +118,16 @@ class Planning(Looking):
         before = self.states()
         lists = {**revision.workflow.lists, Foreach.of_submission(None).items: tuple(items)}
         workflow = replace(revision.workflow, lists=lists) if trigger is Trigger.SUBMISSION else revision.workflow
+        if store is not None:
+            tasks = (one if one.is_gate else replace(one, runs_on=(store, *one.runs_on)) for one in workflow.tasks)
+            workflow = replace(workflow, tasks=tuple(tasks))
         run = Run(branch, Place(number, revision.last_run + 1), trigger, workflow)
         self._add(run, self._asked(run, names, force))
         return self._follow(before, [run])
 
-    def submit(self, branch: str, number: int, items: Sequence[Item] = ()) -> Changes:
-        """Plan the run of a submission with some items (design 5.31)."""
-        return self.trigger(branch, number, trigger=Trigger.SUBMISSION, items=items)
+    def submit(self, branch: str, number: int, items: Sequence[Item] = (), store: str | None = None) -> Changes:
+        """Plan the run of a submission with some items (design 5.31). ``store``: the label of the only task managers that have its attachments; None: it has none."""
+        return self.trigger(branch, number, trigger=Trigger.SUBMISSION, items=items, store=store)
 
     def backfill(self, branch: str, first: int, last: int, names: Collection[str], force: bool = False) -> Changes:
         """Run tasks at old revisions, in order, with the head's definitions (issue 34). Who asks is refused what holds for the first of them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -947,6 +948,17 @@ def test_an_item_is_canceled_from_its_end_on_and_skipped(arkqueue: Cli, session:
     assert [archive.state(f"{name}/b/c@2") for name in ("fetch", "check", "store")] == ["ready", "waiting", "waiting"]
     assert arkqueue("skip", "papers@2/*/b%2Fc", "--dry-run").code == 0
     assert archive.state("fetch/b/c@2") == "ready"
+
+
+def test_a_retry_of_an_item_that_completed_names_the_command_that_runs_it_again(
+    arkqueue: Cli, session: Session
+) -> None:
+    a_list(session).run("fetch/a@2")
+    refused = arkqueue("retry", "papers@2/*/a").err
+    assert "has no task of the item a to retry: fetch is completed" in refused
+    command = "arkqueue retry 'papers@2/*/a' --from fetch"
+    assert refused.rstrip().endswith(command)
+    assert arkqueue(*shlex.split(command)[1:]).code == 0
 
 
 def test_what_is_no_item_and_what_takes_none_is_refused(arkqueue: Cli, session: Session) -> None:
