@@ -279,6 +279,7 @@ class Graph:
         cancelers = self.rows("cancelers", entering=entering, most=MOST_VICTIMS + 1)
         if sum(row.victims for row in cancelers) > MOST_VICTIMS:
             begun = [row.id for row in cancelers if row.victims]
+            self.do("fire", firing=[row.id for row in cancelers])
             self.do("begin_to_supersede", firing=begun)
             self.to_wake.add("superseding")
             return [], begun

@@ -59,12 +59,10 @@ from arkqueue.queue import (
     reports,
     scratch,
     submissions,
-    superseding,
     triggering,
 )
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.holds import How
-from arkqueue.queue.superseding import Superseder
 from arkqueue.queue_manager import reader as reader_module
 from arkqueue.queue_manager.quick_checks import QuickChecks
 from arkqueue.queue_manager.reader import Reader
@@ -98,7 +96,6 @@ class QueueAsSubject:
         self.session = Session(session.database)
         kept.empty()
         self.archive: AnArchive = an_archive(self.session, branches=strategies.BRANCHES)
-        self.superseder = Superseder(self.session)
         self.senders = count()
         self.by = "ann"
         self.approver: Approver | None = Approver()
@@ -185,7 +182,6 @@ class QueueAsSubject:
         return claimed[0] if claimed else None
 
     def claim_some(self, slots: int, labels: Sequence[str] = strategies.LABELS) -> list[Key]:
-        self.take_steps()
         self.archive.running = {}
         keys = []
         own, store = strategies.of_host(labels)
@@ -393,13 +389,7 @@ class QueueAsSubject:
     def how(self, force: bool, skip_outdated: bool) -> How:
         return How(force=force, skip_outdated=skip_outdated, approver=self.approver)
 
-    def take_steps(self) -> None:
-        """What is superseded in steps ends before anybody looks again: the model knows no steps."""
-        while self.superseder.turn() is not None:
-            BesideQueue.examples["superseded in steps"] += 1
-
     def look(self) -> Mapping[Key, Seen]:
-        self.take_steps()
         rows = self.archive.sql(
             "select b.name as branch, t.id, t.attempt_id, t.number, t.run, t.name, t.item, t.state, r.name as root, t.stop, t.attempts, t.unmet, t.blocks, t.priority,"
             " a.live, a.begun, a.polled, e.edges"
@@ -868,7 +858,7 @@ INGREDIENTS = {
     ),
     *("released", "release by force", "what is outdated is skipped", "cancels fire at a release", "retried and held"),
     *("held by its workflow file", "an import", "the last of an import", "gates pass on alone"),
-    *("gates that cancel pass on alone", "superseded in steps"),
+    "gates that cancel pass on alone",
     *(
         f"{verb} an item"
         for verb in ("cancel", "restart", "retry", "skip", "hold", "release", "prioritize", "delete", "undelete")
@@ -884,7 +874,7 @@ INGREDIENTS = {
     *("an item has a scratch folder", "a submission has items"),
     *("a submission has attachments", "a submission beside newer work", "a retry of a submission beside newer work"),
     *("a list is in a file", "a list file changes", "a backfill reads a list file at an old revision"),
-    # Large runs alone are planned in portions: tests/db/test_planning.py.
+    # Large runs alone are planned in portions, and supersede in steps: tests/db/test_planning.py, tests/db/test_superseding.py.
     *(f"a run is {state}" for state in RunState if state is not RunState.PLANNING),
 }
 """What the random examples must have, so that nobody takes it from them unseen.
@@ -924,9 +914,6 @@ def test_queue_and_model_agree_after_every_step(
     BesideQueue.session, BesideQueue.kept = session, kept
     BesideQueue.configuration = Configuration(home=tmp_path, sweep=NEVER, import_limit=LIMIT)
     BesideQueue.examples.clear()
-    if shard % 2:
-        monkeypatch.setattr(superseding, "MOST_TASKS", 1)
-        monkeypatch.setattr(graph, "MOST_VICTIMS", 0)  # whatever is superseded is canceled in steps
     slow = [HealthCheck.too_slow]
     some = settings(max_examples=AT_ONCE, stateful_step_count=24, deadline=None, suppress_health_check=slow)
     for more in range(MORE + 1):

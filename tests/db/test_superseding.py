@@ -14,7 +14,7 @@ from arkqueue.queue.purge import purge_runs
 from arkqueue.queue.superseding import Superseder
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
-from tests.builders import AnArchive, an_archive
+from tests.builders import AnArchive, a_workflow, an_archive, an_entry
 
 ITEMS = "foreach: [a, b, c, d]"
 LISTS = {"fetch": ITEMS, "store": f"{ITEMS}\ndepends: [fetch]", "index": "depends: [{task: store, when: settled}]"}
@@ -221,3 +221,21 @@ def test_no_gate_that_is_superseded_passes_before_a_step_has_reached_it(session:
     steps(session)
     assert (archive.state("gate@3"), archive.state("behind@3")) == ("canceled", "skipped")
     assert archive.state("all@4") == "ready"
+
+
+def test_what_enters_with_what_supersedes_it_in_steps_has_fired_all_the_same(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The random test found it: else a run by hand would not be refused that it has superseded (design 5.11)."""
+    both = []
+    for most, name in ((1000, "one"), (1, "steps")):
+        monkeypatch.setattr(graph, "MOST_VICTIMS", most)
+        monkeypatch.setattr(superseding, "MOST_TASKS", most)
+        archive = an_archive(session, name)
+        archive.commit({"fetch": ITEMS})
+        newer = {"e": "cancels: [PREV]"}, {"all": "cancels: ['PREV:fetch', 'PREV:e']"}
+        archive.append("", [an_entry(number, a_workflow(of)) for number, of in enumerate(newer, 3)])
+        steps(session)
+        both.append(found(archive))
+    assert both[0] == both[1]
+    assert [row["fired"] for row in both[1] if row["name"] == "e"] == [True]
