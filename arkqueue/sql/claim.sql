@@ -6,10 +6,6 @@
 -- takes longer than running. A plan may date from the time when the tables were empty: `offset 0`,
 -- or an array of ids beside the join (`end`), looks rows up by index even then.
 
--- part: remains
--- Whether a task `t` has not been superseded in steps, as far as these have not reached it.
-not exists (select from being_superseded b where b.id = t.id)
-
 -- part: found
 -- The place from which a claim reads the ready tasks of an archive `r`, and the pools, among those
 -- that the claim asks for, with such a task; no row if there is none. The statement starts from the
@@ -25,7 +21,7 @@ from (select coalesce((place->>0)::int, -2147483648) as priority, coalesce((plac
       from (select %(floors)s::jsonb -> r.archive_id::text as place) f offset 0) f
 cross join unnest(%(pools)s::text[]) p(pool)
 cross join lateral (
-    select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id and (f.gone is null or not t.entry_id <@ f.gone) and (f.supersedes is null or {part remains})
+    select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id and (f.gone is null or not t.entry_id <@ f.gone) and (f.supersedes is null or not is_superseded(t.id))
         and (t.priority, t.entry_id, t.run, t.position, t.id) >= (f.priority, f.entry_id, f.run, f.position, f.id) limit 1) t
 where p.pool = any(r.pools)
 group by f.priority, f.entry_id, f.run, f.position, f.id, f.gone, f.supersedes
@@ -38,14 +34,14 @@ cross join lateral (
         select count(*) from (
             select t.pool from unnest(w.pools) o(pool) cross join lateral (
                 select t.pool, t.priority, t.entry_id, t.run, t.position, t.id from task t
-                where {from claim t} and t.pool = o.pool and t.archive_id = w.archive_id and (w.gone is null or not t.entry_id <@ w.gone) and (w.supersedes is null or {part remains})
+                where {from claim t} and t.pool = o.pool and t.archive_id = w.archive_id and (w.gone is null or not t.entry_id <@ w.gone) and (w.supersedes is null or not is_superseded(t.id))
                   and (t.priority, t.entry_id, t.run, t.position, t.id) >= (w.priority, w.entry_id, w.run, w.position, w.id)
                 order by t.priority, t.entry_id, t.run, t.position, t.id limit w.most) t
             order by t.priority, t.entry_id, t.run, t.position, t.id limit w.most) first
         where first.pool = p.pool) end as share) s
 cross join lateral (
     select t.id from task t
-    where {from claim t} and t.pool = p.pool and t.archive_id = w.archive_id and (w.gone is null or not t.entry_id <@ w.gone) and (w.supersedes is null or {part remains})
+    where {from claim t} and t.pool = p.pool and t.archive_id = w.archive_id and (w.gone is null or not t.entry_id <@ w.gone) and (w.supersedes is null or not is_superseded(t.id))
       and (t.priority, t.entry_id, t.run, t.position, t.id) >= (w.priority, w.entry_id, w.run, w.position, w.id)
     order by t.priority, t.entry_id, t.run, t.position, t.id limit s.share for no key update skip locked) t
 

@@ -28,7 +28,7 @@ select t.archive_id as archive, t.run_id as run, t.id as task,
        case when t.state = 'waiting' then 'it waits, and nothing is left that it could wait for'
             else format('it is %%s, and has %%s unmet edges', t.state, t.unmet) end as what
 from task t join archive a on a.id = t.archive_id
-where t.settled_at is null and (t.state = 'waiting') = (t.unmet = 0) and t.state <> 'held' and not (t.state = 'waiting' and (t.asks or t.cancels and a.is_paused or exists (select from being_superseded b where b.id = t.id)))
+where t.settled_at is null and (t.state = 'waiting') = (t.unmet = 0) and t.state <> 'held' and not (t.state = 'waiting' and (t.asks or t.cancels and a.is_paused or is_superseded(t.id)))
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_met

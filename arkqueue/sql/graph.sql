@@ -147,7 +147,7 @@ returning t.id;
 
 -- part: remains
 -- Whether a task `t` is not among those that are superseded in steps and that no step has reached yet: these do not enter any more.
-((select true from superseding limit 1) is null or not exists (select from being_superseded b where b.id = t.id))
+((select true from superseding limit 1) is null or not is_superseded(t.id))
 
 -- part: lets_in
 -- Whether the task `t` is the COMMIT of a large run. Once it has settled, the tasks of such a run

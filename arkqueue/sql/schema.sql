@@ -891,3 +891,9 @@ where u.settled_at is null and u.stop is distinct from 'cancel' and not (f.unsta
   and case when f.here then u.run_id = f.run_id and u.id <> f.task_id
            else (u.number, u.run) < (f.number, f.run)
                 and (select v.trigger <> 'submission' or u.item = f.item and (select g.trigger = 'submission' from run g where g.id = f.run_id) from run v where v.id = u.run_id) end;
+
+-- Whether a task is one of these. Statements that ask this of nearly no task call it, so that they do not prepare to ask it each time.
+create function is_superseded(task bigint) returns boolean language plpgsql stable as $$
+begin
+    return exists (select from being_superseded b where b.id = task);
+end $$;
