@@ -150,13 +150,14 @@ def undelete_run(session: Session, run: RunId, by: str, approver: Approver | Non
         row = place_of_run(graph, run)
         if not is_large:
             refuse_unapproved(graph, graph.ids("tasks_of_run", runs=[run]), approver)
-        if row.deleted_at is None and row.deleted_tasks is None:
+        (deletion,) = graph.rows("tasks_of_deletion", run=run)
+        if row.deleted_at is None and deletion.tasks is None:
             raise Conflict(run_name(row), "is not deleted")
         keep(graph, [row.report_id])
         graph.do("begin_to_undelete", run=run)
         note = "in steps; to undelete it again goes on" if is_large else ""
         (entry,) = graph.ids("remember", by=by, verb="undelete", archive=row.archive_id, run=run, task=None, note=note)
-        took[:] = sorted({*(row.deleted_tasks or ())})
+        took[:] = sorted({*(deletion.tasks or ())})
         reopened, staying = judge_again(graph, graph.ids("stale_roots", run=run))
         targets = reopen(graph, reopened, reopened)
         _come_back(graph, run, entry, reopened, reopened, [*staying, *targets])

@@ -545,10 +545,14 @@ where t.id = %(task)s;
 -- name: place_of_run
 -- The place of a run, and whether it was canceled or deleted. `planned`: the last planned item of a
 -- run that is not planned to its end.
-select run.id, run.archive_id, run.branch_id, run.number, run.run, run.deleted_at, run.canceled_at, run.deleted_tasks, run.report_id, run.backfill_id,
+select run.id, run.archive_id, run.branch_id, run.number, run.run, run.deleted_at, run.canceled_at, run.report_id, run.backfill_id,
        run.faults <> '[]' as has_faults, a.name as archive, b.name as branch, b.main, p.next as planned, p.items as planned_items
 from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id left join planning p on p.run_id = run.id and p.next < p.items
 where run.id = %(run)s;
+
+-- name: tasks_of_deletion
+-- What the deletion of a run canceled or waived, or may have; null: the run was not deleted. Apart from `place_of_run`, as it may be long.
+select deleted_tasks as tasks from run where id = %(run)s;
 
 -- name: states_of_item
 -- The states of an item's tasks, in the order of their files.
