@@ -266,7 +266,7 @@ class Minting(Service):
 
 
 class Storage(Service):
-    """Keeps versions of objects: FOLDER/NODE/ARK/VERSION/{producer,system}. One version for a job, however often it is handed in."""
+    """Keeps versions of objects: FOLDER/NODE/ARK/VERSION/{producer,system}. One version for a job, however often it is handed in with the same files."""
 
     def __init__(self, name: str, port: int, folder: Path) -> None:
         super().__init__(name, port)
@@ -331,10 +331,13 @@ class Storage(Service):
         return max(versions, key=lambda path: int(path.name), default=None)
 
     def _stored(self, place: Path, request: dict[str, Any]) -> Path | None:
-        """The version that this job has already."""
+        """The version that this job has already, of the same files."""
         for path in place.glob("*/job"):
-            if path.parent.name.isdecimal() and path.read_text("utf-8") == request["job"]:
-                return path.parent
+            version = path.parent
+            if version.name.isdecimal() and path.read_text("utf-8") == request["job"]:
+                manifest = (version / "manifest.checkm").read_text("utf-8")
+                if _content(manifest) == _content(request["manifest"]):
+                    return version
         return None
 
     def _store(self, place: Path, request: dict[str, Any]) -> Path:
@@ -381,6 +384,11 @@ class Storage(Service):
             raise Refused(409, f"{url}: is not what the manifest says")
 
 
+def _content(manifest: str) -> set[str]:
+    """What a storage manifest names, wherever the files are."""
+    return {line.partition("|")[2] for line in manifest.splitlines() if not line.startswith("#")}
+
+
 class Inventory(Service):
     """Records what storage has, in PostgreSQL. Records are handed over, and worked on one after the other; an object is locked meanwhile."""
 
@@ -411,7 +419,8 @@ class Inventory(Service):
         with self._pool.connection() as connection:
             kept = connection.execute(
                 "insert into merritt.record (job, body) values (%s, %s) on conflict (job) do update"
-                " set status = case record.status when 'failed' then 'pending' else record.status end returning id, status",
+                " set status = case when record.status = 'failed' or record.body <> excluded.body then 'pending' else record.status end,"
+                " body = excluded.body returning id, status",
                 [record["job"], json.dumps(record)],
             ).fetchone()
         self._come.set()

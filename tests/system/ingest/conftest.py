@@ -165,7 +165,7 @@ class Ingest:
         return [str(mail["Subject"]).removeprefix(f"Batch {batch} ") for mail in self.mails(batch)]
 
 
-TOOLS = "job", "manifest", "estimating", "provisioning", "downloading", "batch"
+TOOLS = "job", "manifest", "pending", "estimating", "provisioning", "downloading", "mint", "batch"
 
 
 @pytest.fixture

@@ -57,6 +57,24 @@ def test_a_job_whose_manifest_is_corrupt_or_not_the_depositors_is_rejected_and_t
     assert executions(ingest, batch, "0002")["pending"] == 1, "what is rejected is not among what failed"
 
 
+def test_a_job_that_a_depositor_wrote_himself_is_rejected_and_writes_nothing_outside_of_its_folder(
+    ingest: Ingest,
+) -> None:
+    outside = ingest.folder / "outside"
+    file = ingest.content() | {"name": f"{'../' * 20}{outside}"}
+    item = {"job_id": key("bid-own"), "batch_id": "bid-own", "priority": 0, "submission_mode": "add"}
+    item |= {"profile_name": "demo_content", "payload_type": "files", "files": [file]}
+    ingest.submit(batch="bid-own-jobs", batch_id="bid-own", items=[item])
+    ingest.ended("bid-own-jobs", "failed")
+    assert ingest.states("bid-own") == failed_at("pending", "rejected")
+    assert "is not a valid name for a file of an object" in ingest.why("bid-own", "pending")
+    assert not outside.exists()
+    ingest.submit(batch="bid-other", batch_id="bid-own", items=[item | {"files": [ingest.content()]}])
+    ingest.ended("bid-other", "failed")
+    (task,) = [task for task in ingest.tasks("bid-other", key("bid-own")) if task["name"] == "pending"]
+    assert "is not a job of the batch bid-other" in task["attempts"][-1]["outputs"]["message"]
+
+
 # -- Estimating --------------------------------------------------------------------------------------------------------
 
 
@@ -448,6 +466,29 @@ def test_an_administrator_resumes_a_failed_job_at_a_step(ingest: Ingest, step: s
     again = JOB[JOB.index(step) :]
     assert executions(ingest, batch) == {name: 1 + (name in again) for name in JOB} | {"notify": 4}
     assert (len(minted(ingest, batch)), int(ingest.outputs(batch)["version"])) == (1, 1)
+
+
+def test_a_job_that_is_begun_again_stores_and_records_the_files_that_the_depositor_has_corrected(
+    ingest: Ingest,
+) -> None:
+    ingest.services.switch("callback", fail=-1)
+    file = ingest.content("wrong", "map.txt")
+    manifest = ingest.manifest(file)
+    batch = ingest.submit(payload_url=manifest["url"])
+    ingest.jobs_ended(batch, "failed")
+    right = ingest.content("right", "map.txt")
+    ingest.services.content(f"{ingest.name}/{manifest['name']}", host.checkm("mrt-ingest-manifest", [right]))
+    ingest.services.switch("callback")
+    ingest("retry", ingest.job(batch), "--from", "pending", "--from-start")
+    ingest.reaches(batch, "notify", "completed")
+    ark = ingest.outputs(batch)["ark"]
+    stored = ingest.services.get("storage", f"object/7/{ark}")
+    assert (
+        next(f["digest_value"] for f in stored["files"] if f["name"] == "producer/map.txt") == (right["digest_value"])
+    )
+    assert (stored["version"], int(ingest.outputs(batch)["version"])) == (2, 2)
+    assert ingest.services.get("inventory", f"objects/{ark}")["version"] == 2
+    assert len(minted(ingest, batch)) == 1
 
 
 def test_the_working_folder_goes_when_the_job_is_completed_or_deleted(ingest: Ingest) -> None:

@@ -7,6 +7,7 @@ import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,6 +49,11 @@ def rejects(tools: Any) -> Rejects:
         (HEAD + "http://x/a | | | | a | b | c\n#%eof\n", "line 4: has 7 values, and #%fields names 5"),
         (HEAD + "http://x/\x1b[31m | | | | a\n#%eof\n", "line 4: url is not a text of one line"),
         ("#%checkm_0.7\nhttp://x/a\n#%eof\n", "line 2: no #%fields stands before it"),
+        (
+            HEAD + "http://x/a | | | | a\nhttp://x/b | | | | a-b\nhttp://x/c | | | | a/c\n#%eof\n",
+            "a is the name of a file and of a folder",
+        ),
+        (HEAD + f"http://x/a | | | | {'ä' * 128}\n#%eof\n", "is not a valid name for a file of an object"),
     ],
 )
 def test_each_fault_of_a_manifest_is_named_with_its_line(tools: Any, rejects: Rejects, text: str, why: str) -> None:
@@ -92,6 +98,10 @@ def test_a_manifest_that_is_no_utf8_is_rejected(tools: Any, rejects: Rejects) ->
         ({"jobs": [{"files": [{"url": "http://x/a", "size": -5}]}]}, "the size -5 is not a number of bytes"),
         ({"jobs": [{"files": [{"url": "http://x/a", "size": True}]}]}, "size is not a text"),
         ({"jobs": [{"files": [{"url": "http://x/a", "digest": "00"}]}]}, "job 1: a file has the unknown field digest"),
+        (
+            {"jobs": [{"files": [{"url": "http://x/a", "digest_type": "shake_128", "digest_value": ""}]}]},
+            "hash algorithm 'shake_128': is not known",
+        ),
     ],
 )
 def test_each_fault_of_a_manifest_of_jobs_is_named_with_its_job(
@@ -114,6 +124,99 @@ def test_a_long_manifest_may_begin_with_a_byte_order_mark(
         {"payload_filename": "m.checkm"}
     )  # private: what comes before the jobs are handed in
     assert kind == "ObjectManifest"
+
+
+JOB = {
+    "job_id": "b.0001", "batch_id": "b", "profile_name": "demo_content", "submission_mode": "add", "priority": 50,
+    "payload_type": "file", "payload_url": "http://x/a",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"batch_id": "other"}, "is not a job of the batch b. Hand a payload in, and no items"),
+        ({"job_id": "other.0001"}, "other.0001: is not a job of the batch b"),
+        ({"payload_type": "tar"}, "payload_type is none of file, container, manifest, files"),
+        ({"submission_mode": None}, "submission_mode is none of add, update"),
+        ({"response_type": "CSV"}, "response_type is none of XML, JSON, turtle"),
+        ({"priority": True}, "priority is not a number from 0 to 1000"),
+        ({"priority": -1}, "priority is not a number from 0 to 1000"),
+        ({"payload_url": None}, "url is not a text of one line"),
+        ({"ark": "ark:/1/../x"}, "ark:/1/../x is not an ARK"),
+        ({"payload_type": "files"}, "files is not a list of mappings"),
+        (
+            {"payload_type": "files", "files": [{"url": "http://x/a", "name": "../../a"}]},
+            "'../../a' is not a valid name for a file of an object",
+        ),
+        (
+            {"payload_type": "files", "files": [{"url": "http://x/a", "name": "/etc/a"}]},
+            "'/etc/a' is not a valid name for a file of an object",
+        ),
+    ],
+)
+def test_a_job_that_no_batch_would_make_is_rejected(
+    tools: Any, rejects: Rejects, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], why: str
+) -> None:
+    """Whoever may hand batches in could hand in jobs of his own."""
+    monkeypatch.setenv("ARKQUEUE_SUBMISSION_ID", "b-jobs")
+    tools.pending.check(dict(JOB))
+    assert why in rejects(tools.pending.check, JOB | fields)
+
+
+def test_a_profile_is_one_of_the_collection(tools: Any, rejects: Rejects, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "evil.yaml").write_text("owner: ark:/99999/other\n")
+    assert "'../evil': the collection has no such profile" in rejects(tools.job.profile, "../evil")
+
+
+@pytest.mark.parametrize("said", ["-1000000000000", "abc", "²", "1" * 30, "", None])
+def test_a_size_that_is_none_is_not_known(tools: Any, said: str | None) -> None:
+    headers = {} if said is None else {"Content-Length": said}
+    assert tools.estimating.announced_size(SimpleNamespace(headers=headers)) is None
+
+
+def test_what_a_server_says_ends_as_one_line_without_control_characters(
+    tools: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ARKQUEUE_OUTPUT", str(tmp_path / "output"))
+
+    def program() -> None:
+        raise tools.job.Failed("http://x: 404 Not\x1b[31m \x07Found\nark=ark:/99999/forged")
+
+    with pytest.raises(SystemExit):
+        tools.job.end(program)
+    assert capsys.readouterr().err == "failed: http://x: 404 Not [31m Found ark=ark:/99999/forged\n"
+    assert (tmp_path / "output").read_text() == "message=failed: http://x: 404 Not [31m Found ark=ark:/99999/forged\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "local_id"),
+    [
+        ("erc:\nwhere: loc\x00 7\n", "loc 7"),
+        ("where: ark:/99999/zz\nwhere:\nwhere: loc\n", "loc"),
+        ("x" * (1 << 17) + "\nwhere: too-far\n", None),
+    ],
+)
+def test_the_local_id_of_a_strangers_erc_is_of_one_line_and_near_its_beginning(
+    tools: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, local_id: str | None
+) -> None:
+    monkeypatch.setenv("ARKQUEUE_SCRATCH", str(tmp_path))
+    (tmp_path / "producer").mkdir()
+    (tmp_path / "producer" / "mrt-erc.txt").write_text(text)
+    assert tools.mint.local_id_of_erc(tools.job.Job(JOB)) == local_id
+
+
+def test_a_local_id_of_an_erc_that_is_too_long_is_rejected(
+    tools: Any, rejects: Rejects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARKQUEUE_SCRATCH", str(tmp_path))
+    (tmp_path / "producer").mkdir()
+    (tmp_path / "producer" / "mrt-erc.txt").write_text(f"where: {'x' * 501}\n")
+    assert "mrt-erc.txt: its local id has more than 500 characters" in rejects(
+        tools.mint.local_id_of_erc, tools.job.Job(JOB)
+    )
 
 
 Download = Callable[..., list[str]]
@@ -199,6 +302,8 @@ def test_a_container_with_two_files_of_one_name_is_rejected(tools: Any, rejects:
         ("/etc/x", "is not a valid name"),
         ("a|b", "is not a valid name"),
         ("a\\b", "is not a valid name"),
+        ("good.txt/b", "good.txt is the name of a file and of a folder"),
+        ("a" * 256, "is not a valid name"),
         ("big", "more than 100 bytes together"),
     ],
 )

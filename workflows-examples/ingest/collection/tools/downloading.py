@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from estimating import priority
+from estimating import announced_size, priority
 from job import FULL, Failed, Job, Rejected, digest, end, opened, output, pieces, size
-from manifest import check_name
+from manifest import check_names
 from provisioning import release
 
 AT_ONCE = 8
@@ -97,9 +97,9 @@ def _get(file: dict[str, Any], part: Path) -> None:
             hashed.update(piece)
             out.write(piece)
             got += len(piece)
-        announced = answer.headers.get("Content-Length")
-    if announced is not None and got != int(announced):
-        raise Failed(f"{file['url']}: broke off after {got:,} of {int(announced):,} bytes")
+        announced = announced_size(answer)
+    if announced is not None and got != announced:
+        raise Failed(f"{file['url']}: broke off after {got:,} of {announced:,} bytes")
     if "size" in file and got != file["size"]:
         raise Failed(f"{file['url']}: has {got:,} bytes, and the manifest says {file['size']:,}")
     if "digest_type" in file and hashed.hexdigest() != file["digest_value"].lower():
@@ -116,12 +116,9 @@ def unpack(container: Path, target: Path, most: int) -> None:
         with zipfile.ZipFile(container) as zipped:
             if sum(entry.file_size for entry in zipped.infolist()) > most:
                 raise Rejected(f"{container.name}: its files have more than {most:,} bytes together")
-            for entry in zipped.infolist():
-                if entry.is_dir():
-                    continue
-                check_name(entry.filename, container.name)
-                if zipped.NameToInfo[entry.filename] is not entry:
-                    raise Rejected(f"{container.name}: two files have the name {entry.filename[:200]}")
+            entries = [entry for entry in zipped.infolist() if not entry.is_dir()]
+            check_names((entry.filename for entry in entries), container.name)
+            for entry in entries:
                 path = draft.joinpath(entry.filename)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with zipped.open(entry) as file, path.open("wb") as out:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
 
 from job import Failed, Job, Rejected, end, opened, output, size
+from manifest import LONGEST_SIZE
 
 AT_ONCE = 8
 BUDGET = 60.0
@@ -34,9 +36,15 @@ def main() -> None:
 def _size(url: str) -> int | None:
     try:
         with opened(url, "HEAD") as answer:
-            return int(answer.headers["Content-Length"])
-    except (Failed, Rejected, OSError, TypeError, ValueError):
+            return announced_size(answer)
+    except (Failed, Rejected, OSError):
         return None
+
+
+def announced_size(answer: Any) -> int | None:
+    """The size that a server announces; None: it says none, or nonsense, such as a negative one."""
+    said = str(answer.headers.get("Content-Length", ""))
+    return int(said) if said.isascii() and said.isdecimal() and len(said) <= LONGEST_SIZE else None
 
 
 def priority(job: Job, needed: int | None) -> int:

@@ -30,6 +30,7 @@ WAIT = 10
 PIECE = 1 << 20
 PATIENCE = 30.0
 """Seconds that a service may say nothing."""
+DIGESTS = ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")
 SIZES = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
@@ -83,14 +84,14 @@ def end(program: Any) -> NoReturn:
 
 
 def _end(code: int, message: str) -> NoReturn:
-    message = " ".join(message.split())
+    message = one_line(message)
     print(message, file=sys.stderr)
     output(message=message[:1000])
     sys.exit(code)
 
 
 def one_line(text: str) -> str:
-    """A depositor's text on one line: a line break, or another control character, becomes a space. In a file of lines it would make a line of its own."""
+    """A stranger's text on one line: a line break, or another control character, becomes a space. In a file of lines it would make a line of its own."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
@@ -148,10 +149,11 @@ def write(path: Path, data: bytes) -> None:
 
 
 def profile(name: str) -> dict[str, Any]:
+    """A profile of the collection. A name never leads out of its folder."""
     path = Path("profiles", f"{name}.yaml")
-    if not path.is_file():
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", str(name)) or not path.is_file():
         known = ", ".join(sorted(p.stem for p in Path("profiles").glob("*.yaml")))
-        raise Rejected(f"profile {name}: the collection has no such profile. Profiles: {known}")
+        raise Rejected(f"profile {str(name)[:200]!r}: the collection has no such profile. Profiles: {known}")
     return yaml.safe_load(path.read_text("utf-8"))
 
 
@@ -212,10 +214,10 @@ def pieces(file: Any) -> Iterator[bytes]:
 
 def digest(kind: str) -> Any:
     """A hash function by the name that manifests have for it."""
-    try:
-        return hashlib.new(kind.lower().replace("-", ""))
-    except ValueError:
-        raise Rejected(f"hash algorithm {kind!r}: is not known. Use md5, sha-1, sha-256 or sha-512") from None
+    name = kind.lower().replace("-", "")
+    if name not in DIGESTS:
+        raise Rejected(f"hash algorithm {kind[:200]!r}: is not known. Use md5, sha-1, sha-256 or sha-512")
+    return hashlib.new(name)
 
 
 # -- services ----------------------------------------------------------------------------------------------------------

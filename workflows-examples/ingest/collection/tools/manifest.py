@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from job import Rejected, digest
@@ -34,6 +35,8 @@ FIRST = b"#%checkm"
 MOST = 1_000_000
 """Lines of a manifest."""
 LONGEST_FIELD = 4000
+LONGEST_NAME = 255
+"""Bytes of a name in a folder: more no file system takes."""
 LONGEST_SIZE = 18
 """Digits of a size."""
 ARK = re.compile(r"ark:/[0-9]{5}/[A-Za-z0-9]+")
@@ -118,19 +121,29 @@ def check_entry(entry: dict[str, Any], where: str) -> None:
 
 def check_files(files: Iterable[dict[str, Any]], where: str) -> None:
     """See that each file of an object has a name of its own inside the object."""
+    check_names((e.setdefault("name", e["url"].partition("?")[0].rpartition("/")[2]) for e in files), where)
+
+
+def check_names(names: Iterable[str], where: str) -> None:
+    """See that names are those of different files, and none is that of a folder, too."""
     seen: set[str] = set()
-    for entry in files:
-        name = entry.setdefault("name", entry["url"].partition("?")[0].rpartition("/")[2])
+    for name in names:
         check_name(name, where)
         if name in seen:
             raise Rejected(f"{where}: two files have the name {name[:200]}")
         seen.add(name)
+    # In this order, a folder stands right before what is in it.
+    for one, following in pairwise(sorted(name.split("/") for name in seen)):
+        if following[: len(one)] == one:
+            raise Rejected(f"{where}: {'/'.join(one)[:200]} is the name of a file and of a folder")
 
 
 def check_name(name: str, where: str) -> None:
     """See that a name is one of a file inside an object, which can stand in a manifest."""
     is_odd = not name.isprintable() or {"|", "\\"} & {*name} or name != name.strip()
-    if {"", ".", ".."} & {*name.split("/")} or is_odd:
+    parts = name.split("/")
+    is_long = len(name) > LONGEST_FIELD or any(len(part.encode("utf-8", "replace")) > LONGEST_NAME for part in parts)
+    if {"", ".", ".."} & {*parts} or is_odd or is_long:
         raise Rejected(f"{where}: {name[:200]!r} is not a valid name for a file of an object")
 
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import urllib.parse
 
-from job import Failed, Job, ask, end, output, service
+from job import Failed, Job, Rejected, ask, end, one_line, output, service
 
 ERC = "mrt-erc.txt"
+LONGEST_ERC = 1 << 16
+"""Bytes in which the local id must stand."""
+LONGEST_LOCAL_ID = 500
 
 
 def main() -> None:
@@ -23,7 +26,7 @@ def main() -> None:
         print(f"{job.key}: {known['ark']} was minted by an earlier attempt")
         return
     minting = service("minting")
-    local_id = job.local_id or _of_erc(job)
+    local_id = job.local_id or local_id_of_erc(job)
     ark = job.ark
     if local_id:
         words = urllib.parse.urlencode({"owner": job.profile["owner"], "local_id": local_id})
@@ -51,15 +54,20 @@ def main() -> None:
     print(f"{job.key}: {ark} {how}")
 
 
-def _of_erc(job: Job) -> str | None:
+def local_id_of_erc(job: Job) -> str | None:
     """The local id in the depositor's own ERC, if there is one."""
     path = job.producer / ERC
     if not path.is_file():
         return None
-    for line in path.read_text("utf-8", "replace").splitlines():
+    with path.open("rb") as file:
+        text = file.read(LONGEST_ERC).decode("utf-8", "replace")
+    for line in text.splitlines():
         word, _, value = line.partition(":")
-        if word.strip() == "where" and value.strip() and not value.strip().startswith("ark:"):
-            return value.strip()
+        local_id = one_line(value)
+        if word.strip() == "where" and local_id and not local_id.startswith("ark:"):
+            if len(local_id) > LONGEST_LOCAL_ID:
+                raise Rejected(f"{ERC}: its local id has more than {LONGEST_LOCAL_ID} characters")
+            return local_id
     return None
 
 
