@@ -55,6 +55,11 @@ class Part:
                 raise RuntimeError(f"{self.command()[0]} does not start: {said[-1]}. See {self.folder}/log")
             time.sleep(0.02)
 
+    @property
+    def pid(self) -> int | None:
+        """The id of its process, while it runs."""
+        return self._process.pid if self._process else None
+
     def stop(self) -> None:
         """As if its machine were switched off; it can be started again."""
         if self._process is not None:

@@ -20,7 +20,10 @@ class FolderSession:
 
     def find(self, name: str) -> Receipt | None:
         file = self._folder / name
-        return Receipt(str(file), file.as_uri()) if file.exists() else None
+        try:
+            return Receipt(str(file), file.as_uri()) if file.exists() else None
+        except OSError as error:
+            raise Failure(f"{file}: {error.strerror}") from None
 
     def send(self, name: str, package: Path, metadata: dict[str, Any]) -> Receipt:  # noqa: ARG002
         file, part = self._folder / name, self._folder / f".{name}.part"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -25,6 +26,10 @@ NOT_NOW = {429, 502, 503, 504}
 """What a server, or the proxy before it, answers when it is not there for us now."""
 UNDECIDED = {500, 502, 504}
 """Answers after which the deposit may or may not have been made."""
+NOT_HTTP = (httpx.InvalidURL, httpx.DecodingError)
+LONGEST_ADDRESS = 2000
+MOST_PAGES = 1000
+"""Pages of a hundred drafts that are looked through."""
 
 
 class RestSession:
@@ -37,12 +42,17 @@ class RestSession:
             user, password = str(login["user"]), str(login["password"])
         except (ValueError, KeyError, TypeError):
             raise Failure(f'target {target.name}: its credentials are not {{"user": …, "password": …}}') from None
-        token = self._ask("GET", "security/csrf").headers.get("DSPACE-XSRF-TOKEN", "")
-        self._client.headers["X-XSRF-TOKEN"] = token
-        answer = self._ask("POST", "authn/login", data={"user": user, "password": password})
-        self._client.headers["Authorization"] = answer.headers.get("Authorization", "")
+        with self._understanding():
+            token = self._ask("GET", "security/csrf").headers.get("DSPACE-XSRF-TOKEN", "")
+            self._client.headers["X-XSRF-TOKEN"] = token
+            answer = self._ask("POST", "authn/login", data={"user": user, "password": password})
+            self._client.headers["Authorization"] = answer.headers.get("Authorization", "")
 
     def find(self, name: str) -> Receipt | None:
+        with self._understanding():
+            return self._find(name)
+
+    def _find(self, name: str) -> Receipt | None:
         for draft in self._drafts(name):
             self._ask("DELETE", f"submission/workspaceitems/{draft}")
         query = {
@@ -73,10 +83,21 @@ class RestSession:
                 ]
                 if sections["collection"] == self._target.collection and name in names:
                     found.append(int(draft["id"]))
-            page, pages = page + 1, int(answer["page"]["totalPages"])
+            page, pages = page + 1, min(int(answer["page"]["totalPages"]), MOST_PAGES)
         return found
 
     def send(self, name: str, package: Path, metadata: dict[str, Any]) -> Receipt:
+        with self._understanding():
+            draft = self._draft(name, package, metadata)
+        answer = self._deposit(urljoin(self._base, draft))
+        try:
+            with self._understanding():
+                return self._receipt(self._json(answer))
+        except Failure as error:
+            raise Failure(self._unknown(str(error))) from None
+
+    def _draft(self, name: str, package: Path, metadata: dict[str, Any]) -> str:
+        """A new draft with the package and its metadata; its address."""
         with package.open("rb") as file:
             made = self._ask(
                 "POST", "submission/workspaceitems", params={"owningCollection": self._target.collection},
@@ -104,30 +125,31 @@ class RestSession:
             with suppress(Failure, Unreachable):
                 self._ask("DELETE", draft)
             raise
-        whole = urljoin(self._base, draft)
-        return self._receipt(self._json(self._deposit(whole)))
+        return draft
 
     def _deposit(self, draft: str) -> httpx.Response:
         """The step that makes the deposit. Where its answer is lost, nobody knows whether it was made."""
-        unknown = (
-            f"{self._target.name}: it is not known whether the deposit has arrived: {{}}. `arkqueue retry` asks first."
-        )
         try:
             answer = self._answer(
                 "POST", "workflow/workflowitems", content=draft, headers={"Content-Type": "text/uri-list"}
             )
         except httpx.ConnectError as error:
             raise Unreachable(f"{self._target.name} does not answer: {error}") from None
-        except httpx.TransportError as error:
-            raise Failure(unknown.format(str(error) or type(error).__name__)) from None
+        except (httpx.RequestError, Failure) as error:
+            raise Failure(self._unknown(str(error) or type(error).__name__)) from None
         if answer.status_code in UNDECIDED:
-            raise Failure(unknown.format(self._message(answer)))
+            raise Failure(self._unknown(self._message(answer)))
         return self._judged(answer)
+
+    def _unknown(self, why: str) -> str:
+        return (
+            f"{self._target.name}: it is not known whether the deposit has arrived: {why}. `arkqueue retry` asks first."
+        )
 
     def digest(self, receipt: Receipt) -> str:
         digest = hashlib.sha256()
         try:
-            with self._client.stream("GET", self._own(receipt.package)) as answer:
+            with self._understanding(), self._client.stream("GET", self._own(receipt.package)) as answer:
                 if answer.status_code != 200:
                     answer.read()
                     self._judged(answer)
@@ -138,7 +160,8 @@ class RestSession:
         return digest.hexdigest()
 
     def status(self, reference: str) -> bytes:
-        return self._ask("GET", self._own(reference)).content
+        with self._understanding():
+            return self._ask("GET", self._own(reference)).content
 
     def close(self) -> None:
         self._client.close()
@@ -152,8 +175,19 @@ class RestSession:
         }
         return Receipt(links["package"], links["self"], links["status"])
 
+    @contextmanager
+    def _understanding(self) -> Iterator[None]:
+        """A repository may answer anything. An answer that is no DSpace's is a failure with a text."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError, *NOT_HTTP) as error:
+            said = shown(f"{type(error).__name__}: {error}")
+            raise Failure(f"{self._target.name} answers with something that is not DSpace's: {said}") from None
+
     def _own(self, url: str) -> str:
         """An address that the repository gave us: our password goes to no other host."""
+        if not url.isprintable() or len(url) > LONGEST_ADDRESS:
+            raise Failure(f"{self._target.name} refers to {shown(url[:200])}, which is not a valid address")
         whole = urljoin(self._base, url)
         if urlsplit(whole)[:2] != urlsplit(self._base)[:2]:
             raise Failure(f"{self._target.name} refers to {shown(whole)}, which is not at {self._base}")
@@ -186,7 +220,7 @@ class RestSession:
         """The repository's own message."""
         try:
             message = answer.json()["message"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             message = answer.text or answer.reason_phrase
         return f"{self._target.name} answers {answer.status_code}: {shown(str(message))}"
 

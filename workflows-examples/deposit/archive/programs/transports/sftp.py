@@ -41,6 +41,9 @@ class SftpSession:
                 timeout=PATIENCE, banner_timeout=PATIENCE, auth_timeout=PATIENCE, allow_agent=False, look_for_keys=False,
             )  # fmt: skip
             self._sftp = self._client.open_sftp()
+            # A host that stops in the middle of a transfer does not answer either.
+            if channel := self._sftp.get_channel():
+                channel.settimeout(PATIENCE)
         except paramiko.BadHostKeyException:
             self.close()
             raise Failure(f"{target.name}: {parts.hostname} has another host key than the one in targets/") from None
@@ -78,9 +81,9 @@ class SftpSession:
             raise self._refusal("put", name, error) from None
         try:
             self._sftp.posix_rename(part, f"{self._folder}/{name}")
-        except (paramiko.SSHException, EOFError) as error:
+        except (paramiko.SSHException, EOFError, ConnectionError, TimeoutError) as error:
             raise Failure(
-                f"{self._target.name}: it is not known whether the deposit has arrived, the connection broke: {error}."
+                f"{self._target.name}: it is not known whether the deposit has arrived, the connection broke: {error or type(error).__name__}."
                 " `arkqueue retry` asks first."
             ) from None
         except OSError as error:
