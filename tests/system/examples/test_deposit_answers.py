@@ -73,7 +73,7 @@ class Answers(BaseHTTPRequestHandler):
 def a_dspace(step: str, answer: tuple[int, dict[str, str], bytes]) -> Iterator[str]:
     handler = type("Handler", (Answers,), {"step": step, "answer": answer})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, args=[0.01])
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}/server/api"

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ingest import host
+from jsonschema import Draft202012Validator
 
 HEAD = "#%checkm_0.7\n#%profile | http://x/mrt-ingest-manifest\n#%fields | nfo:fileUrl | nfo:hashAlgorithm | nfo:hashValue | nfo:fileSize | nfo:fileName\n"
 
@@ -124,6 +126,19 @@ def test_a_long_manifest_may_begin_with_a_byte_order_mark(
         {"payload_filename": "m.checkm"}
     )  # private: what comes before the jobs are handed in
     assert kind == "ObjectManifest"
+
+
+@pytest.mark.parametrize(
+    "submitter",
+    ["Ann", "a@b\n", "a b@c", "a@b, c", "a,b@c", "<@x", '"@x', "(@x", "a@[x", "g:;@x", "a\x00@b", f"{'a' * 253}@b", 7],
+)
+def test_a_depositor_has_one_address_that_mails_can_be_sent_to(submitter: Any) -> None:
+    schema = json.loads((host.HERE / "collection" / "schemas" / "submission.json").read_text())
+    document = {"profile_name": "demo_content", "payload_url": "http://x/a", "items": []}
+    check = Draft202012Validator(schema).iter_errors
+    assert not list(check(document | {"submitter": "ann+ä@example.org"}))
+    (fault,) = check(document | {"submitter": submitter})
+    assert fault.json_path == "$.submitter"
 
 
 JOB = {
