@@ -128,6 +128,9 @@ def submit(
     elif found["run"] is None:
         say(f"{visible(found['full_name'])}: was handled, and {on_one_line(found['purged'])}", err=True)
     else:
+        if found["run"]["state"] == "deleted":
+            fault = "was submitted before, and is deleted. Give a new submission an id of its own."
+            say(f"arkqueue: {visible(found['full_name'])}: {fault}", err=True)
         say(found["run"]["full_name"])
 
 

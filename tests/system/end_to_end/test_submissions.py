@@ -46,6 +46,10 @@ def test_a_batch_is_submitted_right_after_the_commit_of_its_workflow(
     assert "id:May%207: " in listed
     assert shared("show", f"{name}/*/13030%2Fm5").out.startswith(f"{papers.name}@2.2/*/13030%2Fm5")
     assert f"{papers.name}@2 " not in listed
+    shared("delete", name)
+    gone = shared("submit", papers.name, batch, "--id", "May 7")
+    fault = "was submitted before, and is deleted. Give a new submission an id of its own."
+    assert (gone.out, gone.err) == (f"{papers.name}@2.2\n", f"arkqueue: {name}: {fault}\n")
 
 
 def test_what_was_just_committed_is_triggered(shared: Installation, archives: Archives, kind: str) -> None:
