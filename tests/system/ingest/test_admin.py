@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from ingest import host
 
 from tests.system.ingest.conftest import Ingest, key
 from tests.system.ingest.test_batches import completed
@@ -157,6 +158,22 @@ def test_failed_jobs_and_failed_batches_are_deleted(ingest: Ingest) -> None:
     eventually(lambda: ingest.run(f"{batch}-jobs")["state"] == "completed")
     ingest("delete", name)
     assert f"@id:{batch}-jobs" not in ingest("runs", ingest.name).out
+
+
+def test_a_failed_batch_is_deleted_with_its_jobs_that_still_wait(ingest: Ingest) -> None:
+    """Failed -> DELETED, and any outstanding jobs: one is rejected, and one waits for room in the working storage."""
+    lines = [ingest.manifest(ingest.content()), {"url": ingest.content("no manifest")["url"]}]
+    host.change_working_storage(ingest.settings, threshold=0.001, retry_after=3600)
+    batch = ingest.submit(payload_url=ingest.manifest(*lines, profile="mrt-batch-manifest")["url"])
+    ingest.reaches(batch, "pending", "rejected", "0002")
+    ingest.reaches(batch, "provisioning", "deferred")
+    ingest("delete", f"{ingest.name}@id:{batch}-jobs")
+    assert f"@id:{batch}-jobs" not in ingest("runs", ingest.name).out
+    assert set(ingest.states(batch).values()) == {"completed", "canceled"}
+    assert ingest.subjects(batch) == ["is queued: 2 objects"], "nobody is told"
+    host.change_working_storage(ingest.settings, threshold=100)
+    ingest("undelete", f"{ingest.name}@id:{batch}-jobs")
+    assert ingest.run(f"{batch}-jobs")
 
 
 def test_a_summary_comes_although_the_mail_server_is_away_for_a_while(ingest: Ingest) -> None:

@@ -43,6 +43,18 @@ def test_a_single_file_that_is_sent_along_is_a_batch_of_one_job(ingest: Ingest) 
     assert ingest.subjects(batch) == ["is queued: 1 object", "completed: 1 of 1 objects"]
 
 
+def test_a_batch_that_its_depositor_gave_no_id_gets_one(ingest: Ingest) -> None:
+    file = ingest.folder / "batch.json"
+    document = {"profile_name": "demo_content", "submitter": "ann@example.org", "items": []}
+    file.write_text(json.dumps(document | {"payload_url": ingest.content()["url"], "type": "file"}))
+    first, second = (ingest("submit", ingest.name, str(file)).out.strip() for _ in range(2))
+    for run in (first, second):
+        batch = f"bid-{run.partition('@')[2]}"
+        ingest.ended(f"{batch}-jobs")
+        completed(ingest, batch)
+        assert ingest.subjects(batch) == ["is queued: 1 object", "completed: 1 of 1 objects"]
+
+
 def test_a_corrupt_manifest_is_rejected_for_good(ingest: Ingest) -> None:
     manifest = ingest.manifest(ingest.content())
     path = ingest.services.folder / "content" / ingest.name / manifest["name"]

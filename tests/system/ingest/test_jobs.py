@@ -339,6 +339,22 @@ def test_a_failure_of_minting_or_storage_fails_the_job_and_it_is_resumed_there(
     assert executions(ingest, batch) == dict.fromkeys(JOB, 1) | {step: 4 if step == "mint" else 2}
 
 
+@pytest.mark.parametrize("text", ["other", None])
+def test_a_file_that_has_changed_since_it_was_downloaded_is_not_stored(ingest: Ingest, text: str | None) -> None:
+    ingest.services.switch("storage", worker=True)
+    file = ingest.content()
+    batch = ingest.submit(payload_url=file["url"], type="file")
+    ingest.jobs_ended(batch, "failed")
+    path = Path(ingest.outputs(batch)["working_directory"]) / "producer" / file["name"]
+    path.write_text(text) if text else path.unlink()
+    ingest.services.switch("storage")
+    ingest("retry", ingest.job(batch))
+    eventually(lambda: len(ingest.attempts(batch, "store")) == 2 and ingest.states(batch)["store"] == "failed")
+    said = f"failed: {file['name']}: has changed in the working folder since it was downloaded"
+    assert ingest.why(batch, "store") == said
+    assert "Traceback" not in ingest.log(ingest.task(batch, "store"))
+
+
 def test_storage_has_one_version_for_a_job_whose_answer_was_lost(ingest: Ingest) -> None:
     host.change_working_storage(ingest.settings, threshold=0.001)
     batch = ingest.submit(payload_url=ingest.content()["url"], type="file")

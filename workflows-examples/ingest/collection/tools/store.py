@@ -21,8 +21,8 @@ def main() -> None:
     ark, local_id = minted["ark"], minted.get("local_id")
     content = job.read("content.json")
     for file in content:
-        found = described(job.producer / file["name"], job.producer)
-        if found != file:
+        path = job.producer / file["name"]
+        if not path.is_file() or described(path, job.producer) != file:
             raise Failed(f"{file['name']}: has changed in the working folder since it was downloaded")
     write(job.system / "mrt-erc.txt", _erc(job, ark, local_id).encode())
     write(job.system / "mrt-dc.xml", _dublin_core(job, ark, local_id))
