@@ -410,6 +410,28 @@ def test_what_a_committer_writes_ends_no_script_and_reads_nothing_into_the_pdf(p
     assert page.count("</script>") == 1
 
 
+def test_a_document_is_one_line_of_the_table_of_contents_whatever_its_committer_calls_it(tmp_path: Path) -> None:
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "a\n- forged.md").write_text("# \x1b[31mRed\u2028 <img src=x>\n")
+    run = "import sys; sys.path.insert(0, sys.argv[1]); import contents; print(contents.contents())"
+    done = subprocess.run([sys.executable, "-c", run, TOOLS], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[2:] == [
+        "- \ufffd[31mRed\ufffd &lt;img src=x&gt; (`documents/a\ufffd- forged.md`)",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("name", ["index", "search_page", "check"])
+def test_a_broken_index_is_named_with_what_to_do(tmp_path: Path, name: str) -> None:
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "index.sqlite").write_text("what a full disk has left")
+    (tmp_path / "changes").write_text("[]")
+    values = {"BASE": "", "REVISION": "7", "NUMBER": "7", "RUN": "1", "CHANGES": str(tmp_path / "changes")}
+    done = tool(name, tmp_path, tmp_path, **{f"ARKQUEUE_{name}": value for name, value in values.items()})
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{tmp_path}/index.sqlite: file is not a database. If it is broken, remove it")
+
+
 @pytest.mark.full
 def test_search_page_finds_documents_without_a_server(papers_of_strangers: Path, browser: Browser) -> None:
     page = browser.new_page()

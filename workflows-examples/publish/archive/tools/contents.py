@@ -5,6 +5,7 @@ It describes the newest revision, whichever one it runs for. So where somebody e
 
 from __future__ import annotations
 
+import html
 import os
 import subprocess
 import sys
@@ -22,8 +23,16 @@ def run(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
 
 
 def contents() -> str:
-    lines = [f"- {found.title} (`{found.path.decode('utf-8', 'replace')}`)" for found in documents.everything()]
+    lines = [
+        f"- {html.escape(shown(found.title), quote=False)} (`{shown(found.path.decode('utf-8', 'replace'))}`)"
+        for found in documents.everything()
+    ]
     return "\n".join(["# Contents", "", *lines, ""])
+
+
+def shown(text: str) -> str:
+    """A committer's text in one line of the table: without line breaks and other control characters."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 class Subversion:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import sys
 from collections.abc import Iterable, Mapping
 
 import documents
@@ -21,10 +22,16 @@ create table if not exists state (revision text not null, number integer not nul
 """``words`` has a row for each document, with its id as the row's."""
 
 
+REMEDY = "If it is broken, remove it and retry the task indexing of the newest run: it makes the index anew."
+
+
 def connect(path: str) -> sqlite3.Connection:
-    """Open an index, which may be new."""
+    """Open an index, which may be new. One that is broken ends the program."""
     index = sqlite3.connect(path, timeout=600, isolation_level=None)
-    index.executescript(SCHEMA)
+    try:
+        index.executescript(SCHEMA)
+    except sqlite3.DatabaseError as error:
+        sys.exit(f"{path}: {error}. {REMEDY}")
     return index
 
 
@@ -82,4 +89,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except sqlite3.DatabaseError as error:
+        sys.exit(f"{os.environ['PAPERS']}/index.sqlite: {error}. {REMEDY}")
