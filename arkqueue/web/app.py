@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
-from starlette.routing import BaseRoute, Match, Route, Router
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arkqueue import __version__
@@ -109,7 +109,7 @@ class Pages(BaseRoute):
     """The pages, behind everything else. They are loaded when somebody first asks for one: the API alone is smaller and starts sooner."""
 
     def __init__(self) -> None:
-        self._router: Router | None = None
+        self._pages: ASGIApp | None = None
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         path = scope.get("path", "")
@@ -118,15 +118,15 @@ class Pages(BaseRoute):
         return (Match.FULL if is_page else Match.NONE), {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._router is None:
-            self._router = await run_in_threadpool(_load_pages)
-        await self._router(scope, receive, send)
+        if self._pages is None:
+            self._pages = await run_in_threadpool(_load_pages)
+        await self._pages(scope, receive, send)
 
 
-def _load_pages() -> Router:
-    from arkqueue.web.pages.routes import routes
+def _load_pages() -> ASGIApp:
+    from arkqueue.web.pages.routes import pages
 
-    return Router(routes())
+    return pages()
 
 
 _STREAMED = re.compile(rf"POST {PREFIX}/archives/[^/]+/submissions|POST /-/submit/[^/]+|PATCH {PREFIX}/uploads/\d+/\d+")

@@ -174,16 +174,24 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 async def _unstorable(_: Request, error: Exception) -> JSONResponse:
     """A NUL in a name, a number beyond all bounds: what PostgreSQL refuses to look for is not worth a check at each door."""
     log.info("refused: %s", error)
-    return of_error(
-        Refused(
-            422,
-            "the request",
-            "holds a text or a number that cannot be stored",
-            "A text holds no NUL character, and a number has at most 18 digits.",
-        )
-    )
+    return of_error(unstorable())
 
 
 async def _mistake(request: Request, error: Exception) -> JSONResponse:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return of_error(Refused(500, "arkqueue", "could not answer because of a mistake of its own", "Its log says more."))
+    return of_error(mistake())
+
+
+def unstorable() -> Refused:
+    """What is told where a request holds what no database stores."""
+    return Refused(
+        422,
+        "the request",
+        "holds a text or a number that cannot be stored",
+        "A text holds no NUL character, and a number has at most 18 digits.",
+    )
+
+
+def mistake() -> Refused:
+    """What is told of a mistake of arkqueue's own: its log says more."""
+    return Refused(500, "arkqueue", "could not answer because of a mistake of its own", "Its log says more.")

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+import psycopg
 from fastapi.encoders import jsonable_encoder
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -77,6 +78,9 @@ def page(build: Callable[[Visitor, Request], Shown | Response], back: str = "") 
             if visitor is not None and visitor.is_anybody and isinstance(error, NotFound | Forbidden):
                 return sign_in_first(request, back)  # whether it is there is for others to know
             return refused_page(request, visitor, error)
+        except psycopg.DataError as error:
+            log.info("refused: %s", error)
+            return refused_page(request, visitor, problems.unstorable())
         return shown if isinstance(shown, Response) else answer(request, visitor, shown)
 
     return endpoint
@@ -169,6 +173,14 @@ def refused_page(request: Request, visitor: Visitor | None, error: ArkqueueError
         )
     names = {"error": error, "status": as_problem.status_code, "_again": again}
     return answer(request, visitor, Shown("error.html", names), as_problem.status_code)
+
+
+def mistake_page(request: Request, error: Exception) -> Response | None:
+    """What a browser is told of a mistake of arkqueue's own; None: a program asks."""
+    if "text/html" not in request.headers.get("accept", ""):
+        return None
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return refused_page(request, None, problems.mistake())
 
 
 def asked(request: Request, name: str) -> str:

@@ -8,9 +8,10 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from fastapi.concurrency import run_in_threadpool
+from starlette import types
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
 from arkqueue.errors import ArkqueueError, Forbidden, Invalid, NotFound
@@ -43,6 +44,7 @@ from arkqueue.web.pages.answer import (
     Shown,
     asked,
     local,
+    mistake_page,
     page,
     path,
     refused_page,
@@ -74,8 +76,31 @@ class _Static(StaticFiles):
         return response
 
 
-def routes() -> list[BaseRoute]:
-    """All pages, in the order in which they are looked for."""
+def pages() -> types.ASGIApp:
+    """All pages. A mistake of arkqueue's own is told to a browser as a page, and to a program as JSON."""
+    router = Router(_routes())
+
+    async def app(scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
+        has_begun = False
+
+        async def sent(message: types.Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await router(scope, receive, sent)
+        except Exception as error:
+            response = None if has_begun else mistake_page(Request(scope), error)
+            if response is None:
+                raise
+            await response(scope, receive, send)
+
+    return app
+
+
+def _routes() -> list[BaseRoute]:
+    """The pages in the order in which they are looked for."""
     return [
         Route("/", page(overview.overview)),
         Route(SIGN_IN, _sign_in_page),

@@ -620,3 +620,25 @@ def test_the_name_of_a_list_leads_to_its_items(operator: httpx.Client, archive: 
     assert all(f"store/{item}" in said(operator.get("/papers@3?list=store")) for item in ("a", "b/c", "d"))
     assert operator.get("/papers@3/none/*").status_code == 404
     assert operator.get("/papers@3/index/*").status_code == 404
+
+
+@pytest.mark.usefixtures("archive")
+def test_a_mistake_of_arkqueue_is_a_page_for_a_browser(reader: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("arkqueue.web.pages.archive.grid_of", fail)
+    page = reader.get("/papers", headers={"accept": "text/html"})
+    assert "could not answer because of a mistake of its own. Its log says more." in said(page, 500)
+    assert "Content-Security-Policy" in page.headers
+    assert reader.get("/papers", headers={"accept": "application/json"}).json()["status"] == 500
+
+
+@pytest.mark.parametrize(
+    "address", ["/papers?before=99999999999999999999", "/papers@99999999999999999999999", "/papers@1/a%00b"]
+)
+@pytest.mark.usefixtures("archive")
+def test_what_no_database_stores_is_refused_on_a_page(reader: httpx.Client, address: str) -> None:
+    page = reader.get(address, headers={"accept": "text/html"})
+    assert page.headers["content-type"].startswith("text/html"), page.text
+    assert page.status_code in (200, 404, 422)
