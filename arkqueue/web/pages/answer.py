@@ -191,7 +191,7 @@ def asked(request: Request, name: str) -> str:
 def local(target: str) -> str:
     """A place on this server, whatever a link or a form says."""
     is_local = target.startswith("/") and not target.startswith("//") and "\\" not in target and target.isprintable()
-    return quote(target, safe="/:@.~%?=&+,-_") if is_local else "/"
+    return quote(target, safe="/:@.~%?=&+,-_*") if is_local else "/"
 
 
 def _wants_json(request: Request) -> bool:

@@ -253,6 +253,8 @@ def _cell(cell: CellView, known: _Known, needs: Collection[tuple[int, str]]) -> 
 def says_of(task: TaskView, known: _Known) -> str:
     """One sentence on what a task does or waits for."""
     name, words = task.full_name, f"is {task.state}{' ' + task.why if task.why else ''}"
+    if task.why.startswith(str(task.state)):
+        words = f"is {task.why}"
     usual = known.usual.get(task.name) if not task.item else None
     match task.state:
         case State.RUNNING if not task.stop:
@@ -266,6 +268,8 @@ def says_of(task: TaskView, known: _Known) -> str:
         case State.COMPLETED:
             words = f"completed in {took(task.started_at, task.ended_at)}" if task.started_at else "completed"
             words += f": {task.message}" if task.message else ""
+        case State.CANCELED if task.superseded_by:
+            words = f"was {task.why}"
         case State.FAILED | State.REJECTED:
             words = f"{'failed' if task.state is State.FAILED else 'rejected its input'}: {task.why}"
             words += f": {known.lines[task.id]}" if task.id in known.lines else ""

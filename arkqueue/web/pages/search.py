@@ -5,19 +5,22 @@ With ``?author=``, and at ``/-/mine``, it is the page for who has just committed
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from arkqueue.errors import ArkqueueError
-from arkqueue.names import as_backfill, branch_name, parse_branch, parse_name
+from arkqueue.errors import ArkqueueError, NotFound
+from arkqueue.model import RunId
+from arkqueue.names import EVERY_TASK, Name, as_backfill, branch_name, parse_branch, parse_name
 from arkqueue.states import RunState
 from arkqueue.views.attention import last_lines
 from arkqueue.views.backfills import find_backfill
-from arkqueue.views.find import find_branch, find_run, find_task
+from arkqueue.views.find import find_branch, find_item, find_run, find_task
+from arkqueue.views.lists import has_list
 from arkqueue.views.runs import RunView
 from arkqueue.views.search import MOST_LOOKED_AT, Found, runs_with_words, search
 from arkqueue.views.tasks import TaskView, cells_of
@@ -29,6 +32,10 @@ MOST: Final = 20
 """Things of one kind."""
 MOST_FAILED: Final = 3
 """Failed tasks that are told of a run."""
+
+
+_SERVER: Final = re.compile("(https?://[^/]+)?/")
+"""What stands before a name in the address of a browser."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +105,9 @@ def _hit(run: RunView, failed: Sequence[TaskView], lines: Mapping[int, str]) -> 
 
 
 def _address(caller: Caller, text: str, archive: str) -> str:
-    """The address that a text is, as on the command line; empty: it is none of something that is there."""
+    """The address that a text is, as on the command line or in a browser; empty: it is none of something that is there."""
+    if in_browser := _SERVER.match(text):
+        text = text[in_browser.end() :].partition("?")[0].partition("#")[0]
     for name in (text, f"{archive}@{text}" if archive else "", f"{archive}@g{text}" if archive else ""):
         try:
             if name and _is_there(caller, name):
@@ -123,6 +132,17 @@ def _is_there(caller: Caller, text: str) -> bool:
     caller.archive(name.archive)
     if name.task is None:
         find_run(caller.session, name)
-    else:
+    elif name.task == EVERY_TASK and name.item:
+        find_item(caller.session, name)
+    elif name.item == EVERY_TASK or not _is_task(caller, name):
+        run = caller.run(RunId(find_run(caller.session, replace(name, task=None, item=""))))
+        return not name.item.strip(EVERY_TASK) and has_list(caller.session, run, name.task)
+    return True
+
+
+def _is_task(caller: Caller, name: Name) -> bool:
+    try:
         find_task(caller.session, name)
+    except NotFound:
+        return False
     return True

@@ -100,6 +100,23 @@ def test_a_cell_says_what_its_task_superseded(operator: httpx.Client, archive: A
     assert found["edges"].split() == [f"d{archive.task('index@3')}", f"x{archive.task('pdf@2')}"]
 
 
+def test_a_cell_says_once_that_its_task_was_canceled_or_skipped_and_by_whom(
+    operator: httpx.Client, archive: AnArchive, session: Session
+) -> None:
+    archive.run("index@2")
+    archive.claim("index@3")
+    archive.run("index@3")
+    archive.end("pdf@2", None, End.STOPPED)
+    archive.commit({"a": "", "b": "", "c": "depends: [a]"})
+    control.cancel(session, archive.task("a@4"), "ann")
+    control.skip(session, archive.task("b@4"), "ann")
+    found = {name: cell["says"] for name, cell in cells(operator, gone="yes").items()}
+    assert found["papers@2/pdf"] == "papers@2/pdf was superseded by papers@3/pdf."
+    assert found["papers@4/a"] == "papers@4/a is canceled by ann."
+    assert found["papers@4/b"] == "papers@4/b is skipped by ann."
+    assert found["papers@4/c"] == "papers@4/c is skipped because of papers@4/a."
+
+
 def test_what_waits_says_when_it_may_start_from_how_long_its_tasks_took(
     operator: httpx.Client, session: Session
 ) -> None:

@@ -43,11 +43,21 @@ def found(browser: httpx.Client, **asked: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize(
     ("text", "address"),
-    [("papers", "/papers"), ("papers@2", "/papers@2"), (" papers@3/tile/north ", "/papers@3/tile/north"), (SHA[:8], "/papers@2"), ("g" + SHA[:6], "/papers@2")],
+    [("papers", "/papers"), ("papers@2", "/papers@2"), (" papers@3/tile/north ", "/papers@3/tile/north"), (SHA[:8], "/papers@2"), ("g" + SHA[:6], "/papers@2"),
+     ("papers@3/tile/*", "/papers@3/tile/*"), ("papers@3/tile", "/papers@3/tile"), ("papers@3/*/north", "/papers@3/*/north"),
+     ("/papers@3/tile/north", "/papers@3/tile/north"), ("https://queue.example.org/papers@3?list=tile#L4", "/papers@3")],
 )  # fmt: skip
 @pytest.mark.usefixtures("archive")
 def test_an_address_or_an_id_leads_straight_there(reader: httpx.Client, text: str, address: str) -> None:
     assert reader.get("/-/search", params={"q": text}).headers["location"] == address
+
+
+@pytest.mark.parametrize(
+    "text", ["papers@3/index/*", "papers@3/tile/none", "papers@3/*/none", "/", "https://example.org/"]
+)
+@pytest.mark.usefixtures("archive")
+def test_an_address_of_nothing_is_looked_for_as_words(reader: httpx.Client, text: str) -> None:
+    assert "Nothing that you may see has this" in said(reader.get("/-/search", params={"q": text}))
 
 
 @pytest.mark.usefixtures("archive")
