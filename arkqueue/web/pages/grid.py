@@ -271,7 +271,8 @@ def says_of(task: TaskView, known: _Known) -> str:
         case State.CANCELED if task.superseded_by:
             words = f"was {task.why}"
         case State.FAILED | State.REJECTED:
-            words = f"{'failed' if task.state is State.FAILED else 'rejected its input'}: {task.why}"
+            after = f" after {took(task.started_at, task.ended_at)}" if task.started_at and task.ended_at else ""
+            words = f"{'failed' if task.state is State.FAILED else 'rejected its input'}{after}: {task.why}"
             words += f": {known.lines[task.id]}" if task.id in known.lines else ""
     if task.state in (State.WAITING, State.READY) and (when := known.expected.get(task.id)):
         words += f"; it may start in {_from_now(when.start)} and end in {_from_now(when.end)}"

@@ -100,6 +100,19 @@ def test_a_cell_says_what_its_task_superseded(operator: httpx.Client, archive: A
     assert found["edges"].split() == [f"d{archive.task('index@3')}", f"x{archive.task('pdf@2')}"]
 
 
+def test_a_cell_of_a_failure_says_how_long_it_took_why_and_what_it_wrote(
+    operator: httpx.Client, archive: AnArchive, session: Session
+) -> None:
+    logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
+    writer = logs.open(archive.attempt("index@2"))
+    writer.write(Stream.STDERR, b"a brace is missing\n")
+    logs.flush([writer])
+    archive.end("index@2", 1)
+    archive.sql("update attempt set started_at = ended_at - interval '130 s' where ended_at is not null")
+    says = cells(operator)["papers@2/index"]["says"]
+    assert says == "papers@2/index failed after 2:10: exit code 1: a brace is missing."
+
+
 def test_a_cell_says_once_that_its_task_was_canceled_or_skipped_and_by_whom(
     operator: httpx.Client, archive: AnArchive, session: Session
 ) -> None:

@@ -289,7 +289,7 @@ def test_an_item_has_a_page_with_the_buttons_of_its_verbs(operator: httpx.Client
         f"papers@2/{name}/b%2Fc" for name in ("fetch", "check", "store")
     ]
     name = "papers@2/*/b%2Fc"
-    assert press(operator, page, name, "hold", "look first").headers["location"] == page.replace("*", "%2A")
+    assert press(operator, page, name, "hold", "look first").headers["location"] == page
     assert [archive.state(f"{step}/b/c@2") for step in ("fetch", "check", "store")] == ["held", "held", "held"]
     press(operator, page, name, "release")
     archive.fail("fetch/b/c@2")
