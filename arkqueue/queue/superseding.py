@@ -1,12 +1,16 @@
-"""Cancels in steps what tasks with ``cancels`` supersede (design 5.10), if it is more than one transaction cancels: a list of ten thousand items.
+"""Cancels the victims of tasks with ``cancels`` in steps (design 5.10), if they are more than one
+transaction cancels, as the items of a long list are.
 
-    begin    the transaction in which a task's last edge is met notes its ``cancels`` in ``superseding`` (``Graph``); the task has fired, and waits
-    cancel   the tasks that it names end, the oldest run first, and of a large run each before what it depends on; running ones are asked to stop    as often as it takes
-    end      the rows go, and the task enters again: what still stops becomes one more edge of it
+    begin    a task's last edge is met: the transaction notes its ``cancels`` in ``superseding``
+             (`Graph`). The task has fired, and waits.
+    cancel   The victims end, the oldest run first, and in a large run each victim before the tasks
+             that it depends on. Running victims are asked to stop. As often as it takes.
+    end      The rows go, and the task enters again. Each victim that still stops becomes an edge.
 
-Each step is a transaction of its own under the archive's lock. A queue manager takes the steps, at once and after a crash. From the first transaction on, no claim starts what is superseded (``claim.sql``),
-and nothing that is superseded enters: no gate passes, and no ``cancels`` of it fires (``advance``). The steps go on if a person cancels the superseding task meanwhile, as if all of it had happened at once.
-
+Each step is a transaction of its own under the archive's lock. A queue manager takes the steps,
+also after a crash. From the first transaction on, no claim takes a victim (`claim.sql`), and no
+victim enters (`advance`): no gate among them passes, and none of their ``cancels`` fires. The steps
+go on even if a person cancels the superseding task meanwhile.
 """
 
 from __future__ import annotations

@@ -551,7 +551,8 @@ from run join archive a on a.id = run.archive_id join branch b on b.id = run.bra
 where run.id = %(run)s;
 
 -- name: tasks_of_deletion
--- What the deletion of a run canceled or waived, or may have; null: the run was not deleted. Apart from `place_of_run`, as it may be long.
+-- The tasks that the deletion of a run canceled or waived, or may have; null: the run was not
+-- deleted. The list may be long, so `place_of_run` does not read it.
 select deleted_tasks as tasks from run where id = %(run)s;
 
 -- name: states_of_item

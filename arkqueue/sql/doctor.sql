@@ -5,7 +5,9 @@
 -- count on everything that a transaction does at once.
 
 -- name: doctor_unmet
--- The counter of a task is its number of unmet edges, plus one until its run lets it in, and one while it cancels in steps what it supersedes (REPORT has no edges, and counts tasks). While the run is being stored, the counter includes edges that are still to be stored.
+-- The counter of a task is its number of unmet edges, plus one until its run lets it in, and plus
+-- one while it cancels its victims in steps. REPORT has no edges, and counts tasks. While the run
+-- is being stored, the counter includes edges that are still to be stored.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('it counts %%s unmet edges, and has %%s', t.unmet, coalesce(e.n, 0)) as what
 from task t left join (select target, count(*) as n from edge where not met and kind <> 'cancels' group by target) e on e.target = t.id
@@ -23,7 +25,8 @@ where t.kind = 'report' and t.settled_at is null and t.state = 'waiting' and t.u
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_waiting
--- A waiting task has an unmet edge, asks for locks, would cancel other tasks during a pause, or is about to be canceled in steps. A task that may run has no unmet edge.
+-- A waiting task has an unmet edge, asks for locks, would cancel other tasks during a pause, or is
+-- about to be canceled in steps. A task that may run has no unmet edge.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when t.state = 'waiting' then 'it waits, and nothing is left that it could wait for'
             else format('it is %%s, and has %%s unmet edges', t.state, t.unmet) end as what

@@ -146,7 +146,8 @@ where t.ctid = b.place
 returning t.id;
 
 -- part: remains
--- Whether a task `t` is not among those that are superseded in steps and that no step has reached yet: these do not enter any more.
+-- True unless a task `t` is about to be canceled in steps by a task that supersedes it: such a task
+-- does not enter any more.
 ((select true from superseding limit 1) is null or not is_superseded(t.id))
 
 -- part: lets_in
@@ -446,7 +447,8 @@ where b.archive_id = %(archive)s and t.cancels and {from enable t} and t.unmet =
 order by t.id;
 
 -- name: begin_to_supersede
--- Note that the `cancels` of tasks have fired, and that what they name is to be canceled in steps (queue/superseding.py). Until then the tasks wait.
+-- Note that the `cancels` of tasks have fired, and that their victims are to be canceled in steps
+-- (queue/superseding.py). Until then the tasks wait.
 with noted as (
     insert into superseding (task_id, name, here, unstarted, archive_id, branch_id, run_id, number, run, item)
     select f.id, c.name, c.here, bool_and(coalesce(c.unstarted, false)), f.archive_id, f.branch_id, f.run_id, f.number, f.run, f.item
@@ -458,7 +460,8 @@ with noted as (
 update task t set fired = true, unmet = t.unmet + 1 where t.id = any(%(firing)s::bigint[]) and {from enable t};
 
 -- part: reached
--- What a row `f` of `superseding` names and is left to cancel, or to ask to stop. The view `being_superseded` says the same from the side of such a task.
+-- The victims `u` of a row `f` of `superseding` that are still to be canceled, or asked to stop.
+-- The view `being_superseded` finds the rows of a victim instead.
 cross join lateral (select f.name) c
 cross join lateral (
     select u.id, u.run_id from ({part named}) u
@@ -471,30 +474,31 @@ cross join lateral (
 select distinct archive_id as archive from superseding order by archive_id;
 
 -- name: to_supersede
--- What is left to cancel, or to ask to stop, in an archive.
+-- The victims of an archive that are still to be canceled, or asked to stop.
 select distinct u.id, u.run_id from superseding f {part reached} where f.archive_id = %(archive)s order by u.run_id, u.id;
 
 -- name: still_to_supersede
--- Of some tasks those that are still to be canceled, or to be asked to stop, and what supersedes each; of several the latest.
+-- The victims among some tasks that are still to be canceled, or asked to stop, and the task that
+-- supersedes each; of several such tasks, the latest.
 select t.id, b.canceler from unnest(%(tasks)s::bigint[]) t(id)
 cross join lateral (select canceler from being_superseded b where b.id = t.id order by number desc, run desc, canceler desc limit 1) b order by t.id;
 
 -- name: cancel_superseded
--- Cancel tasks that have been superseded and do not run.
+-- Cancel victims that do not run.
 update task t set state = {to cancel}, superseded_by = v.canceler, settled_at = clock_timestamp(), due_at = null
 from unnest(%(tasks)s::bigint[], %(cancelers)s::bigint[]) v(id, canceler)
 where t.id = any(%(tasks)s::bigint[]) and t.id = v.id and {from cancel t}
 returning t.id;
 
 -- name: stop_superseded
--- Ask tasks to stop that have been superseded and run. What supersedes them waits for them when it enters again.
+-- Ask running victims to stop. The task that supersedes them waits for them when it enters again.
 update task t set stop = 'cancel', superseded_by = v.canceler, by = null
 from unnest(%(tasks)s::bigint[], %(cancelers)s::bigint[]) v(id, canceler)
 where t.id = any(%(tasks)s::bigint[]) and t.id = v.id and {from stop t} and t.stop is distinct from 'cancel'
 returning t.id;
 
 -- name: end_superseding
--- Let tasks of an archive go on that supersede nothing any more, at most so many.
+-- End the steps of tasks of an archive that have no victim left, at most so many tasks.
 with over as materialized (
     select o.task_id from (select distinct task_id from superseding where archive_id = %(archive)s) o
     where not exists (select from superseding f {part reached} where f.task_id = o.task_id) limit %(most)s
@@ -504,5 +508,6 @@ with over as materialized (
 update task t set unmet = t.unmet - 1 where t.id = any(array(select task_id from over)) returning t.id;
 
 -- name: supersedes_in_steps
--- How many tasks a task that supersedes in steps is left to cancel, or to ask to stop; no row where it does not.
+-- The number of victims that a task is still to cancel in steps, or to ask to stop; no row if it
+-- cancels nothing in steps.
 select count(distinct u.id)::int as n from superseding f left join lateral (select u.id from (values (1)) one(n) {part reached}) u on true where f.task_id = %(task)s having count(*) > 0;

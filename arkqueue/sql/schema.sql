@@ -244,8 +244,9 @@ create table spared (
     primary key (run_id, task_id)
 );
 
--- Tasks with `cancels` that supersede more tasks than one transaction cancels (queue/superseding.py): one row for each entry of `cancels`. They have fired, and their `unmet` counts one for
--- these rows. The rows go when all is canceled that they name.
+-- Tasks with `cancels` that supersede more tasks than one transaction cancels
+-- (queue/superseding.py): one row for each entry of `cancels`. Such a task has fired, and its
+-- `unmet` counts one for its rows. The rows go when all victims are canceled.
 create table superseding (
     task_id     bigint,
     name        text,                               -- of the tasks that the entry names
@@ -878,7 +879,9 @@ $$ select case when found = 1 and (settled or not crossing and not has_root) the
                      when state <> 'completed' and not crossing and has_begun then 1
                      else 2 end) s(found) $$;
 
--- The tasks that rows of `superseding` name and no step has reached yet: they do not start any more. Which they are is what `supersedes` and `named` say in graph.sql. It goes from a task to the rows, so ask it for tasks by their ids.
+-- The victims of rows of `superseding` that no step has reached yet: they do not start any more. The
+-- parts `supersedes` and `named` of graph.sql state the same rule. The view leads from a task to the
+-- rows, so ask it for tasks by their ids.
 create view being_superseded as
 select u.id, f.task_id as canceler, f.number, f.run
 from task u
@@ -892,7 +895,8 @@ where u.settled_at is null and u.stop is distinct from 'cancel' and not (f.unsta
            else (u.number, u.run) < (f.number, f.run)
                 and (select v.trigger <> 'submission' or u.item = f.item and (select g.trigger = 'submission' from run g where g.id = f.run_id) from run v where v.id = u.run_id) end;
 
--- Whether a task is one of these. Statements that ask this of nearly no task call it, so that they do not prepare to ask it each time.
+-- True if a task is one of these victims. A function, because statements that nearly never ask this
+-- would otherwise prepare the view at each call.
 create function is_superseded(task bigint) returns boolean language plpgsql stable as $$
 begin
     return exists (select from being_superseded b where b.id = task);
