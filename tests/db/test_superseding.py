@@ -9,12 +9,13 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveSettings, End, RunId
-from arkqueue.queue import archives, control, finish, graph, pauses, superseding
+from arkqueue.queue import archives, control, ending, finish, graph, pauses, superseding
 from arkqueue.queue.purge import purge_runs
 from arkqueue.queue.superseding import Superseder
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry
+from tests.db.ends import untrack
 
 ITEMS = "foreach: [a, b, c, d]"
 LISTS = {"fetch": ITEMS, "store": f"{ITEMS}\ndepends: [fetch]", "index": "depends: [{task: store, when: settled}]"}
@@ -239,3 +240,24 @@ def test_what_enters_with_what_supersedes_it_in_steps_has_fired_all_the_same(
         both.append(found(archive))
     assert both[0] == both[1]
     assert [row["fired"] for row in both[1] if row["name"] == "e"] == [True]
+
+
+@pytest.mark.usefixtures("in_steps")
+def test_the_end_of_a_branch_beside_what_supersedes_in_steps_cancels_all_of_it(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what supersedes. Whichever step comes next, nothing starts, and nothing is left over."""
+    monkeypatch.setattr(ending, "MOST_TASKS", 2)
+    archive = an_archive(session)
+    archive.commit(LISTS)
+    archive.commit(ALL)
+    untrack(archive)
+    ender, superseder = ending.Ender(session), Superseder(session)
+    while (ender.turn(), superseder.turn()) != (None, None):
+        assert archive.claim_some(100) == []
+        assert examine(session).findings == []
+    assert {row["state"] for row in found(archive) if row["name"] in ("fetch", "store", "index", "all")} == {"canceled"}
+    assert archive.sql("select run_id from superseding union select run_id from ending") == []
+    archives.track(session, archive.id, "")
+    archive.retry("all@3", force=True)
+    assert archive.state("all@3") == "ready"
