@@ -106,25 +106,49 @@ def interface(repository: Repository) -> FastAPI:
         }
         return JSONResponse(said, refusal.status)
 
-    def told(item: dict[str, Any], request: Request) -> dict[str, Any]:
-        kind = {"draft": "workspaceitem", "review": "workflowitem"}.get(item["state"], "item")
-        api = str(request.base_url) + "server/api"
-        links = {
-            "self": f"{request.base_url}server/handle/{item['id']}",
-            "package": f"{api}/core/bitstreams/{item['bitstream']}/content",
-            "status": f"{api}/statements/{item['id']}.atom",
-        }
-        return {
-            "id": item["id"],
-            "type": kind,
-            "metadata": item["metadata"],
-            "sections": {
-                "collection": item["collection"],
-                "upload": {"files": [{"uuid": item["bitstream"], "metadata": {"dc.title": [{"value": item["file"]}]}}]},
-            },
-            "_links": {name: {"href": href} for name, href in links.items()},
-        }
+    _add_sign_in(app, repository)
+    _add_search(app, repository)
+    _add_submission(app, repository)
+    _add_items(app, repository)
+    _add_administration(app, repository)
+    return app
 
+
+def _told(item: dict[str, Any], request: Request) -> dict[str, Any]:
+    """An item as the interface shows it."""
+    kind = {"draft": "workspaceitem", "review": "workflowitem"}.get(item["state"], "item")
+    api = str(request.base_url) + "server/api"
+    links = {
+        "self": f"{request.base_url}server/handle/{item['id']}",
+        "package": f"{api}/core/bitstreams/{item['bitstream']}/content",
+        "status": f"{api}/statements/{item['id']}.atom",
+    }
+    return {
+        "id": item["id"],
+        "type": kind,
+        "metadata": item["metadata"],
+        "sections": {
+            "collection": item["collection"],
+            "upload": {"files": [{"uuid": item["bitstream"], "metadata": {"dc.title": [{"value": item["file"]}]}}]},
+        },
+        "_links": {name: {"href": href} for name, href in links.items()},
+    }
+
+
+def _statement(item: dict[str, Any], fault: dict[str, Any], base_url: str) -> str:
+    """The status document (Atom) of an item. ``fault``: the state that it shows instead of its own."""
+    term, text = STATES[item["state"]]
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom">\n'
+        f"  <id>urn:item:{item['id']}</id>\n  <title>{escape(str(item['file']))}</title>\n"
+        f"  <updated>{datetime.now(UTC).isoformat()}</updated>\n"
+        f'  <category scheme="http://purl.org/net/sword/terms/state" term="{fault.get("state") or term}" label="State">'
+        f"{escape(item.get('reason') or text)}</category>\n"
+        f'  <link rel="alternate" href="{base_url}server/handle/{item["id"]}"/>\n</feed>\n'
+    )
+
+
+def _add_sign_in(app: FastAPI, repository: Repository) -> None:
     @app.get("/server/api/security/csrf", status_code=204)
     def csrf(response: Response) -> None:
         response.headers["DSPACE-XSRF-TOKEN"] = secrets.token_hex(8)
@@ -148,6 +172,8 @@ def interface(repository: Repository) -> FastAPI:
             "_links": {"eperson": {"href": f"{request.base_url}server/api/eperson/epersons/{PERSON}"}},
         }
 
+
+def _add_search(app: FastAPI, repository: Repository) -> None:
     @app.get("/server/api/submission/workspaceitems/search/findBySubmitter")
     def drafts(
         request: Request,
@@ -159,7 +185,7 @@ def interface(repository: Repository) -> FastAPI:
         repository.admit(authorization)
         with repository.step("drafts"):
             found = [item for item in repository.all() if item["state"] == "draft" and uuid == PERSON]
-            shown = [told(item, request) for item in found[page * size : (page + 1) * size]]
+            shown = [_told(item, request) for item in found[page * size : (page + 1) * size]]
             pages = {"number": page, "size": size, "totalPages": -(-len(found) // size), "totalElements": len(found)}
             return {"_embedded": {"workspaceitems": shown}, "page": pages}
 
@@ -173,8 +199,12 @@ def interface(repository: Repository) -> FastAPI:
                 for item in repository.all()
                 if value.strip('"') in item["metadata"].get(field, []) and scope in ("", item["collection"])
             ]
-            objects = [{"_embedded": {"indexableObject": told(item, request)}} for item in found]
+            objects = [{"_embedded": {"indexableObject": _told(item, request)}} for item in found]
             return {"_embedded": {"searchResult": {"_embedded": {"objects": objects}}}}
+
+
+def _add_submission(app: FastAPI, repository: Repository) -> None:
+    """The way of an item: a draft, its metadata, and the workflow."""
 
     @app.post("/server/api/submission/workspaceitems", status_code=201)
     def create(
@@ -196,7 +226,7 @@ def interface(repository: Repository) -> FastAPI:
                     "metadata": {},
                 }
                 repository.write(item)
-            return {"_embedded": {"workspaceitems": [told(item, request)]}}
+            return {"_embedded": {"workspaceitems": [_told(item, request)]}}
 
     @app.patch("/server/api/submission/workspaceitems/{id}")
     def describe(
@@ -210,7 +240,7 @@ def interface(repository: Repository) -> FastAPI:
                 if section == "traditionalpageone":
                     item["metadata"][field] = [value["value"] for value in change["value"]]
             repository.write(item)
-            return told(item, request)
+            return _told(item, request)
 
     @app.delete("/server/api/submission/workspaceitems/{id}", status_code=204)
     def discard(id: int, authorization: Token = None) -> None:
@@ -235,7 +265,11 @@ def interface(repository: Repository) -> FastAPI:
                 # Collections whose name begins with "open" have no reviewers.
                 item["state"] = "archived" if item["collection"].startswith("open") else "review"
                 repository.write(item)
-            return told(item, request)
+            return _told(item, request)
+
+
+def _add_items(app: FastAPI, repository: Repository) -> None:
+    """The package, the status and the page of an item."""
 
     @app.get("/server/api/core/bitstreams/{bitstream}/content")
     def content(bitstream: uuid.UUID, authorization: Token = None) -> Response:
@@ -251,23 +285,12 @@ def interface(repository: Repository) -> FastAPI:
         repository.admit(authorization)
         with repository.step("status"):
             item, fault = repository.read(id), repository.faults.get("status", {})
-            term, text = STATES[item["state"]]
-            document = fault.get("document") or (
-                '<?xml version="1.0" encoding="utf-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom">\n'
-                f"  <id>urn:item:{id}</id>\n  <title>{escape(str(item['file']))}</title>\n"
-                f"  <updated>{datetime.now(UTC).isoformat()}</updated>\n"
-                f'  <category scheme="http://purl.org/net/sword/terms/state" term="{fault.get("state") or term}" label="State">'
-                f"{escape(item.get('reason') or text)}</category>\n"
-                f'  <link rel="alternate" href="{request.base_url}server/handle/{id}"/>\n</feed>\n'
-            )
+            document = fault.get("document") or _statement(item, fault, str(request.base_url))
             return Response(document, media_type="application/atom+xml")
 
     @app.get("/server/handle/{id}")
     def page(id: int) -> dict[str, Any]:
         return {key: repository.read(id)[key] for key in ("id", "state", "file", "metadata")}
-
-    _add_administration(app, repository)
-    return app
 
 
 def _add_administration(app: FastAPI, repository: Repository) -> None:
