@@ -138,26 +138,32 @@ order by run.id desc limit %(limit)s;
 -- Like `page_of_matching_runs`, only runs with a task of a name, in a state. A frequent name is found
 -- in the newest runs (`nearest`). The tasks of a rare name are read at once, if these give too few.
 with newest as materialized (
+    -- Along the index of the archive's runs, whose order this is; not along that of the branch (`+ 0`), of which all runs would be sorted.
     select run.id, run.revision_id, run.number, run.run from run
-    where run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id is null
+    where run.archive_id = (select b.archive_id from branch b where b.id = %(branch)s)
+      and run.branch_id + 0 = %(branch)s and run.deleted_at is null and run.backfill_id is null
       and run.id < coalesce(%(before)s::bigint, 9223372036854775807)
     order by run.id desc limit %(nearest)s
 ), near as materialized (
     select n.id from newest n
-    where exists (
+    cross join lateral (
         select from task t where t.branch_id = %(branch)s and t.name = %(task)s and t.number = n.number and t.run = n.run
-           and not t.deleted and (%(state)s::task_state is null or t.state = %(state)s))
-      and (%(words)s::text is null or exists (
+           and not t.deleted and (%(state)s::task_state is null or t.state = %(state)s) limit 1) t
+    where (%(words)s::text is null or exists (
         select from revision r where r.id = n.revision_id and words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
            and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))))
     order by n.id desc limit %(limit)s
+), named as materialized (
+    select distinct t.run_id from task t
+    where (select count(*) from near) < %(limit)s and t.branch_id = %(branch)s and t.name = %(task)s
+      and not t.deleted and (%(state)s::task_state is null or t.state = %(state)s)
 ), far as (
-    select run.id from run
-    where (select count(*) from near) < %(limit)s and run.id < (select min(id) from newest)
-      and run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id is null
-      and run.id in (
-        select t.run_id from task t where t.branch_id = %(branch)s and t.name = %(task)s
-           and not t.deleted and (%(state)s::task_state is null or t.state = %(state)s))
+    -- Run by run: a plan for any name at all would read every run of the branch.
+    select run.id from named
+    cross join lateral (
+        select run.id, run.revision_id from run
+        where run.id = named.run_id and run.deleted_at is null and run.backfill_id is null offset 0) run
+    where run.id < (select min(id) from newest)
       and (%(words)s::text is null or exists (
         select from revision r where r.id = run.revision_id and words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
            and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))))
