@@ -9,8 +9,9 @@ import httpx
 import pytest
 
 from arkqueue.db.session import Session
+from arkqueue.queue import claim
 from arkqueue.queue.tokens import Scope
-from tests.builders import AnArchive, an_archive, faulty
+from tests.builders import HOST, PROCESS, AnArchive, an_archive, faulty
 from tests.system.pages.conftest import HOSTILE, Visitors, confirm, first, form_of, press, said
 
 TASKS = {"index": "", "pdf": "depends: [index]", "check": "depends: [{task: index, when: settled}]"}
@@ -86,8 +87,9 @@ def test_a_trigger_has_the_tasks_of_its_revision_to_choose_from(operator: httpx.
 
 
 def test_the_preview_of_a_trigger_says_what_will_not_start_and_what_is_stopped(
-    operator: httpx.Client, archive: AnArchive
+    operator: httpx.Client, archive: AnArchive, session: Session
 ) -> None:
+    claim.register(session, PROCESS, HOST, "machine", 4)
     archive.commit({"index": "", "release": "on: manual\ncancels: [PREV:index]\nruns_on: [gpu]"})
     archive.attempt("index@3")
     form = operator.get("/-/trigger?of=papers")
