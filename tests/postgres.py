@@ -30,9 +30,9 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg._preparing import PrepareManager
 from psycopg.conninfo import make_conninfo
 
+from arkqueue.db import pipelines
 from arkqueue.db.connections import Connection, Database
 from arkqueue.db.embedded.server import Embedded
 from arkqueue.db.migrations import migrate
@@ -49,9 +49,8 @@ SETTINGS = "max_connections = 300\nwork_mem = 256kB\n"
 """Each worker keeps connections, and so does each server that a test starts. A recursive query clears a hash table as large as ``work_mem`` allows, however few rows
 it comes to: with the usual 4 MB, that was a tenth of PostgreSQL's time."""
 
-# Nothing public says so for connections that arkqueue makes. A worker's connections see the statements of all tests, and psycopg keeps a hundred prepared ones: the
-# others were parsed and planned again. Servers in processes of their own have psycopg as it is.
-PrepareManager.prepared_max = 500
+# A worker's connections see the statements of all tests: with the usual number, many would be parsed and planned again. Servers in processes of their own have that.
+pipelines.MOST_PREPARED = 500
 
 KEPT = "arkqueue test, kept"
 """The ``application_name`` of the pools that stay open from test to test."""

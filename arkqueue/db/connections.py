@@ -31,7 +31,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -42,6 +42,7 @@ from psycopg.rows import DictRow, dict_row
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from arkqueue.db.lists import Lists
+from arkqueue.db.pipelines import Answer, Call, keep_prepared, run
 from arkqueue.errors import ArkqueueError, Busy, DatabaseUnavailable
 
 Connection = psycopg.Connection[DictRow]
@@ -67,6 +68,9 @@ LOCKED = "See pg_stat_activity for a transaction that was forgotten, and holds a
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_BEGIN = Call(b"BEGIN ISOLATION LEVEL READ COMMITTED")
+"""Overrides the defaults of the server and the role: locking first and acting then needs a fresh snapshot for each statement."""
 
 # DatabaseUnavailable reports a server that is away, in arkqueue's own words, so psycopg and its pool stay silent.
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)
@@ -95,7 +99,7 @@ class Database:
             min_size=1,
             max_size=size,
             timeout=CHECKOUT_TIMEOUT,
-            configure=_configure,
+            configure=_configure if pooler else _configure_session,
             # Short, so that the pool never backs off for longer than a caller waits.
             reconnect_timeout=CHECKOUT_TIMEOUT / 2,
             name=application_name,
@@ -146,7 +150,7 @@ class Database:
 
     @contextmanager
     def statement(self, *, timeout: float = CALL_TIMEOUT) -> Iterator[Connection]:
-        """A connection for one statement, which is a transaction of its own: one round trip instead of three. Through a pooler it is four, as the server's timeouts go with it."""
+        """A connection for one statement, which is a transaction of its own: one round trip. Through a pooler it is three, as the server's timeouts go with it."""
         with (
             self._checkout(timeout) as connection,
             self._transaction(connection, timeout) if self._pooler else nullcontext(),
@@ -160,12 +164,22 @@ class Database:
 
         The function is run as a whole, so it must not change anything but the database.
         """
+        return self._retrying([], lambda connection, _: function(connection, *arguments, **options))
+
+    def retrying_after(self, first: Sequence[Call], function: Callable[[Connection, Sequence[Answer]], R]) -> R:
+        """Like `retrying`, for a transaction that begins with the statements ``first``, in one round trip with its beginning. ``function`` gets their answers."""
+        return self._retrying(first, function)
+
+    def _retrying(self, first: Sequence[Call], function: Callable[[Connection, Sequence[Answer]], R]) -> R:
         collisions = losses = 0
         while True:
             finished = False
             try:
-                with self.transaction() as connection:
-                    result = function(connection, *arguments, **options)
+                with (
+                    self._checkout(CALL_TIMEOUT) as connection,
+                    self._transaction(connection, CALL_TIMEOUT, first) as begun,
+                ):
+                    result = function(connection, begun)
                     finished = True
                 return result
             except (errors.DeadlockDetected, errors.SerializationFailure) as error:
@@ -191,12 +205,22 @@ class Database:
         return connection
 
     @contextmanager
-    def _transaction(self, connection: Connection, timeout: float) -> Iterator[None]:
-        with connection.transaction():
-            if self._pooler or timeout > CALL_TIMEOUT:
-                limits = _limits(STATEMENT_TIMEOUT if timeout <= CALL_TIMEOUT else timeout)
-                connection.execute("; ".join(f"set local {name} = {value}" for name, value in limits.items()).encode())
-            yield
+    def _transaction(
+        self, connection: Connection, timeout: float, first: Sequence[Call] = ()
+    ) -> Iterator[Sequence[Answer]]:
+        """Yields the answers of ``first``, which shares one round trip with the beginning."""
+        limits: list[Call] = []
+        if self._pooler or timeout > CALL_TIMEOUT:
+            values = _limits(STATEMENT_TIMEOUT if timeout <= CALL_TIMEOUT else timeout)
+            limits = [Call(f"set local {name} = {value}".encode()) for name, value in values.items()]
+        try:
+            answers = run(connection, [_BEGIN, *limits, *first])
+            yield answers[1 + len(limits) :]
+        except BaseException:
+            with suppress(psycopg.Error):  # what matters is why it is rolled back
+                connection.rollback()
+            raise
+        connection.commit()
 
     @contextmanager
     def _checkout(self, timeout: float) -> Iterator[Connection]:
@@ -409,8 +433,13 @@ def _limits(statement_timeout: float) -> dict[str, int]:
 
 def _configure(connection: Connection) -> None:
     connection.adapters.register_dumper(list, Lists)
-    # Overrides the defaults of the server and the role: locking first and acting then needs a fresh snapshot for each statement.
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+
+
+def _configure_session(connection: Connection) -> None:
+    """For a connection that leads through no pooler."""
+    _configure(connection)
+    keep_prepared(connection)
 
 
 def _describe(settings: dict[str, Any]) -> str:

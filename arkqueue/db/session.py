@@ -6,19 +6,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
-from psycopg import Cursor
 from psycopg.errors import DeadlockDetected, LockNotAvailable
-from psycopg.rows import namedtuple_row
 
 from arkqueue import states
 from arkqueue.db import Connection, Database, Wakeups
 from arkqueue.db.connections import CALL_TIMEOUT
+from arkqueue.db.pipelines import Answer, Call, run
 from arkqueue.db.statements import load
 from arkqueue.errors import Busy
 from arkqueue.runtime.admission import Admission
@@ -137,9 +136,17 @@ class Session:
         with self.database.statement() as connection:
             return execute(connection, block, parameters).rowcount
 
-    def retrying(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work`` in one transaction, again after a deadlock or a lost connection."""
-        return self.database.retrying(work)
+    def retrying(self, work: Callable[..., T], *blocks: Block) -> T:
+        """Run ``work(connection, *rows)`` in one transaction, again after a deadlock or a lost connection.
+
+        ``blocks``: those that the transaction begins with, in one round trip with its beginning; ``rows``: those of each of them.
+        """
+        if not blocks:
+            return self.database.retrying(work)
+        calls = [_call(*block) for block in blocks]
+        return self.database.retrying_after(
+            calls, lambda connection, found: work(connection, *(a.rows() for a in found))
+        )
 
     def wake(self, *topics: str) -> None:
         """Wake those who wait for ``ready``, ``stop`` or ``look``; never inside a transaction."""
@@ -196,27 +203,31 @@ class _Rehearsal:
         yield self._connection
 
     def retrying(self, work: Callable[[Connection], T]) -> T:
+        return self.retrying_after([], lambda connection, _: work(connection))
+
+    def retrying_after(self, first: Sequence[Call], work: Callable[[Connection, Sequence[Answer]], T]) -> T:
         try:
             with self._connection.transaction():
-                return work(self._connection)
+                return work(self._connection, run(self._connection, first) if first else [])
         except (LockNotAvailable, DeadlockDetected) as error:
             raise Busy("what is to be tried", "is being changed by others", "Try again in a moment.") from error
 
 
-def execute(
-    connection: Connection, block: str, parameters: Mapping[str, Any], *, binary: bool = False
-) -> Cursor[NamedTuple]:
+def execute(connection: Connection, block: str, parameters: Mapping[str, Any], *, binary: bool = False) -> Answer:
     """Run a named block; the columns of its rows are attributes."""
-    return SQL.statements[block].run(connection, parameters, namedtuple_row, binary=binary)
+    (answer,) = run(connection, [_call(block, parameters, binary=binary)])
+    return answer
 
 
 def rows(connection: Connection, block: str, /, *, binary: bool = False, **parameters: Any) -> list[Any]:
     """The rows of a named block, their columns as attributes. ``binary``: as PostgreSQL has them, which is quicker for long bytes; what has an enumerated type (``task_state``, ``edge_kind``) is then bytes, too."""
-    return execute(connection, block, parameters, binary=binary).fetchall()
+    return execute(connection, block, parameters, binary=binary).rows()
 
 
 def answers(connection: Connection, *blocks: Block) -> list[list[Any]]:
     """The rows of several named blocks, which are run in this order with one round trip; no rows where a block returns none."""
-    with connection.pipeline():
-        cursors = [execute(connection, block, parameters) for block, parameters in blocks]
-    return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+    return [answer.rows() for answer in run(connection, [_call(*block) for block in blocks])]
+
+
+def _call(block: str, parameters: Mapping[str, Any], *, binary: bool = False) -> Call:
+    return SQL.statements[block].call(parameters, binary=binary)

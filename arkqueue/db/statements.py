@@ -22,8 +22,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
-from psycopg import Connection, Cursor, RawCursor
-from psycopg.rows import BaseRowFactory, Row
+from arkqueue.db.pipelines import Call
 
 Expand = Callable[[str, str], str]
 """(``from`` or ``to``, the event's name) → SQL; ``states.expand``."""
@@ -54,17 +53,9 @@ class Statement:
 
         return cls(_PARAMETER.sub(number, sql).encode(), tuple(numbers))
 
-    def run(
-        self,
-        connection: Connection[Any],
-        parameters: Mapping[str, Any],
-        row_factory: BaseRowFactory[Row],
-        *,
-        binary: bool = False,
-    ) -> Cursor[Row]:
-        """Run it with parameters by their names. ``binary``: its rows come as PostgreSQL has them."""
-        cursor = RawCursor(connection, row_factory=row_factory)
-        return cursor.execute(self.text, [parameters[name] for name in self.names], binary=binary)
+    def call(self, parameters: Mapping[str, Any], *, binary: bool = False) -> Call:
+        """The statement with parameters by their names. ``binary``: its rows come as PostgreSQL has them."""
+        return Call(self.text, [parameters[name] for name in self.names], binary)
 
 
 class Statements(Mapping[str, bytes]):

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 from psycopg.errors import LockNotAvailable
 
 from arkqueue.db import Connection, Overdue
-from arkqueue.db.session import Kept, Session, execute, rows
+from arkqueue.db.session import Block, Kept, Session, execute, rows
 from arkqueue.errors import Busy, DatabaseUnavailable
 from arkqueue.model import INSTALLATION, SILENCE
 from arkqueue.queue.lock_fields import name_locks
@@ -59,6 +59,8 @@ class Graph:
     def __init__(self, conn: Connection, archives: Iterable[int] = (), kept: Kept | None = None) -> None:
         """Lock ``archives``; waits for them without a limit."""
         self.conn = conn
+        self.ahead: Sequence[list[Any]] = ()
+        """The rows that its caller had read along with the lock."""
         self.archives: list[int] = []
         """The archives that this transaction has locked."""
         self.limited = False
@@ -94,26 +96,21 @@ class Graph:
         self.made: set[int] = set()
         """Runs that were planned."""
         if wanted := set(archives):
-            self._locked(self.rows("lock_archives", archives=list(wanted)))
-
-    def lock_free(self, archives: Collection[int], attempts: Sequence[int]) -> list[int]:
-        """Lock archives, and the archives of attempts, unless other transactions have locked them; returns those that others have locked."""
-        rows = self.rows("lock_free_archives", archives=list(archives), attempts=list(attempts))
-        self._locked([row for row in rows if row.is_locked])
-        return [row.id for row in rows if not row.is_locked]
+            self.has_locked(self.rows("lock_archives", archives=list(wanted)))
 
     def lock_within(self, archive: int, seconds: float) -> list[int]:
         """Lock one archive, and wait at most ``seconds`` for it; returns the archive if the time is over."""
         try:
             with self.conn.transaction():
                 (limit,) = self.rows("limit_waiting", limit=f"{max(1, round(seconds * 1000))}ms")
-                self._locked(self.rows("lock_archives", archives=[archive]))
+                self.has_locked(self.rows("lock_archives", archives=[archive]))
         except LockNotAvailable:
             return [archive]
         self.rows("limit_waiting", limit=limit.before)
         return []
 
-    def _locked(self, rows: Sequence[Any]) -> None:
+    def has_locked(self, rows: Sequence[Any]) -> None:
+        """Note that archives are locked. ``rows``: what was read of them."""
         self.archives = [row.id for row in rows]
         self.limited = any(row.is_limited for row in rows)
         self.uses_locks = any(row.uses_locks for row in rows)
@@ -313,15 +310,24 @@ class Graph:
         return self.ids("cancel_victims", firing=firing, here=here), [row.id for row in fired if row.is_tied]
 
 
-def change(session: Session, archives: Iterable[int], work: Callable[[Graph], T]) -> T:
-    """Run ``work`` on the locked graph of some archives in one transaction, then wake the listeners. Repeats the transaction after a deadlock."""
+def change(session: Session, archives: Iterable[int], work: Callable[[Graph], T], *ahead: Block) -> T:
+    """Run ``work`` on the locked graph of some archives in one transaction, then wake the listeners. Repeats the transaction after a deadlock.
 
-    def transaction(conn: Connection) -> tuple[Graph, T]:
-        graph = Graph(conn, archives, session.kept)
+    ``ahead``: blocks that are run right after the lock, in the same round trip; ``Graph.ahead`` has their rows.
+    """
+
+    wanted = sorted(set(archives))
+
+    def transaction(conn: Connection, *read: list[Any]) -> tuple[Graph, T]:
+        graph = Graph(conn, (), session.kept)
+        if wanted:
+            graph.has_locked(read[0])
+            graph.ahead = read[1:]
         return graph, _done(graph, work)
 
-    with session.admitted(archives):
-        return committed(session, transaction)
+    blocks: list[Block] = [("lock_archives", {"archives": wanted}), *ahead] if wanted else []
+    with session.admitted(wanted):
+        return committed(session, transaction, *blocks)
 
 
 def change_in_turn(
@@ -359,14 +365,16 @@ def _change_free(
     locked: list[int] = []
     busy: list[int] = []
 
-    def transaction(conn: Connection) -> tuple[Graph, list[T]]:
+    def transaction(conn: Connection, found: list[Any]) -> tuple[Graph, list[T]]:
         graph = Graph(conn, (), session.kept)
-        busy[:] = graph.lock_free(archives, attempts)
+        graph.has_locked([row for row in found if row.is_locked])
+        busy[:] = [row.id for row in found if not row.is_locked]
         locked[:] = graph.archives
         return graph, [_done(graph, work)] if locked else []
 
+    lock = {"archives": list(archives), "attempts": list(attempts)}
     try:
-        return committed(session, transaction), busy
+        return committed(session, transaction, ("lock_free_archives", lock)), busy
     except TOO_LONG:
         if len(locked) < 2:
             raise
@@ -405,9 +413,9 @@ def _done(graph: Graph, work: Callable[[Graph], T]) -> T:
     return result
 
 
-def committed(session: Session, transaction: Callable[[Connection], tuple[Graph, T]]) -> T:
-    """Run a transaction, then wake the listeners. Repeats the transaction after a deadlock."""
-    graph, result = session.retrying(transaction)
+def committed(session: Session, transaction: Callable[..., tuple[Graph, T]], *blocks: Block) -> T:
+    """Run a transaction, then wake the listeners. Repeats the transaction after a deadlock. ``blocks``: as `Session.retrying` has them."""
+    graph, result = session.retrying(transaction, *blocks)
     for keep in graph.to_keep:
         keep()
     if to_wake := graph.to_wake | ({"ready"} if graph.ready else set()):

@@ -7,9 +7,10 @@ skipped, planned twice, or planned before its predecessor, however hooks arrive 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import TypedDict, Unpack
 
-from arkqueue.db.session import Session
+from arkqueue.db.session import Block, Session
 from arkqueue.errors import Invalid
 from arkqueue.model import Revision, Workflow
 from arkqueue.names import parse_name
@@ -18,7 +19,7 @@ from arkqueue.plan.ledger import BY_WORKFLOW_AUTHORS
 from arkqueue.queue import ending, schedules
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import WorkflowGuard
-from arkqueue.queue.storage import Branch, Content, Head, new_ids, read, write
+from arkqueue.queue.storage import Branch, Content, Head, ahead_of, new_ids, read, write
 
 __all__ = [
     "MOST_GENERATIONS",
@@ -54,26 +55,34 @@ def append(session: Session, branch: Branch, entries: Sequence[Entry], **news: U
     Returns the new head's id; None where the caller has to read again: another process moved the head, began or ended an import, stopped the
     archive, or removed the archive or the branch; or a large run of the branch is still being planned.
     """
-    baseline = news.get("baseline")
-    content = Content(session.kept, [entry.workflow for entry in (baseline, *entries) if entry])
+    added = _added(entries, news)
+    content = Content(session.kept, [entry.workflow for entry in added])
     if not content.is_stored:
         session.retrying(content.store)
-    return change(session, [branch.archive], lambda graph: append_in(graph, branch, entries, content, **news))
+    ahead: list[Block] = []
+    if not (news.get("dropped") or any(entry.workflow.lists for entry in added)):
+        ahead = ahead_of(branch.id, [entry.workflow for entry in added], _first(added), [_head_of(branch)])
+    work = partial(append_in, branch=branch, entries=entries, content=content, ahead=ahead, **news)
+    return change(session, [branch.archive], work, *ahead)
 
 
 def append_in(
-    graph: Graph, branch: Branch, entries: Sequence[Entry], content: Content | None = None, **news: Unpack[News]
+    graph: Graph,
+    branch: Branch,
+    entries: Sequence[Entry],
+    content: Content | None = None,
+    ahead: Sequence[Block] = (),
+    **news: Unpack[News],
 ) -> int | None:
-    """`append` inside a transaction that goes on. ``content``: that of the entries, where it was frozen before."""
+    """`append` inside a transaction that goes on. ``content``: that of the entries, where it was frozen before. ``ahead``: as `read` has it."""
     baseline, dropped, author = news.get("baseline"), news.get("dropped", ()), news.get("author")
     if dropped and not _drop(graph, branch, dropped):
         return None
-    added = [baseline, *entries] if baseline else list(entries)
+    added = _added(entries, news)
     assert not any(entry.workflow.lists and entry.is_large for entry in entries[:-1]), "planned before the next one"
     workflows = [entry.workflow for entry in added]
-    first = added[0].revision.number if added else 0
     to_read = [_to_read(entry) for entry in added] if any(workflow.lists for workflow in workflows) else workflows
-    reading = read(graph, branch.id, to_read, first, beside=[("head", {"branch": branch.id})])
+    reading = read(graph, branch.id, to_read, _first(added), beside=[_head_of(branch)], ahead=ahead)
     ((head,),) = reading.others
     if head.head_id != branch.head or head.import_until != branch.until or head.gone or head.stopped or head.planning:
         return None
@@ -117,6 +126,21 @@ def append_in(
         schedules.refresh(graph, branch.id, branch.name, branch.main, newest)
     graph.follow(entering=draft.gates, then=draft.behind, again=draft.lost)
     return last
+
+
+def _added(entries: Sequence[Entry], news: News) -> list[Entry]:
+    """What is appended: the baseline, if there is a new one, before all others."""
+    baseline = news.get("baseline")
+    return [baseline, *entries] if baseline else list(entries)
+
+
+def _first(added: Sequence[Entry]) -> int:
+    """The number of the first of them; 0 where there is none."""
+    return added[0].revision.number if added else 0
+
+
+def _head_of(branch: Branch) -> Block:
+    return "head", {"branch": branch.id}
 
 
 def _to_read(entry: Entry) -> Workflow:

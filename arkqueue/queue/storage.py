@@ -210,6 +210,11 @@ def files_of(workflow: Workflow) -> bytes:
     return _digest("\n".join([*map(_frozen, bare), _as_json(workflow.faults), *schema]))
 
 
+def ahead_of(branch: int, workflows: Sequence[Workflow], number: int, beside: Sequence[Block] = ()) -> list[Block]:
+    """The blocks of `read` where neither the archive nor a workflow has lists. They can be read along with the archive's lock (`change`)."""
+    return _blocks(branch, workflows, number, FURTHEST, beside)
+
+
 def read(
     graph: Graph,
     branch: int,
@@ -219,17 +224,50 @@ def read(
     beside: Sequence[Block] = (),
     *,
     some: bool = False,
+    ahead: Sequence[Block] = (),
 ) -> Reading:
     """Read what is needed to plan runs of these workflows behind (number, run).
 
-    ``beside``: other blocks that the caller needs; they are read in the same round trip. ``some``: a run may have any of the tasks alone.
+    ``beside``: other blocks that the caller needs; they are read in the same round trip. ``some``: a run may have any of the tasks alone. ``ahead``: the
+    blocks of `ahead_of` whose rows `Graph.ahead` has; where there are lists, everything is read anew.
     """
+    lists = graph.uses_lists or any(workflow.lists for workflow in workflows)
+    if ahead and not lists:
+        blocks, answered = ahead, graph.ahead
+    else:
+        blocks = _blocks(branch, workflows, number, run, beside, some=some, graph=graph if lists else None)
+        answered = answers(graph.conn, *blocks)
+    found, ids, *others = answered
+    in_commits = others.pop(0) if any(map(asks_for_commit_runs, workflows)) else []
+    (_, nearest), *_ = blocks
+    gone = graph.rows("nearest_purged", **nearest) if ids[0].has_purged else []
+    purged = frozenset(Key(row.name, row.item) for row in gone)
+    past = {key: occurrence(row) for row in found if (key := Key(row.name, row.item)) not in purged}
+    if (commit := past.get(Key(COMMIT))) and commit.place[1] > COMMIT_RUN:
+        # What comes after a submission waits for no less than it would without that, which waits at no gate.
+        number, last = commit.place
+        for row in graph.rows("behind_submission", branch=branch, number=number, run=last):
+            past[Key(COMMIT)] = occurrence(row)
+    commits = {Key(row.name, row.item): occurrence(row) for row in in_commits}
+    return Reading(Known(past, purged=purged, commits=commits), _as_ids(ids), others)
+
+
+def _blocks(
+    branch: int,
+    workflows: Sequence[Workflow],
+    number: int,
+    run: int,
+    beside: Sequence[Block],
+    *,
+    some: bool = False,
+    graph: Graph | None = None,
+) -> list[Block]:
+    """The blocks that `read` asks for. ``graph``: where there are lists, what else the branch has is read there first."""
     different = list({id(workflow): workflow for workflow in workflows}.values())
-    lists = graph.uses_lists or any(workflow.lists for workflow in different)
-    wanted = [keys_needed(workflow, some=some, lists=lists) for workflow in different]
+    wanted = [keys_needed(workflow, some=some, lists=graph is not None) for workflow in different]
     keys = {key for keys in wanted for key in keys or {Key(COMMIT)}}
     ever: set[Key] = set()
-    if lists:
+    if graph is not None:
         for workflow in different:
             keys |= items_needed(workflow, some=some)
         if None in wanted:
@@ -247,23 +285,12 @@ def read(
         "branch": branch,
         "number": number,
         "run": run,
-        "gates": [gate.name for gate in gates_of_list("")] if lists else [],
+        "gates": [gate.name for gate in gates_of_list("")] if graph is not None else [],
         "names": [key.name for key in items],
         "items": [key.item for key in items],
     }
     of_commits: list[Block] = [("nearest_of_commits", place)] if any(map(asks_for_commit_runs, workflows)) else []
-    found, ids, *others = answers(graph.conn, ("nearest", nearest), _new_ids(workflows, branch), *of_commits, *beside)
-    in_commits = others.pop(0) if of_commits else []
-    gone = graph.rows("nearest_purged", **nearest) if ids[0].has_purged else []
-    purged = frozenset(Key(row.name, row.item) for row in gone)
-    past = {key: occurrence(row) for row in found if (key := Key(row.name, row.item)) not in purged}
-    if (commit := past.get(Key(COMMIT))) and commit.place[1] > COMMIT_RUN:
-        # What comes after a submission waits for no less than it would without that, which waits at no gate.
-        number, last = commit.place
-        for row in graph.rows("behind_submission", branch=branch, number=number, run=last):
-            past[Key(COMMIT)] = occurrence(row)
-    commits = {Key(row.name, row.item): occurrence(row) for row in in_commits}
-    return Reading(Known(past, purged=purged, commits=commits), _as_ids(ids), others)
+    return [("nearest", nearest), _new_ids(workflows, branch), *of_commits, *beside]
 
 
 def occurrence(row: Any) -> Occurrence:

@@ -52,10 +52,12 @@ limit %(most)s;
 
 -- name: read_done
 -- Record a whole scan: the next one is an interval `sweep` away, and notices from before are
--- forgotten, unless another one came during the scan.
-with read as (
+-- forgotten, unless another one came during the scan. The commit does not wait for the disk, because
+-- the claim of the planned tasks would wait behind it. If a crash loses it, the archive is scanned again.
+with quickly as materialized (select set_config('synchronous_commit', 'off', true)), read as (
     update archive set read_at = clock_timestamp(), next_read_at = clock_timestamp() + make_interval(secs => %(sweep)s),
         trouble = null, trouble_since = null
+    from quickly
     where id = %(archive)s
     returning id
 )

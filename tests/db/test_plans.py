@@ -7,7 +7,7 @@ prepared statement gets in the end). `test_lessons` looks at statements that no 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +15,11 @@ import psycopg
 import pytest
 from psycopg.rows import DictRow, tuple_row
 
-from arkqueue.db import Database
+from arkqueue.db import Connection, Database, connections, pipelines
+from arkqueue.db import session as sessions
 from arkqueue.db.embedded.server import Embedded
-from arkqueue.db.session import Session
+from arkqueue.db.pipelines import Answer, Call
+from arkqueue.db.session import SQL, Session
 from arkqueue.db.statements import Statement
 from arkqueue.model import ArchiveId, AttemptId, End, Outcome, TaskId
 from arkqueue.queue import archives, claim, control, finish, holds, purge, triggering
@@ -73,21 +75,24 @@ def explained(connection: psycopg.Connection[Any], query: bytes, values: Sequenc
         return "\n".join(line for (line,) in cursor.execute(query, values, prepare=False).fetchall())
 
 
-def explaining(plans: dict[str, list[str]], aside: psycopg.Connection[Any]) -> Callable[..., psycopg.Cursor[Any]]:
-    """`Statement.run` which asks for the plans first. ``aside``: a connection that never pipelines, as a plan for any values can only be asked for without values."""
-    run = Statement.run
+def explaining(
+    plans: dict[str, list[str]], aside: psycopg.Connection[Any]
+) -> Callable[[Connection, Sequence[Call]], list[Answer]]:
+    """`pipelines.run` which asks for the plan of each statement before it runs it. ``aside``: a connection without values, as a plan for any values can only be asked for without values."""
+    named = {statement.text: statement for statement in SQL.statements.values()}
 
-    def explain_and_run(
-        self: Statement, connection: psycopg.Connection[Any], parameters: Mapping[str, Any], *rest: Any, **options: Any
-    ) -> psycopg.Cursor[Any]:
-        if re.match(rb"\s*(select|insert|update|delete|with)\b", self.text):
-            told = plans.setdefault(_as_in_its_file(self), [])
-            values = [parameters[name] for name in self.names]
-            told.append(explained(connection, b"explain " + self.text, values))
-            scans = explained(connection, b"show enable_seqscan")
-            aside.execute(f"set enable_seqscan = {scans}".encode())
-            told.append(explained(aside, b"explain (generic_plan) " + self.text))
-        return run(self, connection, parameters, *rest, **options)
+    def explain_and_run(connection: Connection, calls: Sequence[Call]) -> list[Answer]:
+        answers = []
+        for call in calls:
+            if re.match(rb"\s*(select|insert|update|delete|with)\b", call.text):
+                text = _as_in_its_file(named[call.text]) if call.text in named else call.text.decode()
+                told = plans.setdefault(text, [])
+                told.append(explained(connection, b"explain " + call.text, call.values))
+                scans = explained(connection, b"show enable_seqscan")
+                aside.execute(f"set enable_seqscan = {scans}".encode())
+                told.append(explained(aside, b"explain (generic_plan) " + call.text))
+            answers += pipelines.run(connection, [call])
+        return answers
 
     return explain_and_run
 
@@ -138,7 +143,8 @@ def plans(request: pytest.FixtureRequest, postgres: Embedded, template: str) -> 
             if day == BUSY:
                 connection.execute("analyze")
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Statement, "run", explaining(plans.told, connection))
+                for module in (sessions, connections):
+                    patch.setattr(module, "run", explaining(plans.told, connection))
                 yield plans
 
 
@@ -263,5 +269,5 @@ def test_a_plan_through_a_table_would_be_seen(plans: Plans) -> None:
 
 
 def _count(connection: psycopg.Connection[DictRow]) -> AttemptId:
-    Statement.of("select count(*) from task where by = %(by)s").run(connection, {"by": "nobody"}, tuple_row)
+    sessions.run(connection, [Statement.of("select count(*) from task where by = %(by)s").call({"by": "nobody"})])
     return AttemptId(0)

@@ -1,0 +1,146 @@
+"""Sends statements to PostgreSQL in one round trip, and reads their rows: libpq's pipeline mode, through psycopg's wrapper of libpq.
+
+psycopg's own pipeline waits for the socket at each statement, so that it costs more than a round trip (docs/performance.md). This module sends all
+statements at once. psycopg converts parameters and rows, and makes the errors.
+
+A statement is prepared when a connection sends it for the second time (`keep_prepared`). The connection keeps the statements that it used last. psycopg prepares
+nothing on such a connection: after a rollback, psycopg would have the server forget all prepared statements.
+"""
+
+from __future__ import annotations
+
+import itertools
+import select
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import OperationalError, abc
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import ConnStatus, ExecStatus
+from psycopg.pq.abc import PGconn, PGresult
+from psycopg.rows import namedtuple_row
+
+MOST_PREPARED = 100
+"""Statements that a connection keeps, as many as psycopg would; each takes memory of its PostgreSQL process."""
+
+
+class Call(NamedTuple):
+    """A statement with its values. ``binary``: its rows come as PostgreSQL has them."""
+
+    text: bytes
+    values: Sequence[Any] = ()
+    binary: bool = False
+
+
+class Answer:
+    """The result of one statement."""
+
+    def __init__(self, result: PGresult, transformer: abc.Transformer) -> None:
+        self.pgresult, self._transformer = result, transformer
+        self._encoding = "utf-8"
+        """With ``pgresult``, what psycopg makes rows by."""
+
+    @property
+    def rowcount(self) -> int:
+        """The rows that it touched or returned."""
+        return self.pgresult.command_tuples or 0
+
+    def rows(self) -> list[Any]:
+        """Its rows, their columns as attributes; none where it returns none."""
+        if self.pgresult.status != ExecStatus.TUPLES_OK:
+            return []
+        self._transformer.set_pgresult(self.pgresult)
+        return self._transformer.load_rows(0, self.pgresult.ntuples, namedtuple_row(self))  # type: ignore[arg-type]
+
+
+class _Statements(OrderedDict[tuple[bytes, tuple[int, ...]], bytes]):
+    """The names of the prepared statements of one connection, by text and types of the parameters; the last used is the last. A name is empty if the statement was sent once."""
+
+
+_prepared: weakref.WeakKeyDictionary[psycopg.Connection[Any], _Statements] = weakref.WeakKeyDictionary()
+_numbers = itertools.count(1)
+
+
+def keep_prepared(connection: psycopg.Connection[Any]) -> None:
+    """Have statements prepared on a connection. It has a session of its own: no pooler gives it to others."""
+    connection.prepare_threshold = None
+    _prepared[connection] = _Statements()
+
+
+def run(connection: psycopg.Connection[Any], calls: Sequence[Call]) -> list[Answer]:
+    """Run statements in this order, in one round trip. Raises the error of the first one that fails; those behind it have not run then."""
+    transformer: abc.Transformer = Transformer(connection)
+    pg = connection.pgconn
+    sent = []
+    for call in calls:
+        data = transformer.dump_sequence(call.values, [PyFormat.AUTO] * len(call.values))
+        sent.append((call, data, transformer.types or (), transformer.formats))
+    statements = _prepared.get(connection)
+    made = {}
+    """The statements that are prepared now, by the places of the results."""
+    places = []
+    """The places of the calls' own results."""
+    place = itertools.count()
+    try:
+        pg.enter_pipeline_mode()
+        for call, data, types, formats in sent:
+            key, name = (call.text, types), b""
+            if statements is not None:
+                if key not in statements:
+                    statements[key] = b""
+                elif not (name := statements[key]):
+                    name = statements[key] = b"arkqueue_%d" % next(_numbers)
+                    pg.send_prepare(name, call.text, types)
+                    made[next(place)] = key
+                statements.move_to_end(key)
+            if name:
+                pg.send_query_prepared(name, data, formats, int(call.binary))
+            else:
+                pg.send_query_params(call.text, data, types, formats, int(call.binary))
+            places.append(next(place))
+        while statements and len(statements) > MOST_PREPARED:
+            if name := statements.popitem(last=False)[1]:
+                pg.send_query_params(b"DEALLOCATE " + name, None)
+                next(place)
+        pg.pipeline_sync()
+        results = _received(pg)
+        pg.exit_pipeline_mode()
+    except BaseException:
+        connection.close()  # results that are still to come belong to nobody
+        raise
+    for number, key in made.items():
+        if statements is not None and results[number].status != ExecStatus.COMMAND_OK:
+            statements.pop(key, None)
+    for result in results:
+        if result.status == ExecStatus.FATAL_ERROR:
+            raise error_from_result(result)
+    return [Answer(results[number], transformer) for number in places]
+
+
+def _received(pg: PGconn) -> list[PGresult]:
+    """Send the rest of the pipeline, and read all of its results."""
+    poll = select.poll()
+    poll.register(pg.socket, select.POLLIN | select.POLLOUT)
+    while pg.flush():  # more than the socket takes at once
+        if any(event & ~select.POLLOUT for _, event in poll.poll()):
+            pg.consume_input()
+    poll.modify(pg.socket, select.POLLIN)
+    results: list[PGresult] = []
+    while True:
+        while pg.is_busy():
+            poll.poll()
+            pg.consume_input()
+        result = pg.get_result()
+        if result is not None:
+            if result.status == ExecStatus.PIPELINE_SYNC:
+                return results
+            results.append(result)
+        elif pg.status == ConnStatus.BAD:
+            for result in results:
+                if result.status == ExecStatus.FATAL_ERROR:
+                    raise error_from_result(result)
+            raise OperationalError(pg.get_error_message())
