@@ -7,6 +7,10 @@ lets transactions that carry a NOTIFY commit one at a time only.
     wakeups.wake("ready")  ──────────────────────────────→ the bells of this process, at once
                            ─→ sender ─NOTIFY, at most one each 5 ms→ PostgreSQL ─→ listener of every process ─→ its bells
 
+A process that is the only one sends nothing: a NOTIFY that nobody else hears would take the processor and the interpreter from the work that it is about.
+Who else listens is known from the pings. Each process pings when it begins to listen; in silence, processes ping in turns, since the one that pinged last waits
+longer. A process that has heard no other for ``COMPANY`` seconds is taken to be alone. Where that is wrong for a moment, the others look by themselves.
+
 Changes of archives are announced only while somebody watches them: ``watch`` asks all processes to announce them, for a minute.
 
 The listener never trusts silence: if nothing came for ``PING`` seconds, it lets the sender notify it. If that does not arrive either, or its
@@ -36,6 +40,8 @@ PING = 5.0
 """Seconds of silence after which the listener tests its connection."""
 ANSWER = 5.0
 """Seconds that it waits for the answer."""
+COMPANY = 30.0
+"""Seconds for which a process that was heard is taken to be there; in silence, each is heard three times in these."""
 CALL_TIMEOUT = 5.0
 PAUSE, LONGEST_PAUSE = 0.03, 1.0
 """Seconds until a connection that was lost is made anew: so many at first, then twice as many each time."""
@@ -74,6 +80,9 @@ class Wakeups:
         self._bells: weakref.WeakSet[Bell] = weakref.WeakSet()
         self._hearers: weakref.WeakSet[Hearer] = weakref.WeakSet()
         self._watched_until = float("-inf")
+        self._company_until = float("inf")
+        self._has_pinged_last = False
+        """The last ping that was heard is our own."""
         self._pending: set[str] = set()
         self._lock = threading.Lock()
         self._to_send = threading.Event()
@@ -121,7 +130,13 @@ class Wakeups:
     def wake(self, *topics: str) -> None:
         """Ring for the topics, here at once and elsewhere soon. Never waits, never raises; call it after the commit."""
         self._ring(topics)
-        self._post(topics)
+        if self.has_company:
+            self._post(topics)
+
+    @property
+    def has_company(self) -> bool:
+        """Whether another process may be listening."""
+        return time.monotonic() < self._company_until
 
     def close(self) -> None:
         """End both threads; what could not be sent within a moment is left to everybody's own looking."""
@@ -193,6 +208,8 @@ class Wakeups:
                 with self._connected("listener") as connection:
                     with self._database.watchdog.guard(connection, CALL_TIMEOUT):
                         connection.execute(_LISTEN)
+                    self._company_until = time.monotonic() + COMPANY
+                    self._post((_PING,))
                     self._ring(None)
                     self.listening.set()
                     pause = PAUSE
@@ -208,7 +225,7 @@ class Wakeups:
 
     def _hear(self, connection: Connection) -> bool:
         """Ring for what arrives, until nothing came for a while; whether the connection still carries a ping then."""
-        while self._pass_on(connection, PING):
+        while self._pass_on(connection, 1.5 * PING if self._has_pinged_last else PING):
             pass
         self._post((_PING,))
         return self._pass_on(connection, ANSWER)
@@ -218,6 +235,10 @@ class Wakeups:
         heard = False
         for notice in connection.notifies(timeout=patience, stop_after=1):
             heard = True
+            if notice.pid != self._sender_pid:
+                self._company_until, self._has_pinged_last = time.monotonic() + COMPANY, False
+            elif notice.payload == _PING:
+                self._has_pinged_last = True
             if notice.payload == _ALL:
                 self._ring(None)
             elif notice.payload == _WATCH:

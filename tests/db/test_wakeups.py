@@ -53,6 +53,35 @@ def test_a_bell_rings_in_another_process(ours: Wakeups, theirs: Wakeups) -> None
     assert not bell.wait(0), "a wait clears the bell"
 
 
+def test_a_process_that_is_alone_sends_nothing_until_another_one_begins_to_listen(
+    pg_uri: str, ours: Wakeups, second_connection: Callable[[], Connection]
+) -> None:
+    ours._company_until = 0.0  # as after half a minute
+    assert not ours.has_company
+    bell = ours.bell("ready")
+    ear = second_connection()
+    ear.execute(f"listen {module.CHANNEL}".encode())
+    ours.wake("ready")
+    assert bell.wait(0)
+    with wakeups_of(pg_uri) as theirs:
+        assert theirs.listening.wait(LONG)
+        far = theirs.bell("begin")
+        eventually(lambda: ours.has_company)
+        ours.wake("begin")
+        assert far.wait(LONG)
+    heard = [notice.payload for notice in ear.notifies(timeout=LONG, stop_after=2)]
+    assert heard == ["!ping", "begin"]
+
+
+def test_processes_in_silence_hear_each_other(ours: Wakeups, theirs: Wakeups, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PING", 0.1)
+    ours.wake("begin")  # and wait for no longer than that from here on
+    for _ in range(3):
+        ours._company_until = theirs._company_until = 0.0
+        eventually(lambda: ours.has_company)
+        eventually(lambda: theirs.has_company)
+
+
 def test_what_has_to_wait_for_its_time_is_told(database: Database, ours: Wakeups) -> None:
     """Who takes it up waits no longer than until then, however seldom he looks by himself."""
     archive = an_archive(Session(database, ours))
