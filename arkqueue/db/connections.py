@@ -33,6 +33,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import psycopg
@@ -71,6 +72,7 @@ R = TypeVar("R")
 
 _BEGIN = Call(b"BEGIN ISOLATION LEVEL READ COMMITTED")
 """Overrides the defaults of the server and the role: locking first and acting then needs a fresh snapshot for each statement."""
+_COMMIT = Call(b"COMMIT")
 
 # DatabaseUnavailable reports a server that is away, in arkqueue's own words, so psycopg and its pool stay silent.
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)
@@ -166,11 +168,11 @@ class Database:
         """
         return self._retrying([], lambda connection, _: function(connection, *arguments, **options))
 
-    def retrying_after(self, first: Sequence[Call], function: Callable[[Connection, Sequence[Answer]], R]) -> R:
-        """Like `retrying`, for a transaction that begins with the statements ``first``, in one round trip with its beginning. ``function`` gets their answers."""
+    def retrying_after(self, first: Sequence[Call], function: Callable[[Connection, Begun], R]) -> R:
+        """Like `retrying`, for a transaction that begins with the statements ``first``, in one round trip with its beginning."""
         return self._retrying(first, function)
 
-    def _retrying(self, first: Sequence[Call], function: Callable[[Connection, Sequence[Answer]], R]) -> R:
+    def _retrying(self, first: Sequence[Call], function: Callable[[Connection, Begun], R]) -> R:
         collisions = losses = 0
         while True:
             finished = False
@@ -205,22 +207,21 @@ class Database:
         return connection
 
     @contextmanager
-    def _transaction(
-        self, connection: Connection, timeout: float, first: Sequence[Call] = ()
-    ) -> Iterator[Sequence[Answer]]:
-        """Yields the answers of ``first``, which shares one round trip with the beginning."""
+    def _transaction(self, connection: Connection, timeout: float, first: Sequence[Call] = ()) -> Iterator[Begun]:
+        """``first`` shares one round trip with the beginning."""
         limits: list[Call] = []
         if self._pooler or timeout > CALL_TIMEOUT:
             values = _limits(STATEMENT_TIMEOUT if timeout <= CALL_TIMEOUT else timeout)
             limits = [Call(f"set local {name} = {value}".encode()) for name, value in values.items()]
         try:
             answers = run(connection, [_BEGIN, *limits, *first])
-            yield answers[1 + len(limits) :]
+            begun = Begun(answers[1 + len(limits) :])
+            yield begun
+            run(connection, [*begun.last, _COMMIT])
         except BaseException:
             with suppress(psycopg.Error):  # what matters is why it is rolled back
                 connection.rollback()
             raise
-        connection.commit()
 
     @contextmanager
     def _checkout(self, timeout: float) -> Iterator[Connection]:
@@ -302,6 +303,14 @@ class Database:
     def _lost(self, fault: str, kind: type[DatabaseUnavailable] | None = None) -> DatabaseUnavailable:
         self._used.clear()  # a server that cut one connection has seldom kept the others
         return (kind or Lost)(self.name, fault, AWAY)
+
+
+@dataclass(slots=True)
+class Begun:
+    """A transaction that has begun. ``answers``: those of its first statements. ``last``: statements that share the round trip of its commit; nobody waits for their answers."""
+
+    answers: Sequence[Answer]
+    last: list[Call] = field(default_factory=list)
 
 
 class Pool(ConnectionPool[Connection]):

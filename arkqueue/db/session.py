@@ -16,7 +16,7 @@ from psycopg.errors import DeadlockDetected, LockNotAvailable
 
 from arkqueue import states
 from arkqueue.db import Connection, Database, Wakeups
-from arkqueue.db.connections import CALL_TIMEOUT
+from arkqueue.db.connections import CALL_TIMEOUT, Begun
 from arkqueue.db.pipelines import Answer, Call, run
 from arkqueue.db.statements import load
 from arkqueue.errors import Busy
@@ -136,16 +136,20 @@ class Session:
         with self.database.statement() as connection:
             return execute(connection, block, parameters).rowcount
 
-    def retrying(self, work: Callable[..., T], *blocks: Block) -> T:
-        """Run ``work(connection, *rows)`` in one transaction, again after a deadlock or a lost connection.
+    def retrying(self, work: Callable[[Connection], T]) -> T:
+        """Run ``work`` in one transaction, again after a deadlock or a lost connection."""
+        return self.database.retrying(work)
 
-        ``blocks``: those that the transaction begins with, in one round trip with its beginning; ``rows``: those of each of them.
+    def retrying_after(
+        self, blocks: Sequence[Block], work: Callable[[Connection, list[list[Any]], list[Call]], T]
+    ) -> T:
+        """Like `retrying`, for a transaction that begins with some blocks, in one round trip with its beginning.
+
+        ``work(connection, rows, last)`` gets the rows of each of these blocks. What it adds to ``last`` is run at the end, in one round trip with the commit.
         """
-        if not blocks:
-            return self.database.retrying(work)
-        calls = [_call(*block) for block in blocks]
         return self.database.retrying_after(
-            calls, lambda connection, found: work(connection, *(a.rows() for a in found))
+            [call(*block) for block in blocks],
+            lambda connection, begun: work(connection, [answer.rows() for answer in begun.answers], begun.last),
         )
 
     def wake(self, *topics: str) -> None:
@@ -205,17 +209,21 @@ class _Rehearsal:
     def retrying(self, work: Callable[[Connection], T]) -> T:
         return self.retrying_after([], lambda connection, _: work(connection))
 
-    def retrying_after(self, first: Sequence[Call], work: Callable[[Connection, Sequence[Answer]], T]) -> T:
+    def retrying_after(self, first: Sequence[Call], work: Callable[[Connection, Begun], T]) -> T:
         try:
             with self._connection.transaction():
-                return work(self._connection, run(self._connection, first) if first else [])
+                begun = Begun(run(self._connection, first) if first else [])
+                result = work(self._connection, begun)
+                if begun.last:
+                    run(self._connection, begun.last)
+                return result
         except (LockNotAvailable, DeadlockDetected) as error:
             raise Busy("what is to be tried", "is being changed by others", "Try again in a moment.") from error
 
 
 def execute(connection: Connection, block: str, parameters: Mapping[str, Any], *, binary: bool = False) -> Answer:
     """Run a named block; the columns of its rows are attributes."""
-    (answer,) = run(connection, [_call(block, parameters, binary=binary)])
+    (answer,) = run(connection, [call(block, parameters, binary=binary)])
     return answer
 
 
@@ -226,8 +234,9 @@ def rows(connection: Connection, block: str, /, *, binary: bool = False, **param
 
 def answers(connection: Connection, *blocks: Block) -> list[list[Any]]:
     """The rows of several named blocks, which are run in this order with one round trip; no rows where a block returns none."""
-    return [answer.rows() for answer in run(connection, [_call(*block) for block in blocks])]
+    return [answer.rows() for answer in run(connection, [call(*block) for block in blocks])]
 
 
-def _call(block: str, parameters: Mapping[str, Any], *, binary: bool = False) -> Call:
+def call(block: str, parameters: Mapping[str, Any], *, binary: bool = False) -> Call:
+    """A named block, to be run."""
     return SQL.statements[block].call(parameters, binary=binary)

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from psycopg.errors import LockNotAvailable
 
 from arkqueue.db import Connection, Overdue
-from arkqueue.db.session import Block, Kept, Session, execute, rows
+from arkqueue.db.pipelines import Answer, Call, run
+from arkqueue.db.session import Block, Kept, Session, call
 from arkqueue.errors import Busy, DatabaseUnavailable
 from arkqueue.model import INSTALLATION, SILENCE
 from arkqueue.queue.lock_fields import name_locks
@@ -58,7 +59,9 @@ class Graph:
 
     def __init__(self, conn: Connection, archives: Iterable[int] = (), kept: Kept | None = None) -> None:
         """Lock ``archives``; waits for them without a limit."""
-        self.conn = conn
+        self._conn = conn
+        self.last: list[Call] = []
+        """The statements that are run before the next one, or with the commit."""
         self.ahead: Sequence[list[Any]] = ()
         """The rows that its caller had read along with the lock."""
         self.archives: list[int] = []
@@ -119,9 +122,21 @@ class Graph:
         # Another server may be a restored one, and what was kept of the last one may mean something else there.
         self.kept = self.kept.of(rows[0].server_since) if rows else Kept()
 
+    @property
+    def conn(self) -> Connection:
+        """The connection; on it, all that was to be done `later` has been done."""
+        if self.last:
+            run(self._conn, self.last)
+            self.last.clear()
+        return self._conn
+
+    def later(self, *blocks: Block) -> None:
+        """Have blocks run before whatever is run next, or with the commit. Nobody waits for them, so they cost no round trip of their own."""
+        self.last += [call(*block) for block in blocks]
+
     def rows(self, block: str, /, **parameters: Any) -> list[Any]:
         """All rows of a named block."""
-        return rows(self.conn, block, **parameters)
+        return self._run(block, parameters).rows()
 
     def ids(self, block: str, /, **parameters: Any) -> list[int]:
         """The first column of a named block."""
@@ -129,7 +144,12 @@ class Graph:
 
     def do(self, block: str, /, **parameters: Any) -> int:
         """Run a named block and return how many rows it touched."""
-        return execute(self.conn, block, parameters).rowcount
+        return self._run(block, parameters).rowcount
+
+    def _run(self, block: str, parameters: Mapping[str, Any]) -> Answer:
+        calls = [*self.last, call(block, parameters)]
+        self.last.clear()
+        return run(self._conn, calls)[-1]
 
     def follow(
         self,
@@ -318,12 +338,11 @@ def change(session: Session, archives: Iterable[int], work: Callable[[Graph], T]
 
     wanted = sorted(set(archives))
 
-    def transaction(conn: Connection, *read: list[Any]) -> tuple[Graph, T]:
-        graph = Graph(conn, (), session.kept)
+    def transaction(graph: Graph, read: list[list[Any]]) -> T:
         if wanted:
-            graph.has_locked(read[0])
-            graph.ahead = read[1:]
-        return graph, _done(graph, work)
+            locked, *graph.ahead = read
+            graph.has_locked(locked)
+        return _done(graph, work)
 
     blocks: list[Block] = [("lock_archives", {"archives": wanted}), *ahead] if wanted else []
     with session.admitted(wanted):
@@ -365,12 +384,12 @@ def _change_free(
     locked: list[int] = []
     busy: list[int] = []
 
-    def transaction(conn: Connection, found: list[Any]) -> tuple[Graph, list[T]]:
-        graph = Graph(conn, (), session.kept)
+    def transaction(graph: Graph, read: list[list[Any]]) -> list[T]:
+        (found,) = read
         graph.has_locked([row for row in found if row.is_locked])
         busy[:] = [row.id for row in found if not row.is_locked]
         locked[:] = graph.archives
-        return graph, [_done(graph, work)] if locked else []
+        return [_done(graph, work)] if locked else []
 
     lock = {"archives": list(archives), "attempts": list(attempts)}
     try:
@@ -395,10 +414,9 @@ def _change_free(
 def _change_within(
     session: Session, work: Callable[[Graph], T], archive: int, seconds: float
 ) -> tuple[list[T], list[int]]:
-    def transaction(conn: Connection) -> tuple[Graph, tuple[list[T], list[int]]]:
-        graph = Graph(conn, (), session.kept)
+    def transaction(graph: Graph, _: list[list[Any]]) -> tuple[list[T], list[int]]:
         busy = graph.lock_within(archive, seconds)
-        return graph, ([] if busy else [_done(graph, work)], busy)
+        return [] if busy else [_done(graph, work)], busy
 
     return committed(session, transaction)
 
@@ -413,9 +431,15 @@ def _done(graph: Graph, work: Callable[[Graph], T]) -> T:
     return result
 
 
-def committed(session: Session, transaction: Callable[..., tuple[Graph, T]], *blocks: Block) -> T:
-    """Run a transaction, then wake the listeners. Repeats the transaction after a deadlock. ``blocks``: as `Session.retrying` has them."""
-    graph, result = session.retrying(transaction, *blocks)
+def committed(session: Session, work: Callable[[Graph, list[list[Any]]], T], *blocks: Block) -> T:
+    """Run ``work`` on a graph in one transaction, then wake the listeners. Repeats the transaction after a deadlock. ``blocks``: run first; ``work`` gets their rows."""
+
+    def transaction(conn: Connection, read: list[list[Any]], last: list[Call]) -> tuple[Graph, T]:
+        graph = Graph(conn, (), session.kept)
+        graph.last = last
+        return graph, work(graph, read)
+
+    graph, result = session.retrying_after(blocks, transaction)
     for keep in graph.to_keep:
         keep()
     if to_wake := graph.to_wake | ({"ready"} if graph.ready else set()):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from arkqueue.db import Connection
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import INSTALLATION, SILENCE, ArchiveId
@@ -178,10 +177,9 @@ def _take_back(session: Session, name: str, archive: int, busy: set[int]) -> boo
 def _in_turn(session: Session, archive: int, busy: set[int], work: Callable[[Graph], bool]) -> bool:
     """Move a place of one archive, in a transaction that nobody else moves places beside. Says whether it was moved; not where the archive is busy."""
 
-    def transaction(connection: Connection) -> tuple[Graph, bool | None]:
-        graph = Graph(connection, (), session.kept)
+    def transaction(graph: Graph, _: object) -> bool | None:
         graph.rows("lock_turns")
-        return graph, None if graph.lock_within(archive, BRIEF) else work(graph)
+        return None if graph.lock_within(archive, BRIEF) else work(graph)
 
     moved = committed(session, transaction)
     if moved is None:

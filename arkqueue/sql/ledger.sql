@@ -428,11 +428,14 @@ select (%(id)s::bigint[])[n], (%(branch)s::bigint[])[n], (%(number)s::bigint[])[
 from unnest(%(name)s::text[], %(author)s::text[], %(message)s::text[], %(origin)s::text[], %(previous)s::text[], %(paths_digest)s::text[]) with ordinality u(name, author, message, origin, previous, paths_digest, n);
 
 -- name: set_heads
--- Move the heads of branches, each unless somebody else moved it (compare and set).
-update branch b set head_id = h.head
-from unnest(%(branch)s::bigint[], %(head)s::bigint[], %(known)s::bigint[]) h(branch, head, known)
-where b.id = h.branch and b.head_id is not distinct from h.known
-returning b.id;
+-- Move the heads of branches, each unless somebody else moved it (compare and set). Nobody reads the
+-- answer. If a head has moved, the cast of a text to a number fails, which rolls the transaction back.
+with moved as (
+    update branch b set head_id = h.head
+    from unnest(%(branch)s::bigint[], %(head)s::bigint[], %(known)s::bigint[]) h(branch, head, known)
+    where b.id = h.branch and b.head_id is not distinct from h.known
+    returning b.id)
+select case when count(*) < cardinality(%(branch)s::bigint[]) then ('a head moved while its row was locked; heads that did not: ' || count(*))::int end from moved;
 
 -- name: drop_revisions
 -- Mark the revisions that a rewrite took off a branch.

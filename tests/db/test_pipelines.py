@@ -10,6 +10,7 @@ import pytest
 from psycopg import errors
 
 from arkqueue.db import Connection, Database, pipelines
+from arkqueue.db.connections import Begun
 from arkqueue.db.pipelines import Call, run
 from arkqueue.errors import DatabaseUnavailable
 
@@ -117,24 +118,34 @@ def test_a_transaction_that_fails_in_its_first_statements_is_rolled_back(pg_uri:
     with Database.open(pg_uri, size=1) as database:
         first = [Call(b"create table before ()"), Call(b"select 1 / $1", [0])]
         with pytest.raises(errors.DivisionByZero):
-            database.retrying_after(first, lambda _, answers: pytest.fail(f"they failed: {answers}"))
+            database.retrying_after(first, lambda _, begun: pytest.fail(f"they failed: {begun}"))
         with database.statement() as connection:
             (answer,) = run(connection, [Call(b"select to_regclass('before') is null as nothing")])
             assert answer.rows()[0].nothing
 
 
-def test_a_transaction_has_the_answers_of_its_first_statements(pg_uri: str) -> None:
+def test_a_transaction_has_the_answers_of_its_first_statements_and_runs_the_last_with_its_commit(pg_uri: str) -> None:
+    def work(connection: Connection, begun: Begun) -> int:
+        begun.last.append(Call(b"insert into kept values (2)"))
+        run(connection, [Call(b"insert into kept values (1)")])
+        return int(begun.answers[1].rows()[0].n)
+
     with Database.open(pg_uri, size=1) as database:
-        found = database.retrying_after(
-            [Call(b"create table kept (n int)"), Call(b"select txid_current() as id")],
-            lambda connection, answers: (
-                answers[1].rows()[0].id,
-                run(connection, [Call(b"select txid_current() as id")]),
-            ),
-        )
-        assert found[0] == found[1][0].rows()[0].id
+        assert database.retrying_after([Call(b"create table kept (n int)"), Call(b"select 3 as n")], work) == 3
         with database.statement() as connection:
-            assert run(connection, [Call(b"select from kept")])[0].rows() == []
+            (kept,) = run(connection, [Call(b"select n from kept")])
+            assert [row.n for row in kept.rows()] == [1, 2]
+
+
+def test_a_transaction_whose_last_statements_fail_is_rolled_back(pg_uri: str) -> None:
+    with Database.open(pg_uri, size=1) as database:
+        with pytest.raises(errors.DivisionByZero):
+            database.retrying_after(
+                [Call(b"create table kept (n int)")], lambda _, begun: begun.last.append(Call(b"select 1 / $1", [0]))
+            )
+        with database.statement() as connection:
+            (answer,) = run(connection, [Call(b"select to_regclass('kept') is null as nothing")])
+            assert answer.rows()[0].nothing
 
 
 def test_a_transaction_whose_first_statements_take_too_long_is_cut(
@@ -142,4 +153,4 @@ def test_a_transaction_whose_first_statements_take_too_long_is_cut(
 ) -> None:
     monkeypatch.setattr("arkqueue.db.connections.CALL_TIMEOUT", 0.2)
     with Database.open(pg_uri, size=1) as database, pytest.raises(DatabaseUnavailable, match="no answer within 0 s"):
-        database.retrying_after([Call(b"select pg_sleep(60)")], lambda _, answers: answers)
+        database.retrying_after([Call(b"select pg_sleep(60)")], lambda _, begun: begun)

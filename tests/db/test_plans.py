@@ -22,7 +22,7 @@ from arkqueue.db.pipelines import Answer, Call
 from arkqueue.db.session import SQL, Session
 from arkqueue.db.statements import Statement
 from arkqueue.model import ArchiveId, AttemptId, End, Outcome, TaskId
-from arkqueue.queue import archives, claim, control, finish, holds, purge, triggering
+from arkqueue.queue import archives, claim, control, finish, graph, holds, purge, triggering
 from arkqueue.views.attention import hanging_tasks, unhandled_failures
 from arkqueue.views.explain import explain
 from arkqueue.views.inputs import inputs_of
@@ -143,7 +143,7 @@ def plans(request: pytest.FixtureRequest, postgres: Embedded, template: str) -> 
             if day == BUSY:
                 connection.execute("analyze")
             with pytest.MonkeyPatch.context() as patch:
-                for module in (sessions, connections):
+                for module in (sessions, connections, graph):
                     patch.setattr(module, "run", explaining(plans.told, connection))
                 yield plans
 
