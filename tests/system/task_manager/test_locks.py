@@ -29,21 +29,21 @@ POINTS = 20
 
 KILLED = """
 import os, signal, sys
-import psycopg
+from arkqueue.db import connections, pipelines, session
+from arkqueue.queue import graph
 
 point, number = int(sys.argv[4]), 0
-execute = psycopg.Cursor.execute
 
-def counted(self, query, *rest, **options):
-    # Counted from the claim on that takes the first task: right before the statement, or, of a transaction's last one, before it is committed.
+def counted(connection, calls):
+    # Counted from the claim on that takes the first task: right before statements that share a round trip. The last of a transaction go with its commit.
     global number
-    if number or "insert into attempt" in str(query):
+    if number or any(b"insert into attempt" in call.text for call in calls):
         number += 1
     if number > point:
         os.kill(os.getpid(), signal.SIGKILL)
-    return execute(self, query, *rest, **options)
+    return pipelines.run(connection, calls)
 
-psycopg.Cursor.execute = counted
+connections.run = session.run = graph.run = counted
 """
 
 BACKENDS = "select pid from pg_stat_activity where datname = current_database() and application_name = 'arkqueue'"
