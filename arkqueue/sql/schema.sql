@@ -261,6 +261,7 @@ create table superseding (
     primary key (task_id, name, here)
 );
 create index superseding_name on superseding (branch_id, name, item);
+create index superseding_run on superseding (run_id);
 
 -- Runs of old revisions with the definitions of a newer one (design 5.2), planned in order, some with each transaction.
 create table backfill (

@@ -729,7 +729,7 @@ class Verbs:
 
 
 EXAMPLES = max(300, settings().max_examples)
-SHARDS = 12
+SHARDS = 17
 """The number of tests among which the examples are divided, so that all workers take part."""
 AT_ONCE = 9
 """Examples of one run of hypothesis. From the tenth on it also tries variants of what it has drawn. Most of them run out of choices near their end and count for nothing: a fifth of the time."""

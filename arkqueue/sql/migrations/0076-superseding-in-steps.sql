@@ -13,6 +13,7 @@ create table superseding (
     primary key (task_id, name, here)
 );
 create index superseding_name on superseding (branch_id, name, item);
+create index superseding_run on superseding (run_id);
 create view being_superseded as
 select u.id, f.task_id as canceler, f.number, f.run
 from task u
