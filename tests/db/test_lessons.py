@@ -92,7 +92,7 @@ HOT: dict[str, dict[str, Any]] = {
     "advance": {"settled": [10_500], "again": [10_500], "entering": [10_500], "fired": False},
     "judge_blocking": {"tasks": [10_500], "less": []},
     "skip_dependents": {"settled": [10_500], "completed": None},
-    "cancelers": {"entering": [10_500]},
+    "cancelers": {"entering": [10_500], "most": 251},
     "lock_victims": {"firing": [10_500], "here": False},
     "cancel_victims": {"firing": [10_500], "here": False},
     "stop_victims": {"firing": [10_500], "here": False},
