@@ -156,8 +156,10 @@ def _starts(graph: Graph, run: int, name: str, item: str | None, here: str) -> t
     ended = [row for row in rows if row.state in SETTLED or row.state == State.DEFERRED]
     if not ended:
         more = f"; and {len(rows) - 1} more" if len(rows) > 1 else ""
-        fault = f"is {rows[0].state}{more}: it has not ended, and will run anyway"
-        raise Conflict(task_name_of(graph, rows[0].id), fault)
+        first = task_name_of(graph, rows[0].id)
+        verb = "release" if rows[0].state == State.HELD else "explain"
+        fault = f"is {rows[0].state}{more}: it has not ended, so there is nothing to retry"
+        raise Conflict(first, fault, f"arkqueue {verb} {shlex.quote(first)}")
     refused = {row.id: Refused(row.id, why) for row in ended if (why := blocked(graph, row))}
     done = Done(tasks=[row.id for row in ended if row.id not in refused], refused=list(refused.values()))
     return done.unless_refused().tasks, done.refused

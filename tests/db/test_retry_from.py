@@ -276,7 +276,15 @@ def test_what_runs_is_not_run_again_beside_itself(archive: AnArchive) -> None:
         archive, "would run tasks again that are running: papers@2/b. Wait until they have ended, or cancel them", "a"
     )
     refused(archive, "would run tasks again that are running: papers@2/b", "b")
-    refused(archive, "papers@2/c: is waiting: it has not ended, and will run anyway", "c")
+    refused(
+        archive,
+        "papers@2/c: is waiting: it has not ended, so there is nothing to retry. arkqueue explain papers@2/c",
+        "c",
+    )
+    holds.hold(archive.session, archive.task("c@2"), "ann")
+    refused(
+        archive, "papers@2/c: is held: it has not ended, so there is nothing to retry. arkqueue release papers@2/c", "c"
+    )
 
 
 @pytest.mark.parametrize("field", ["poll: {command: q}\ndeadline: 9d", "on_lost: fail"])
