@@ -13,7 +13,8 @@
 
 VENV ?= .venv
 ARGS ?=
-WORKERS ?= 5
+# How many tests run at once; without it as many as were quickest on two processors. Those of `make test-full` wait more than they compute.
+WORKERS ?=
 # The first Python that is new enough.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -41,16 +42,16 @@ example-%: $(VENV)/installed-examples FORCE
 test test-full: export PYTHONHASHSEED = 0
 test: $(VENV)/installed-dev
 	tests/requirements.sh
-	$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not full and not long" $(ARGS)
+	$(RUN) pytest -n $(or $(WORKERS),5) --dist worksteal -m "not full and not long" $(ARGS)
 
 test-full: $(VENV)/installed-dev $(VENV)/axe
 	tests/requirements.sh
-	$(RUN) pytest -n $(WORKERS) --dist worksteal -m full $(ARGS)
+	$(RUN) pytest -n $(or $(WORKERS),7) --dist worksteal -m full $(ARGS)
 
 test-long: export HYPOTHESIS_PROFILE = long
 test-long: $(VENV)/installed-dev
 	tests/requirements.sh
-	$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not full or long" --timeout 7200 $(ARGS)
+	$(RUN) pytest -n $(or $(WORKERS),5) --dist worksteal -m "not full or long" --timeout 7200 $(ARGS)
 
 screenshots: $(VENV)/installed-dev
 	$(RUN) tests.screenshots $(ARGS)
