@@ -77,10 +77,15 @@ def test_the_overview_plots_how_deep_the_queue_was(
     archive.sql(
         "insert into queue_depth values (now() - interval '3 hours', 31, 4), (now() - interval '26 hours', 99, 4)"
     )
-    assert [one["ready"] for one in operator.get("/?format=json").json()["depth"]] == [31, 1, 1]  # the last is of now
+    oldest, *others = [one["ready"] for one in operator.get("/?format=json").json()["depth"]]
+    assert (oldest, {*others}, len(others) > 1) == (
+        31,
+        {1},
+        True,
+    )  # the last is of now; a minute, or ten, may have ended meanwhile
     assert re.search(r"Ready and waiting for a slot, last 24 h 1 now · 31 at \d\d:\d0 UTC", said(operator.get("/")))
     depth.count(session)
-    assert archive.sql("select count(*) as n from queue_depth")[0]["n"] == 2  # what is older is forgotten
+    assert not archive.sql("select from queue_depth where ready = 99")  # what is older is forgotten
     assert "last 24 h" not in visitor(Scope.READ, "papers").get("/").text
 
 
