@@ -1,4 +1,4 @@
-"""What the pages show, made for rows 21 to 23: a long history, an archive of many names, one whose tasks were all renamed, one with many columns, a long list; and a signed-in browser without a screen."""
+"""The installation and the browser of rows 21 to 23. The installation has a long history, an archive of many names, one whose tasks were all renamed, one with many columns, and a long list. The browser has no screen, and is signed in."""
 
 from __future__ import annotations
 

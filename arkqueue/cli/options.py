@@ -41,3 +41,4 @@ of_states = click.option("--state", "states", type=click.Choice([str(state) for 
 dry_run = click.option(
     "--dry-run", is_flag=True, help="Change nothing; show what would be done and what would be refused."
 )
+database = click.option("--database", metavar="URI", help="A PostgreSQL to use instead of the embedded one.")

@@ -61,9 +61,9 @@ COMMANDS = {
     "doctor": ("doctor", "Check the database for rows that break a rule."),
     "token": ("token", "Make and revoke tokens."),
     "sign-in": ("token", "Print a link that signs a browser in."),
-    "backup": ("backup", "Write the database to a file."),
-    "restore": ("backup", "Fill an empty database from a backup."),
-    "migrate": ("serve", "Migrate the database to this version."),
+    "backup": ("database", "Write the database to a file."),
+    "restore": ("database", "Fill an empty database from a backup."),
+    "migrate": ("database", "Migrate the database to this version."),
 }
 """Each command with its module and its sentence, in the order in which a newcomer meets them."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from arkqueue.cli.options import as_json, dry_run
+from arkqueue.cli.options import as_json, database, dry_run
 from arkqueue.cli.output import bold, print_json, say
 from arkqueue.cli.verbs import MOST_LINES, is_archive
 from arkqueue.text import visible
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--outputs", is_flag=True, help="Of a task: their outputs, and the same messages.")
 @click.option("--reason", metavar="TEXT", default="", help="The reason; required for a task's log or outputs. Everybody who may see the task or the run sees it, and the audit log keeps it: do not quote the secret.")  # fmt: skip
 @click.option("--export", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Of runs: write them to a new file first, as JSON lines.")  # fmt: skip
-@click.option("--database", metavar="URI", help="A PostgreSQL to use instead of the embedded one.")
+@database
 @dry_run
 @as_json
 @click.pass_context
@@ -52,7 +52,7 @@ def purge(
 
     A run is removed only if it is settled and nothing depends on it. For an archive, the command removes what the archive no longer keeps (arkqueue archive set NAME keep completed=30d). No other run gets the address of a purged run; the address says who purged it. After --log, nobody can read the log, the database is vacuumed, and the command lists what may still have a copy. The command works on the database, without a server, as `arkqueue migrate` does.
     """
-    from arkqueue.cli.serve import load, opened
+    from arkqueue.cli.installation import load, opened
 
     is_of_task, is_of_archive = log or outputs, any(map(is_archive, names))
     _check(names, reason, export, is_of_task=is_of_task, dry_run=dry_run)

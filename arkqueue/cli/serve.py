@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import gc
 import itertools
 import logging
-import os
 import re
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,149 +19,21 @@ import click
 
 from arkqueue import __version__
 from arkqueue.cli import beginning
-from arkqueue.config import Configuration, is_address, readable_secrets
+from arkqueue.cli.installation import load, opened
+from arkqueue.cli.options import database
+from arkqueue.config import Configuration, is_address
 from arkqueue.config.values import MOST_SLOTS
 from arkqueue.db.session import Session
-from arkqueue.errors import ArkqueueError, ConfigurationError, DatabaseUnavailable, HomeTaken
+from arkqueue.errors import HomeTaken
 from arkqueue.model import LABEL
 from arkqueue.queue import archives
 from arkqueue.runtime import address
 from arkqueue.runtime.accounts import account
-from arkqueue.text import visible
 
 log = logging.getLogger("arkqueue")
 
 TURN = 0.5
 """Seconds after which a signal is obeyed that came at the wrong moment."""
-FEW = 2
-"""Database connections for the start; each role has more of its own."""
-RETRY = 1.0
-"""Seconds between two attempts to reach a database that is away at the start."""
-
-
-@contextmanager
-def opened(
-    configuration: Configuration,
-    role: str,
-    stop: threading.Event,
-    waits: Callable[[], None] = lambda: None,
-    *,
-    backup: bool = True,
-) -> Iterator[Session]:
-    """The queue of an installation: its database (embedded where no other is named) at this version, and wake-ups.
-
-    ``waits``: called where the database is away and is waited for; ``stop``: set when it is to be waited for no longer; then the program ends.
-    ``backup``: an embedded database that is about to be migrated is backed up first.
-    """
-    from arkqueue.db import Database, Wakeups
-
-    _make_home(configuration.home)
-    with ExitStack() as stack:
-        uri = configuration.database
-        is_embedded = uri is None
-        if uri is None:
-            from arkqueue.db.embedded.server import Embedded
-
-            server = Embedded.open(configuration.home)
-            stack.callback(server.close)
-            stack.callback(_keep_alive(server).set)
-            uri = server.uri
-        database = stack.enter_context(
-            Database.open(
-                uri,
-                application_name=f"arkqueue {role}",
-                pooler=configuration.database_pooler,
-                direct=configuration.database_direct,
-                size=FEW,
-            )
-        )
-        with _backed_up(uri, configuration.home) if is_embedded and backup else nullcontext():
-            _migrate(database, stop, waits)
-        wakeups = Wakeups(database)
-        stack.callback(wakeups.close)
-        yield Session(database, wakeups)
-
-
-def _make_home(home: Path) -> None:
-    """Make the home folder where there is none."""
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        fault = f"cannot be made: {error.strerror}"
-        if home.is_symlink():
-            fault = f"is a link to {os.path.realpath(home)}, which is not a folder"
-        elif isinstance(error, FileExistsError):
-            fault = "is not a folder"
-        remedy = "Name another with --home or ARKQUEUE_HOME, or make it, as a folder of this user."
-        raise ConfigurationError(f"the home folder {home}", fault, remedy) from error
-
-
-def _keep_alive(server: Any) -> threading.Event:
-    """Start the embedded server again when it has died; nobody else would."""
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(2.0):
-            try:
-                if server.pid is None and not done.is_set():
-                    log.warning("the embedded PostgreSQL has died; starting it again")
-                    server.start()
-            except Exception as error:  # whatever it is, no descriptors say, may be over the next time
-                log.error("the embedded PostgreSQL cannot be looked after: %s", error)
-
-    threading.Thread(target=watch, name="embedded PostgreSQL", daemon=True).start()
-    return done
-
-
-@contextmanager
-def _backed_up(uri: str, home: Path) -> Iterator[None]:
-    """The embedded database, backed up where the block is going to migrate it; roles that start together take turns."""
-    from arkqueue.db import backup
-
-    with (home / "migration.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            file = backup.before_migration(uri, home / "backups")
-        except ArkqueueError as error:
-            remedy = f"{error.remedy} Or migrate without a backup: arkqueue migrate --no-backup"
-            raise ArkqueueError(error.thing, f"{error.fault} (before the database is migrated)", remedy) from error
-        if file:
-            log.info("the database is being migrated; it was backed up before, in %s", file)
-        yield
-
-
-def _migrate(database: Any, stop: threading.Event, waits: Callable[[], None]) -> None:
-    """Bring the database to this version; one that is away is waited for, one that lets nobody in is an error."""
-    from arkqueue.db.connections import Refused
-    from arkqueue.db.migrations import migrate
-
-    told = False
-    while True:
-        try:
-            with database.connect() as connection:
-                migrate(connection)
-            with database.statement() as connection:  # a pooler may still be the one that is away
-                connection.execute("select 1")
-            return
-        except Refused:
-            raise
-        except DatabaseUnavailable as error:
-            if not told:
-                log.warning("waiting for the database: %s", error)
-                waits()
-            told = True
-            if stop.wait(RETRY):
-                sys.exit()
-
-
-def load(ctx: click.Context, **overrides: Any) -> Configuration:
-    """The configuration with the options of the command line."""
-    given = ctx.find_root().obj or {}
-    file = Path(given["config"]) if given.get("config") else None
-    configuration = Configuration.load(file=file, **{"home": given.get("home"), **overrides})
-    for warning in readable_secrets(configuration, file):
-        click.echo(f"warning: {visible(warning)}", err=True)
-    return configuration
 
 
 def run_roles(configuration: Configuration, role: str, *, manager: bool, worker: bool, web: bool, drain: bool) -> None:
@@ -378,7 +248,6 @@ def _address(_ctx: click.Context, _option: click.Parameter, value: str | None) -
 _listen = click.option(
     "--listen", metavar="HOST:PORT", callback=_address, help="Where the API listens (default: 127.0.0.1:8417)."
 )
-_database = click.option("--database", metavar="URI", help="A PostgreSQL to use instead of the embedded one.")
 _drain = click.option(
     "--drain",
     is_flag=True,
@@ -393,7 +262,7 @@ _healthy = click.option(
 @_slots
 @_labels
 @_listen
-@_database
+@database
 @_drain
 @click.pass_context
 def serve(ctx: click.Context, /, drain: bool, **options: Any) -> None:
@@ -405,7 +274,7 @@ def serve(ctx: click.Context, /, drain: bool, **options: Any) -> None:
 
 
 @click.command()
-@_database
+@database
 @_healthy
 @click.pass_context
 def manager(ctx: click.Context, /, healthy: bool, **options: Any) -> None:
@@ -420,7 +289,7 @@ def manager(ctx: click.Context, /, healthy: bool, **options: Any) -> None:
 @click.command()
 @_slots
 @_labels
-@_database
+@database
 @_drain
 @click.option(
     "--homes",
@@ -451,18 +320,8 @@ def worker(ctx: click.Context, /, drain: bool, homes: Path | None, healthy: bool
 
 @click.command()
 @_listen
-@_database
+@database
 @click.pass_context
 def web(ctx: click.Context, /, **options: Any) -> None:
     """Run the API."""
     run_roles(load(ctx, **options), "web", manager=False, worker=False, web=True, drain=False)
-
-
-@click.command()
-@_database
-@click.option("--no-backup", is_flag=True, help="Do not back up the embedded database first.")
-@click.pass_context
-def migrate(ctx: click.Context, /, no_backup: bool, **options: Any) -> None:
-    """Migrate the database to this version of arkqueue. Each role does this by itself when it starts."""
-    with opened(load(ctx, **options), "migrate", threading.Event(), backup=not no_backup):
-        click.echo("the database is at this version")

@@ -42,7 +42,7 @@ def status(client: Client, as_json: bool) -> None:
         sys.exit(1)
 
 
-@click.command(epilog="Those that stopped within a day are listed, too.")
+@click.command(epilog="The list has task managers that stopped within a day, too.")
 @as_json
 @calls_server
 def workers(client: Client, as_json: bool) -> None:
@@ -51,9 +51,9 @@ def workers(client: Client, as_json: bool) -> None:
     if as_json:
         print_json(found)
     elif not found:
-        say("no task manager has been heard within a day; start one: arkqueue worker", err=True)
+        say("no task manager has reported within a day; start one: arkqueue worker", err=True)
     else:
-        table([_row(one) for one in found], ("NAME", "STATE", "BUSY", "LABELS", "HEARD", "WHY"))
+        table([_row(one) for one in found], ("NAME", "STATE", "BUSY", "LABELS", "REPORTED", "WHY"))
 
 
 def _say(kind: str, name: str, text: str, command: str) -> None:
@@ -64,7 +64,7 @@ def _say(kind: str, name: str, text: str, command: str) -> None:
 
 
 def _numbers(found: Any) -> str:
-    """How much there is, in one line; of the installation only what the token may know."""
+    """The numbers of archives, task managers and tasks in one line. A token for some archives gets that of archives alone."""
     counts = [(found["archives"], "archive", "archives")]
     if found["running"] is not None:
         counts += [(found["task_managers"], "task manager", "task managers"), (found["slots"], "slot", "slots")]
@@ -88,9 +88,9 @@ def _state(one: Any) -> str:
         return click.style("drained", fg="magenta")
     if one["fault"] or one["low_disk"]:
         return click.style("unfit", fg="red")
-    return click.style(
-        "no containers" if one["engine_fault"] else "fit", fg="yellow" if one["engine_fault"] else "green"
-    )
+    if one["engine_fault"]:
+        return click.style("no containers", fg="yellow")
+    return click.style("running", fg="green")
 
 
 def _drained(one: Any) -> str:

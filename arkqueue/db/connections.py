@@ -166,13 +166,10 @@ class Database:
 
         The function is run as a whole, so it must not change anything but the database.
         """
-        return self._retrying([], lambda connection, _: function(connection, *arguments, **options))
+        return self.retrying_after([], lambda connection, _: function(connection, *arguments, **options))
 
     def retrying_after(self, first: Sequence[Call], function: Callable[[Connection, Begun], R]) -> R:
         """Like `retrying`, for a transaction that begins with the statements ``first``, in one round trip with its beginning."""
-        return self._retrying(first, function)
-
-    def _retrying(self, first: Sequence[Call], function: Callable[[Connection, Begun], R]) -> R:
         collisions = losses = 0
         while True:
             finished = False

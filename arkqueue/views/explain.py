@@ -190,7 +190,7 @@ class _Task:
         else:
             reasons = [self._present()]
         if coming := about_to_be_canceled(self.session, self.row):
-            # What else keeps it from starting, and what would help, is no help any more.
+            # No other remedy lets a task start that is about to be canceled.
             is_held = self.row.state == State.HELD
             reasons = coming + (reasons if is_held else []) + nobody_manages(self.session)
         kinds = {reason.kind for reason in reasons}

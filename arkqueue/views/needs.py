@@ -1,4 +1,4 @@
-"""What needs a person: archives, runs and tasks with what helps, and what is wrong with the installation. ``arkqueue status`` and the overview begin with it."""
+"""The archives, runs and tasks that need a person, each with its remedy, and the faults of the installation. ``arkqueue status`` and the overview begin with them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RECENT: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Something that waits for a person. ``verb``: what helps, done to ``name``, by force where ``force`` says so; empty: more is to be read first. ``command``: what to type."""
+    """An archive, run or task that waits for a person. ``verb``: the remedy, to be done to ``name``, with ``--force`` if ``force``; empty: a person has to read more first. ``command``: the command line for that."""
 
     state: str
     name: str
@@ -49,7 +49,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that is wrong with the installation. ``manager``: the task manager that it is about; ``command``: what helps, where ``text`` does not say so."""
+    """A fault of the installation. ``manager``: the task manager with the fault; ``command``: the remedy, if ``text`` does not name it."""
 
     about: About
     text: str
@@ -59,7 +59,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How the installation is, as far as a token may see. ``more``: archives that need a person beside those of ``needs``.
+    """The state of the installation, as far as a token may see it. ``more``: archives that need a person beside those of ``needs``.
 
     Numbers of the installation are None for a token that is for some archives alone, and ``faults`` is empty. ``running``, ``waiting``: tasks;
     ``task_managers``, ``slots``: of those that were heard lately.
@@ -76,7 +76,7 @@ class Status:
 
 
 def status(session: Session, names: Sequence[str] | None, covered: Sequence[ArchiveId] | None, lease: float) -> Status:
-    """How everything is. ``names`` and ``covered``: the archives that are asked about, both None: all; ``lease``: seconds, as configured."""
+    """The state of the installation. ``names`` and ``covered``: the archives that are asked about, both None: all; ``lease``: seconds, as configured."""
     known = in_short(session, names)
     bad = [name for name, one in known.items() if one.needs]
     found = archives(session, bad[:MOST_ARCHIVES])
@@ -95,7 +95,7 @@ def status(session: Session, names: Sequence[str] | None, covered: Sequence[Arch
 
 
 def waiting_in(numbers: Any) -> int:
-    """How many tasks wait, by what `measure` answered."""
+    """The number of waiting and ready tasks. ``numbers``: the row of `measure`."""
     return sum(numbers.tasks.get(state, 0) for state in (State.WAITING, State.READY))
 
 
@@ -105,7 +105,7 @@ def needs_of(
     found: Sequence[ArchiveView],
     recent: Mapping[str, Sequence[RunInShort]],
 ) -> list[Need]:
-    """What needs a person: archives among ``found``, workflow files with faults among the ``recent`` runs of each archive, and tasks of all archives that are ``covered`` (None: of all)."""
+    """The archives among ``found``, the workflow files with faults among the ``recent`` runs of each archive, and the tasks of ``covered`` archives (None: all) that need a person."""
     failures = unhandled_failures(session, covered, MOST_NEEDS)
     lines = last_lines(session, failures)
     late = outdated(session, [task.id for task in failures if task.state is State.FAILED])
@@ -120,7 +120,7 @@ def needs_of(
 
 
 def faults_of_installation(session: Session, numbers: Any, lease: float) -> list[Fault]:
-    """What is wrong with the installation, by what `measure` answered. Archives are left out, which stand among the needs; task managers are named."""
+    """The faults of the installation, by the row of `measure`. Archives are left out, because they are needs; task managers are named."""
     told = told_faults(numbers, lease)
     of_managers = (About.DRAINED, About.UNFIT, About.DISK)
     found = [Fault(about, text) for about, text in told if about not in (About.ARCHIVES, *of_managers)]
@@ -131,7 +131,7 @@ def faults_of_installation(session: Session, numbers: Any, lease: float) -> list
 
 
 def _of_manager(manager: TaskManagerView) -> list[Fault]:
-    """Why a task manager starts nothing, or no container."""
+    """The reasons why a task manager starts no tasks, or no containers."""
     found, name = [], manager.name
     if manager.low_disk:
         text = f"task manager {name} claims nothing: {manager.low_disk} has less room than min_free. Remove what is not needed there."

@@ -92,7 +92,7 @@ class Control(Looking):
         return self._follow(before)
 
     def hold_archive(self) -> Changes:
-        """What has not begun is held, and what is planned until the hold ends."""
+        """Hold the tasks that have not begun, and those that are planned until the hold ends."""
         before = self.states()
         tasks = [task for run in self.runs for task in self._holdable(run) if not _has_begun(task)]
         if self.on_hold and not tasks:

@@ -113,7 +113,7 @@ class Installation:
         capacity, having = self.capacities.get(name, 1), self.having(name)
         if capacity is None:
             return False
-        # Of what was granted at one moment, what was planned first has been granted first.
+        # Of tasks that got the lock at one moment, the one that was planned first got it first.
         granted = sorted(
             (task.granted, task.run.made, self.archives.index(archive))
             for archive, task in having

@@ -290,7 +290,7 @@ class Verbs(Looking):
         return self._follow(before)
 
     def on_item(self, key: RunKey, item: str, verb: str, *words: Any) -> Changes:
-        """Do to each task of an item what a verb on one does, if it concerns the task when its turn comes; one that is refused keeps no other from it (design 5.33)."""
+        """Apply a verb to each task of an item that it concerns when the task has its turn. A refusal of one task does not stop the others (design 5.33)."""
         before = self.states()
         run, tasks = self._item(key, item)
         if item in run.deleted_items:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from arkqueue.cli.serve import load
+from arkqueue.cli.installation import load
 from arkqueue.config import Configuration, readable_secrets
 
 SECRETS = {

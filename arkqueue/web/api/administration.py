@@ -115,7 +115,7 @@ def create_sign_in_link(request: Request) -> SignInLink:
 
 @router.get("/status")
 def show_status(request: Request) -> Status:
-    """What needs a person, what is wrong with the installation, and how much runs and waits; for a token of some archives, of these alone."""
+    """The archives, runs and tasks that need a person, the faults of the installation, and the numbers of running and waiting tasks. A token for some archives gets the needs of these archives alone."""
     caller = admit(request, Scope.READ)
     return status(caller.session, caller.token.archives, caller.archives(), caller.configuration.lease)
 

@@ -20,9 +20,10 @@ from arkqueue.views.attention import faulty_at_head, unhandled_failures
 from arkqueue.views.backfills import backfills, in_public
 from arkqueue.views.coming import Coming, coming
 from arkqueue.views.find import find_branch
-from arkqueue.views.runs import ListedRun, RunPage, matching_runs, runs, runs_by_id
+from arkqueue.views.runs import ListedRun, RunPage, RunView, matching_runs, runs, runs_by_id
 from arkqueue.views.search import query_of
 from arkqueue.views.submissions import for_submissions
+from arkqueue.views.tasks import TaskView
 from arkqueue.web.pages.answer import Shown, asked
 from arkqueue.web.pages.cells import heads_of, menu_of, parts_of
 from arkqueue.web.pages.drawing import MOST_DRAWN, drawn
@@ -90,14 +91,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
     wanted, before = filter_of(request), request.query_params.get("before", "")
     failures = [t for t in unhandled_failures(caller.session, [ArchiveId(id)], 100) if t.branch == (named or main)]
     faulty = faulty_at_head(caller.session, branch)
-    if wanted.state == UNHANDLED:
-        those = {task.run_id for task in failures} | ({faulty.id} if faulty else set())
-        page = runs_by_id(caller.session, sorted(those, reverse=True)[:ROWS])
-    else:
-        page = _runs(visitor, id, branch, wanted, int(before) if before.isdecimal() and len(before) < 19 else None)
-    needing = {task.run_id for task in failures} | {run.id for run in page.runs[:1] if not before}
-    if not wanted.address:
-        page = _filled(page, needing, lambda before: _runs(visitor, id, branch, wanted, before))
+    page, needing = _page(visitor, id, branch, wanted, before, failures, faulty)
     shown = page.runs
     chosen = [name for text in request.query_params.getlist("columns") for name in text.split(",") if name]
     grid = grid_of(
@@ -141,6 +135,27 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             ),
         },
     )
+
+
+def _page(
+    visitor: Visitor,
+    id: ArchiveId,
+    branch: BranchId,
+    wanted: Filter,
+    before: str,
+    failures: Sequence[TaskView],
+    faulty: RunView | None,
+) -> tuple[RunPage, set[int]]:
+    """The runs of a page, and the ids of those that keep a row of their own. ``before``: the id of a run, as the address has it."""
+    if wanted.state == UNHANDLED:
+        those = {task.run_id for task in failures} | ({faulty.id} if faulty else set())
+        page = runs_by_id(visitor.caller.session, sorted(those, reverse=True)[:ROWS])
+    else:
+        page = _runs(visitor, id, branch, wanted, int(before) if before.isdecimal() and len(before) < 19 else None)
+    needing = {task.run_id for task in failures} | {run.id for run in page.runs[:1] if not before}
+    if not wanted.address:
+        page = _filled(page, needing, lambda before: _runs(visitor, id, branch, wanted, before))
+    return page, needing
 
 
 def _lines(request: Request, rows: Sequence[Row], needing: Collection[int]) -> list[Line]:

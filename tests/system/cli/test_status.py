@@ -57,15 +57,25 @@ def test_each_thing_that_needs_a_person_has_the_command_that_helps(
     assert arkqueue("status").lines[0].startswith("failed   stamps: stopped")
 
 
-def test_a_failure_behind_later_revisions_is_offered_by_force(arkqueue: Cli, archive: AnArchive) -> None:
+def test_a_failure_that_a_later_revision_has_made_good_is_left_out(arkqueue: Cli, archive: AnArchive) -> None:
     for _ in range(2):
         archive.commit({"a": "", "b": "depends: [a]"})
     archive.fail("a@2")
     archive.run("a@3")
     archive.fail("b@3")
-    lines = arkqueue("status").lines
-    assert lines[1].strip() == "arkqueue retry papers@3/b"
-    assert len(lines) == 3, "a@3 has made a@2 good"
+    assert [line.strip() for line in arkqueue("status").lines[1:-1]] == ["arkqueue retry papers@3/b"]
+
+
+def test_a_failure_behind_later_work_is_retried_by_force(arkqueue: Cli, archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    archive.commit({"b": "depends: [{task: 'PREV:a', when: settled}]"})
+    archive.run("b@3")
+    first, command, _ = arkqueue("status").lines
+    assert "later revisions have already run" in first
+    assert command.strip() == "arkqueue retry papers@2/a --force"
+    assert arkqueue("retry", "papers@2/a").code == 1
+    assert arkqueue(*shlex.split(command)[1:]).code == 0
 
 
 def test_workflow_files_with_faults_are_named_with_the_first_one(arkqueue: Cli, archive: AnArchive) -> None:
@@ -107,22 +117,32 @@ def test_task_managers_are_listed_with_what_keeps_them_from_work(
 ) -> None:
     claim.register(session, "p2", "b" * 32, "build-2", 2, fault="no fork", labels=["tex"])
     claim.register(session, "p3", "c" * 32, "build-2", 1, engine_fault="no engine")
+    claim.register(session, "p4", "d" * 32, "build-3", 1)
     archive.commit({"a": ""})
     archive.claim("a@2")
     pauses.drain(session, HOST, "a new disk", "ann")
     header, *rows = arkqueue("workers").lines
-    assert header.split() == ["NAME", "STATE", "BUSY", "LABELS", "HEARD", "WHY"]
+    assert header.split() == ["NAME", "STATE", "BUSY", "LABELS", "REPORTED", "WHY"]
     assert sorted(row.split(None, 2)[:2] for row in rows) == [
         ["bbbbbbbb", "unfit"],
         ["build-1", "drained"],
+        ["build-3", "running"],
         ["cccccccc", "no"],
     ]
+    assert {row.split()[0]: "running" in row for row in rows} == dict.fromkeys(
+        ["build-1", "bbbbbbbb", "cccccccc"], False
+    )
     text = "\n".join(rows)
     assert "1 of 4" in text
     assert "drained by ann: a new disk" in text
     assert "no fork" in text
     assert "tex" in text
-    assert {one["name"] for one in json.loads(arkqueue("workers", "--json").out)} == {"build-1", "bbbbbbbb", "cccccccc"}
+    assert {one["name"] for one in json.loads(arkqueue("workers", "--json").out)} == {
+        "build-1",
+        "build-3",
+        "bbbbbbbb",
+        "cccccccc",
+    }
 
 
 def test_without_a_task_manager_it_says_how_to_start_one(arkqueue: Cli, session: Session) -> None:
