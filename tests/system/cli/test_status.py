@@ -129,9 +129,6 @@ def test_task_managers_are_listed_with_what_keeps_them_from_work(
         ["build-3", "running"],
         ["cccccccc", "no"],
     ]
-    assert {row.split()[0]: "running" in row for row in rows} == dict.fromkeys(
-        ["build-1", "bbbbbbbb", "cccccccc"], False
-    )
     text = "\n".join(rows)
     assert "1 of 4" in text
     assert "drained by ann: a new disk" in text
