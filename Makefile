@@ -44,9 +44,10 @@ test: $(VENV)/installed-dev
 	tests/requirements.sh
 	$(RUN) pytest -n $(or $(WORKERS),5) --dist worksteal -m "not full and not long" $(ARGS)
 
+# Seven browsers and engines at once may take several times as long as one, so the limit that ends a hanging test is longer here.
 test-full: $(VENV)/installed-dev $(VENV)/axe
 	tests/requirements.sh
-	$(RUN) pytest -n $(or $(WORKERS),7) --dist worksteal -m full $(ARGS)
+	$(RUN) pytest -n $(or $(WORKERS),7) --dist worksteal -m full --timeout 600 $(ARGS)
 
 test-long: export HYPOTHESIS_PROFILE = long
 test-long: $(VENV)/installed-dev
