@@ -1,6 +1,7 @@
 """Registers, scans, stops and resumes archives, and accepts notices.
 
-A notice only says "look"; it is kept until the repository has been read after it came. Nothing here reads a repository.
+A notice only asks for a scan. It is kept until a scan that began after it has ended. Nothing here
+reads a repository.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a branch's ledger starts: its baseline, or None where the branch has no commit yet.
+    """The start of a branch's ledger: its baseline, or None if the branch has no commit yet.
 
-    ``until``: the id of the revision up to which what follows is no import, however much it is. None: an import is judged as ever.
+    ``until``: the id of the last revision that is not judged as an import, however many there are
+    before it. None: all are judged.
     """
 
     branch: str
@@ -57,10 +59,11 @@ def register(
     starts: Sequence[Start],
     by: str | None = None,
 ) -> ArchiveId:
-    """Register an archive with the baselines of its branches; raises ``Conflict`` where the name is taken.
+    """Register an archive with the baselines of its branches. Raises ``Conflict`` if the name is
+    taken.
 
-    An archive that had the name and was removed is called ``NAME~1``, … from now on, so that no name of a run means two.
-    ``by``: the person who adds the archive, for the audit log.
+    A removed archive that had the name is renamed to ``NAME~1``, …, so that a run's name never
+    means two runs. ``by``: the person who adds the archive, for the audit log.
     """
 
     def work(graph: Graph) -> ArchiveId:
@@ -104,7 +107,9 @@ def _start(graph: Graph, archive: int, starts: Sequence[Start]) -> None:
 def change_settings(
     session: Session, archive: ArchiveId, settings: ArchiveSettings, by: str, starts: Sequence[Start] = ()
 ) -> None:
-    """Change the settings of an archive; the audit log keeps the changes. ``starts``: the baselines of branches that are tracked from now on."""
+    """Change the settings of an archive, and enter the changes in the audit log. ``starts``: the
+    baselines of branches that are tracked from now on.
+    """
 
     def fit(graph: Graph) -> bool:
         return fit_slots(graph, archive, is_limited=settings.max_running is not None)
@@ -126,12 +131,13 @@ def change_settings(
         return has_slots
 
     if change(session, [archive], work):
-        # A claim that began before the commit has taken no slots, and could not be seen.
+        # A claim that began before the commit has taken no slots, and this transaction could not
+        # see its attempts.
         change(session, [archive], fit)
 
 
 def _what_changes(before: Mapping[str, Any], settings: ArchiveSettings) -> str:
-    """The settings that change, each with its value before and after, as JSON."""
+    """The settings that change, each with its old and new value as JSON."""
     now = json.loads(json.dumps(asdict(settings)))
     usual = json.loads(json.dumps(asdict(ArchiveSettings())))
     return "; ".join(
@@ -142,7 +148,9 @@ def _what_changes(before: Mapping[str, Any], settings: ArchiveSettings) -> str:
 
 
 def _guard(graph: Graph, archive: int, globs: Sequence[str], before: Sequence[str]) -> None:
-    """Hold what has not started of the tasks whose names match from now on; what matched ``before`` is held already, or was released by an approver."""
+    """Hold the unstarted tasks whose names match a glob from now on. Tasks that matched ``before``
+    are held already, or an approver released them.
+    """
     if set(globs) <= set(before):
         return
     names = graph.rows("to_guard", archive=archive)
@@ -153,7 +161,7 @@ def _guard(graph: Graph, archive: int, globs: Sequence[str], before: Sequence[st
 
 
 def remove(session: Session, archive: ArchiveId, by: str) -> None:
-    """Stop watching an archive, and cancel its tasks that have not started. Its history stays readable."""
+    """Stop watching an archive, and cancel its unstarted tasks. Its history stays readable."""
 
     def work(graph: Graph) -> None:
         if not graph.rows("remove_archive", archive=archive):
@@ -170,15 +178,19 @@ def remove(session: Session, archive: ArchiveId, by: str) -> None:
 
 
 def notify(session: Session, archives: Iterable[ArchiveId], revision: str | None = None) -> None:
-    """Ask for a scan of some archives' repositories (design 2). ``revision``: the revision that the notice named."""
+    """Ask for a scan of some archives' repositories (design 2). ``revision``: the revision that the
+    notice named.
+    """
     session.do("ask_to_look", archives=list(archives), revision=revision)
     session.wake("look")
 
 
 def sync(session: Session, archive: ArchiveId, by: str | None = None) -> None:
-    """Have an archive's repository scanned, also before the pause after a failure is over: a person may have fixed what failed.
+    """Have an archive's repository scanned at once, also before the pause after a failure is over:
+    a person may have fixed the cause.
 
-    ``by``: who asked for the scan, for the audit log. None: the scan is part of another verb, which has an entry of its own.
+    ``by``: the person who asked, for the audit log. None: the scan is part of another verb, which
+    has an entry of its own.
     """
     with session.admitted([archive]):
         session.do("let_be_due", archive=archive, by=by)
@@ -195,7 +207,7 @@ def notify_all(session: Session, notices: Iterable[tuple[ArchiveId, str | None]]
 
 
 def _expected(known: str | None, told: str | None) -> str | None:
-    """The expected revision after one more notice; the same rule as in the statement of ``notify``."""
+    """The expected revision after one more notice. The statement of ``notify`` has the same rule."""
     if known is None or told is None:
         return told or known
     return max(known, told, key=int) if _NUMBER.fullmatch(known) and _NUMBER.fullmatch(told) else told
@@ -210,7 +222,9 @@ def one(session: Session, archive: ArchiveId) -> Any:
 
 
 def with_branches(session: Session, archive: ArchiveId) -> tuple[Any, list[Any]]:
-    """An archive's row with what its repository's reader needs, and the rows of its branches with the ledger's heads, of one moment."""
+    """An archive's row with what its reader needs, and the rows of its branches with the ledgers'
+    heads, all read at one moment.
+    """
     found = session.rows("archive_with_branches", archive=archive)
     if not found:
         raise NotFound(f"archive {archive}", "does not exist")
@@ -223,15 +237,18 @@ def watched(session: Session) -> list[Any]:
 
 
 def sweep_all(session: Session, archives: Sequence[ArchiveId] | None = None) -> list[ArchiveId]:
-    """Ask for a scan of every archive's repository, or of some, as at the start of a queue manager (design 2).
+    """Ask for a scan of every archive's repository, or of some, as at the start of a queue manager
+    (design 2).
 
-    Returns the archives that another transaction had locked: they are to be swept by another call.
+    Returns the archives that another transaction had locked, for another call.
     """
     return [ArchiveId(row.id) for row in session.rows("sweep_all", archives=archives)]
 
 
 def to_read(session: Session, most: int | None = None) -> list[Any]:
-    """Archives that a notice names, then those whose time has come: rows of id, name, asked, revision, troubled, waited."""
+    """The archives to scan now: first those that a notice names, then those whose next scan is due.
+    Rows of id, name, asked, revision, troubled, waited.
+    """
     return session.rows("to_read", most=most)
 
 
@@ -248,18 +265,24 @@ def read_quietly(session: Session, archives: Sequence[int], sweep: float) -> Non
 
 
 def expect(session: Session, archive: ArchiveId, asked: int, pause: float) -> None:
-    """Record that an archive was read, and lacks the revision that a notice named. The next scan is due in ``pause`` seconds."""
+    """Record that an archive was scanned, and that the revision which a notice named was not there.
+    The next scan is due in ``pause`` seconds.
+    """
     session.do("read_done", archive=archive, asked=None, sweep=pause)
     session.do("expect", archive=archive, asked=asked)
 
 
 def read_failed(session: Session, archive: ArchiveId, trouble: str, first: float, longest: float = 60.0) -> None:
-    """Record that an archive could not be read. The next try is due in ``first`` seconds; the pause grows with each failure, up to ``longest`` seconds."""
+    """Record that an archive could not be read. The next try is due in ``first`` seconds; the pause
+    grows with each failure, up to ``longest`` seconds.
+    """
     session.do("read_failed", archive=archive, trouble=trouble.replace("\0", "\ufffd"), first=first, longest=longest)
 
 
 def say_trouble(session: Session, archive: ArchiveId, trouble: str, first: float, longest: float = 60.0) -> bool:
-    """Like `read_failed`, for a caller who must not wait for one archive: False where another transaction had locked it, and nothing was stored."""
+    """Like `read_failed`, for a caller that must not wait for one archive. Returns False, and
+    stores nothing, if another transaction had locked it.
+    """
 
     def work(graph: Graph) -> None:
         graph.do("read_failed", archive=archive, trouble=trouble.replace("\0", "\ufffd"), first=first, longest=longest)
@@ -286,12 +309,14 @@ def stop(session: Session, archive: ArchiveId, why: str) -> None:
 
 
 def go_on(session: Session, archive: ArchiveId, stopped: str) -> None:
-    """Go on with a stopped archive whose repository is the right one again. ``stopped``: why it was stopped; what was done about it meanwhile stands."""
+    """Resume a stopped archive whose repository is the right one again. ``stopped``: the stop
+    reason, for the audit log.
+    """
 
     def work(graph: Graph) -> None:
         if graph.do("go_on", archive=archive, stopped=stopped):
             graph.do("have_archive_judged", archive=archive)
-            graph.do("ask_to_look", archives=[archive], revision=None)  # so that a whole scan follows
+            graph.do("ask_to_look", archives=[archive], revision=None)  # a whole scan follows
             offer_again(graph, archive)
 
     change(session, [archive], work)
@@ -301,7 +326,9 @@ def go_on(session: Session, archive: ArchiveId, stopped: str) -> None:
 def accept(
     session: Session, archive: ArchiveId, revision: int, author: str, date: datetime, note: str, by: str
 ) -> None:
-    """Store the present author and date of a revision of the ledger (its id). ``note``: the correction, for the audit log."""
+    """Store the present author and date of a revision (an id) of the ledger. ``note``: the
+    correction, for the audit log.
+    """
 
     def work(graph: Graph) -> None:
         graph.do("correct_revision", archive=archive, revision=revision, author=author, date=date)
@@ -323,7 +350,9 @@ def branches(session: Session, archive: ArchiveId) -> list[Any]:
 
 
 def track(session: Session, archive: ArchiveId, name: str, *, main: bool = False) -> Branch:
-    """Begin to track a branch, or track it again after it was deleted, with the schedules of its head; ``main``: it is the main one from now on."""
+    """Begin to track a branch, or track it again after it was deleted, with the schedules of its
+    head. ``main``: True if it is the main branch from now on.
+    """
 
     def refresh(graph: Graph, branch: int, name: str, head: int | None, *, is_main: bool) -> None:
         if head is not None:
@@ -345,9 +374,11 @@ def track(session: Session, archive: ArchiveId, name: str, *, main: bool = False
 
 
 def untrack(session: Session, archive: ArchiveId, branch: BranchId, *, head: int | None = None) -> None:
-    """A branch was deleted in its repository, or others are tracked now: what has not started is canceled (design 5.16).
+    """End the tracking of a branch that was deleted, or that the settings no longer track: cancel
+    its unstarted tasks (design 5.16).
 
-    ``head``: the head it was seen with. If it has another by now, it has come back meanwhile, and nothing happens. Nor does it where the archive is stopped.
+    ``head``: the branch's head when it was found deleted. If it has another head by now, it has
+    come back, and nothing happens. Nothing happens either if the archive is stopped.
     """
 
     def work(graph: Graph) -> None:
@@ -365,10 +396,11 @@ def untrack(session: Session, archive: ArchiveId, branch: BranchId, *, head: int
 def rewind(
     session: Session, archive: ArchiveId, branch: BranchId, start: Start, uuid: str, by: str, still: str | None = None
 ) -> None:
-    """Go on after a repository went back in time: the ledger starts anew at ``start``.
+    """Start a branch's ledger anew at ``start``, after its repository went back in time.
 
-    ``still``: why the archive stays stopped, where another of its branches is to be rewound, too. The history so far is kept as a retired branch (``rewound~1``, …: no branch of Git's can be called so), because its revision numbers will be given again to
-    other revisions.
+    The history so far is kept as a retired branch (``rewound~1``, …; no Git branch can have such a
+    name), because other revisions will get its revision numbers. ``still``: why the archive stays
+    stopped, if another of its branches has to be rewound, too.
     """
 
     def work(graph: Graph) -> None:
@@ -386,7 +418,7 @@ def rewind(
         _start(graph, archive, [start])
         graph.do("take_up", archive=archive, uuid=uuid, still=still)
         graph.do("have_archive_judged", archive=archive)
-        # So that a whole scan follows: the repository has not changed, but the ledger has.
+        # A whole scan has to follow: the repository has not changed, but the ledger has.
         graph.do("ask_to_look", archives=[archive], revision=None)
         graph.do("withhold", archive=archive)
         offer_again(graph, archive)

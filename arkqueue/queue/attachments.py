@@ -1,12 +1,13 @@
-"""Attachments of submissions: which files are to come, which are there, and when they go (design 5.31; decision 25). The files are the business of `workspace.attachments`.
+"""Attachments of submissions: which files an upload is to have, which have arrived, and when they
+are removed (design 5.31; decision 25). `workspace.attachments` handles the files themselves.
 
-    begin       which files an id is to have; the same id again continues
-    goes_on     before each piece, so that nobody takes it for abandoned
-    is_there    all of a file has come, and has its digest
-    take        by `submissions.submit`, in the transaction that makes the run
-    unneeded    asked by the task manager that has the folders
+    begin       declares the files of an id; for a known id it continues the upload
+    goes_on     called before each piece, so that the upload does not count as abandoned
+    is_there    all of a file has arrived, and its digest is right
+    take        called by `submissions.submit`, in the transaction that makes the run
+    unneeded    called by the task manager that has the folders
 
-No transaction is open while a file comes.
+No transaction is open while a file arrives.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ from arkqueue.queue.graph import Graph, change, change_in_turn
 from arkqueue.workflow.attachments import digest_of, misnamed
 
 ABANDONED = 24 * 3600.0
-"""Seconds after which an upload is forgotten that nobody has continued."""
+"""Seconds after which an upload that nobody continued is forgotten."""
 PATIENCE = 0.5
-"""Seconds that busy archives are waited for: their folders can be removed later."""
+"""Seconds to wait for busy archives. Their folders can be removed later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """An upload, by its id; ``folder``: the number of its folder. ``is_new``: nobody has begun it before. ``run``: that was made already of these files, then it is no upload any more."""
+    """An upload, by its id. ``folder``: the number of its folder. ``is_new``: this call began it.
+    ``run``: the run that was already made from these files; the other fields are then None.
+    """
 
     id: int | None
     folder: int | None
@@ -42,10 +45,12 @@ def begin(
     session: Session, archive: ArchiveId, name: str, sender_id: str, files: Sequence[Attachment], store: str, by: str,
     *, most: int, room: int,
 ) -> Begun:  # fmt: skip
-    """Begin the upload of some files, or find the one that an id has.
+    """Begin the upload of some files, or find the upload that the id already has.
 
-    ``name``: the archive's; ``store``: where the files go. ``most``: bytes of one upload; ``room``: bytes of all that a store holds, attachments and scratch folders; 0: any number.
-    Raises ``InvalidPayload`` with all that is wrong with the files, ``Conflict`` where the id has other files, or where there is no room.
+    ``name``: the archive's name. ``store``: the store that gets the files. ``most``: the most bytes
+    of one upload. ``room``: the most bytes of all attachments and scratch folders in the store; 0:
+    no limit. Raises ``InvalidPayload`` with all faults of the declared files. Raises ``Conflict``
+    if the id has other files, or if there is no room.
     """
     here, size, digest = submission_name(name, sender_id), sum(file.size for file in files), digest_of(files)
     if faults := _faults(files, size, most):
@@ -65,14 +70,14 @@ def begin(
                 remedy = f"Give it an id of its own, or end the other one: DELETE /api/v1/uploads/{row.id}"
                 raise Conflict(here, f"is being uploaded with other attachments, since{_on(row.made_at)[3:]}", remedy)
             if row.store != store:
-                raise Conflict(here, "was begun at another server, where its files are", "Continue it there.")
+                raise Conflict(here, "was begun at another server, which has its files", "Continue it there.")
             graph.do("continue_upload", id=row.id)
             return Begun(row.id, row.folder, is_new=False)
         if room:
             graph.do("take_turn_of_store", store=store)
         taken = graph.rows("room_of_store", store=store)[0].bytes
         if room and taken + size > room:
-            fault = f"need {size:,} bytes, and those that are there and the scratch folders take {taken:,} of the {room:,} of scratch_limit"
+            fault = f"need {size:,} bytes, but the store's attachments and scratch folders take {taken:,} of the {room:,} of scratch_limit"
             raise Conflict(f"the attachments of {here}", fault, "Purge runs that have some (arkqueue doctor), or raise scratch_limit.")  # fmt: skip
         (new,) = graph.rows(
             "begin_upload", archive=archive, sender=sender_id, store=store, files=len(files), size=size, digest=digest, by=by,
@@ -85,35 +90,43 @@ def begin(
 
 
 def has_managers(session: Session, store: str) -> bool:
-    """Whether a task manager is known that has a store: who has not been heard for a day is forgotten."""
+    """True if a task manager with this store is known. A task manager is forgotten after a day of
+    silence.
+    """
     return bool(session.rows("managers_of_store", store=store)[0].are_there)
 
 
 def goes_on(session: Session, upload: int) -> bool:
-    """Note that an upload goes on; False where it has its run, or is gone."""
+    """Note that an upload continues. Returns False if its run was made, or the upload is gone."""
     return bool(session.rows("continue_upload", id=upload))
 
 
 def is_there(session: Session, upload: int, position: int) -> None:
-    """Note that all of a file is there and has its digest."""
+    """Note that a file has arrived whole, with the right digest."""
     session.do("attachment_there", upload=upload, position=position)
 
 
 def give_up(session: Session, upload: int) -> bool:
-    """Forget an upload; its folder goes soon after. False where it has its run, or is gone."""
+    """Forget an upload; its folder is removed soon after. Returns False if its run was made, or the
+    upload is gone.
+    """
     return bool(session.rows("give_up_upload", id=upload))
 
 
 def take(graph: Graph, upload: int, run: int) -> None:
-    """Let a run that is being made have an upload. Raises Conflict where that is gone, or a file of it is missing."""
+    """Give an upload to the run that is being made. Raises Conflict if the upload is gone, or a
+    file is missing.
+    """
     if not graph.rows("take_upload", upload=upload, run=run):
-        raise Conflict("the attachments", "are not all there any more", "Submit it again.")
+        raise Conflict("the attachments", "are not complete any more", "Submit them again.")
 
 
 def unneeded(session: Session, folders: Sequence[int]) -> set[int]:
-    """The folders, of some that are given by their numbers, that can be removed: nobody continued the upload, its run was deleted or purged, or the database does not know them.
+    """The folders, of those given by number, that can be removed: nobody continued the upload, its
+    run was deleted or purged, or the database does not know the folder.
 
-    Folders of deleted runs are marked as removed first, with their archives locked: a run that is undeleted afterwards finds them gone. The next call looks again at archives that are busy.
+    Folders of deleted runs are first marked as removed, with their archives locked: a run that is
+    undeleted afterwards finds them gone. Folders of busy archives are left to the next call.
     """
     session.do("forget_uploads", age=ABANDONED)
     gone = set(folders) - {row.folder for row in session.rows("known_attachments", folders=list(folders))}

@@ -1,5 +1,5 @@
-"""Backfills: a task over old revisions, with the definition that a newer revision has (an exception
-to design 5.2).
+"""Backfills: runs of a task for old revisions, with the definition from a newer revision (an
+exception to design 5.2).
 
 A backfill is stored first, with the first of its runs. The queue manager plans the others, some
 with each transaction (`plan`), and continues after a crash. Its runs wait for one another, task by
@@ -11,8 +11,8 @@ A completion by a backfill does not count as newer work: it raises no highest pl
 stored, by its first revision: work that is later than any of its revisions is later than the first
 one.
 
-A list in a file is read at each revision of the backfill (design 5.30), by the caller, outside the
-transaction: `wanted` says which files.
+A list in a file is read at each revision of the backfill (design 5.30). The caller reads it,
+outside the transaction; `wanted` says which files.
 """
 
 from __future__ import annotations
@@ -46,19 +46,21 @@ FileLists = Mapping[tuple[str, str | None], tuple[Item, ...]]
 """The items in files of a revision, by the path and the field that identifies an item."""
 
 STEP = 20
-"""Runs that one transaction plans."""
+"""The most runs that one transaction plans."""
 PAUSE_AFTER_ERROR = 10.0
-"""Seconds until the queue manager goes on with a backfill that it could not plan."""
+"""Seconds until the queue manager tries again to plan a backfill after an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Lists that are to be read at a revision (its id) for a run of a backfill. ``definitions``: the revision whose workflow files name them."""
+    """Lists that have to be read at a revision (its id) for a run of a backfill. ``definitions``:
+    the revision whose workflow files name the lists.
+    """
 
     revision: int
     definitions: int
     files: tuple[tuple[str, str | None], ...]
-    """As `FileLists` has them."""
+    """Paths and key fields, as in `FileLists`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,15 @@ class Lists:
 
 
 ReadLists = Callable[[Session, ArchiveId, Sequence[Wanted]], Sequence[Lists] | str]
-"""Reads the lists of an archive at the first revision and at some further ones. Returns a text if the lists cannot be read now: the reason."""
+"""Reads the lists of an archive at the first revision and at some further ones. If the lists cannot
+be read now, the result is the reason as a text.
+"""
 
 
 def wanted_first(session: Session, branch: BranchId, first: int, names: Collection[str]) -> Wanted | None:
-    """The lists that `begin` takes for the first revision of a backfill; None: it needs none, or refuses the backfill."""
+    """The lists that `begin` takes for the first revision of a backfill; None if it needs none, or
+    will refuse the backfill.
+    """
     for head in session.rows("head_revision", branch=branch):
         found = session.rows("revisions_to_fill", branch=branch, first=first, last=head.number, most=1)
         files = _files(session.rows("revision_at", revision=head.id)[0].tasks, names)
@@ -84,7 +90,7 @@ def wanted_first(session: Session, branch: BranchId, first: int, names: Collecti
 
 
 def wanted(session: Session, backfill: int, most: int) -> list[Wanted]:
-    """The lists that `plan` takes for the next revisions of a backfill, ``most`` of them."""
+    """The lists that `plan` takes for the next ``most`` revisions of a backfill."""
     for fill in session.rows("backfill", backfill=backfill):
         files = _files(session.rows("revision_at", revision=fill.revision_id)[0].tasks, fill.tasks)
         if fill.next is None or not files:
@@ -97,7 +103,7 @@ def wanted(session: Session, backfill: int, most: int) -> list[Wanted]:
 
 
 def _files(tasks: Sequence[Any], names: Collection[str]) -> tuple[tuple[str, str | None], ...]:
-    """The list files of some tasks, as `FileLists` has them."""
+    """The list files of some tasks, as in `FileLists`."""
     lists = (from_json(task).foreach for task in tasks if task["name"] in names)
     return tuple(dict.fromkeys((one.file, one.key) for one in lists if one is not None and one.file is not None))
 
@@ -117,10 +123,13 @@ def begin(
     lists: Lists | None = None,
     first_run: list[ProposedRun] | None = None,
 ) -> int | None:
-    """Make a backfill of named tasks over the revisions from ``first`` to ``last`` (numbers), with the head's definitions; returns its id.
+    """Make a backfill of named tasks over the revisions from ``first`` to ``last`` (numbers), with
+    the head's definitions. Returns its id.
 
-    ``last`` None: up to the one before the head, which has run its definitions itself. ``lists``: what was read for `wanted_first`; None is returned where
-    other ones are wanted by now. ``first_run``: for a preview, receives the run of the first revision. Raises what `triggering.trigger` raises of its first revision.
+    ``last`` None: up to the revision before the head, which has run its own definitions. ``lists``:
+    the lists of `wanted_first`; None is returned if other lists are needed by now. ``first_run``:
+    for a preview, receives the run of the first revision. Raises the errors of `triggering.trigger`
+    for the first revision.
     """
 
     def work(graph: Graph) -> int | None:
@@ -154,9 +163,10 @@ def begin(
 
 
 def plan(session: Session, read: ReadLists, patience: float = BRIEF) -> float | None:
-    """Plan the next runs of each backfill that is not planned to its end; returns the seconds until more is to be done (None: there is nothing).
+    """Plan the next runs of each unfinished backfill. Returns the seconds until there is more to
+    do; None if there is nothing.
 
-    Each on its own: one that fails, or whose archive is busy, holds up no other.
+    A backfill that fails, or whose archive is busy, does not hold up the others.
     """
     pause: float | None = None
     for row in session.rows("backfills_to_plan"):
@@ -173,9 +183,9 @@ def plan(session: Session, read: ReadLists, patience: float = BRIEF) -> float | 
         except DatabaseUnavailable as error:
             if not isinstance(error, TOO_LONG):
                 raise
-            log.warning("backfill %s is planned further later: %s", row.id, error)
+            log.warning("backfill %s: planning continues later: %s", row.id, error)
         except Exception:
-            log.exception("backfill %s could not be planned further, and is tried again", row.id)
+            log.exception("backfill %s: planning failed, and is repeated later", row.id)
             pause = PAUSE_AFTER_ERROR if pause is None else pause
             continue
         pause = 0.0
@@ -194,16 +204,18 @@ def _go_on(graph: Graph, backfill: int, lists: Sequence[Lists]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """How a person wants a backfill whose first run is planned."""
+    """The options of a person's request, while the first run is planned."""
 
     force: bool
     approver: Approver | None
     first_run: list[ProposedRun] | None
-    """Receives the first run, for a preview; None: nobody asks for it."""
+    """Receives the first run, for a preview; None without a preview."""
 
 
 def _step(graph: Graph, fill: Any, lists: Sequence[Lists], asked: _Asked | None = None) -> list[int]:
-    """Plan the next runs of a backfill, as far as their lists were read; returns them. ``asked``: the first one may be refused."""
+    """Plan the next runs of a backfill whose lists were read. Returns the runs. ``asked``: given
+    for the first run, which may be refused.
+    """
     place = {"branch": fill.branch_id, "first": fill.next, "last": fill.last}
     found = graph.rows("revisions_to_fill", most=STEP + 1, **place)
     files = _files(graph.rows("revision_at", revision=fill.revision_id)[0].tasks, fill.tasks)
@@ -216,7 +228,7 @@ def _step(graph: Graph, fill: Any, lists: Sequence[Lists], asked: _Asked | None 
         if graph.uses_lists and any(
             not row.is_stored for row in graph.rows("planning_of_branch", branch=fill.branch_id)
         ):
-            break  # the next one comes after this one
+            break  # the runs are planned in order
     if fill.priority is not None:
         _prioritize(graph, graph.ids("not_started", runs=runs), fill.priority)
     following = found[len(runs)].number if len(found) > len(runs) else None
@@ -256,14 +268,17 @@ def _plan_run(graph: Graph, fill: Any, revision: int, lists: Lists | None, asked
     return store(graph, proposal, fill.by, fill.hold_id)
 
 
-# The verbs on a whole backfill. Each step takes a limited number of its runs, and evaluates each again under the lock. The verb also holds for runs that are planned meanwhile or later.
+# The verbs on a whole backfill. Each step takes a limited number of its runs, and judges each again
+# under the lock. The verbs also apply to runs that are planned meanwhile or later.
 
 
 def hold(session: Session, backfill: int, by: str, reason: str = "") -> Done:
-    """Hold the tasks of a backfill that have not started, and its runs that are planned from now on, until somebody releases them."""
+    """Hold the unstarted tasks of a backfill, and its runs that are planned from now on, until a
+    person releases them.
+    """
     fill = _found(session, backfill)
     if fill.next is None and not session.rows("runs_to_hold_of_backfill", backfill=backfill):
-        raise Conflict(_name(fill), "has no task left that has not started")
+        raise Conflict(_name(fill), "has no unstarted task")
 
     def begin(graph: Graph) -> int:
         (entry,) = _remember(graph, fill, by, "hold", reason)
@@ -363,7 +378,7 @@ def cancel(session: Session, backfill: int, by: str, approver: Approver | None =
 
 
 def _is_large(runs: Sequence[Any]) -> bool:
-    """Whether open runs of a backfill, each with how many tasks these are, are too many for one transaction."""
+    """True if the open runs of a backfill have too many unsettled tasks for one transaction."""
     return len(runs) > MOST_RUNS or sum(run.tasks for run in runs) > MOST_TASKS
 
 
@@ -376,10 +391,12 @@ def _cancel_large(session: Session, run: RunId, by: str, approver: Approver | No
 
 
 def prioritize(session: Session, backfill: int, priority: int, by: str) -> Done:
-    """Set the priority of the tasks of a backfill that have not started, and of its runs that are planned from now on."""
+    """Set the priority of the unstarted tasks of a backfill, and of its runs that are planned from
+    now on.
+    """
     fill = _found(session, backfill)
     if fill.next is None and not session.rows("runs_to_hold_of_backfill", backfill=backfill):
-        raise Conflict(_name(fill), "has nothing left that has not started")
+        raise Conflict(_name(fill), "has no unstarted task")
 
     def begin(graph: Graph) -> None:
         graph.do("prioritize_backfill", backfill=backfill, priority=priority)
@@ -399,7 +416,7 @@ def _prioritize(graph: Graph, tasks: Sequence[int], priority: int) -> list[int]:
 
 
 def _planned_on(graph: Graph, backfill: int) -> bool:
-    """True if further runs of a backfill must be planned; called under the lock of its archive."""
+    """True if further runs of a backfill have to be planned. Called under the lock of its archive."""
     return graph.rows("backfill", backfill=backfill)[0].next is not None
 
 
@@ -419,17 +436,17 @@ def _name(fill: Any) -> str:
 
 
 def _revisions(graph: Graph, branch: int, there: str, head: int, first: int, last: int | None) -> Any:
-    """The first and the last revision that a backfill is for."""
+    """The first and the last revision of a backfill."""
     if first > head:
         upto = "on" if last is None else f"to {last}"
         raise Conflict(
-            there, f"is the head: its branch has no revision from {first} {upto}", "give an earlier one with --from"
+            there, f"is the head, and its branch has no revision from {first} {upto}", "give an earlier one with --from"
         )
     if last is None:
         last = graph.rows("revision_before", branch=branch, number=head)[0].number
         if last is None or first > last:
-            fault = "has its head there, which has run its own definitions"
-            raise Conflict(there, fault, f"to run it there again, too: --to {head}")
+            fault = "is the head of its branch, which has run its own definitions"
+            raise Conflict(there, fault, f"to run it again: --to {head}")
     if first > last:
         raise Invalid("--from", f"revision {first} comes after {last}", "give the older one with --from")
     (found,) = graph.rows("revisions_of_branch", branch=branch, first=first, last=last)

@@ -1,10 +1,10 @@
-"""Claims and leases: how a task manager gets tasks and keeps them, and how the next one of its host
-adopts running containers.
+"""Claims and leases: how a task manager gets tasks and keeps them, and how the next task manager of
+its host adopts running containers.
 
 An attempt belongs to the process that claimed it until its lease is over by the database's clock.
-The id of the attempt is the fence: every report, renewal and log write names it, and only the
-attempt that owns its task changes anything. Leases say who is alive; how long a task takes says
-nothing.
+The attempt's id is the fence: every report, renewal and log write names it, and only the attempt
+that owns its task changes anything. A lease says only that its task manager is alive. How long a
+task takes does not matter.
 
 An attempt that can outlive its task manager (a container) stays reserved for its host after its
 lease is over. Until then, the host's next task manager may adopt it: the attempt then belongs to
@@ -39,17 +39,26 @@ from arkqueue.model import (
 )
 
 LEASE = 90.0
-"""Seconds that an attempt belongs to its task manager after a claim or a renewal."""
+"""Seconds for which an attempt belongs to its task manager after a claim or a renewal."""
 MOST_EARLY = 500
-"""Revisions dated in the future that a task manager is told of: they go to a reader with each call that writes files."""
+"""The most revisions with dates in the future that a task manager is given. They go to a reader
+with each call that writes files.
+"""
 FEW_POOLS = 10
-"""Pools that an archive keeps in `ready_archive` also when they have no ready task any more: to forget them costs more than a claim loses by them."""
+"""The number of pools that an archive may keep in `ready_archive` without a ready task. Deleting
+those rows costs more than they cost a claim.
+"""
 SPARE = 8
-"""Archives that a claim considers beyond its slots, for where other claims have locked what this one sees."""
+"""Archives that a claim considers beyond its slots, because other claims may have locked the tasks
+of some.
+"""
 
 
 class Place(NamedTuple):
-    """The place of a task among the ready tasks of its archive: lower places are claimed first. ``entry``: the id of the revision; ``task``: that of the task, by which the items of a list have its order."""
+    """The place of a task among the ready tasks of its archive; lower places are claimed first.
+    ``entry``: the id of the revision. ``task``: the id of the task, which orders the items of a
+    list.
+    """
 
     priority: int
     entry: int
@@ -75,7 +84,8 @@ def register(
 ) -> None:
     """Store that a task manager is alive, with its account, labels and scratch folders.
 
-    ``fault``: why it can start no tasks for now (None: it can); ``engine_fault``: why no containers; ``low_disk``: the disk whose lack of room keeps it from claiming.
+    ``fault``: why it cannot start any task now; None: it can. ``engine_fault``: why it cannot start
+    containers. ``low_disk``: the disk that has too little room for it to claim.
     """
     told = {"fault": fault, "engine_fault": engine_fault, "low_disk": low_disk, "account": account}
     who = {
@@ -97,7 +107,9 @@ def unregister(session: Session, process: str) -> None:
 
 @dataclass(slots=True)
 class Recent:
-    """The last places of claimed tasks of an archive, in lots, so that a claim knows the lowest one without a search."""
+    """The places of the last claimed tasks of an archive, in two lots, so that their lowest place
+    is known without a search.
+    """
 
     before: Place | None = None
     """The lowest place of the last complete lot; None before the first lot is complete."""
@@ -115,18 +127,21 @@ class Recent:
 
     @property
     def floor(self) -> Place | None:
-        """The lowest of both lots; None before the first one is whole."""
+        """The lowest place of both lots; None before the first lot is complete."""
         return self.before if self.before is None or self.lowest is None else min(self.before, self.lowest)
 
 
 class Turns:
-    """The turns of archives at one task manager, and the places where the ready tasks of busy archives begin.
+    """The turns of archives at one task manager, and the floors from which it claims in busy
+    archives.
 
-    Both are hints that are lost with the process. ``after``: the archive whose turn was the last one.
+    Both are hints that are lost with the process. ``after``: the archive that had the last turn.
 
-    An old snapshot (a backup, say) keeps the entries of claimed tasks in the claim's index, and each claim would walk over all of them. So a claim looks at a busy
-    archive from a floor on: the lowest of the last places that it gave, ``RECENT`` of them at least and twice as many at most. What becomes ready below that is
-    found by the next claim that looks at everything, at most ``LOOK_AT_ALL`` seconds later.
+    An old snapshot (of a backup, say) keeps the entries of claimed tasks in the claim's index, and
+    each claim would walk over all of them. So a claim looks at a busy archive only from a floor on:
+    the lowest of the last places that it gave, at least ``RECENT`` and at most twice as many. A
+    task that becomes ready below the floor is found by the next claim without floors, at most
+    ``LOOK_AT_ALL`` seconds later.
     """
 
     RECENT = 100
@@ -140,14 +155,16 @@ class Turns:
         self._recent: OrderedDict[int, Recent] = OrderedDict()
 
     def floors(self) -> dict[int, Place]:
-        """For each busy archive the place that the next claim begins at; nothing where it is to look at everything."""
+        """The place from which the next claim starts in each busy archive; empty if the claim is to
+        look at everything.
+        """
         if self._clock() - self._looked_at_all >= self.LOOK_AT_ALL:
             self._looked_at_all = self._clock()
             return {}
         return {archive: floor for archive, recent in self._recent.items() if (floor := recent.floor) is not None}
 
     def took(self, places: Iterable[tuple[int, Place]]) -> None:
-        """Note the claimed tasks in their order: the archive and the place of each."""
+        """Note the claimed tasks in their order, each as its archive and place."""
         for archive, place in places:
             self.after = archive
             self._recent.setdefault(archive, Recent()).took(place, self.RECENT)
@@ -167,9 +184,13 @@ def claim(
     labels: Collection[str] = (),
     store: str | None = None,
 ) -> list[Claim]:
-    """Take up to ``slots`` ready tasks of some pools, archives in turn, and begin an attempt for each.
+    """Take up to ``slots`` ready tasks of some pools, archives in turn, and begin an attempt for
+    each.
 
-    ``labels``: those of the task manager; what asks for another one is left to others. ``store``: whose scratch folders it has; tasks with a folder elsewhere are left to others, too. ``turns``: those of the task manager; without them the archive with the lowest id begins. Fewer than ``slots`` are returned only where no more was ready.
+    Fewer than ``slots`` are returned only if no more tasks were ready. ``labels``: the task
+    manager's labels; a task that asks for another label is left to other task managers. ``store``:
+    the store of its scratch folders; tasks with a folder in another store are left to others, too.
+    ``turns``: the task manager's turns; without them, the archive with the lowest id comes first.
     """
     turns = turns or Turns()
     claims: list[Claim] = []
@@ -210,9 +231,10 @@ class Request:
 
 
 def claim_within(connection: Connection, process: str, request: Request) -> tuple[list[Claim], bool]:
-    """Claim inside a transaction, with one statement that sees the tasks which the transaction made ready. Also returns whether more may be ready.
+    """Claim inside a transaction, with one statement that sees the tasks which the transaction made
+    ready. Also returns whether more may be ready.
 
-    It waits for nobody, so the transaction may hold archives locked.
+    The statement waits for no lock, so the transaction may hold archives locked.
     """
     one = request
     asked = parameters(process, one.host, one.slots, one.lease, one.pools, one.turns, one.labels, one.store)
@@ -220,8 +242,11 @@ def claim_within(connection: Connection, process: str, request: Request) -> tupl
 
 
 def _rows(run: Callable[..., list[Any]], asked: dict[str, Any]) -> list[Any]:
-    """Who uses neither tiers nor limits has a claim that knows nothing of them, as it takes a third less of PostgreSQL. Nor does any claim know of labels: a task manager
-    that has some asks before it which pools there are that it takes."""
+    """The rows of a claim. The statement without tiers and limits costs PostgreSQL a third less, so
+    the other one runs only if the first finds nothing and an archive has a tier or a limit. Neither
+    statement evaluates labels: for a task manager with labels, an earlier query finds the pools
+    whose labels it has.
+    """
     if labels := asked.pop("labels"):
         asked["pools"] += [row.pool for row in run("labeled_pools", pools=asked["pools"], labels=labels)]
     found = run("claim", **asked)
@@ -249,7 +274,8 @@ def parameters(
 ) -> dict[str, Any]:
     """The parameters of the blocks ``claim`` and ``claim_in_tiers``.
 
-    The store is one more label. Where there is no other one, the pools that name it are known without asking which there are.
+    The store counts as one more label. Without other labels, the pools that name the store are
+    known without a query.
     """
     turns = turns or Turns()
     own = [f"@{store}"] if store else []
@@ -262,14 +288,16 @@ def parameters(
 
 
 def withdraw(session: Session) -> None:
-    """End the turns of archives without a ready task, and forget pools of which an archive with many has no ready task. Archives that are locked stay as they are
-    until the next time.
+    """End the turns of archives without a ready task, and forget pools without a ready task of
+    archives with many pools. Archives that are locked are left to the next call.
 
-    Called by every queue manager each second. Claims cannot do it: they would have to wait for whoever makes tasks ready.
+    Every queue manager calls this each second. Claims cannot do it: they would have to wait for the
+    transactions that make tasks ready.
     """
 
     def work(connection: Connection) -> None:
-        # The locks in a statement of their own: the next one then sees all that became ready before.
+        # The locks need a statement of their own. The next statement then sees all tasks that
+        # became ready before the locks.
         if left_over := rows(connection, "left_over"):
             execute(connection, "withdraw", {"archives": [row.id for row in left_over]})
 
@@ -324,21 +352,23 @@ def definitions(session: Session, ids: Sequence[int]) -> dict[int, dict[str, Any
 
 
 def base(session: Session, attempt: AttemptId) -> Revision | None:
-    """The revision that an attempt has as its base, as the ledger has it; None: it has none."""
+    """The revision that is the base of an attempt, from the ledger; None if it has no base."""
     for row in session.rows("base", attempt=attempt):
         return Revision(row.name, row.number, row.author, row.date, "")
     return None
 
 
 def early(session: Session, attempt: AttemptId) -> dict[str, int]:
-    """When the last revisions of an attempt's branch were read whose dates were to come then, by their ids, in nanoseconds since 1970."""
+    """When the newest revisions of an attempt's branch were read whose dates were then in the
+    future: by revision id, in nanoseconds since 1970.
+    """
     rows = session.rows("early", attempt=attempt, most=MOST_EARLY)
     return {row.name: int(row.read_at.timestamp() * 1000) * 10**6 for row in rows}
 
 
 def installation(session: Session) -> str:
-    """The id of this installation, the same for all that share its database."""
-    for _ in range(2):  # who asks at the same moment as the first sees nothing, and then what that one made
+    """The id of this installation, equal for all processes that share its database."""
+    for _ in range(2):  # of two first calls at the same time, one gets no row; its second query then finds the other's id
         if rows := session.rows("installation"):
             return str(rows[0].id)
     raise AssertionError("an installation without an id")
@@ -368,7 +398,7 @@ def stops(session: Session, process: str) -> dict[AttemptId, str]:
 
 
 def live_on(session: Session, host: str) -> list[Live]:
-    """All live attempts of a host, whichever process has them."""
+    """All live attempts of a host, of any process."""
     return [Live(row.id, row.process, row.outlives) for row in session.rows("live_on", host=host)]
 
 
@@ -380,9 +410,10 @@ def adopt(
     adopt_within: float,
     lease: float = LEASE,
 ) -> list[Adopted]:
-    """Take over attempts whose containers were found on this host, each from the named process. Attempts that the answer lacks have ended, or belong to another process.
+    """Take over attempts whose containers were found on this host, each from the named process.
+    Attempts missing in the answer have ended, or belong to another process.
 
-    ``base`` of their claims is as it was when they were claimed.
+    The ``base`` of each attempt stays the one that it was claimed with.
     """
     found = session.rows(
         "adopt",

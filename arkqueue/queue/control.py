@@ -345,7 +345,7 @@ def prioritize_run(session: Session, run: RunId, priority: int, by: str) -> Done
         left[:] = graph.ids("not_started", runs=[run])
         done.tasks = act(graph, left[:MOST_TASKS]).tasks
         if not done.tasks:
-            raise Conflict(run_name(row), "has nothing left that has not started")
+            raise Conflict(run_name(row), "has no unstarted task")
 
     left: list[int] = []
     archive = on_run(session, run, "prioritize", by, begin, str(priority))

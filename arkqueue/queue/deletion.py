@@ -1,12 +1,12 @@
-"""Deleting runs and items, and taking that back (design 5.27; docs/decisions/0001, point 25).
+"""Deletes runs and items, and undeletes them (design 5.27; docs/decisions/0001, point 25).
 
 A deleted run leaves a tombstone: no list, count or report shows it, and a token with scope `admin`
-can read its history. Nothing of it starts, and nothing waits for its failures.
-``run.deleted_tasks`` remembers what the deletion canceled or waived, so that ``undelete_run`` takes
-back exactly that.
+can read its history. None of its tasks starts, and nothing waits for its failures.
+``run.deleted_tasks`` stores which tasks the deletion canceled or waived, so that ``undelete_run``
+restores exactly these.
 
-A deleted item is a tombstone inside a run that goes on: its tasks are marked ``deleted``, which
-every list and count leaves out, and ``deleted_item.tasks`` remembers what was canceled or waived.
+A deleted item is a tombstone inside a run that goes on. Its tasks are marked ``deleted``, and every
+list and count leaves them out; ``deleted_item.tasks`` stores which of them were canceled or waived.
 Tasks that waited for the item inside its run go on, as if the list had never had the item.
 """
 
@@ -41,10 +41,12 @@ from arkqueue.states import State
 
 
 def delete_run(session: Session, run: RunId, by: str, approver: Approver | None = None) -> None:
-    """Leave a tombstone in place of a run of which nothing runs: its unsettled tasks are canceled, and nothing waits for its failures any more. A live poll is
-    asked to stop, and keeps what it finds before that (design 5.29).
+    """Leave a tombstone in place of a run without running tasks: its unsettled tasks are canceled,
+    and nothing waits for its failures any more. A live poll is asked to stop; its result before
+    that is kept (design 5.29).
 
-    Its COMMIT goes on, as after a cancellation: later revisions still come after it. So does its REPORT, unless it has a command.
+    The run's COMMIT goes on, as after a cancellation: later revisions still come after it. So does
+    its REPORT, unless the REPORT has a command.
     """
 
     def work(graph: Graph, row: Any) -> None:
@@ -76,9 +78,12 @@ def _guarded_in_steps(session: Session, run: RunId, approver: Approver | None) -
 
 
 def _delete_in_steps(session: Session, run: RunId, by: str) -> None:
-    """Cancel and waive a large run in several transactions (`steps`), then leave its tombstone. Until then the run is there, its tasks are held or canceled, and ``deleted_tasks`` has all that it may cancel or waive.
+    """Cancel and waive the tasks of a large run in several transactions (`steps`), then leave its
+    tombstone. Until then the run exists, its tasks are held or canceled, and ``deleted_tasks`` has
+    all tasks that the deletion may cancel or waive.
 
-    Refused where something runs. What begins while the rest of the run is being held is asked to stop, and has to end before the tombstone.
+    Refused if a task of the run runs. A task that starts while the others are being held is asked
+    to stop, and has to end before the tombstone is left.
     """
 
     def begin(graph: Graph) -> int:
@@ -86,11 +91,12 @@ def _delete_in_steps(session: Session, run: RunId, by: str) -> None:
         if row.deleted_at is not None:
             raise Conflict(run_name(row), "is deleted already")
         polled = _stop_polls(graph, run_name(row), graph.ids("running_of_run", run=run), by)
-        note = "in steps; tasks that it has not reached are held, and to delete it again goes on"
+        note = "in steps; tasks that it has not reached are held, and a repeated delete continues"
         (entry,) = graph.ids("remember", by=by, verb="delete", archive=row.archive_id, run=run, task=None, note=note)
         keep(graph, [row.report_id])
         reports = graph.ids("cancel", tasks=graph.ids("report_to_cancel", run=run), by=by)
-        # Whatever may be canceled or waived, and all at once: with each step, the whole list would be written anew. What ends otherwise is not taken back.
+        # All tasks that may be canceled or waived, stored once: each step would otherwise write the
+        # whole list again. Undelete leaves alone those that ended otherwise.
         left = [*graph.ids("cancelable", runs=[run]), *graph.ids("bad_of_run", run=run)]
         graph.do("delete_further", run=run, tasks=[*polled, *reports, *left])
         return entry
@@ -116,11 +122,11 @@ def _delete_in_steps(session: Session, run: RunId, by: str) -> None:
     def end(graph: Graph) -> None:
         row = place_of_run(graph, run)
         if row.deleted_at is not None:
-            return  # somebody else has deleted it meanwhile
+            return  # another command has deleted it meanwhile
         for task in graph.rows("lock_tasks", tasks=graph.ids("running_of_run", run=run)):
             if not task.polls:
-                fault = f"cannot be deleted yet: {task_name_of(graph, task.id)} began meanwhile, and is stopping"
-                raise Conflict(run_name(row), fault, f"arkqueue delete {run_name(row)}, when that has ended")
+                fault = f"cannot be deleted yet: {task_name_of(graph, task.id)} started meanwhile, and is being stopped"
+                raise Conflict(run_name(row), fault, f"Repeat when it has ended: arkqueue delete {run_name(row)}")
         late = [*graph.ids("cancelable", runs=[run]), *graph.ids("bad_of_run", run=run)]
         act(graph, late)
         graph.do("delete_run", run=run, by=by, tasks=late)
@@ -139,9 +145,9 @@ def undelete_run(session: Session, run: RunId, by: str, approver: Approver | Non
     """Remove the tombstone of a run: the tasks that its deletion canceled come back as held, and
     the failures that it waived count again.
 
-    Work that has gone on meanwhile because of the deletion stays as it is. A large run takes
-    several transactions: first its tombstone goes, then its tasks come back, each after the tasks
-    on which it depends. After a crash, the same command, given again, continues.
+    Work that went on meanwhile because of the deletion stays as it is. A large run takes several
+    transactions: first its tombstone is removed, then its tasks come back, each after its
+    dependencies. After a crash, the same command, given again, continues.
     """
     is_large = _guarded_in_steps(session, run, approver)
     took: list[int] = []
@@ -155,7 +161,7 @@ def undelete_run(session: Session, run: RunId, by: str, approver: Approver | Non
             raise Conflict(run_name(row), "is not deleted")
         keep(graph, [row.report_id])
         graph.do("begin_to_undelete", run=run)
-        note = "in steps; to undelete it again goes on" if is_large else ""
+        note = "in steps; a repeated undelete continues" if is_large else ""
         (entry,) = graph.ids("remember", by=by, verb="undelete", archive=row.archive_id, run=run, task=None, note=note)
         took[:] = sorted({*(deletion.tasks or ())})
         reopened, staying = judge_again(graph, graph.ids("stale_roots", run=run))
@@ -199,7 +205,10 @@ def undelete_run(session: Session, run: RunId, by: str, approver: Approver | Non
 def _come_back(
     graph: Graph, run: RunId, entry: int, back: Sequence[int], reopened: Sequence[int], again: Sequence[int]
 ) -> None:
-    """Hold what comes back with a run, and follow that up: also what settled while the run was deleted was not judged for it. ``reopened``: what was skipped because of others of them."""
+    """Hold the tasks that come back with a run, and follow up. Tasks that settled while the run was
+    deleted were not judged for it. ``reopened``: tasks that had been skipped because of other tasks
+    of the run.
+    """
     graph.do("hold_undeleted", tasks=list(back), run=run, hold=entry)
     hold_again(graph, back, reopened)
     settled = graph.ids("settled_before", tasks=list(back)) if back else []
@@ -209,9 +218,11 @@ def _come_back(
 
 
 def delete_item(session: Session, run: RunId, item: str, by: str, approver: Approver | None = None) -> None:
-    """Leave a tombstone in place of an item of which nothing runs: its unsettled tasks are canceled, and nothing waits for its failures any more.
+    """Leave a tombstone in place of an item without running tasks: its unsettled tasks are
+    canceled, and nothing waits for its failures any more.
 
-    A task that was skipped inside the run because of the item comes back. Such a task stays skipped where it would replace the work of later revisions (design 5.19).
+    A task that was skipped inside the run because of the item comes back, unless it would replace
+    the work of later revisions (design 5.19).
     """
 
     def work(graph: Graph) -> None:
@@ -252,9 +263,11 @@ def _let_go_on(graph: Graph, run: RunId, tasks: Sequence[int]) -> tuple[list[int
 
 
 def undelete_item(session: Session, run: RunId, item: str, by: str, approver: Approver | None = None) -> None:
-    """Take the tombstone of an item away: what its deletion canceled comes back as held, and what it waived counts as failed again.
+    """Remove the tombstone of an item: the tasks that its deletion canceled come back as held, and
+    the failures that it waived count again.
 
-    A task that has started because of the deletion goes on. One that still waits for all items of the list waits for this one again.
+    A task that has started because of the deletion goes on. A task that still waits for all items
+    of the list waits for this item again.
     """
 
     def work(graph: Graph) -> None:
@@ -289,7 +302,7 @@ def undelete_item(session: Session, run: RunId, item: str, by: str, approver: Ap
 
 
 _BAD = frozenset({State.FAILED, State.REJECTED, State.CANCELED, State.SKIPPED})
-"""States in which a task keeps others from going on."""
+"""States of a task that does not meet the edges of its dependents inside its run."""
 
 
 def _item(graph: Graph, run: RunId, item: str) -> tuple[Any, str, list[int]]:
@@ -303,14 +316,16 @@ def _item(graph: Graph, run: RunId, item: str) -> tuple[Any, str, list[int]]:
 
 
 def _stop_polls(graph: Graph, here: str, tasks: Sequence[int], by: str) -> list[int]:
-    """Ask the live polls of what is to be deleted to stop; returns their tasks. Raises where a command runs. All are locked before they are judged, so that none of them starts meanwhile."""
+    """Ask the live polls among the tasks of a run or item to stop, and return these tasks. Raises
+    if a command runs. All tasks are locked before they are judged, so none starts meanwhile.
+    """
     polled: list[int] = []
     for task in graph.rows("lock_tasks", tasks=list(tasks)):
         if task.state == State.RUNNING and task.polls:
             if not task.deleted:
                 polled.append(task.id)
         elif task.state == State.RUNNING:
-            remedy = f"arkqueue cancel {shlex.quote(here)}, and delete it when that has ended"
+            remedy = f"arkqueue cancel {shlex.quote(here)}, and delete it when the task has ended"
             raise Conflict(here, f"cannot be deleted: {task_name_of(graph, task.id)} is running", remedy)
     ask_to_stop(graph, polled, "cancel", by)
     return polled

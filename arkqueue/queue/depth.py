@@ -1,4 +1,6 @@
-"""How deep the queue is, counted once a minute for the plot of the last day. Called by every queue manager; of several, one counts each minute."""
+"""Counts the queue's depth once a minute, for the plot of the last day. Every queue manager calls
+it; only one of them counts each minute.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,6 @@ KEPT = 25 * 3600.0
 
 
 def count(session: Session) -> None:
-    """Count what is ready and what runs now, unless this minute is counted already."""
+    """Count the ready and the running tasks, unless another queue manager has counted this minute."""
     session.do("count_queue")
     session.do("forget_depths", age=KEPT)

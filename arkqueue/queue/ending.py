@@ -1,14 +1,20 @@
-"""Cancels tasks of what is gone: of a deleted or rewound branch, a rewrite, or a removed archive (design 5.16). Only tasks that have not started are canceled.
+"""Cancels the unstarted tasks of runs that are gone: their branch was deleted, rewound or
+rewritten, or their archive was removed (design 5.16).
 
-    begin     in the transaction that marks the runs as gone: few tasks are canceled there. Of many, those that would start first are held, and a row of ``ending`` names each run
-    aside     what else could start of these runs is held                                                       as often as it takes
-    cancel    the tasks end, the oldest run first, and of a large run each before what it depends on            as often as it takes; then the row goes
+    begin     in the transaction that marks the runs as gone. Few tasks are canceled at once.
+              Of many, those that would start first are held; a row of ``ending`` names each run.
+    aside     the other tasks of these runs that could start are held, as often as needed
+    cancel    the tasks are canceled, the oldest run first, and in a large run each task before
+              its dependencies; then the rows of ``ending`` are deleted
 
-Each step is a transaction of its own under the archive's lock, of about `MOST_TASKS` tasks. A queue manager takes the steps, at once and after a crash. A task that runs goes on. So does a task that starts before
-a step has reached it, as if the end had come after it. Until all is held that could start, claims leave out the revisions of these runs (``claim.sql``).
+Each step is a transaction of its own under the archive's lock, for about `MOST_TASKS` tasks. A
+queue manager takes the steps, at once and after a crash. A running task goes on. So does a task
+that starts before a step reaches it, as if the run had ended after the start. Until all tasks that
+could start are held, claims leave out the revisions of these runs (``claim.sql``).
 
-A branch that comes back meanwhile changes nothing: what its end was to cancel is canceled. But an end is one of its moment. It cancels neither what was planned since, nor what ran then, nor what a person has
-retried since (``spared``).
+A branch that comes back meanwhile changes nothing: the tasks that were to be canceled are canceled.
+But an end applies to one moment. It does not cancel tasks that were planned later, that ran then,
+or that a person has retried since (``spared``).
 """
 
 from __future__ import annotations
@@ -27,7 +33,9 @@ from arkqueue.states import State
 
 
 def begin(graph: Graph, archive: int, runs: Sequence[int], by: str) -> None:
-    """Cancel what has not started of some runs, which are gone from this transaction on; where these are many tasks, the queue manager does it in steps. ``by``: what became of the runs."""
+    """Cancel the unstarted tasks of runs that are gone from this transaction on. Of many tasks, the
+    queue manager cancels the rest in steps. ``by``: why the runs are gone, for people.
+    """
     tasks = graph.ids("not_started_of_gone", runs=list(runs), most=MOST_TASKS + 1)
     if len(tasks) <= MOST_TASKS:
         graph.rows("lock_tasks", tasks=tasks)
@@ -45,17 +53,22 @@ def _hold(graph: Graph, tasks: Sequence[int], entry: int) -> None:
 
 
 class Ender:
-    """Takes the steps. It remembers what could start, and in which order the tasks of a run end: to find that out again for each step would take longer than the step."""
+    """Takes the steps. It caches which tasks could start, and in which order the tasks of a run are
+    canceled: to read that again would take longer than a step.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._left: dict[tuple[int, int], list[int]] = {}
-        """The tasks that are still to be canceled, by the run and the entry of the audit log."""
+        """The tasks that are still to be canceled, by run and audit log entry."""
         self._to_hold: dict[int, list[int]] = {}
-        """The tasks that could start and are still to be held, by the entry of the audit log."""
+        """The tasks that could start and are still to be held, by audit log entry."""
 
     def turn(self, patience: float = BRIEF) -> float | None:
-        """Take the next step of each archive; returns the seconds until there is more to do (None: there is nothing). One that fails, or that is busy, holds up no other."""
+        """Take the next step of each archive. Returns the seconds until there is more to do; None
+        if there is nothing more. An archive whose step fails, or that is busy, does not hold up the
+        others.
+        """
         found = self._session.rows("endings")
         self._left = {key: left for key, left in self._left.items() if key in {(row.run, row.entry) for row in found}}
         self._to_hold = {entry: left for entry, left in self._to_hold.items() if entry in {row.entry for row in found}}
@@ -65,7 +78,7 @@ class Ender:
         )
 
     def _step(self, archive: int, rows: Sequence[Any], patience: float) -> bool:
-        """Take the next step of an archive; False where it was busy."""
+        """Take the next step of an archive. Returns False if the archive was busy."""
         if aside := [row for row in rows if not row.is_aside]:
             entry = aside[0].entry
             runs = [row.run for row in aside if row.entry == entry]
@@ -96,7 +109,9 @@ class Ender:
         return [task for task in tasks if task in left]
 
     def _order(self, row: Any) -> list[int]:
-        """The tasks of a run that are still to be canceled, in the order in which they are: first what its REPORT runs, and each before what it depends on."""
+        """The tasks of a run that are still to be canceled, in the order of cancellation: the
+        REPORT first, and each other task before its dependencies.
+        """
         key = row.run, row.entry
         if key not in self._left:
             tasks = [task.id for task in self._session.rows("to_end_of_run", run=row.run, entry=row.entry)]
@@ -116,7 +131,9 @@ def _aside(graph: Graph, tasks: Sequence[int], runs: Sequence[int], entry: int) 
 
 
 def _lock_left(graph: Graph, tasks: Sequence[int], entry: int) -> list[int]:
-    """Lock tasks; returns those that are still to be canceled: a person may have retried one meanwhile."""
+    """Lock tasks. Returns those that are still to be canceled, as a person may have retried one
+    meanwhile.
+    """
     graph.rows("lock_tasks", tasks=list(tasks))
     return graph.ids("still_to_end", tasks=list(tasks), entry=entry)
 

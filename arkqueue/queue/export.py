@@ -20,7 +20,7 @@ from arkqueue.model import RunId
 from arkqueue.queue import submissions
 
 MOST_PIECES = 100
-"""Pieces of logs that are read at once, each of up to 64 KiB."""
+"""The most pieces of logs that are read at once, each of up to 64 KiB."""
 
 
 class Export:
@@ -72,7 +72,9 @@ def _logs(session: Session, runs: Sequence[int]) -> Iterator[dict[str, Any]]:
 
 
 def _escaped(line: str) -> str:
-    """JSON in which what no terminal should get, and what some programs take for the end of a line, is written as escapes: C1 controls, U+2028, U+202E and the like."""
+    """JSON with C1 controls, U+2028, U+202E and the like as escapes: terminals must not get them,
+    and some programs take them for the end of a line.
+    """
     if line.isprintable():
         return line
     return "".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in line)

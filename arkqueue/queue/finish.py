@@ -1,9 +1,12 @@
-"""The end of attempts: reported by their task manager, or found out because it is silent.
+"""Ends attempts: as their task manager reports, or because it is silent.
 
-A report is judged in one transaction: the archives, the tasks and the attempts are locked, ``states.verdict`` says what each end means, tasks move, and what
-follows is followed up. A report of what is already settled the same way is "recorded" again; a report by someone whose attempt was given to another changes nothing.
+A report is judged in one transaction: the archives, tasks and attempts are locked,
+``states.verdict`` says what each end means, tasks move, and the consequences are followed up. A
+repeated report of the same end is answered “recorded” again. A report of an attempt that another
+process owns by now changes nothing.
 
-Reports of several archives share a transaction as long as these are free. An archive that another transaction has locked holds up its own reports alone.
+Reports of several archives share a transaction if the archives are free. A locked archive holds up
+only its own reports.
 """
 
 from __future__ import annotations
@@ -45,26 +48,28 @@ PATIENCE = 10.0
 LITTLE_PATIENCE = 0.5
 """Seconds that a loop waits for a busy archive. Its next iteration tries the archive again."""
 MOST_DUE = 1000
-"""Deferred tasks that one transaction takes up."""
+"""The most deferred tasks that one transaction resumes."""
 MOST_ARCHIVES = 100
-"""Archives whose deferred tasks one transaction takes up."""
+"""The most archives whose deferred tasks one transaction resumes."""
 
 
 def finish(
     session: Session, process: str, outcomes: Sequence[Outcome], patience: float = PATIENCE
 ) -> dict[AttemptId, Receipt]:
-    """Record how attempts ended and move their tasks; ends of archives that are busy for ``patience`` seconds are not recorded (``Receipt.BUSY``)."""
+    """Record how attempts ended and move their tasks. The ends of archives that stay busy for
+    ``patience`` seconds are not recorded (``Receipt.BUSY``).
+    """
     return _end(session, outcomes, lambda row, outcome: _receipt(row, outcome, process), patience).receipts
 
 
 def finish_and_claim(
     session: Session, process: str, outcomes: Sequence[Outcome], request: Request, patience: float = PATIENCE
 ) -> Finished:
-    """Like `finish`, and claim in the transaction that records the first ends: the tasks that they
-    made ready, or whatever else has its turn.
+    """Like `finish`, and claim in the transaction that records the first ends: the tasks that these
+    ends made ready, or other tasks whose turn it is.
 
-    So a chain of tasks takes one commit a link, and a task that is taken at once wakes nobody. If
-    nothing can be recorded, nothing is claimed.
+    So a chain of tasks takes one commit per task, and a task that is claimed at once wakes no task
+    manager. If nothing can be recorded, nothing is claimed.
     """
 
     def judge(row: Any, outcome: Outcome) -> Receipt:
@@ -90,14 +95,15 @@ def _receipt(row: Any, outcome: Outcome, process: str) -> Receipt:
 def lapse(
     session: Session, lease: float = LEASE, gap: float = LEASE / 3, patience: float = LITTLE_PATIENCE
 ) -> list[AttemptId]:
-    """End the attempts whose lease is over. Every queue manager calls this periodically.
+    """End the attempts whose lease is over. Every queue manager calls this periodically. Returns
+    the ended attempts.
 
-    What outlives its task manager stays reserved for its host a while longer. After any gap in which the database was not heard, no lease lapses for
-    one full lease (design 6). Returns the ended attempts.
+    An attempt that can outlive its task manager stays reserved for its host a while longer. After
+    any gap in which the database was unreachable, no lease lapses for one full lease (design 6).
     """
     if not session.rows("beat", gap=gap, lease=lease)[0].steady:
         return []
-    unheard = "its task manager has not been heard of for a whole lease"
+    unheard = "its task manager was silent for a whole lease"
     lost = [
         Outcome(
             row.id, End.LOST, message=f"{unheard} and {row.reserved:g} s (adopt_within)" if row.reserved else unheard
@@ -108,9 +114,11 @@ def lapse(
 
 
 def expire(session: Session, process: str, host: str, gone: Collection[AttemptId] = ()) -> list[AttemptId]:
-    """End the attempts of earlier processes of a host, which its present task manager has proved dead, and count these no more.
+    """End the attempts of a host's earlier processes, which its present task manager has proved
+    dead, and unregister these processes.
 
-    ``gone``: those of which no container is left; others that outlive their task manager are not touched.
+    ``gone``: attempts whose containers do not exist any more. Other attempts that can outlive their
+    task manager are left alone.
     """
     session.do("expire_managers", process=process, host=host)
     left = [row for row in session.rows("live_on", host=host) if row.process != process]
@@ -131,7 +139,7 @@ def _end_each(
     def judge(row: Any, _: Outcome) -> Receipt:
         return Receipt.RECORDED if is_lost(row) else Receipt.NOT_YOURS
 
-    # What is busy now is found again: by the next call of `lapse`, if by nobody else.
+    # Attempts of busy archives are ended by the next call of `lapse` at the latest.
     try:
         receipts = _end(session, lost, judge, patience).receipts
     except DatabaseUnavailable:
@@ -166,14 +174,14 @@ def _end(
     if not outcomes:
         return Finished({})
     by_id = {outcome.attempt: outcome for outcome in outcomes}
-    # A completed attempt completes its task, whatever the definition says.
+    # An attempt with exit code 0 completes its task, whatever the definition says.
     badly = [outcome.attempt for outcome in outcomes if outcome.end is not End.EXITED or outcome.exit_code != 0]
 
     def work(graph: Graph) -> dict[AttemptId, Receipt]:
         rows = graph.rows("lock_attempts", attempts=list(by_id), archives=graph.archives, badly=badly)
         receipts = {AttemptId(row.id): judge(row, by_id[row.id]) for row in rows}
         moved = _record(graph, [(by_id[row.id], row) for row in rows if receipts[row.id] is Receipt.RECORDED])
-        # A person who restarts a task of what is gone means it; nobody else wants it once more.
+        # A task of a deleted or rewritten branch is not run again, unless a person restarts it.
         if back := [row.task for row in rows if moved.get(row.task) in UNSETTLED and row.stop != "restart"]:
             moved |= dict.fromkeys(graph.ids("cancel_gone", tasks=back), State.CANCELED)
         graph.follow(
@@ -201,7 +209,7 @@ def _end(
 
 
 def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, State]:
-    """Write the ends; return the tasks that moved, and where to."""
+    """Record the ends. Returns the new states of the tasks that moved."""
     if not ended:
         return {}
     states: dict[int, State] = {}

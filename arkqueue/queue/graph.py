@@ -35,13 +35,17 @@ from arkqueue.queue.lock_fields import name_locks
 T = TypeVar("T")
 
 TOO_LONG = (Overdue, Busy)
-"""Errors of a change that took too long, or waited too long for a lock. Changes of other archives may still succeed."""
+"""Errors of a change that ran too long, or waited too long for a lock. Changes of other archives
+may still succeed.
+"""
 STRAIGHT = 4
 """Consecutive rounds of `Graph.follow` that pass only gates. After so many, one query computes how far the gates pass."""
 MOST_GATES = 20_000
-"""Rounds that one statement takes."""
+"""The most rounds that one statement takes."""
 MOST_VICTIMS = 250
-"""Tasks that one transaction cancels because of `cancels`, with what it skips behind them. More of them are canceled in steps (`superseding`)."""
+"""The most tasks that one transaction cancels because of `cancels`, without those skipped behind
+them. More are canceled in steps (`superseding`).
+"""
 BRIEF = 0.05
 """Seconds that `change_in_turn` waits for one busy archive before it tries the other busy ones again."""
 
@@ -61,9 +65,9 @@ class Graph:
         """Lock ``archives``; waits for them without a limit."""
         self._conn = conn
         self.last: list[Call] = []
-        """The statements that are run before the next one, or with the commit."""
+        """Statements that are sent with the next one, or with the commit."""
         self.ahead: Sequence[list[Any]] = ()
-        """The rows that its caller had read along with the lock."""
+        """The rows that the caller had read together with the lock."""
         self.archives: list[int] = []
         """The archives that this transaction has locked."""
         self.limited = False
@@ -83,9 +87,9 @@ class Graph:
         self.is_granted = False
         """True if locks were granted after the last change."""
         self.kept = kept or Kept()
-        """The cache of definitions and lists that are stored; empty before an archive is locked."""
+        """The cache of stored definitions and lists; empty before an archive is locked."""
         self.to_keep: list[Callable[[], None]] = []
-        """The additions to that cache, which count once this transaction has committed."""
+        """Additions to that cache, made once this transaction has committed."""
         self.ready: set[int] = set()
         """Tasks that became ready and are not claimed yet; task managers are woken for them."""
         self.to_wake: set[str] = set()
@@ -102,7 +106,7 @@ class Graph:
             self.has_locked(self.rows("lock_archives", archives=list(wanted)))
 
     def lock_within(self, archive: int, seconds: float) -> list[int]:
-        """Lock one archive, and wait at most ``seconds`` for it; returns the archive if the time is over."""
+        """Lock one archive, waiting at most ``seconds``. Returns the archives that stayed busy."""
         try:
             with self.conn.transaction():
                 (limit,) = self.rows("limit_waiting", limit=f"{max(1, round(seconds * 1000))}ms")
@@ -113,25 +117,27 @@ class Graph:
         return []
 
     def has_locked(self, rows: Sequence[Any]) -> None:
-        """Note that archives are locked. ``rows``: what was read of them."""
+        """Note that archives are locked. ``rows``: the rows that the lock returned."""
         self.archives = [row.id for row in rows]
         self.limited = any(row.is_limited for row in rows)
         self.uses_locks = any(row.uses_locks for row in rows)
         self.uses_lists = any(row.uses_lists for row in rows)
         self.notifies = any(row.notifies for row in rows)
-        # Another server may be a restored one, and what was kept of the last one may mean something else there.
+        # The database may be a restored one, in which the cached ids mean something else.
         self.kept = self.kept.of(rows[0].server_since) if rows else Kept()
 
     @property
     def conn(self) -> Connection:
-        """The connection; on it, all that was to be done `later` has been done."""
+        """The connection. Statements that were put off with `later` have run on it."""
         if self.last:
             run(self._conn, self.last)
             self.last.clear()
         return self._conn
 
     def later(self, *blocks: Block) -> None:
-        """Have blocks run before whatever is run next, or with the commit. Nobody waits for them, so they cost no round trip of their own."""
+        """Run blocks before the next statement, or with the commit. Nobody waits for their results,
+        so they need no round trip of their own.
+        """
         self.last += [call(*block) for block in blocks]
 
     def rows(self, block: str, /, **parameters: Any) -> list[Any]:
@@ -162,8 +168,11 @@ class Graph:
     ) -> None:
         """Follow up the consequences of the changes so far.
 
-        ``settled`` tasks got a final state, ``entering`` ones may have no unmet edge any more. ``again``: tasks that were waived, retried or reopened, and settled
-        ones whose edges are to be judged again, or whose product somebody new needs. ``then`` enter after all of that, in the second round. ``may_skip``: a settled one may not have completed.
+        ``settled``: tasks that got a final state. ``entering``: tasks that may have no unmet edge
+        any more. ``again``: tasks that were waived, retried or reopened, and settled tasks whose
+        edges have to be judged again, or whose product a new task needs. ``then``: tasks that enter
+        after all of these, in the second round. ``may_skip``: False if all settled tasks have
+        completed.
         """
         bad: Sequence[int] = settled if may_skip else ()
         changed = [*bad, *again]
@@ -187,23 +196,24 @@ class Graph:
                 rows += self._advance((), [row.id for row in held], (), fired=True)
             unnamed = name_locks(self, [row.id for row in rows if row.asks])
             settled = [*skipped, *canceled, *unnamed, *(row.id for row in rows if row.settles)]
-            # A canceler that waits for a running victim has not begun after all.
+            # A canceler that waits for a running victim has not fired after all.
             changed = [*skipped, *canceled, *unnamed, *tied]
             less = sorted({row.id for row in rows if row.unblocks} - {*changed})
             changed += less
-            bad = [*canceled, *unnamed]  # what needs a skipped task has been skipped with it
+            bad = [*canceled, *unnamed]  # tasks that need a skipped task have been skipped with it
             entering, then, again = then, (), ()
             straight = straight + 1 if settled and not (changed or entering or held) else 0
             if straight >= STRAIGHT:
                 settled = [*settled, *self.ids("pass_gates", passed=settled, most=MOST_GATES)]
                 if self.uses_lists:
-                    self.to_wake.add("planning")  # one of them may be the COMMIT of a large run
+                    self.to_wake.add("planning")  # one of the gates may be the COMMIT of a large run
                 straight = 0
 
     def _advance(
         self, settled: Sequence[int], entering: Sequence[int], again: Sequence[int], *, fired: bool = False
     ) -> list[Any]:
-        # No tasks are told as null: that an id is one of none implies anything, and so any partial index would do.
+        # Empty lists are sent as null: PostgreSQL considers every partial index for a condition
+        # that can never be true.
         told = {"settled": settled, "entering": entering, "again": again}
         rows = self.rows("advance", fired=fired, **{name: list(tasks) or None for name, tasks in told.items()})
         self.ready.update(row.id for row in rows if row.is_ready)
@@ -213,15 +223,19 @@ class Graph:
         return rows
 
     def hold(self, tasks: Sequence[int], hold: int, *, unbegun: bool = False) -> list[int]:
-        """Hold tasks that have not started, because of an entry of the audit log or a guard; returns those that it held. ``unbegun``: only those whose run, or item, has not begun."""
+        """Hold tasks that have not started, because of an audit log entry or a guard. Returns the
+        tasks that it held. ``unbegun``: hold only tasks whose run, or item, has not begun.
+        """
         held = self.ids("hold", tasks=list(tasks), hold=hold, unbegun=unbegun)
         self.moved.update(held)
         return held
 
     def grant(self) -> None:
-        """Evaluate the lines that this change touched, and grant locks: to each task all of its locks or none (sql/locks.sql). A task that may not keep its locks waits again.
+        """Evaluate the lines that this change touched, and grant locks: to each task all of its
+        locks or none (sql/locks.sql). A task that may not keep its locks waits again.
 
-        Everything that changes the graph ends with this. Where no task of an archive ever named a lock, nothing is asked.
+        Every change of the graph ends with this. If no task of the archives ever named a lock, no
+        query runs.
         """
         self.is_granted = True
         asking, self.asking, reordered, self.reordered = self.asking, [], self.reordered, []
@@ -256,10 +270,12 @@ class Graph:
         may_take: bool = False,
         less: str | None = None,
     ) -> list[int]:
-        """Grant the locks of some lines, and take them from tasks that exceed a capacity; returns the tasks that were granted locks.
+        """Grant the locks of some lines, and take locks from tasks that exceed a capacity. Returns
+        the tasks that were granted locks.
 
-        ``whole``: everybody in the line of an unlimited lock is looked at. ``may_take``: one place of each lock of the installation may be taken, where there is
-        one. ``less``: of this one a place is given back.
+        ``whole``: in the line of an unlimited lock, every task is evaluated. ``may_take``: one free
+        place of each lock of the installation may be taken. ``less``: the lock of which one place
+        is given back.
         """
         scopes, names, archives = zip(*lines, strict=True)
         told: dict[str, Any] = {
@@ -272,7 +288,7 @@ class Graph:
             rows = self.rows("judge_lines", locked=locked, **told)
             back = [row.id for row in rows if row.granted and not row.fits and row.id in set(locked)]
             self.ready.difference_update(self.ids("give_back", tasks=back))
-        # The next archive at a lock of the installation is chosen by a transaction of its own.
+        # A transaction of its own chooses the next archive at a lock of the installation.
         if INSTALLATION in scopes or any(row.is_global for row in rows):
             self.to_wake.add("locks")
         granted = [row.id for row in rows if row.fits and not row.granted]
@@ -283,15 +299,18 @@ class Graph:
             for archive, tasks in by_archive.items():
                 self.do("offer", archive=archive, tasks=tasks)
             self.ready.update(granted)
-        # Whoever stands behind one that gave back a place of the installation has one place less in that line.
+        # Behind a task that gave back a place of an installation's lock, one place less is free in
+        # that line.
         if back and (behind := self._lines("lines_behind", tasks=back)):
             granted += self.judge(behind)
         return granted
 
     def _fire(self, entering: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Let the entering tasks' ``cancels`` fire: across runs all at once, inside a run one after the other.
+        """Let the ``cancels`` of the entering tasks fire: across runs all at once, inside a run one
+        after the other.
 
-        Returns what was canceled, and which of the entering tasks wait for a running victim now.
+        Returns the canceled tasks, and those of the entering tasks that now wait for a running
+        victim.
         """
         cancelers = self.rows("cancelers", entering=entering, most=MOST_VICTIMS + 1)
         if sum(row.victims for row in cancelers) > MOST_VICTIMS:
@@ -302,7 +321,8 @@ class Graph:
             return [], begun
         canceled, tied = self._cancel_victims([row.id for row in cancelers if row.across], here=False)
         if inside := [row.id for row in cancelers if row.here]:
-            # Also one that has nothing to cancel has fired before another one of its run cancels it.
+            # A canceler without victims counts as fired, too, before another canceler of its run
+            # cancels it.
             self.do("fire", firing=[row.id for row in cancelers])
             for canceler in inside:
                 more_canceled, more_tied = self._cancel_victims([canceler], here=True)
@@ -310,7 +330,9 @@ class Graph:
         return canceled, tied
 
     def supersede(self, tasks: Sequence[int]) -> list[int]:
-        """Cancel those of some locked tasks that were superseded in steps, and ask the running ones to stop; returns those that it canceled."""
+        """Cancel those of some locked tasks that were superseded in steps, and ask the running ones
+        to stop. Returns the canceled tasks.
+        """
         if not (found := self.rows("still_to_supersede", tasks=list(tasks))):
             return []
         told = {"tasks": [row.id for row in found], "cancelers": [row.canceler for row in found]}
@@ -331,9 +353,11 @@ class Graph:
 
 
 def change(session: Session, archives: Iterable[int], work: Callable[[Graph], T], *ahead: Block) -> T:
-    """Run ``work`` on the locked graph of some archives in one transaction, then wake the listeners. Repeats the transaction after a deadlock.
+    """Run ``work`` on the locked graph of some archives in one transaction, then wake the
+    listeners. The transaction is repeated after a deadlock.
 
-    ``ahead``: blocks that are run right after the lock, in the same round trip; ``Graph.ahead`` has their rows.
+    ``ahead``: blocks that run right after the lock, in the same round trip; ``Graph.ahead`` has
+    their rows.
     """
 
     wanted = sorted(set(archives))
@@ -357,17 +381,21 @@ def change_in_turn(
     attempts: Sequence[int] = (),
     patience: float,
 ) -> tuple[list[T], list[int]]:
-    """Run ``work`` on the graphs of some archives, and of the archives of some ``attempts``, so that none waits for another.
+    """Run ``work`` on the graphs of some archives, and of the archives of some ``attempts``, so
+    that no archive waits for another.
 
-    The first transaction takes all archives that are free. Each busy one gets its own as soon as it is free, within ``patience`` seconds. So ``work`` runs
-    several times, each time on other archives (``Graph.archives``). Returns what it returned, and the archives that stayed busy: for them it never ran.
+    The first transaction takes all archives that are free. Each busy archive gets its own
+    transaction as soon as it is free, within ``patience`` seconds. So ``work`` runs several times,
+    each time on other archives (``Graph.archives``). Returns the results, and the archives that
+    stayed busy: for these, ``work`` never ran.
 
-    Where a transaction of several archives takes too long, each gets its own. One that takes too long alone raises its error after the others.
+    If a transaction of several archives takes too long, each archive gets its own. An archive whose
+    own transaction takes too long raises its error after the others are done.
     """
     until = time.monotonic() + patience
     results, busy = _change_free(session, work, archives, attempts)
     while busy and (left := until - time.monotonic()) > 0:
-        random.shuffle(busy)  # each is waited for sooner or later, also where there is patience for one alone
+        random.shuffle(busy)  # so that each gets waited for at some time, even if there is patience only for one
         one, *others = busy
         done, busy = _change_within(session, work, one, min(left, BRIEF) if others else left)
         results += done
@@ -432,7 +460,9 @@ def _done(graph: Graph, work: Callable[[Graph], T]) -> T:
 
 
 def committed(session: Session, work: Callable[[Graph, list[list[Any]]], T], *blocks: Block) -> T:
-    """Run ``work`` on a graph in one transaction, then wake the listeners. Repeats the transaction after a deadlock. ``blocks``: run first; ``work`` gets their rows."""
+    """Run ``work`` on a graph in one transaction, then wake the listeners. The transaction is
+    repeated after a deadlock. ``blocks``: run first; ``work`` gets their rows.
+    """
 
     def transaction(conn: Connection, read: list[list[Any]], last: list[Call]) -> tuple[Graph, T]:
         graph = Graph(conn, (), session.kept)

@@ -34,20 +34,27 @@ _EMAIL = re.compile(r"<([^<>]+)>\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Approver:
-    """Who may act on guarded tasks. ``persons``: whom the token stands for, as the authors of revisions are written; none: nobody in particular."""
+    """A caller who may act on guarded tasks. ``persons``: the persons for whom the token stands, as
+    the authors of revisions are written; empty: for no particular person.
+    """
 
     persons: tuple[str, ...] = ()
 
     def is_author(self, author: str) -> bool:
-        """Whether one of these persons is an author: by the whole text, or by the address or the name before it."""
+        """True if one of these persons is this author: by the whole text, or by the address or the
+        name in it.
+        """
         return not _spellings(author).isdisjoint(spelling for person in self.persons for spelling in _spellings(person))
 
 
 class WorkflowGuard:
-    """Judges the workflow files of a branch's new revisions, one after the other (design 5.22, ``workflow-authors``).
+    """Judges the workflow files of a branch's new revisions, one after the other (design 5.22,
+    ``workflow-authors``).
 
-    Files that were accepted before need nobody. What one of the ``authors`` changes in accepted files is accepted. Anything else is refused, also what an author adds to
-    files that somebody else has changed and nobody has accepted. ``accepted``: the digest (``files_of``) of the files that were accepted last. ``is_clean``: the revision before had accepted files.
+    Files that were accepted before need no release. A change by one of the ``authors`` to accepted
+    files is accepted. Anything else is refused, also an author's change to files that somebody else
+    changed and nobody has accepted. ``accepted``: the digest (``files_of``) of the files that were
+    accepted last. ``is_clean``: True if the previous revision had accepted files.
     """
 
     def __init__(self, authors: Sequence[str], accepted: bytes | None, *, is_clean: bool) -> None:
@@ -55,7 +62,7 @@ class WorkflowGuard:
         self.accepted, self._is_clean = accepted, is_clean
 
     def refuses(self, workflow: Workflow, author: str) -> bool:
-        """Whether the files of the next revision are to be released first."""
+        """True if the files of the next revision have to be released first."""
         files = files_of(workflow)
         is_theirs = self._is_clean and any(matches(self._authors, spelling) for spelling in _spellings(author))
         if is_theirs:
@@ -67,7 +74,9 @@ class WorkflowGuard:
 def unapproved(
     source: Session | Graph, tasks: Collection[int], approver: Approver | None
 ) -> Iterator[tuple[int, Conflict]]:
-    """The guarded ones of some tasks on which an approver (None: somebody without the scope) may not act, and why."""
+    """The guarded tasks, of some, on which an approver may not act, each with the reason.
+    ``approver`` None: a caller without the scope `approve`.
+    """
     for row in source.rows("guarded", tasks=list(tasks)) if tasks else ():
         if row.hold_id not in (BY_A_GUARD, BY_WORKFLOW_AUTHORS) and not matches(row.globs or (), row.name):
             continue
@@ -78,17 +87,17 @@ def unapproved(
 
 
 def refuse_unapproved(source: Session | Graph, tasks: Sequence[int], approver: Approver | None) -> None:
-    """Raise `Forbidden` where one of the tasks is guarded and the caller may not act on it."""
+    """Raise `Forbidden` if one of the tasks is guarded and the caller may not act on it."""
     for _, why in unapproved(source, tasks, approver):
         raise Forbidden(why.thing, why.fault, why.remedy)
 
 
 def hold_again(graph: Graph, back: Collection[int], reopened: Collection[int]) -> None:
-    """Hold those tasks that came ``back`` to work and need a release: guarded tasks that nobody has
-    released, and in an archive on hold the tasks whose run, or item, has not begun.
+    """Hold those of the tasks that came ``back`` to work which need a release: guarded tasks that
+    nobody has released and, in an archive on hold, the tasks whose run, or item, has not begun.
 
-    ``reopened``: those that came back because of another task. A guard that was set after they had
-    been skipped holds them, too.
+    ``reopened``: the tasks that came back because of another task. They are held, too, if a guard
+    was set after they had been skipped.
     """
     graph.do("hold_again", tasks=list(back))
     rows = graph.rows("guarded", tasks=list(reopened)) if reopened else ()
@@ -100,7 +109,9 @@ def hold_again(graph: Graph, back: Collection[int], reopened: Collection[int]) -
 
 
 def refuse_left_out(here: str, row: Any, left_out: Collection[str], approver: Approver | None) -> None:
-    """Raise `Forbidden` where a run by hand leaves out guarded tasks, on which its tasks depend. ``row``: the revision's, of ``revision_at``."""
+    """Raise `Forbidden` if a run by hand leaves out guarded tasks on which its tasks depend.
+    ``row``: the row of its revision, from ``revision_at``.
+    """
     for name in sorted(left_out):
         if matches(row.guards or (), name) and (why := _why_not(here, row, approver)):
             raise Forbidden(here, f"would leave out {name}: {why.fault}", why.remedy)
@@ -114,7 +125,10 @@ def _why_not(
     changers: Sequence[str] = (),
     definer: str | None = None,
 ) -> Conflict | None:
-    """Why an approver may not act on a guarded task. ``changers``: who changed its workflow files since the accepted ones. ``definer``: the author of the revision whose definition a backfill gave it."""
+    """Why an approver may not act on a guarded task; None if the approver may. ``changers``: who
+    changed its workflow files since they were last accepted. ``definer``: the author of the
+    revision from which a backfill took its definition.
+    """
     if approver is None:
         return Conflict(here, f"is guarded by {guard}", "ask somebody with a token of scope approve")
     if row.not_author and not approver.persons:
@@ -144,7 +158,7 @@ def _why_not(
 
 
 def _spellings(person: str) -> set[str]:
-    """How an author may be written: the whole, the address in brackets, and what stands before it."""
+    """The spellings of an author: the whole text, the address in brackets, and the name before it."""
     whole = " ".join(person.split()).casefold()
     found = _EMAIL.search(whole)
     return {whole, found[1], whole[: found.start()].strip()} - {""} if found else {whole} - {""}

@@ -78,7 +78,7 @@ def hold_run(session: Session, run: RunId, by: str, reason: str = "") -> Done:
         left[:], entry[:] = tasks[MOST_TASKS:], [_keep(graph, by, "hold", row.archive_id, run, reason)]
         done.tasks = act(graph, tasks[:MOST_TASKS]).tasks
         if not (done.tasks or left):
-            raise Conflict(run_name(row), "has no task left that has not started")
+            raise Conflict(run_name(row), "has no unstarted task")
 
     def act(graph: Graph, tasks: Sequence[int]) -> Done:
         graph.rows("lock_tasks", tasks=list(tasks))

@@ -1,7 +1,8 @@
-"""Runs are planned and stored: the ledger grows, and each new revision's graph with it, in one transaction.
+"""Appends revisions to the ledger, and plans and stores the run of each in the same transaction.
 
-The order of a branch is the order of its ledger, which is filled from the repository by compare-and-set on the branch's head; so nothing is
-skipped, planned twice, or planned before its predecessor, however hooks arrive (design 2, 5.1).
+A branch's order is the order of its ledger. The ledger is filled from the repository by
+compare-and-set on the branch's head. So no revision is skipped, planned twice, or planned before
+its predecessor, however hooks arrive (design 2, 5.1).
 """
 
 from __future__ import annotations
@@ -32,16 +33,19 @@ __all__ = [
 ]
 
 MOST_GENERATIONS = 10
-"""How many commits by tasks may follow from one another (design 5.15); what comes after them is held."""
+"""The most commits by tasks that may follow from one another (design 5.15). The runs of further
+ones are held.
+"""
 OURSELVES = "arkqueue"
-"""Who holds what no person does, in the audit log."""
+"""The name in the audit log for holds that arkqueue sets, not a person."""
 
 
 class News(TypedDict, total=False):
-    """What else is told with revisions that are appended.
+    """Options of `append`.
 
-    ``baseline``: what the branch starts from, where it is new. ``dropped``: revisions that a rewrite took away; what of theirs has not started is canceled
-    (design 5.16). ``author``: who commits for tasks.
+    ``baseline``: the baseline of a new branch. ``dropped``: the ids of revisions that a rewrite
+    took away; their unstarted tasks are canceled (design 5.16). ``author``: the author of commits
+    by tasks.
     """
 
     baseline: Entry | None
@@ -52,8 +56,9 @@ class News(TypedDict, total=False):
 def append(session: Session, branch: Branch, entries: Sequence[Entry], **news: Unpack[News]) -> int | None:
     """Append revisions to a branch's ledger and store their commit runs.
 
-    Returns the new head's id; None where the caller has to read again: another process moved the head, began or ended an import, stopped the
-    archive, or removed the archive or the branch; or a large run of the branch is still being planned.
+    Returns the new head's id. Returns None if the caller has to read again: another process moved
+    the head, began or ended an import, stopped the archive, or removed the archive or the branch;
+    or a large run of the branch is still being planned.
     """
     added = _added(entries, news)
     content = Content(session.kept, [entry.workflow for entry in added])
@@ -74,7 +79,9 @@ def append_in(
     ahead: Sequence[Block] = (),
     **news: Unpack[News],
 ) -> int | None:
-    """`append` inside a transaction that goes on. ``content``: that of the entries, where it was frozen before. ``ahead``: as `read` has it."""
+    """Like `append`, inside a transaction of the caller. ``content``: the entries' content, if the
+    caller has it already. ``ahead``: as in `read`.
+    """
     baseline, dropped, author = news.get("baseline"), news.get("dropped", ()), news.get("author")
     if dropped and not _drop(graph, branch, dropped):
         return None
@@ -129,13 +136,13 @@ def append_in(
 
 
 def _added(entries: Sequence[Entry], news: News) -> list[Entry]:
-    """What is appended: the baseline, if there is a new one, before all others."""
+    """The entries to append: a new baseline before all others."""
     baseline = news.get("baseline")
     return [baseline, *entries] if baseline else list(entries)
 
 
 def _first(added: Sequence[Entry]) -> int:
-    """The number of the first of them; 0 where there is none."""
+    """The number of the first entry; 0 if there is none."""
     return added[0].revision.number if added else 0
 
 
@@ -144,14 +151,18 @@ def _head_of(branch: Branch) -> Block:
 
 
 def _to_read(entry: Entry) -> Workflow:
-    """A workflow as far as what the branch has is read for its run: of a large one, for the beginning alone."""
+    """The workflow for which earlier tasks are read: of a large run, only the part that is planned
+    first.
+    """
     if not entry.is_large:
         return entry.workflow
     return part_of(entry.workflow, [task.name for task in entry.workflow.tasks], BEGINNING)
 
 
 def begin(graph: Graph, archive: int, starts: Sequence[tuple[Branch, Entry]]) -> None:
-    """Append the baselines of branches that have nothing yet, all together. Nothing follows from them: they have no task but a COMMIT that has passed."""
+    """Append the baselines of new branches, all together. No other tasks follow from them: a
+    baseline has only a completed COMMIT.
+    """
     if not starts:
         return
     content = Content(graph.kept, [entry.workflow for _, entry in starts])
@@ -169,7 +180,9 @@ def begin(graph: Graph, archive: int, starts: Sequence[tuple[Branch, Entry]]) ->
 
 
 def _drop(graph: Graph, branch: Branch, dropped: Collection[str]) -> bool:
-    """Cancel what has not started of revisions that a rewrite took away; False where the branch's head is another one by now, or its archive is stopped."""
+    """Cancel the unstarted tasks of revisions that a rewrite took away. Returns False if the
+    branch's head has moved, or its archive is stopped.
+    """
     (head,) = graph.rows("head", branch=branch.id)
     if head.head_id != branch.head or head.import_until != branch.until or head.gone or head.stopped:
         return False
@@ -179,9 +192,11 @@ def _drop(graph: Graph, branch: Branch, dropped: Collection[str]) -> bool:
 
 
 def begin_import(session: Session, branch: Branch, until: str, limit: int) -> bool:
-    """Hold what is appended to a branch from now on, up to the revision ``until``: a scan has found more than ``limit`` new ones (design 5.22).
+    """Hold all revisions that are appended to a branch from now on, up to the revision ``until``:
+    one scan has found more than ``limit`` new revisions (design 5.22).
 
-    It is stored before the first of them is appended, so that no crash lets one through. False where somebody else moved the head: read again.
+    The import is stored before its first revision is appended, so a crash lets none through.
+    Returns False if another process moved the head: the caller reads again.
     """
 
     def work(graph: Graph) -> bool:
@@ -214,7 +229,9 @@ def _keep(graph: Graph, verb: str, archive: int, note: str) -> int:
 
 
 def _hold_endless(graph: Graph, branch: Branch, revision: Revision, generation: int) -> int:
-    """The audit log entry that holds a run which would go on a chain of commits by tasks (design 5.15), with the chain."""
+    """The audit log entry for holding a run that continues a chain of commits by tasks (design
+    5.15). It names the chain.
+    """
     chain = [f"revision {revision.id}"]
     origin = revision.origin.task if revision.origin else None
     while origin and len(chain) < MOST_GENERATIONS + 2:

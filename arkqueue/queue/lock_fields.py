@@ -1,4 +1,4 @@
-"""Evaluates the names of locks that have fields (design 5.25), when their tasks ask for them. A
+"""Evaluates the names of locks that have fields (design 5.25) when their tasks ask for the locks. A
 task whose field has no value fails without an attempt.
 
 Called by ``Graph.follow``. It reads no more than a task manager reads for the same tasks
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from arkqueue.queue.graph import Graph
 
 Values = dict[tuple[int, str], str | None]
-"""Outputs by attempt and key; None: it is neither a text nor a number."""
+"""Outputs by attempt and key. None: the value is neither a text nor a number."""
 
 
 def name_locks(graph: Graph, asking: Sequence[int]) -> list[int]:
-    """Note in ``graph.named`` what the locks of the tasks are called that ask for them, where a name has fields; returns those that failed, as one has no value."""
+    """Evaluate the lock names with fields of the tasks that ask, into ``graph.named``. Returns the
+    tasks that failed because a field has no value.
+    """
     rows = graph.rows("locks_with_fields", tasks=asking) if asking else []
     if not rows:
         return []
@@ -47,13 +49,15 @@ def name_locks(graph: Graph, asking: Sequence[int]) -> list[int]:
 
 
 def as_far_as_known(name: str, item: str | None) -> str:
-    """The name of a lock before its task asks for it: evaluated if it needs fields of the item alone, and these make a name. ``item``: as JSON."""
+    """The name of a lock before its task asks for it: evaluated if it has only fields of the item,
+    and their values make a valid name. ``item``: as JSON.
+    """
     if MARK not in name or paths(name):
         return name
     try:
         return _evaluated(name, {}, {}, item)
     except NotAName:
-        return name  # its task fails then, and says why
+        return name  # the task will fail when it asks for the lock, and say why
 
 
 def _evaluated(name: str, sources: dict[str, int | None], values: Values, item: str | None) -> str:
@@ -61,7 +65,7 @@ def _evaluated(name: str, sources: dict[str, int | None], values: Values, item: 
         need = meant(path, sources)
         if need is None:
             raise NotAName(
-                f"the lock {name} needs {path}, and no task ran that it depends on and that could have said so"
+                f"the lock {name} needs {path}, but no dependency of the task has run that could provide it"
             )
         found = values.get((sources[need.task] or 0, need.output), "")
         if found is None:
@@ -70,7 +74,7 @@ def _evaluated(name: str, sources: dict[str, int | None], values: Values, item: 
             )
         if not found:
             raise NotAName(
-                f"the lock {name} needs the output {need.output} of {need.task}, which is not there, or empty"
+                f"the lock {name} needs the output {need.output} of {need.task}, which is missing or empty"
             )
         return found
 

@@ -1,11 +1,15 @@
-"""Locks (``lock:``, design 5.25), of an archive or of the installation: their capacities and pauses, and granting them.
+"""Locks (``lock:``, design 5.25) of an archive or of the installation: sets capacities, pauses
+locks, and grants them to tasks.
 
-Each change of an archive's graph ends by judging which tasks have their locks (``Graph.grant``), so each verb here is such a change. Task managers come and go
-without a change: a loop judges all lines again when others live than before.
+Each change of an archive's graph ends by judging which tasks get their locks (``Graph.grant``). So
+each verb here is such a change. Task managers start and stop without a change of a graph; a loop
+therefore judges all lines again when the set of living task managers changes.
 
-At a lock of the installation archives take turns. A change of one archive's graph never gives it a place there. ``pass_on`` does, in transactions that lock one
-archive each. It gives a free place to the next archive whose first task in line could start. It takes a place back from an archive that has not used it for
-``UNUSED`` seconds while another archive wants it. So no transaction holds rows of two archives, and none that holds an archive's row waits for anything but claims.
+Archives take turns at a lock of the installation. A change of one archive's graph never grants a
+place there. ``pass_on`` does, in transactions that lock one archive each. It gives a free place to
+the next archive whose first task in line could start. It takes a place back from an archive that
+has not used it for ``UNUSED`` seconds while another archive wants it. So no transaction holds rows
+of two archives, and a transaction that holds an archive's row waits for claims alone.
 """
 
 from __future__ import annotations
@@ -18,19 +22,22 @@ from arkqueue.model import INSTALLATION, SILENCE, ArchiveId
 from arkqueue.queue.graph import Graph, Line, change, change_in_turn, committed
 
 MOST_ARCHIVES = 100
-"""Archives whose lines one transaction judges."""
+"""The most archives whose lines one transaction judges."""
 PATIENCE = 0.5
-"""Seconds for which the busy ones among them are waited for; the next call judges what this one left."""
+"""Seconds to wait for busy archives among them. The next call judges the lines of those that stayed
+busy.
+"""
 BRIEF = 0.1
-"""Seconds for which an archive is waited for whose turn it is; then the next one has its turn."""
+"""Seconds to wait for a busy archive whose turn it is. After that, the next archive has its turn."""
 UNUSED = 10.0
 """Seconds after which a granted task that has not started gives a lock of the installation back to another archive that wants it."""
 
 
 def set_capacity(session: Session, scope: ArchiveId, name: str, capacity: int | None, by: str) -> None:
-    """Set how many tasks may have a lock at once; None: any number, so that it only serves to be paused. What runs goes on.
+    """Set how many tasks may have a lock at once. None: any number; such a lock only serves to be
+    paused. Running tasks go on.
 
-    ``scope``: whose lock it is, an archive's or the ``INSTALLATION``'s.
+    ``scope``: the archive that has the lock, or ``INSTALLATION``.
     """
     note = f"{name} {'unlimited' if capacity is None else capacity}"
     told = {"scope": scope, "name": name, "capacity": capacity}
@@ -38,14 +45,16 @@ def set_capacity(session: Session, scope: ArchiveId, name: str, capacity: int | 
 
 
 def pause(session: Session, scope: ArchiveId, name: str, reason: str, by: str) -> None:
-    """Let no task that names a lock start until ``resume``; those that were granted it give back what they have. A paused lock gets the new reason."""
+    """Let no task start that names a lock, until ``resume``. Tasks that were granted it and have
+    not started give all their locks back. If the lock is paused already, only its reason changes.
+    """
     told = {"scope": scope, "name": name, "by": by, "reason": reason}
     note = f"--lock {name} {reason}".rstrip()
     _on_lock(session, scope, name, "pause", by, note, lambda graph: graph.do("pause_lock", **told))
 
 
 def resume(session: Session, scope: ArchiveId, name: str, shown: str, by: str) -> None:
-    """Take the pause of a lock back. ``shown``: what a person calls it."""
+    """End the pause of a lock. ``shown``: the lock's name for people."""
 
     def work(graph: Graph) -> None:
         if not graph.rows("resume_lock", scope=scope, name=name):
@@ -62,7 +71,7 @@ def _on_lock(
     def on_graph(graph: Graph) -> None:
         work(graph)
         graph.do("remember", by=by, verb=verb, archive=archive, run=None, task=None, note=note)
-        # Who names a paused lock stands in no other line either.
+        # A task that names a paused lock does not stand in the lines of its other locks either.
         graph.judges_all = True
 
     if archive is not None:
@@ -74,7 +83,9 @@ def _on_lock(
 
 
 def judge_all(session: Session) -> bool:
-    """Judge all lines of all archives again, as other task managers live now; returns whether some archives were busy, and their lines were not judged."""
+    """Judge all lines of all archives again, for the task managers that live now. Returns whether
+    some archives were busy, so that their lines were not judged.
+    """
     return _judge_again(session, [row.id for row in session.rows("archives_with_locks")])
 
 
@@ -91,7 +102,9 @@ def _judge_again(session: Session, archives: Sequence[int]) -> bool:
 
 
 def labels_that_live(session: Session) -> list[list[str]]:
-    """The sets of labels of the task managers that live and claim. Where they change, other tasks stand in line."""
+    """The sets of labels of the task managers that live and claim. When these change, other tasks
+    stand in line.
+    """
     return [row.labels for row in session.rows("labels_that_live", silence=SILENCE)]
 
 
@@ -99,7 +112,9 @@ def labels_that_live(session: Session) -> list[list[str]]:
 
 
 def pass_on(session: Session) -> bool:
-    """Let each archive have its turn at the locks of the installation; returns whether one was busy, so that it is worth to ask again soon."""
+    """Let each archive have its turn at the locks of the installation. Returns whether an archive
+    was busy, so that the caller should soon call again.
+    """
     busy: set[int] = set()
     while True:
         names = [row.name for row in session.rows("names_waited_for")]
@@ -114,7 +129,9 @@ def forget_turns(session: Session) -> None:
 
 
 def _pass_on(session: Session, name: str, busy: set[int]) -> bool:
-    """Move places of one lock until nobody wants one that could be given; returns whether one was moved."""
+    """Move places of one lock until no archive wants a place that is free or can be taken back.
+    Returns whether a place was moved.
+    """
     is_moved = False
     while _move_place(session, name, busy):
         is_moved = True
@@ -141,7 +158,9 @@ def _once(archives: Iterable[int] | None) -> list[int]:
 
 
 def _wanting(session: Session, name: str, as_free: str | None = None) -> list[int]:
-    """The archives whose first task in line would fit if it got a place, in their turns."""
+    """The archives whose first task in line would fit if it got a place, in the order of their
+    turns.
+    """
     found = []
     for row in session.rows("archives_waiting", name=name):
         judged = session.rows(
@@ -168,14 +187,16 @@ def _take_back(session: Session, name: str, archive: int, busy: set[int]) -> boo
         (before,) = graph.rows("places", name=name, patience=UNUSED)
         graph.judge([Line(INSTALLATION, name, archive)], less=name)
         (after,) = graph.rows("places", name=name, patience=UNUSED)
-        graph.do("note_turn", name=name, archive=archive)  # others have their turn before it gets another place
+        graph.do("note_turn", name=name, archive=archive)  # the other archives have their turns before it gets another place
         return bool(after.n < before.n)
 
     return _in_turn(session, archive, busy, work)
 
 
 def _in_turn(session: Session, archive: int, busy: set[int], work: Callable[[Graph], bool]) -> bool:
-    """Move a place of one archive, in a transaction that nobody else moves places beside. Says whether it was moved; not where the archive is busy."""
+    """Move a place of one archive, in a transaction beside which no other moves places. Returns
+    whether a place was moved; False if the archive is busy.
+    """
 
     def transaction(graph: Graph, _: object) -> bool | None:
         graph.rows("lock_turns")

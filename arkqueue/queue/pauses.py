@@ -1,8 +1,10 @@
-"""Pauses: nothing of an archive, of the installation or of a host's task managers starts until a person takes the pause back (design 5.23).
+"""Pauses: no task of an archive, of the installation, or of a host's task managers starts until a
+person ends the pause (design 5.23).
 
-A paused archive takes no turns at claims, as a stopped one does (``withheld``), and no ``cancels`` of its tasks fires: a task that would fire one waits. All
-else goes on: planning, running tasks, reports. A pause of the installation is repeated in the row of each archive, so that a claim asks for nothing more.
-A drained host keeps its archives in their turns, and its claims give nothing.
+A paused archive takes no turns at claims, like a stopped one (``withheld``), and no ``cancels`` of
+its tasks fires: a task that would fire one waits. All else goes on: planning, running tasks,
+reports. A pause of the installation is copied into the row of each archive, so that a claim needs
+no further query. A drained host's claims return nothing; archives keep their turns.
 """
 
 from __future__ import annotations
@@ -14,13 +16,15 @@ from arkqueue.queue.archives import offer_again
 from arkqueue.queue.graph import Graph, change, change_in_turn
 
 MOST_ARCHIVES = 100
-"""Archives that one transaction pauses or resumes."""
+"""The most archives that one transaction pauses or resumes."""
 PATIENCE = 10.0
-"""Seconds for which the busy ones among them are waited for."""
+"""Seconds to wait for busy archives among them."""
 
 
 def pause(session: Session, archive: ArchiveId, reason: str, by: str) -> None:
-    """Let nothing of an archive start until ``resume``. A paused archive gets the new reason."""
+    """Let no task of an archive start until ``resume``. If it is paused already, only the reason
+    changes.
+    """
 
     def work(graph: Graph) -> None:
         graph.do("pause_archive", archive=archive, by=by, reason=reason)
@@ -32,7 +36,9 @@ def pause(session: Session, archive: ArchiveId, reason: str, by: str) -> None:
 
 
 def resume(session: Session, archive: ArchiveId, name: str, by: str) -> None:
-    """Take the pause of an archive back. A pause of the installation stays: ``Conflict`` where the archive has no other."""
+    """End the pause of an archive. Raises ``Conflict`` if only the installation is paused: that
+    pause stays.
+    """
 
     def work(graph: Graph) -> None:
         (before,) = graph.rows("archive", archive=archive)
@@ -49,19 +55,23 @@ def resume(session: Session, archive: ArchiveId, name: str, by: str) -> None:
 
 
 def pause_all(session: Session, reason: str, by: str) -> None:
-    """Let nothing of any archive start until ``resume_all``. Archives that are added meanwhile are paused, too."""
+    """Let no task of any archive start until ``resume_all``. Archives that are added meanwhile are
+    paused, too.
+    """
     session.retrying(lambda connection: _note_all(Graph(connection), "pause", by, reason))
     _follow_all(session, "pause")
 
 
 def resume_all(session: Session, by: str) -> None:
-    """Take the pause of the installation back; archives that are paused themselves stay so."""
+    """End the pause of the installation. Archives with a pause of their own stay paused."""
     session.retrying(lambda connection: _note_all(Graph(connection), "resume", by, ""))
     _follow_all(session, "resume")
 
 
 def drain(session: Session, host: str, reason: str, by: str) -> None:
-    """Let the task managers of a host claim nothing until ``undrain``, also those that are started later. What they run goes on."""
+    """Let the task managers of a host claim nothing until ``undrain``, later started ones included.
+    Their running tasks go on.
+    """
 
     def work(graph: Graph) -> None:
         graph.do("drain", host=host, by=by, reason=reason)
@@ -72,7 +82,7 @@ def drain(session: Session, host: str, reason: str, by: str) -> None:
 
 
 def undrain(session: Session, host: str, name: str, by: str) -> None:
-    """Let the task managers of a host claim again. ``name``: what a person calls them."""
+    """Let the task managers of a host claim again. ``name``: their name for people."""
 
     def work(graph: Graph) -> None:
         if not graph.rows("undrain", host=host):
@@ -89,7 +99,9 @@ def _note_all(graph: Graph, verb: str, by: str, reason: str) -> None:
 
 
 def _follow_all(session: Session, verb: str) -> None:
-    """Let each archive repeat whether the installation is paused. What was left by a call that died is done by the next one."""
+    """Copy the installation's pause, or its end, to each archive. If a call dies halfway, the next
+    call does the rest.
+    """
 
     def work(graph: Graph) -> None:
         for row in graph.rows("follow_all", archives=graph.archives):
@@ -110,6 +122,6 @@ def _follow_all(session: Session, verb: str) -> None:
 
 
 def _go_on(graph: Graph, archive: int) -> None:
-    """Let claims have what is ready of an archive that is paused no more, and let fire what waited to."""
+    """Let an archive's ready tasks be claimed after a pause, and let the waiting ``cancels`` fire."""
     offer_again(graph, archive)
     graph.follow(entering=graph.ids("parked", archive=archive))

@@ -1,4 +1,6 @@
-"""The task or run that a verb is said to: found, locked and named inside the verb's transaction, or refused where nobody may act on it."""
+"""Finds, locks and names the task or run on which a verb acts, inside the verb's transaction, and
+refuses tasks and runs on which nobody may act.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from arkqueue.queue.graph import Graph, change
 
 
 def task_name_of(graph: Graph, task: int) -> str:
-    """The name of a task in full."""
+    """The full name of a task."""
     return task_name(graph.rows("place_of_task", task=task)[0])
 
 
@@ -34,7 +36,9 @@ def on_task(
 
 
 def locked_task(graph: Graph, task: int) -> Any:
-    """The locked row of a task; raises where its run or item was deleted, or is purged since it was found."""
+    """The locked row of a task. Raises if its run or item was deleted, or its run was purged
+    meanwhile.
+    """
     if not (locked := graph.rows("lock_tasks", tasks=[task])):
         raise NotFound(f"task {task}", "its run was purged")
     (place,) = graph.rows("place_of_task", task=task)
@@ -52,7 +56,9 @@ def locked_task(graph: Graph, task: int) -> Any:
 
 
 def place_of_run(graph: Graph, run: int) -> Any:
-    """Where a run is, inside the transaction that acts on it; raises where it is purged since it was found."""
+    """The row of a run, inside the transaction that acts on it. Raises if the run was purged
+    meanwhile, or is still being planned.
+    """
     if not (found := graph.rows("place_of_run", run=run)):
         raise NotFound(f"run {run}", "was purged")
     refuse_while_planned(found[0])
@@ -60,7 +66,9 @@ def place_of_run(graph: Graph, run: int) -> Any:
 
 
 def refuse_while_planned(row: Any) -> None:
-    """Raise ``Conflict`` where a run is not planned to its end: nothing of it has started, and not all of its tasks are there. The row is one of ``place_of_run``."""
+    """Raise ``Conflict`` if a run is still being planned: none of its tasks has started, and not
+    all of them are stored. ``row``: from ``place_of_run``.
+    """
     if row.planned is not None:
         fault = (
             f"is still being planned ({row.planned:,} of {row.planned_items:,} items), and nothing of it has started"
@@ -69,13 +77,13 @@ def refuse_while_planned(row: Any) -> None:
 
 
 def refuse_deleted(row: Any) -> None:
-    """Raise ``Conflict`` if a run was deleted. The row is one of ``place_of_run``."""
+    """Raise ``Conflict`` if a run was deleted. ``row``: from ``place_of_run``."""
     if row.deleted_at is not None:
         raise Conflict(run_name(row), "was deleted", f"arkqueue undelete {shlex.quote(run_name(row))}")
 
 
 def archive_of_run(session: Session, run: int) -> int:
-    """The archive of a run; raises ``NotFound`` where there is no such run."""
+    """The archive of a run; raises ``NotFound`` if the run does not exist."""
     found = session.rows("place_of_run", run=run)
     if not found:
         raise NotFound(f"run {run}", "does not exist")
@@ -83,7 +91,7 @@ def archive_of_run(session: Session, run: int) -> int:
 
 
 def on_run(session: Session, run: int, verb: str, by: str, work: Callable[[Graph, Any], None], note: str = "") -> int:
-    """Act on a run in a transaction of its own, and remember it; returns the run's archive."""
+    """Act on a run in a transaction of its own, with an audit log entry. Returns the run's archive."""
     archive = archive_of_run(session, run)
 
     def on_graph(graph: Graph) -> None:
@@ -96,7 +104,7 @@ def on_run(session: Session, run: int, verb: str, by: str, work: Callable[[Graph
 
 
 def refuse_implicit(row: Any, what: str) -> None:
-    """Raise ``Conflict`` where a task is one that every run has."""
+    """Raise ``Conflict`` if a task exists in every run (COMMIT or REPORT)."""
     if row.kind != TaskKind.ORDINARY:
         is_resent = row.kind == TaskKind.REPORT and what in ("retried", "restarted")
         remedy = "send a further report: arkqueue report RUN --update" if is_resent else ""

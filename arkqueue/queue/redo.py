@@ -1,16 +1,16 @@
-"""Running a part of a run again, from one of its tasks on: ``retry RUN --from TASK`` (design 5.30;
+"""Runs a part of a run again, from one of its tasks on: ``retry RUN --from TASK`` (design 5.30;
 docs/decisions/0001, point 30).
 
-The *part* is the task and everything behind it: what depends on it inside the run, directly or
-through others. For one item, the part ends with the item. Tasks of the part that have ended go back
-to waiting, and so run again in the order of their edges; tasks that have not started wait again. A
-task that a person skipped stays skipped, and so does a task that depends on the part through that
-task alone. A task that another bad task still skips stays skipped, too.
+The *part* is the task and everything behind it: all tasks that depend on it inside the run,
+directly or through others. For one item, the part ends with the item. Ended tasks of the part go
+back to waiting, and so run again in the order of their edges; tasks that have not started wait
+again. A task that a person skipped stays skipped, and so do the tasks that depend on the part
+through that task alone. A task that a bad task outside the part still skips stays skipped, too.
 
 Everything is judged before anything changes: a part is refused as a whole. A large part takes
-several transactions (`portions`), and the task itself comes back in the last one. So nothing of the
-part runs before all of it waits. If the command ends early, the part waits, and the same command,
-given again, completes it. If the run was canceled or deleted meanwhile, nothing waits.
+several transactions (`portions`), and the first task itself comes back in the last one. So no task
+of the part runs before all of it waits. If the command ends early, the part waits, and the same
+command, given again, completes it. If the run was canceled or deleted meanwhile, nothing waits.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ from arkqueue.states import SETTLED, State
 
 @dataclass(slots=True)
 class _Part:
-    """The part of a run that runs again. ``members``: all its tasks, also those that have not started or stay skipped. ``back``: tasks that go back to waiting, the ``starts`` at the end.
+    """The part of a run that runs again. ``members``: all its tasks, also those that have not
+    started or stay skipped. ``back``: the tasks that go back to waiting, the ``starts`` last.
 
-    ``gates``: those of its list that wait again with an item, and what passed because of them. ``edges``: those inside the part, each as its source and its target.
+    ``gates``: the gates of an item's list that wait again with the item, and the tasks that passed
+    because of these gates. ``edges``: the edges inside the part, as pairs of source and target.
     """
 
     members: list[int] = field(default_factory=list)
@@ -62,12 +64,12 @@ def retry_from(
     from_start: bool = False,
     approver: Approver | None = None,
 ) -> Done:
-    """Run a task of a run again with everything behind it, also completed tasks. A task with a list
-    is each of its items, or one ``item`` alone.
+    """Run a task of a run again with everything behind it, also completed tasks. If the task has a
+    list, either all its items run again, or only ``item``.
 
-    Refused if something of the part runs; if later revisions have gone on from it, unless ``force``
-    (design 5.19); and if a command would repeat what it has done (`poll`, `on_lost: fail`), unless
-    ``from_start``.
+    Refused if a task of the part runs; if later revisions have gone on from the part, unless
+    ``force`` (design 5.19); and if a command would repeat what it has done (`poll`, `on_lost:
+    fail`), unless ``from_start``.
     """
     done, part = Done(), _Part()
 
@@ -79,7 +81,8 @@ def retry_from(
         part.starts, done.refused = _starts(graph, run, name, item, here)
         part.members, part.edges = _behind(graph, run, part.starts, item)
         ended, reopened = _judged(graph, part, here, name, force=force, from_start=from_start, approver=approver)
-        # The gates of a whole run are part of it; those of other runs wait again with the tasks that come back there.
+        # The gates of a whole run are part of it. The gates of other runs wait again with the tasks
+        # that come back there.
         counted = [*ended, *reopened] if item else sorted({*reopened} - {*part.members})
         part.gates, reopened = _gates_and_behind(graph, ended, reopened, counted)
         part.back = [*sorted({*ended, *reopened, *part.gates} - {*part.starts}), *part.starts]
@@ -119,7 +122,9 @@ def _refuse_deleted(graph: Graph, place: Any, run: int, item: str | None, here: 
 def _judged(
     graph: Graph, part: _Part, here: str, name: str, *, force: bool, from_start: bool, approver: Approver | None
 ) -> tuple[list[int], list[int]]:
-    """The ended tasks of a part, and the skipped tasks that come back with them. Locks the part; raises ``Conflict`` or ``Forbidden`` if it must not run again."""
+    """The ended tasks of a part, and the skipped tasks that come back with them. Locks the part.
+    Raises ``Conflict`` or ``Forbidden`` if the part must not run again.
+    """
     locked = graph.rows("lock_tasks", tasks=part.members)
     _refuse_running(graph, here, locked)
     if not from_start:
@@ -168,7 +173,10 @@ def _starts(graph: Graph, run: int, name: str, item: str | None, here: str) -> t
 def _gates_and_behind(
     graph: Graph, ended: Sequence[int], reopened: list[int], counted: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """The gates of lists that wait again with the ``counted`` tasks, and what comes back with the part and with these gates: also what was skipped because a gate had not failed."""
+    """The gates of lists that wait again with the ``counted`` tasks, and the tasks that come back
+    with the part and with these gates. Also returns tasks that were skipped because a gate had not
+    failed.
+    """
     gates: list[int] = []
     while counted and (more := [gate for gate in gates_again(graph, counted) if gate not in gates]):
         gates += more
@@ -205,7 +213,9 @@ def _refuse_running(graph: Graph, here: str, rows: Sequence[Any]) -> None:
 
 
 def _refuse_second(graph: Graph, here: str, name: str, tasks: Sequence[int]) -> None:
-    """Raise ``Conflict`` where a command may not run a second time unasked, and has run, or has been deferred."""
+    """Raise ``Conflict`` if a command that may not run a second time by itself has run, or was
+    deferred.
+    """
     if second := graph.ids("done_once", tasks=list(tasks), most=MOST_NAMED + 1):
         fault = f"would run commands again that are meant to run once (poll, on_lost: fail): {_named(graph, second)}"
         again = f"arkqueue retry {shlex.quote(here)} --from {name} --from-start"
@@ -226,7 +236,9 @@ def _named(graph: Graph, tasks: Sequence[int]) -> str:
 
 
 def _wait_for_the_rest(graph: Graph, part: _Part, tasks: Collection[int]) -> None:
-    """Let tasks wait for those of the part that come back later, so that no task of the part runs before the tasks to start from."""
+    """Let tasks wait for the tasks of the part that come back later. So no task of the part runs
+    before the tasks to start from.
+    """
     back = {*part.back}
     edges = [(source, target) for source, target in part.edges if source in back and target in tasks]
     sources, targets = [source for source, _ in edges], [target for _, target in edges]

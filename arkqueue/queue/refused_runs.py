@@ -1,6 +1,7 @@
-"""Why a run that somebody asks for is not made: it has no task, lacks one, cannot start, or would overwrite newer work (design 5.11, 5.18, 5.19).
+"""Refuses runs that a person asks for: a run that has no task, lacks one, cannot start, or would
+overwrite newer work (design 5.11, 5.18, 5.19).
 
-``triggering`` calls this module with the run as it is planned.
+``triggering`` calls this module with the planned run.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def check_names(here: str, workflow: Workflow, names: Collection[str] | None) ->
 
 
 def sources_left_out(workflow: Workflow, chosen: Collection[str]) -> set[str]:
-    """The tasks that are not chosen and on which chosen ones depend, directly or through others that are not: their earlier products are taken."""
+    """The dependencies of the chosen tasks that are not chosen, direct ones and those through other
+    tasks that are not chosen. Their earlier products are used.
+    """
     depends = {d.name: {str(entry.task) for entry in d.depends if not entry.previous} for d in workflow.tasks}
     reached: set[str] = set()
     left = list(chosen)
@@ -41,7 +44,9 @@ def sources_left_out(workflow: Workflow, chosen: Collection[str]) -> set[str]:
 
 
 def refuse_idle_without(here: str, workflow: Workflow, chosen: Collection[str], without: Collection[str]) -> None:
-    """Raise ``Conflict`` where leaving out a task would change nothing: it is part of the run, or nothing of that depends on it."""
+    """Raise ``Conflict`` if leaving out a task changes nothing: it is part of the run, or no task
+    of the run depends on it.
+    """
     depends = {entry.task for d in workflow.tasks if d.name in chosen for entry in d.depends if not entry.previous}
     for name in without:
         if name in chosen:
@@ -64,13 +69,16 @@ def refuse_incomplete(
     *,
     is_asked: bool,
 ) -> None:
-    """Raise ``Conflict`` where a planned run has no task, lacks one that was asked for, or has one that cannot start."""
+    """Raise ``Conflict`` if a planned run has no task, lacks one that was asked for, or has one
+    that cannot start.
+    """
     is_submission = cause is Trigger.SUBMISSION
     empty = {} if is_submission else _empty_lists(workflow, chosen, cause, row.branch, names)
     if left_out := [name for name in names or () if name not in chosen and name not in empty]:
         fault = f"{', '.join(left_out)}: not for {cause} runs, or not for this branch"
         raise Conflict(here, fault, f"see `on` and `branches` of {left_out[0]}")
-    # An old revision of a backfill may have an empty list: its run completes at once, and the others go on.
+    # An old revision of a backfill may have an empty list. Its run completes at once, and the
+    # backfill continues.
     if empty and not chosen and not any(foreach.is_of_run for foreach in empty.values()):
         fault = f"{', '.join(empty)}: the list has no items"
         raise Conflict(here, fault, "add items to the list, or name another task")
@@ -121,9 +129,9 @@ def refuse_outdated(
     names: Collection[str] | None,
     again: str | None,
 ) -> None:
-    """Raise ``Conflict`` where a later run has superseded a task of a planned run, or has completed it.
+    """Raise ``Conflict`` if a later run has superseded or completed a task of a planned run.
 
-    ``again``: the command that asks for it, where that is not `arkqueue trigger`.
+    ``again``: the command that asks for the run, if it is not `arkqueue trigger`.
     """
     keys = [node.key for node in planned.nodes if node.kind is TaskKind.ORDINARY]
     refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(keys, 0), cause)
@@ -144,7 +152,7 @@ def refuse_outdated(
 def _empty_lists(
     workflow: Workflow, chosen: Collection[str], cause: Trigger, branch: str, names: Collection[str] | None
 ) -> dict[str, Foreach]:
-    """The tasks that would run if their lists had items, with these."""
+    """The tasks that would run if their lists had items, with their lists."""
     return {
         d.name: d.foreach
         for d in workflow.tasks
@@ -157,7 +165,9 @@ def _empty_lists(
 
 
 def _lost(graph: Graph, here: str, lost: tuple[str, int], *, is_submission: bool) -> Conflict:
-    """The refusal of a run whose task needs the product of a source that will not have one (design 5.18)."""
+    """The refusal of a run whose task needs the product of a source that will never have one
+    (design 5.18).
+    """
     task, source = lost
     (row,) = graph.rows("place_of_task", task=source)
     name = task_name(row)
@@ -171,7 +181,9 @@ def _lost(graph: Graph, here: str, lost: tuple[str, int], *, is_submission: bool
 
 
 def _unneeded(graph: Graph, here: str, unneeded: tuple[str, int]) -> Conflict:
-    """The refusal of a run whose task a person names although it runs only where another one failed, which it has not (design 5.6)."""
+    """The refusal of a run in which a person names a task that runs only after a failure, although
+    its source has not failed (design 5.6).
+    """
     task, source = unneeded
     (row,) = graph.rows("place_of_task", task=source)
     name = task_name(row)

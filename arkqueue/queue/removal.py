@@ -27,11 +27,11 @@ from arkqueue.model import SILENCE, TaskId
 from arkqueue.names import run_name, task_name
 
 MOST_PIECES = 200
-"""Pieces of logs that one transaction deletes, each of up to 64 KiB."""
+"""The most pieces of logs that one transaction deletes, each of up to 64 KiB."""
 LONGEST_REASON = 10_000
-"""Characters."""
+"""The most characters of a reason."""
 MOST_RECEIVERS = 20
-"""Tasks that are named as having got removed outputs."""
+"""The most tasks that are named as recipients of removed outputs."""
 TABLES = ("log_chunk", "attempt")
 """The tables that are vacuumed."""
 
@@ -61,9 +61,10 @@ def check_reason(reason: str) -> None:
 def remove(
     session: Session, task: TaskId, by: str, reason: str, *, log: bool = False, outputs: bool = False
 ) -> Removed:
-    """Remove the logs, or the outputs, of a task's ended attempts, and the messages with which these ended.
+    """Remove the logs, or the outputs, of a task's ended attempts, and the messages of these ends.
 
-    ``reason``: what stands in their place. That of a later removal stands there instead; the audit log keeps both.
+    ``reason``: shown in place of the removed text. If something is removed again, the newest reason
+    is shown; the audit log keeps all.
     """
     if not reason.strip():
         raise Invalid("a removal", "has no reason, which is shown in place of what is removed", "Give one.")
@@ -94,13 +95,15 @@ def remove(
 
 
 def holders_of(session: Session, task: TaskId, *, log: bool, outputs: bool) -> list[str]:
-    """Sentences on what else than the database would still hold what is removed, before it is. Raises what the removal would be refused with."""
+    """Sentences on the places outside the database that would still hold the text after a removal.
+    Raises the errors with which the removal would be refused.
+    """
     _judged(session, task)
     return _beside(session, task, log=log, outputs=outputs)
 
 
 def _judged(session: Session, task: TaskId) -> tuple[Any, list[Any]]:
-    """The place of a task, and its attempts; raises what a removal is refused with."""
+    """The place of a task, and its attempts. Raises the errors with which a removal is refused."""
     found = session.rows("place_of_task", task=task)
     if not found:
         raise NotFound(f"task {task}", "does not exist")
@@ -117,9 +120,10 @@ def _judged(session: Session, task: TaskId) -> tuple[Any, list[Any]]:
 def remove_old_logs(
     session: Session, archive: int, runs: Sequence[int], age: timedelta, by: str, reason: str, entry: list[int]
 ) -> int:
-    """Remove the logs of what ended in some runs so long ago; of how many attempts. ``entry``: the entry of the audit log, as soon as there is one.
+    """Remove the logs of attempts in some runs that ended longer than ``age`` ago. Returns the
+    number of attempts. ``entry``: gets the audit log entry, once there is one.
 
-    Nothing is vacuumed: this is to keep the database small, and no secret is at stake.
+    Nothing is vacuumed: the aim is a small database, not the removal of a secret.
     """
     attempts = [row.id for row in session.rows("old_logs", runs=list(runs), age=age)]
 
@@ -142,11 +146,13 @@ def remove_old_logs(
 
 
 def _to_end(here: str, live: Sequence[Any]) -> str:
-    """What ends the attempts of a task: a person, or a queue manager where their task manager is silent."""
+    """How the live attempts of a task will end: by a person's cancellation, or by a queue manager
+    if their task manager is silent.
+    """
     if any(attempt.is_heard for attempt in live):
-        return f"arkqueue cancel {here}, and remove them when it has ended"
+        return f"arkqueue cancel {here}, and remove them when the task has ended"
     until = max(attempt.until for attempt in live).astimezone(UTC)
-    return f"Its task manager is silent. A queue manager (arkqueue manager, or arkqueue serve) ends it once its lease is over, at {until:%Y-%m-%d %H:%M:%S} UTC"
+    return f"Its task manager is silent. A queue manager (arkqueue manager, or arkqueue serve) ends the attempt after its lease, at {until:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _delete(session: Session, attempts: Sequence[int]) -> None:

@@ -17,14 +17,15 @@ PATIENCE = 0.5
 
 
 def take(session: Session, process: str, store: str, attempt: AttemptId, *, may_begin: bool = True) -> Scratch | None:
-    """The scratch folder that an attempt of ours is to have; the first attempt that asks puts it into ``store``, if that ``may_begin`` another one.
+    """The scratch folder of an attempt. The first attempt that asks puts it into ``store``, if that
+    store ``may_begin`` another folder.
 
-    None: the attempt is not ours any more, or there is no folder yet.
+    Returns None if another task manager owns the attempt by now, or if there is no folder yet.
     """
     row = _of(session.rows("scratch_of", attempt=attempt, process=process))
     if row is None:
         return None
-    # A further report of a run that is over has nothing to find there.
+    # A further report of a run that is over needs no folder: what was in it is gone.
     is_anew = row.is_report and row.is_removed
     if not may_begin or (row.id is not None and not is_anew):
         return _scratch(row)
@@ -45,8 +46,8 @@ def made(session: Session, scratch: int) -> None:
 
 
 def unneeded(session: Session, folders: Sequence[int]) -> set[int]:
-    """Of some folders, given by their ids, those that are to be removed: their run or item is over,
-    purged, or was never known here.
+    """Those of some folders (by id) that are to be removed: their run or item is over or purged, or
+    this installation never knew them.
 
     Folders whose run or item is over are first marked as removed, with their archives locked: a
     retry then finds that the folder is gone. Folders of busy archives are left to the next call.
@@ -80,9 +81,11 @@ def leave(graph: Graph, tasks: Sequence[int]) -> None:
 
 
 def renew(graph: Graph, run: int, tasks: Collection[int], here: str, item: str | None, *, may_wait: bool) -> None:
-    """Have folders of a run that are gone made anew, where all tasks that have used them run again. ``item``: what runs again is of this one alone; None: of the run.
+    """Have removed or unreachable folders of a run made anew, if all tasks that have used them run
+    again. ``item``: only this item runs again; None: tasks of the run.
 
-    Raises Conflict where others have used such a folder, too: what they had left in it is not there. ``may_wait``: unless only the folder's host is away.
+    Raises Conflict if other tasks have used such a folder, too: their files in it are missing.
+    ``may_wait``: do not raise if only the folder's host is away.
     """
     lost = {row.item: row.is_removed for row in graph.rows("lost_scratch", run=run, item=item, silence=SILENCE)}
     if not lost:
@@ -100,10 +103,10 @@ def renew(graph: Graph, run: int, tasks: Collection[int], here: str, item: str |
         if not others:
             anew.append(key)
         elif lost[key] or not may_wait:
-            how = "was removed" if lost[key] else "is on a host of which no task manager runs"
+            how = "was removed" if lost[key] else "is on a host without a running task manager"
             whose = item_name(place, key) if key else run_name(place)
             first = f"arkqueue retry {shlex.quote(whose)} --from {others[0].name}"
-            fault = f"needs the scratch folder of {whose}, which {how}, with what {others[0].name} had left in it"
+            fault = f"needs the scratch folder of {whose}, which {how}; {others[0].name} left files in it"
             raise Conflict(here, fault, f"Start at its first task: {first}")
     if anew:
         graph.do("forget_scratch", run=run, items=anew)

@@ -1,7 +1,10 @@
-"""Browsers sign in with a token, or with the code of a link that works once (design 7), or as a person whom a provider knows. Called by the pages and by ``serve``.
+"""Signs browsers in: with a token, with the code of a link that works once (design 7), or as a
+person whom an OpenID provider knows. Called by the pages and by ``serve``.
 
-A browser gets a secret of its own, so that the token itself is in no cookie. Only hashes are stored. A sign-in ends with its token, at sign-out, or after
-`BROWSER` seconds. Of a person, what the provider said is stored; what that is worth the configuration says, at each request (`web.rights`).
+A browser gets a secret of its own, so that no cookie holds the token. Only hashes are stored. A
+sign-in ends when its token is revoked, at sign-out, or after `BROWSER` seconds. For a person, the
+provider's statements are stored; the configuration says at each request which rights they give
+(`web.rights`).
 """
 
 from __future__ import annotations
@@ -18,16 +21,20 @@ from arkqueue.queue.tokens import Token, digest_of, token_of
 BROWSER = 30 * 86_400.0
 """Seconds that a browser stays signed in."""
 LINK = 600.0
-"""Seconds that a link can be used."""
+"""Seconds for which a link can be used."""
 MOST_SIGN_INS = 500
-"""Browsers that a list names."""
+"""The most browsers that a list names."""
 LONGEST_BROWSER = 300
-"""Characters of what a browser calls itself that are kept."""
+"""The most characters kept of a browser's User-Agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody whom a provider knows. ``subject``: as the provider alone knows them; ``groups``: those of theirs that the configuration names; ``authors``: of revisions, by what the provider says. ``sid``: the session at the provider, where it names that."""
+    """A person whom a provider knows. ``subject``: the provider's id of the person. ``groups``: the
+    person's groups that the configuration names. ``authors``: the person as an author of revisions,
+    from the provider's statements. ``sid``: the id of the session at the provider, if the provider
+    gives one.
+    """
 
     issuer: str
     subject: str
@@ -38,23 +45,25 @@ class Person:
 
 
 def sign_in(session: Session, token: Token, browser: str = "") -> str:
-    """Sign a browser in; returns the secret that it shows from now on. ``browser``: what it calls itself."""
+    """Sign a browser in. Returns the secret that it shows from now on. ``browser``: its User-Agent."""
     return _add(session, token, once=False, seconds=BROWSER, browser=browser)
 
 
 def code(session: Session, token: Token) -> str:
-    """A code that signs one browser in, once, within `LINK` seconds."""
+    """A new code that signs one browser in, once, within `LINK` seconds."""
     return _add(session, token, once=True, seconds=LINK)
 
 
 def use(session: Session, code: str) -> Token | None:
-    """The token that a code stands for; the code is used up. None: it is unknown, expired or used, or its token was revoked."""
+    """Use up a code. Returns its token; None if the code is unknown, expired or used, or its token
+    was revoked.
+    """
     found = session.rows("use_code", hash=digest_of(code))
     return token_of(found[0]) if found else None
 
 
 def check(session: Session, secret: str) -> Token | None:
-    """The token that a browser is signed in with; None: it is not signed in."""
+    """The token with which a browser is signed in; None if it is not."""
     found = session.rows("token_of_sign_in", hash=digest_of(secret))
     return token_of(found[0]) if found else None
 
@@ -62,7 +71,9 @@ def check(session: Session, secret: str) -> Token | None:
 def sign_person_in(
     session: Session, person: Person, *, answer: bytes, answer_seconds: float, seconds: float, browser: str = ""
 ) -> str | None:
-    """Sign a browser in for ``seconds``; returns the secret that it shows from now on. None: this ``answer`` (a digest) of the provider has signed somebody in already."""
+    """Sign a browser in for ``seconds``. Returns the secret that it shows from now on; None if this
+    ``answer`` of the provider (a digest) has signed somebody in already.
+    """
     secret = secrets.token_urlsafe(32)
     added = session.rows(
         "sign_person_in", hash=digest_of(secret), answer=answer, answer_seconds=answer_seconds, seconds=seconds,
@@ -77,12 +88,12 @@ def sign_person_in(
 
 
 def was_used(session: Session, answer: bytes) -> bool:
-    """Whether an answer of a provider has signed somebody in."""
+    """True if this answer of a provider has signed somebody in."""
     return bool(session.rows("was_answer_used", hash=answer))
 
 
 def person_of(session: Session, secret: str) -> Person | None:
-    """The person who is signed in in a browser; None: nobody is."""
+    """The person who is signed in in a browser; None if nobody is."""
     found = session.rows("person_of_sign_in", hash=digest_of(secret))
     if not found:
         return None
@@ -91,15 +102,18 @@ def person_of(session: Session, secret: str) -> Person | None:
 
 
 def sign_out(session: Session, secret: str) -> None:
-    """Make a browser's secret worthless."""
+    """Sign a browser out: its secret is not valid any more."""
     session.do("sign_out", hash=digest_of(secret))
 
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """A browser that is signed in. ``id``: which one, and good for nothing else; ``whose``: the name of its token or person. ``owner``: what all browsers of that token, or person, have in common.
+    """A browser that is signed in. ``id``: identifies the sign-in, but is not its secret.
+    ``whose``: the name of its token or person. ``owner``: identifies the token or person; equal for
+    all its browsers.
 
-    ``scope``: of its token; None: it is a person's. ``begun_at`` None, ``browser`` empty: that is not known. ``is_own``: it is the one that asks.
+    ``scope``: that of its token; None for a person. ``begun_at`` None, ``browser`` empty: unknown.
+    ``is_own``: True for the browser that asks.
     """
 
     id: str
@@ -113,7 +127,9 @@ class SignIn:
 
 
 def sign_ins(session: Session, secret: str, token: int | None, *, every: bool = False) -> list[SignIn]:
-    """Where somebody is signed in, the last one first: with the token or as the person that a browser's ``secret`` has, or with a ``token``. ``every``: where anybody is."""
+    """The sign-ins of one owner, the newest first: of the owner of the browser with ``secret``, or
+    of the ``token``. ``every``: the sign-ins of all owners.
+    """
     rows = session.rows("sign_ins_seen", own=digest_of(secret), token=token, every=every, most=MOST_SIGN_INS)
     return [
         SignIn(
@@ -131,7 +147,7 @@ def sign_ins(session: Session, secret: str, token: int | None, *, every: bool = 
 
 
 def end(session: Session, some: Sequence[SignIn], by: str) -> None:
-    """Sign browsers out; of others than the one that asks, the audit log keeps by whom."""
+    """Sign browsers out. For all but the browser that asks, the audit log records by whom."""
     ended = {row.hash.hex() for row in session.rows("end_sign_ins", hashes=[bytes.fromhex(one.id) for one in some])}
     for whose, count in Counter(one.whose for one in some if one.id in ended and not one.is_own).items():
         note = f"{count} browser{'' if count == 1 else 's'} of {whose}"
@@ -141,9 +157,11 @@ def end(session: Session, some: Sequence[SignIn], by: str) -> None:
 def end_at_provider(
     session: Session, issuer: str, subject: str | None, sid: str | None, *, token: bytes, expires: float
 ) -> bool:
-    """Sign out the browsers of a person, or of one of their sessions at the provider, who has signed out there. False: this ``token`` (a digest) has done so already, and nothing is done.
+    """Sign out the browsers of a person, or of one session at the provider, after a sign-out there.
+    Returns False, and does nothing, if this ``token`` of the provider (a digest) was used already.
 
-    ``sid`` None: all of the person. A browser of whose session nothing is known is signed out with the person. ``expires``: when the token is good no longer, as a Unix time.
+    ``sid`` None: all browsers of the person. A browser whose session is unknown is signed out, too.
+    ``expires``: when the provider's token expires, as a Unix time.
     """
     (done,) = session.rows("end_at_provider", issuer=issuer, subject=subject, sid=sid, token=token, expires=expires)
     for person, count in Counter(done.persons).items():

@@ -2,13 +2,14 @@
 of a large backfill (design 5.33).
 
 First, the tasks that could start are held (`set_aside`), a limited number with each transaction,
-until no task could start any more. Then each task of a large run ends before the tasks on which it
-depends (`last_first`). In another order, a task that waits for any end of another one would start,
-and a task that needs success would be skipped in place of being canceled. A large backfill ends run
-by run from its oldest run on: when a task ends, what the canceled tasks behind it block is judged
-anew, and behind the oldest open run no task is canceled yet.
+until no task could start any more. Then each task of a large run ends before its dependencies
+(`last_first`). In another order, a task that waits for any end of another one would start, and a
+task that needs success would be skipped instead of canceled. A large backfill ends run by run from
+its oldest run on. When a task ends, the tasks that the canceled tasks behind it block are judged
+again, and behind the oldest open run no task is canceled yet.
 
-After a crash, the other tasks stay held, and say why. The same command, given again, continues.
+After a crash, the other tasks stay held, and show the reason. The same command, given again,
+continues.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from arkqueue.states import State
 log = logging.getLogger("arkqueue")
 
 PAUSE_AFTER_ERROR: Final = 10.0
-"""Seconds until `each_archive` tries a step again that failed."""
+"""Seconds until `each_archive` repeats a step that failed."""
 NOT_DUE = 60.0
-"""Seconds for which a deferred task is not due while its run is canceled or deleted."""
+"""Seconds by which a deferred task is put off while its run is canceled or deleted."""
 NOTE = "in steps; tasks that it has not reached are held"
 """The note of such a verb in the audit log. Tasks that the verb has not reached show it as the reason of their hold."""
 
@@ -47,12 +48,13 @@ def set_aside(
     spared: Callable[[Graph, Sequence[int]], Collection[int]] = lambda *_: (),
     until: float = math.inf,
 ) -> bool:
-    """Hold the tasks of some runs that could start, and ``stop`` their running tasks. A rehearsal
-    skips this, because nothing happens beside it. False if this is not done by ``until``.
+    """Hold the tasks of some runs that could start, and ``stop`` their running tasks. Returns False
+    if this is not done by ``until``. A rehearsal skips all of this, because no task starts
+    meanwhile.
 
-    ``hold``: the entry of the audit log. A task cannot start, and is left alone, if it waits inside
-    its run for the success of a held task, or of a task that waits in this way itself. ``spared``:
-    those of some tasks that are left alone, too.
+    ``hold``: the audit log entry. A task that cannot start is left alone: it waits inside its run
+    for the success of a held task, or of another task that waits in this way. ``spared``: returns
+    those of the given tasks that are left alone, too.
     """
     left_alone = set[int]()
 
@@ -76,9 +78,11 @@ def set_aside(
 
 
 def last_first(session: Session, run: RunId, tasks: Sequence[int]) -> list[int]:
-    """Tasks of a run, each before what it depends on, and otherwise with what it depends on: of a list, item by item.
+    """Tasks of a run, each before its dependencies, and otherwise next to them: of a list, item by
+    item.
 
-    So the steps of an item mostly end in one transaction. Where one of them ended later than what needs it, that would be judged twice.
+    So the steps of an item mostly end in one transaction. A dependency that ended in a later
+    transaction would have its dependents judged twice.
     """
     targets: dict[int, list[int]] = defaultdict(list)
     for edge in session.rows("waits_inside", run=run):
@@ -89,7 +93,7 @@ def last_first(session: Session, run: RunId, tasks: Sequence[int]) -> list[int]:
     while left:
         task = left[-1]
         if task in seen:
-            found[left.pop()] = None  # again: what depends on it comes before it
+            found[left.pop()] = None  # again: its dependents come before it
         else:
             seen.add(task)
             left += [target for target in targets[task] if target not in seen]
@@ -98,9 +102,11 @@ def last_first(session: Session, run: RunId, tasks: Sequence[int]) -> list[int]:
 
 
 def each_archive(archives: Iterable[int], step: Callable[[int], bool], what: str) -> float | None:
-    """Take the next step of each archive; returns the seconds until there is more to do (None: there is nothing). A step that fails holds up no other archive, and is tried again.
+    """Take the next step of each archive. Returns the seconds until there is more to do; None if
+    there is nothing. A step that fails does not hold up other archives, and is repeated.
 
-    ``step`` returns False if the archive was busy. ``what``: what the steps do, as the beginning of a sentence in the log.
+    ``step`` returns False if the archive was busy. ``what``: the action of the steps, such as “to
+    cancel what is gone”, for the log.
     """
     pauses: list[float] = []
     for archive in archives:
@@ -112,7 +118,7 @@ def each_archive(archives: Iterable[int], step: Callable[[int], bool], what: str
             log.warning("archive %s: %s later: %s", archive, what, error)
             pauses.append(BRIEF)
         except Exception:
-            log.exception("archive %s: %s failed, and is tried again", archive, what)
+            log.exception("archive %s: %s failed, and is repeated later", archive, what)
             pauses.append(PAUSE_AFTER_ERROR)
         else:
             pauses.append(0.0 if is_done else BRIEF)

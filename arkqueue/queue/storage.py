@@ -1,10 +1,12 @@
-"""Reads the tasks of a branch, and writes new ones: each with one round trip, for any number of revisions and names.
+"""Reads the tasks of a branch, and writes new ones, each with one round trip for any number of
+revisions and names.
 
-    Content   the ids of workflows and definitions; what is new is stored, once for all archives
-    read      what the branch has, and ids for new rows
+    Content   the ids of stored workflows and definitions; new contents are stored, once for all archives
+    read      the earlier tasks of the branch, and ids for new rows
     write     the rows of a ``plan.Draft``
 
-Between reading and writing everything is planned in memory (``plan.ledger``). Called by ``ledger`` and ``triggering``, whose transaction has locked the archive.
+Planning itself happens in memory, between reading and writing (``plan.ledger``). Called by
+``ledger`` and ``triggering``, whose transaction has locked the archive.
 """
 
 from __future__ import annotations
@@ -40,12 +42,14 @@ from arkqueue.workflow import from_json, to_json
 
 _KINDS = {str(kind): kind for kind in TaskKind}
 FURTHEST = 2**31 - 1
-"""A run number that is higher than all others of a revision."""
+"""A run number higher than any run of a revision has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A branch as the caller knows it. ``head``: the id of the ledger's last entry; ``until``: of an import that is under way. `append` compares both."""
+    """A branch as the caller last read it. ``head``: the id of the ledger's last entry. ``until``:
+    the last revision of an import that is under way. `append` compares both with the database.
+    """
 
     id: int
     archive: int
@@ -56,7 +60,7 @@ class Branch:
 
 
 class Head(NamedTuple):
-    """A move of a branch's head: the new and the old place."""
+    """The move of a branch's head from ``old`` to ``new``."""
 
     branch: int
     head: int
@@ -65,7 +69,7 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The rows that were read to plan runs. ``others``: the rows of further blocks that the caller asked for."""
+    """The rows that were read to plan runs. ``others``: the rows of the caller's further blocks."""
 
     known: Known
     ids: NewIds
@@ -73,9 +77,11 @@ class Reading:
 
 
 class Content:
-    """Workflows and definitions of runs to be, and the ids of the rows that hold them. Archives repeat theirs: each content is stored once.
+    """The workflows and definitions of planned runs, and the ids of the rows that hold them.
+    Revisions mostly repeat the contents of earlier ones, and each content is stored once.
 
-    What is new is frozen and stored before the archive is locked, where that is possible: nothing of it belongs to an archive.
+    New contents are serialised and, where possible, stored before the archive is locked: they
+    belong to no archive.
     """
 
     def __init__(
@@ -84,7 +90,9 @@ class Content:
         """``lists``: further lists to store, by their digests."""
         self._kept = kept
         self._since, self._known, self._stored = kept.since, kept.parsed, kept.ids
-        """The cache of this process: stored objects by identity and by digest, and the start of the server since which the cache is valid."""
+        """The cache of this process: ids of stored contents by object identity and by digest, and
+        the start time of the database server for which they are valid.
+        """
         self._parsed: dict[int, tuple[Workflow | TaskDefinition, bytes]] = {}
         """The digests of the objects that are not known by identity. The object stays alive beside
         its digest, so no other object gets its identity.
@@ -100,9 +108,11 @@ class Content:
         self._freeze()
 
     def store(self, conn: Connection, since: datetime | None = None) -> None:
-        """Find the ids of stored workflows and definitions, and store the others. ``since``: the start of the server when the archive was locked."""
+        """Find the ids of stored contents, and store the new ones. ``since``: the start time of the
+        database server when the archive was locked.
+        """
         if since is not None and since != self._since:
-            # It may be a restored one, where ids mean something else.
+            # The server may run a restored database, in which ids mean something else.
             self._since, self._known, self._stored, self._ids = since, {}, {}, {}
             self._freeze()
         if self._lists:
@@ -149,7 +159,9 @@ class Content:
 
     @property
     def is_stored(self) -> bool:
-        """True if everything is stored. Lists are never known to be stored, because a purge may have removed one."""
+        """True if everything is stored. A list always counts as not stored, because a purge may
+        have removed it.
+        """
         return not (self._lists or any(self._unknown()))
 
     def id_of(self, parsed: Workflow | TaskDefinition) -> int:
@@ -198,9 +210,12 @@ class Content:
 
 
 def files_of(workflow: Workflow) -> bytes:
-    """A digest of the workflow files of a revision, by which they are accepted (design 5.22). It does not cover list files and schema files."""
+    """A digest of the workflow files of a revision, by which they are accepted (design 5.22). It
+    does not cover list files and schema files.
+    """
     bare = [
-        # What is accepted stays accepted, though an older version counted no items.
+        # Older versions did not count items. Without this, files that they accepted would have
+        # other digests.
         replace(one, foreach=replace(one.foreach, items="" if one.foreach.file else one.foreach.items, count=None))
         if one.foreach
         else one
@@ -211,7 +226,9 @@ def files_of(workflow: Workflow) -> bytes:
 
 
 def ahead_of(branch: int, workflows: Sequence[Workflow], number: int, beside: Sequence[Block] = ()) -> list[Block]:
-    """The blocks of `read` where neither the archive nor a workflow has lists. They can be read along with the archive's lock (`change`)."""
+    """The blocks of `read` for an archive and workflows without lists. They can run in the same
+    round trip as the archive's lock (`change`).
+    """
     return _blocks(branch, workflows, number, FURTHEST, beside)
 
 
@@ -226,10 +243,11 @@ def read(
     some: bool = False,
     ahead: Sequence[Block] = (),
 ) -> Reading:
-    """Read what is needed to plan runs of these workflows behind (number, run).
+    """Read what is needed to plan runs of these workflows after (number, run).
 
-    ``beside``: other blocks that the caller needs; they are read in the same round trip. ``some``: a run may have any of the tasks alone. ``ahead``: the
-    blocks of `ahead_of` whose rows `Graph.ahead` has; where there are lists, everything is read anew.
+    ``beside``: further blocks of the caller, read in the same round trip. ``some``: a run may have
+    any of the tasks alone. ``ahead``: the blocks of `ahead_of`, whose rows are in `Graph.ahead`. If
+    there are lists, everything is read again.
     """
     lists = graph.uses_lists or any(workflow.lists for workflow in workflows)
     if ahead and not lists:
@@ -244,7 +262,8 @@ def read(
     purged = frozenset(Key(row.name, row.item) for row in gone)
     past = {key: occurrence(row) for row in found if (key := Key(row.name, row.item)) not in purged}
     if (commit := past.get(Key(COMMIT))) and commit.place[1] > COMMIT_RUN:
-        # What comes after a submission waits for no less than it would without that, which waits at no gate.
+        # A submission's COMMIT may have waited at no gate. What comes after the submission must
+        # wait for the same tasks as without it.
         number, last = commit.place
         for row in graph.rows("behind_submission", branch=branch, number=number, run=last):
             past[Key(COMMIT)] = occurrence(row)
@@ -262,7 +281,9 @@ def _blocks(
     some: bool = False,
     graph: Graph | None = None,
 ) -> list[Block]:
-    """The blocks that `read` asks for. ``graph``: where there are lists, what else the branch has is read there first."""
+    """The blocks that `read` asks for. ``graph``: given if there are lists; the further names and
+    items of the branch are then read first.
+    """
     different = list({id(workflow): workflow for workflow in workflows}.values())
     wanted = [keys_needed(workflow, some=some, lists=graph is not None) for workflow in different]
     keys = {key for keys in wanted for key in keys or {Key(COMMIT)}}
@@ -271,7 +292,8 @@ def _blocks(
         for workflow in different:
             keys |= items_needed(workflow, some=some)
         if None in wanted:
-            # What comes between is planned in the same transaction: it has the nearest occurrences, which nobody can read yet.
+            # The workflows before the last one are planned in the same transaction. Their tasks
+            # become the nearest occurrences, and nobody can read them yet.
             between = {task.name for workflow in workflows[:-1] for task in workflow.tasks}
             is_told = not any(map(waits_for_any_end, different))
             ever = _keys_ever(graph, branch, number, run, through=lambda name: is_told and name not in between)
@@ -294,7 +316,7 @@ def _blocks(
 
 
 def occurrence(row: Any) -> Occurrence:
-    """A task of an earlier run, as ``nearest`` tells it."""
+    """The task of an earlier run that a row of ``nearest`` describes."""
     place = (row.number, row.run)
     return Occurrence(
         TaskId(row.id), _KINDS[row.kind], row.settled, row.passes, row.produced, row.failed, place, row.is_ignored
@@ -302,9 +324,11 @@ def occurrence(row: Any) -> Occurrence:
 
 
 def _keys_ever(graph: Graph, branch: int, number: int, run: int, *, through: Callable[[str], bool]) -> set[Key]:
-    """The sources of ``PREV:*`` in lists: the gates of all names that the branch ever had, and the items that have not settled or block others.
+    """The sources of ``PREV:*`` in lists: the gates of all names that the branch ever had, and the
+    items that have not settled or block others.
 
-    ``through``: whether the gate of a name's nearest list is enough, so that ten thousand open items are not read.
+    ``through``: True for a name whose gate, that of its nearest list, is enough; its items are then
+    not read. There may be ten thousand of them.
     """
     names = [str(row.name) for row in graph.rows("names_ever", branch=branch)]
     gates = {gate for name in names for gate in gates_of_list(name)}
@@ -321,13 +345,17 @@ def _keys_ever(graph: Graph, branch: int, number: int, run: int, *, through: Cal
 
 
 def lists_removed(source: Graph | Session, revision: int) -> str:
-    """When the lists of a revision's workflow files were purged, and by whom, as ``removed on … by …``."""
+    """When the lists of a revision's workflow files were purged, and by whom: ``removed on … by
+    …``.
+    """
     told = source.rows("lists_removed", revision=revision)
     return f"removed on {told[0].told}" if told else "removed"
 
 
 def workflow_of(source: Graph | Session, tasks: Iterable[Any], here: str, revision: int) -> Workflow:
-    """The workflow whose tasks were stored as these, with their lists. ``here``: its revision, for people; ``revision``: its id. Raises ``Conflict`` where a list was purged."""
+    """The workflow of stored tasks, with its lists. ``here``: the revision's name, for people.
+    ``revision``: its id. Raises ``Conflict`` if a list was purged.
+    """
     definitions = tuple(from_json(task) for task in tasks)
     digests = sorted({one.foreach.items for one in definitions if one.foreach and not one.foreach.is_of_run})
     lists: dict[str, tuple[Item, ...]] = {}
@@ -342,7 +370,10 @@ def workflow_of(source: Graph | Session, tasks: Iterable[Any], here: str, revisi
 
 
 def bound(workflow: Workflow, store: str) -> Workflow:
-    """A workflow whose tasks run where a store is alone, as the attachments of their run are there: its label stands before their own, as `labels_in_scratch` puts that of a scratch folder."""
+    """A workflow whose tasks run only on the host that has ``store``, because their run's
+    attachments are there. The host's label stands before the tasks' own labels, as
+    `labels_in_scratch` puts the label of a scratch folder.
+    """
     label = f"@{store}"
     tasks = (one if one.is_gate else replace(one, runs_on=(label, *one.runs_on)) for one in workflow.tasks)
     return replace(workflow, tasks=tuple(tasks))
@@ -354,7 +385,9 @@ def items_of_list(source: Graph | Session, digest: str) -> tuple[Item, ...]:
 
 
 def kept_lists(workflow: Workflow) -> set[str]:
-    """The digests of the lists that belong to a workflow; those that a run has for itself belong to that run."""
+    """The digests of the lists that belong to a workflow, without the lists of a run
+    (``submission``).
+    """
     return workflow.lists.keys() - {
         one.foreach.items for one in workflow.tasks if one.foreach and one.foreach.is_of_run
     }
@@ -365,7 +398,9 @@ LONGEST_PART = 2**20
 
 
 def _parts(items: Sequence[Item]) -> Iterator[tuple[int, Sequence[Item]]]:
-    """The items of a list in pieces, each with the position of its first item. Pieces are short, so that none holds up other transactions."""
+    """The items of a list in short pieces, each with the position of its first item. A long piece
+    would hold up other transactions.
+    """
     first, size = 0, 0
     for place, item in enumerate(items):
         size += len(item.body)
@@ -377,7 +412,7 @@ def _parts(items: Sequence[Item]) -> Iterator[tuple[int, Sequence[Item]]]:
 
 
 MOST_ITEMS_KEPT = 1_000
-"""Of a workflow that stays in memory."""
+"""The most items of a workflow that the cache keeps in memory."""
 
 
 def _is_long(parsed: Workflow | TaskDefinition) -> bool:
@@ -385,12 +420,14 @@ def _is_long(parsed: Workflow | TaskDefinition) -> bool:
 
 
 def new_ids(graph: Graph, workflows: Sequence[Workflow]) -> NewIds:
-    """New ids for runs of these workflows. Their branches have no rows that planning would have to read."""
+    """New ids for the runs of branches that have no rows yet."""
     return _as_ids(*answers(graph.conn, _new_ids(workflows)))
 
 
 def write(graph: Graph, archive: int, drafts: Sequence[Draft], content: Content, heads: Sequence[Head] = ()) -> None:
-    """Write all rows of drafts, each of another branch of an archive, and move the heads of branches."""
+    """Write all rows of drafts, each of another branch of one archive, and move the heads of
+    branches.
+    """
     content.store(graph.conn, graph.kept.since)
     here = {"archive": archive}
     graph.made.update(row.id for draft in drafts for row in draft.runs)
@@ -441,14 +478,18 @@ def _digests(workflows: Sequence[bytes], definitions: Sequence[bytes]) -> dict[s
 
 
 def _columns(kind: type[NamedTuple], rows: Sequence[Any], **of: Callable[[Any], Any]) -> dict[str, Any]:
-    """Rows turned into columns by the fields of their kind, as ``unnest`` takes them. ``of``: what stands in the place of the values of some columns."""
+    """Rows turned into columns by the fields of their kind, as ``unnest`` takes them. ``of``:
+    functions whose results replace the values of some columns.
+    """
     columns: dict[str, Sequence[Any]] = dict(zip(kind._fields, zip(*rows, strict=True), strict=True))
     columns |= {name: [None if one is None else put(one) for one in columns[name]] for name, put in of.items()}
     return {name: _array(column) for name, column in columns.items()}
 
 
 def _array(column: Sequence[Any]) -> Any:
-    """A column as the text of an array. There are thousands of values: as a list, psycopg would go through them one by one."""
+    """A column as the text of an array. psycopg would adapt the thousands of values of a list one
+    by one.
+    """
     one = next((value for value in column if value is not None), None)
     if isinstance(one, str):
         return _array_of_texts(column)

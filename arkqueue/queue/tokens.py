@@ -1,7 +1,8 @@
 """Tokens say who may do what to which archives (design 7).
 
-A token is 256 random bits; only its SHA-256 is stored, so that the database gives none away. Guessing is hopeless, so the hash needs no salt and finds its
-row by an index. Called by the API for each request that it has not seen lately, and by ``serve`` for the first one.
+A token is 256 random bits. Only its SHA-256 is stored, so that a copy of the database reveals no
+token. A random token cannot be guessed, so the hash needs no salt, and an index finds its row. The
+API checks the token of each request that it has not seen lately; ``serve`` makes the first token.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import ArkqueueError, Conflict, Invalid, NotFound
 
 FILE = "token"
-"""Where the first token is, in the home folder."""
+"""The name of the file in the home folder that holds the first token."""
 
 
 class Scope(StrEnum):
@@ -35,7 +36,9 @@ class Scope(StrEnum):
     """May also register archives and make tokens."""
 
     def allows(self, needed: Scope) -> bool:
-        """True if this scope includes ``needed``. The scopes `hook` and `read` do not include each other."""
+        """True if this scope includes ``needed``. The scopes `hook` and `read` do not include each
+        other.
+        """
         return needed in _INCLUDED[self]
 
 
@@ -50,7 +53,9 @@ _INCLUDED = {
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as it is stored. ``archives``: the names of those that it is for; None: every one. ``authors``: the persons that it stands for."""
+    """A stored token. ``archives``: the names of the archives that it is for; None: all.
+    ``authors``: the persons that it stands for.
+    """
 
     id: int
     name: str
@@ -73,11 +78,11 @@ def create(
     authors: Sequence[str] = (),
     by: str,
 ) -> tuple[Token, str]:
-    """Make a token; the second answer is the secret, which nobody can read again."""
+    """Make a token. Returns it with its secret, which nobody can read again."""
     if not name.strip() or not name.isprintable() or len(name) > 100:
         raise Invalid(f"token {name!r}", "is not a valid name", "Give 1 to 100 printable characters.")
     if archives is not None and not archives:
-        raise Invalid(f"token {name}", "is for no archive", "Name archives, or leave them out for every one.")
+        raise Invalid(f"token {name}", "is for no archive", "Name archives, or name none to allow all.")
     if authors and not scope.allows(Scope.APPROVE):
         raise Invalid(
             f"token {name}",
@@ -102,13 +107,13 @@ def create(
 
 
 def check(session: Session, secret: str) -> Token | None:
-    """The token of a secret; None if the secret is unknown, or its token revoked."""
+    """The token with this secret; None if no token has it, or if the token was revoked."""
     found = session.rows("token_of_hash", hash=digest_of(secret))
     return token_of(found[0]) if found else None
 
 
 def tokens(session: Session) -> list[Token]:
-    """All tokens, also revoked ones."""
+    """All tokens, revoked ones included."""
     return [token_of(row) for row in session.rows("tokens")]
 
 
@@ -129,7 +134,9 @@ def revoke(session: Session, token: int, by: str) -> None:
 
 
 def first_token(session: Session, home: Path) -> str:
-    """The administrator's token of this host, kept in a file that its owner alone can read; made where it is missing or worthless."""
+    """The secret of this host's administrator token. It is kept in a file that only its owner can
+    read; if the file is missing, or its token is not valid any more, a new token is made.
+    """
     path = home / FILE
     try:
         kept = path.read_text("ascii").strip()
@@ -145,7 +152,8 @@ def first_token(session: Session, home: Path) -> str:
 
 
 def _write(path: Path, secret: str) -> None:
-    # Renamed into place, so that nobody ever reads half of it, and never open to others.
+    # Renamed into place with the final permissions, so that nobody reads half a secret, and nobody
+    # else reads it at all.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)

@@ -105,7 +105,7 @@ def test_the_head_has_run_its_definition_itself_unless_it_is_named(session: Sess
     archive.run("thumbs@4")
     with pytest.raises(
         Conflict,
-        match=r"papers@4: has its head there, which has run its own definitions. to run it there again, too: --to 4",
+        match=r"papers@4: is the head of its branch, which has run its own definitions. to run it again: --to 4",
     ):
         fill(archive, 4)
     fill(archive, 4, 4)
@@ -209,9 +209,9 @@ def test_bad_wishes_are_told_and_nothing_is_made(session: Session) -> None:
             {"first": 2, "last": None, "names": ("thumb",)},
         ),
         (Invalid, "--from: revision 4 comes after 3", {"first": 4, "last": 3}),
-        (Conflict, "papers@5: is the head: its branch has no revision from 70 to 80", {"first": 70, "last": 80}),
-        (Conflict, "papers@5: is the head: its branch has no revision from 70 on", {"first": 70, "last": None}),
-        (Conflict, "papers@5: has its head there, which has run its own definitions", {"first": 5, "last": None}),
+        (Conflict, "papers@5: is the head, and its branch has no revision from 70 to 80", {"first": 70, "last": 80}),
+        (Conflict, "papers@5: is the head, and its branch has no revision from 70 on", {"first": 70, "last": None}),
+        (Conflict, "papers@5: is the head of its branch, which has run its own definitions", {"first": 5, "last": None}),
     ):
         with pytest.raises(refused, match=match):
             fill(archive, given["first"], given["last"], *given.get("names", ()))  # type: ignore[arg-type, misc, call-overload]
@@ -592,9 +592,9 @@ def test_what_is_refused_changes_nothing(session: Session) -> None:
     id = fill(archive, 2)
     archive.run("thumbs@2.2", "thumbs@3.2", "thumbs@4.2")
     before = archive.sql("select * from backfill"), archive.sql("select * from deed")
-    with pytest.raises(Conflict, match="papers@fill:1: has no task left that has not started"):
+    with pytest.raises(Conflict, match="papers@fill:1: has no unstarted task"):
         backfill.hold(session, id, "ann")
-    with pytest.raises(Conflict, match="papers@fill:1: has nothing left that has not started"):
+    with pytest.raises(Conflict, match="papers@fill:1: has no unstarted task"):
         backfill.prioritize(session, id, 3, "ann")
     assert (archive.sql("select * from backfill"), archive.sql("select * from deed")) == before
 

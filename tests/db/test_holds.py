@@ -105,7 +105,7 @@ def test_what_has_started_or_is_over_is_not_held(archive: AnArchive) -> None:
     ):
         with pytest.raises(Conflict, match=fault):
             holds.hold(archive.session, archive.task(key), "ann")
-    with pytest.raises(Conflict, match="no task left that has not started"):
+    with pytest.raises(Conflict, match="has no unstarted task"):
         holds.hold_run(archive.session, RunId(archive.run_id(2)), "ann")
     with pytest.raises(Conflict, match="only a held task is released"):
         release(archive, "runs@2")

@@ -43,9 +43,9 @@ def test_a_field_is_an_output_of_what_the_task_depends_on(archive: AnArchive) ->
 @pytest.mark.parametrize(
     ("outputs", "reason"),
     [
-        (None, "which is not there, or empty"),
-        ({"vm": "x"}, "which is not there, or empty"),
-        ({"ark": ""}, "which is not there, or empty"),
+        (None, "which is missing or empty"),
+        ({"vm": "x"}, "which is missing or empty"),
+        ({"ark": ""}, "which is missing or empty"),
         ({"ark": ["m5"]}, "neither a text nor a number"),
         ({"ark": "a\nb"}, "not a valid name for a lock"),
         ({"ark": "a\x1b[31m"}, "not a valid name for a lock"),
@@ -138,7 +138,7 @@ def test_a_retry_evaluates_the_name_anew(archive: AnArchive) -> None:
 
 def test_a_field_of_an_earlier_revision(archive: AnArchive) -> None:
     archive.commit({"mint": "", "store": "depends: [PREV:mint]\nlock: 'vm-${{ needs.mint.ark }}'"})
-    assert "no task ran that it depends on" in why(archive, "store@2")  # there is no earlier one
+    assert "no dependency of the task has run" in why(archive, "store@2")  # there is no earlier one
     archive.commit({"mint": "", "store": "depends: [PREV:mint]\nlock: 'vm-${{ needs.mint.ark }}'"})
     said(archive, "mint@2", {"ark": "m2"})
     archive.run("mint@3")

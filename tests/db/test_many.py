@@ -352,7 +352,7 @@ def test_a_deletion_that_breaks_leaves_the_run_there_and_the_next_one_ends_it(
     assert counts["held"] == (2 if module is steps else 3), "and of `t5` nothing could start"
     held = next(key for key, state in archive.states().items() if state == "held")
     (reason,) = {reason.text for reason in explain(session, archive.task(held)).reasons if reason.kind == "held"}
-    assert "to delete it again goes on" in reason
+    assert "a repeated delete continues" in reason
     monkeypatch.undo()
     deletion.delete_run(session, run, "ann")
     assert {key: state for key, state in archive.states().items() if key != "REPORT@2"} == {"t0@2": "failed"} | {
@@ -397,7 +397,7 @@ def test_what_begins_while_a_large_run_is_deleted_is_stopped_before_its_tombston
     in_steps(archive, monkeypatch, act)
     with pytest.raises(
         Conflict,
-        match=r"papers@2: cannot be deleted yet: papers@2/t2 began meanwhile, and is stopping\. arkqueue delete papers@2",
+        match=r"papers@2: cannot be deleted yet: papers@2/t2 started meanwhile, and is being stopped\. Repeat when it has ended: arkqueue delete papers@2",
     ):
         deletion.delete_run(session, run, "bob")
     archive.record(claimed[0].attempt, End.STOPPED, None)

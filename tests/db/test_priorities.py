@@ -99,7 +99,7 @@ def test_what_is_to_start_again_gets_a_priority_too(archive: AnArchive) -> None:
 def test_a_run_of_which_everything_has_started_is_refused(archive: AnArchive) -> None:
     archive.commit({"a": ""})
     archive.claim()
-    with pytest.raises(Conflict, match="papers@2: has nothing left that has not started"):
+    with pytest.raises(Conflict, match="papers@2: has no unstarted task"):
         control.prioritize_run(archive.session, RunId(archive.run_id(2)), 5, "ann")
 
 

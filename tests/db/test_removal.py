@@ -110,7 +110,7 @@ def test_the_log_of_a_running_attempt_is_left_alone_until_it_has_ended(session: 
     attempt = AttemptId(archive.attempt("a@2"))
     write(archive, attempt, SECRET.encode())
     with pytest.raises(
-        Conflict, match=r"task manager is silent\. A queue manager .* ends it once its lease is over, at 2"
+        Conflict, match=r"task manager is silent\. A queue manager .* ends the attempt after its lease, at 2"
     ):
         removal.remove(session, task, "ann", "why", log=True)
     claim.register(session, PROCESS, HOST, "here", 4)

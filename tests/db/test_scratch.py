@@ -370,7 +370,7 @@ def test_a_run_starts_at_the_first_task_of_its_folder_where_the_host_is_gone(ses
     with pytest.raises(
         Conflict,
         match=re.escape(
-            "which is on a host of which no task manager runs, with what a had left in it. Start at its first task: arkqueue retry papers@2 --from a"
+            "which is on a host without a running task manager; a left files in it. Start at its first task: arkqueue retry papers@2 --from a"
         ),
     ):
         retry_from(archive, 2, "b")
@@ -408,7 +408,7 @@ def test_a_folder_that_was_removed_is_made_anew_by_its_first_task_alone(session:
         here.complete()
     before = folder(archive, 2)
     assert unneeded(archive, before) == {before}
-    with pytest.raises(Conflict, match="which was removed, with what a had left in it"):
+    with pytest.raises(Conflict, match="which was removed; a left files in it"):
         retry_from(archive, 2, "b")
     retry_from(archive, 2, "free")  # has no need of it
     assert here.complete() == ["free"]

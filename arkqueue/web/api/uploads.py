@@ -157,7 +157,7 @@ class Uploads:
     def check(self, row: Any) -> None:
         """Raise Conflict where an upload is at another server."""
         if row.store != self.store():
-            raise Conflict(f"upload {row.id}", "was begun at another server, where its files are", "Continue it there.")
+            raise Conflict(f"upload {row.id}", "was begun at another server, which has its files", "Continue it there.")
 
     def whole(self, archive: ArchiveId, name: str, sender_id: str) -> Upload | None:
         """The attachments of a submission, once all of them are there; they have their names then. None: some are missing. Raises Conflict where none were begun."""

@@ -163,7 +163,7 @@ async def _submitted(request: Request, name: str, form: FormData) -> Response:
             await run_in_threadpool(end_upload, request, begun)
         raise _of_form(error) from None
     if not isinstance(made, SubmissionView):  # somebody has ended the upload meanwhile, or sends it, too
-        raise Conflict("the attachments", "are not all there any more", "Choose them, and submit again.")
+        raise Conflict("the attachments", "are not complete any more", "Choose them, and submit again.")
     if made.run is None:
         raise Conflict(
             f"the id {id}", f"was already submitted, and {made.purged}", "Give a new submission an id of its own."

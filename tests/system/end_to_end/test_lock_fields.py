@@ -59,7 +59,7 @@ def test_a_task_whose_lock_has_no_name_fails_and_says_which_output_is_missing(
     said = papers.explained("store@2")
     assert "without an attempt" in said
     assert "needs.mint.ark" in said
-    assert "which is not there, or empty" in said
+    assert "which is missing or empty" in said
     assert not ran.exists()
 
 
