@@ -58,7 +58,8 @@ def cancel(
 ) -> None:
     """Cancel a task: at once, or by asking its running attempt to stop.
 
-    ``assume_gone``: a person knows that the attempt is gone; refused while its task manager is heard of, which would prove it.
+    ``assume_gone``: a person confirms that the attempt is gone. Refused while its task manager
+    reports: the task manager itself proves the end then.
     """
 
     def work(graph: Graph, row: Any) -> None:
@@ -70,7 +71,7 @@ def cancel(
             ask_to_stop(graph, [row.id], "cancel", by)
             if assume_gone:
                 if heard := graph.rows("heard_of", attempt=row.attempt_id, silence=SILENCE):
-                    fault = f"its task manager on {heard[0].hostname} was heard of {heard[0].ago:.0f} s ago and proves its end itself"
+                    fault = f"its task manager on {heard[0].hostname} reported {heard[0].ago:.0f} s ago and will prove the end itself"
                     raise Conflict(task_name_of(graph, row.id), fault, "cancel it without --assume-gone")
                 settled = presume_gone(graph, row.attempt_id, by)
                 graph.follow(settled)
@@ -129,7 +130,9 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
 
 
 def restart(session: Session, task: TaskId, by: str, *, approver: Approver | None = None) -> None:
-    """Stop a running attempt and start another, without settling the task. A guarded command runs once for each approval."""
+    """Stop a running attempt and start another, without settling the task. An approval of a guarded
+    command is good for one attempt only, so such a task cannot be restarted without an approver.
+    """
 
     def work(graph: Graph, row: Any) -> None:
         refuse_unapproved(graph, [row.id], approver)
@@ -140,7 +143,7 @@ def restart(session: Session, task: TaskId, by: str, *, approver: Approver | Non
             raise Conflict(
                 task_name_of(graph, row.id),
                 f"is {row.state}: only a running task is restarted",
-                "retry it where it has failed",
+                "if it failed, retry it",
             )
         if row.stop == "cancel":
             raise Conflict(task_name_of(graph, row.id), "is being canceled")
@@ -159,9 +162,11 @@ def retry(
     from_start: bool = False,
     approver: Approver | None = None,
 ) -> None:
-    """Run a failed or canceled task again, and evaluate again the tasks that were skipped because of it (design 5.8, 5.11, 5.19). A deferred task is tried at once.
+    """Run a failed or canceled task again, and judge again the tasks that were skipped because of
+    it (design 5.8, 5.11, 5.19). A deferred task runs at once.
 
-    A task whose command has ended with 75 and that has a poll is polled again, with a new deadline. ``from_start`` alone runs its command again (design 5.29).
+    If the task has a poll and its command has ended with 75, it is polled again, with a new
+    deadline. Only ``from_start`` runs its command again (design 5.29).
     """
 
     def work(graph: Graph, row: Any) -> None:
@@ -203,7 +208,7 @@ def refresh(session: Session, task: TaskId, by: str) -> None:
 
     def work(graph: Graph, row: Any) -> None:
         if row.polls and row.state == State.READY:
-            fault = "is to be polled already, and waits for its turn"
+            fault = "is about to be polled, and waits for its turn"
             raise Conflict(task_name_of(graph, row.id), fault, f"arkqueue explain {task_name_of(graph, row.id)}")
         if row.polls and row.state == State.RUNNING:
             raise Conflict(
@@ -214,7 +219,7 @@ def refresh(session: Session, task: TaskId, by: str) -> None:
         if not row.polls or row.state != State.DEFERRED:
             remedy = "retry it to run it at once" if row.state == State.DEFERRED else ""
             fault = (
-                f"is {row.state}{' and has no poll' if remedy else ''}: only what is deferred and has a poll is polled"
+                f"is {row.state}{' and has no poll' if remedy else ''}: only a deferred task with a poll can be polled"
             )
             raise Conflict(task_name_of(graph, row.id), fault, remedy)
         refuse_stopped(graph, row.archive_id)
@@ -274,9 +279,11 @@ def skip(
     force: bool = False,
     approver: Approver | None = None,
 ) -> None:
-    """Decide that a task will not run, or that tasks that wait for a failed task may go on (design 5.9).
+    """Decide that a task will not run, or that tasks which wait for a failed task may go on (design
+    5.9).
 
-    ``as_completed``: in its own run too; refused where that would run what later revisions have superseded or gone on from, unless ``force`` (5.11, 5.19).
+    ``as_completed``: the tasks of its own run may go on, too. Refused if that would run tasks that
+    later revisions have superseded or gone on from, unless ``force`` (5.11, 5.19).
     """
 
     def work(graph: Graph, row: Any) -> None:
@@ -304,7 +311,7 @@ def skip(
 def skip_until(
     session: Session, archive: int, branch: int, name: str, until: int, by: str, approver: Approver | None = None
 ) -> int:
-    """Waive every failure of a task up to a revision; returns how many there were."""
+    """Waive every failure of a task up to a revision. Returns the number of waived failures."""
 
     def work(graph: Graph) -> int:
         tasks = graph.ids("to_waive", branch=branch, name=name, until=until)
@@ -326,13 +333,13 @@ def prioritize(session: Session, task: TaskId, priority: int, by: str) -> None:
         refuse_implicit(row, "prioritized")
         graph.reordered = graph.ids("prioritize", tasks=[row.id], priority=priority)
         if not graph.reordered:
-            raise Conflict(task_name_of(graph, row.id), f"is {row.state}: a priority orders what has not started")
+            raise Conflict(task_name_of(graph, row.id), f"is {row.state}: only an unstarted task has a priority")
 
     on_task(session, task, "prioritize", by, work, str(priority))
 
 
 def prioritize_run(session: Session, run: RunId, priority: int, by: str) -> Done:
-    """Set the priority of the tasks of a run that have not started."""
+    """Set the priority of the unstarted tasks of a run."""
     done = Done()
 
     def act(graph: Graph, tasks: Sequence[int]) -> Done:
@@ -354,7 +361,9 @@ def prioritize_run(session: Session, run: RunId, priority: int, by: str) -> Done
 
 
 def in_portions(session: Session, archive: int, done: Done, tasks: Sequence[int], act: Callable[..., Done]) -> None:
-    """Act on the remaining tasks of a large run, a limited number in each transaction, and add the results. A rehearsal returns how many tasks it has not reached."""
+    """Act on the remaining tasks of a large run, a limited number in each transaction, and add the
+    results. A rehearsal returns how many tasks it has not reached.
+    """
     for n, portion in enumerate(portions(tasks)):
         if session.is_over:
             done.left = len(tasks) - n * MOST_TASKS
@@ -388,7 +397,7 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = F
 
 
 def ask_to_stop(graph: Graph, tasks: Sequence[int], stop: str, by: str) -> None:
-    """Ask running tasks to stop: to ``cancel`` or ``restart`` them."""
+    """Ask running tasks to stop. ``stop``: ``cancel`` or ``restart``."""
     if tasks and graph.rows("ask_to_stop", tasks=list(tasks), stop=stop, by=by):
         graph.to_wake.add("stop")
 

@@ -1,4 +1,6 @@
-"""The result of a verb on many tasks: the tasks that it changed, and its refusals. Its transactions are bounded (`portions`)."""
+"""The result of a verb on many tasks: the tasks that it changed, and its refusals. One transaction
+takes a limited number of them (`portions`).
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,11 @@ from dataclasses import dataclass, field
 from arkqueue.errors import Conflict, Forbidden
 
 MOST_TASKS = 1000
-"""Tasks of one transaction, unless they belong together in one run."""
+"""The most tasks of one transaction, unless they belong together in one run."""
 
 
 LONGEST = 60.0
-"""Seconds that one command works, so that its answer comes before the caller gives up."""
+"""Seconds for which one command works, so that its answer comes before the caller gives up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +27,12 @@ class Refused:
 
 @dataclass(slots=True)
 class Done:
-    """``tasks``: to which it was done. ``approvals``: those of them that are approval steps, which a release approved.
+    """``tasks``: the tasks on which the verb acted. ``approvals``: those of them that are approval
+    steps, which a release approved. ``skipped``: tasks that were waived instead of released,
+    because their release would have been refused.
 
-    ``skipped``: those that were waived in place of a release, as it would have been refused.
-
-    ``left``: how many were not reached, as the time for one command was over, others kept the archive locked, or somebody ended their run meanwhile.
+    ``left``: the number of tasks that were not reached: the time for one command was over, the
+    archive stayed locked, or a person ended the run meanwhile.
     """
 
     tasks: list[int] = field(default_factory=list)
@@ -47,7 +50,9 @@ class Done:
         self.left += more.left
 
     def unless_refused(self) -> Done:
-        """Returns itself; raises the first refusal, with the others (``ArkqueueError.others``), if the verb did nothing."""
+        """Return this result; if the verb did nothing, raise the first refusal, with the others
+        (``ArkqueueError.others``).
+        """
         if self.refused and not (self.tasks or self.skipped):
             why, *others = (refused.why for refused in self.refused)
             more = f"; and {len(others)} more" if others else ""
@@ -58,6 +63,6 @@ class Done:
 
 
 def portions(tasks: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Tasks, so many at a time as one transaction takes."""
+    """Tasks in portions for one transaction each."""
     for start in range(0, len(tasks), MOST_TASKS):
         yield tasks[start : start + MOST_TASKS]

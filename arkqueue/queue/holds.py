@@ -1,16 +1,16 @@
-"""Holds and releases: work that waits for a person before it starts (design 5.21, 5.22).
+"""Holds and releases: tasks that wait for a person before they start (design 5.21, 5.22).
 
-A hold is sticky. It is kept with each task that it holds (``task.hold_id``), so the end of its
+A hold is sticky. It is stored with each task that it holds (``task.hold_id``), so the end of its
 cause releases nothing: only a release does. In an archive on hold (``archive.hold_id``), all runs
 and items that have not begun are held, and new runs are stored as held (``ledger.append``,
 ``triggering.store``). A run or an item has begun when one of its tasks has had an attempt; it then
 goes on to its end. In a run that has begun, the items that have not begun are held.
 
-COMMIT, REPORT and gates do no work, and are not held, unless a workflow file says ``hold: true`` of
-a gate, or a person names it.
+COMMIT, REPORT and gates execute nothing, and are not held, unless a workflow file says ``hold:
+true`` for a gate, or a person names it.
 
 Holds and releases of an archive take a limited number of runs with each transaction
-(``MOST_TASKS``), oldest first, and judge each anew under its lock. So a hold that comes while an
+(``MOST_TASKS``), oldest first, and judge each again under its lock. So a hold that comes while an
 archive is being released ends the release. After a crash, the same command, given again, continues.
 """
 
@@ -43,7 +43,7 @@ from arkqueue.queue.reopening import refuse_outdated
 from arkqueue.states import MOVES, SETTLED, Event, State
 
 MOST_RUNS = 500
-"""Runs of one such transaction."""
+"""The most runs of one such transaction."""
 
 
 # Hold
@@ -65,10 +65,10 @@ def hold(session: Session, task: TaskId, by: str, reason: str = "") -> None:
 
 
 def hold_run(session: Session, run: RunId, by: str, reason: str = "") -> Done:
-    """Hold the tasks of a run that have not started; running and deferred tasks go on.
+    """Hold the unstarted tasks of a run; running and deferred tasks go on.
 
     A large run takes several transactions (`portions`). Ready tasks are held first. A task that
-    starts before it is reached goes on, as if the command had come after its start.
+    starts before the command reaches it goes on, as if the command had come after its start.
     """
     done, left, entry = Done(), list[int](), list[int]()
 
@@ -91,9 +91,10 @@ def hold_run(session: Session, run: RunId, by: str, reason: str = "") -> Done:
 
 
 def hold_archive(session: Session, archive: ArchiveId, by: str, reason: str = "") -> Done:
-    """Put an archive on hold: its runs and items that have not begun are held, and so are runs that are planned before `unhold`.
+    """Put an archive on hold: its runs and items that have not begun are held, and so are runs that
+    are planned before `unhold`.
 
-    Said again, it holds what an earlier one that was killed midway has left.
+    If the command was killed midway, the same command, given again, holds the rest.
     """
 
     def begin(graph: Graph) -> int:
@@ -109,7 +110,7 @@ def hold_archive(session: Session, archive: ArchiveId, by: str, reason: str = ""
     def work(graph: Graph, tasks: Sequence[int]) -> Done:
         found = graph.rows("hold_of_archive", archive=archive)
         if not found:
-            return Done()  # somebody has ended the hold meanwhile
+            return Done()  # another command has ended the hold meanwhile
         graph.rows("lock_tasks", tasks=list(tasks))
         return Done(sorted(graph.hold(tasks, found[0].hold_id, unbegun=True)))
 
@@ -126,7 +127,7 @@ def unhold(session: Session, archive: ArchiveId, by: str, reason: str = "") -> N
         if not graph.rows("hold_of_archive", archive=archive):
             (row,) = graph.rows("archive", archive=archive)
             raise Conflict(
-                f"archive {row.name}", "is not on hold", f"release what is held: arkqueue release {row.name} --all"
+                f"archive {row.name}", "is not on hold", f"To release its held tasks: arkqueue release {row.name} --all"
             )
         graph.do("set_hold", archive=archive, hold=None)
         _keep(graph, by, "unhold", archive, None, reason)
@@ -139,10 +140,10 @@ def unhold(session: Session, archive: ArchiveId, by: str, reason: str = "") -> N
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How a release is meant.
+    """The options of a release.
 
-    Nothing that is out of date is released (design 5.19), but by ``force``; ``skip_outdated`` waives it and releases the rest. Nothing that is guarded is released but
-    by an ``approver`` (5.22).
+    An outdated task (design 5.19) is refused, unless ``force`` is given; ``skip_outdated`` waives
+    it and releases the rest. A guarded task (5.22) needs an ``approver``.
     """
 
     force: bool = False
@@ -151,7 +152,7 @@ class How:
 
 
 def release(session: Session, task: TaskId, by: str, reason: str = "", how: How = How()) -> Done:
-    """Let a held task enter like any other, its ``cancels`` included."""
+    """Release a held task. It enters like any other task, and its ``cancels`` fire."""
 
     def work(graph: Graph) -> Done:
         row = locked_task(graph, task)
@@ -165,7 +166,9 @@ def release(session: Session, task: TaskId, by: str, reason: str = "", how: How 
 
 
 def release_run(session: Session, run: RunId, by: str, reason: str = "", how: How = How()) -> Done:
-    """Release the held tasks of a run, all in one step. A large run takes several (`portions`); a hold of its archive ends the release between them, and the rest stays held."""
+    """Release the held tasks of a run in one transaction. A large run takes several (`portions`);
+    if its archive is put on hold between them, the release ends, and the other tasks stay held.
+    """
     done, left, kept = Done(), list[int](), list[int]()
 
     def begin(graph: Graph) -> None:
@@ -181,7 +184,7 @@ def release_run(session: Session, run: RunId, by: str, reason: str = "", how: Ho
         row = _run(graph, run)
 
         def entry() -> int:
-            """The entry of the audit log for all steps: the first one that releases something makes it."""
+            """The one audit log entry for all steps, made by the first step that releases a task."""
             if not kept:
                 made = _keep(graph, by, "release", row.archive_id, run, reason)
                 graph.to_keep.append(lambda: kept.append(made))
@@ -204,7 +207,9 @@ def release_run(session: Session, run: RunId, by: str, reason: str = "", how: Ho
 
 
 def lock_held(graph: Graph, tasks: Sequence[int]) -> list[int]:
-    """Lock tasks; returns those that are held, as a step before may have canceled or skipped some of them."""
+    """Lock tasks. Returns those that are still held: an earlier step may have canceled or skipped
+    some.
+    """
     held = {task.id for task in graph.rows("lock_tasks", tasks=list(tasks)) if task.state == State.HELD}
     return [task for task in tasks if task in held]
 
@@ -228,9 +233,11 @@ def release_archive(session: Session, archive: ArchiveId, by: str, reason: str =
 def release_locked(
     graph: Graph, tasks: Sequence[int], entry: Callable[[], int], by: str, how: How, what: str, *, accepts: bool = True
 ) -> Done:
-    """Release held tasks, which are locked, in one step. ``entry`` keeps it in the audit log, once there is something to release.
+    """Release held, locked tasks in one step. ``entry`` returns the audit log entry, which it makes
+    once a task can be released.
 
-    ``what``: as it is named in the command. ``accepts``: it is of whole runs, and so accepts their workflow files where these are guarded.
+    ``what``: the tasks as the command names them. ``accepts``: True if whole runs are released,
+    which accepts their workflow files if these are guarded.
     """
     guarded = [Refused(task, why) for task, why in unapproved(graph, tasks, how.approver)]
     tasks = [task for task in tasks if task not in {refused.task for refused in guarded}]
@@ -255,7 +262,10 @@ def release_locked(
 
 
 def _outdated(graph: Graph, tasks: Sequence[int], what: str) -> Iterator[Refused]:
-    """The tasks that would replace the work of later revisions, that later revisions have superseded, or after which tasks of later revisions have started (design 5.19). ``what``: the tasks to be released."""
+    """The tasks that would replace the work of later revisions, that later revisions have
+    superseded, or after which tasks of later revisions have started (design 5.19). ``what``: the
+    tasks as the command names them.
+    """
     perhaps = graph.ids("perhaps_outdated", tasks=list(tasks))
     for row in graph.rows("lock_tasks", tasks=perhaps) if perhaps else ():
         try:
@@ -273,7 +283,7 @@ def refuse_on_hold(graph: Graph, archive: int) -> None:
 
 
 def said(hold: Any) -> str:
-    """Who holds an archive, and why; the row is one of ``hold_of_archive``."""
+    """Who put an archive on hold, and why. ``hold``: a row of ``hold_of_archive``."""
     return f"by {hold.by}: {hold.note}" if hold.note else f"by {hold.by}"
 
 
@@ -288,9 +298,11 @@ def in_portions(
     work: Callable[[Graph, Sequence[int]], Done],
     until: float | None = None,
 ) -> Done:
-    """Act on tasks of runs, so many with each transaction, and say what was done. ``runs``: each with its id and how many of its tasks are concerned. ``until``: when the command has acted so long.
+    """Act on tasks of runs, a limited number with each transaction. ``runs``: rows with the id of
+    each run and the number of tasks to act on. ``until``: the time at which the command has to end.
 
-    ``chosen``: the named block that says which tasks of some runs are concerned. It is asked under the lock, but for a run with more tasks than one transaction takes: so ``work`` locks and judges them.
+    ``chosen``: the named block that selects the tasks of some runs. It runs under the lock, except
+    for a run with more tasks than one transaction takes; so ``work`` locks and judges the tasks.
     """
     done = Done()
     until = min(session.until, time.monotonic() + LONGEST if until is None else until)
@@ -317,7 +329,7 @@ def _on_tasks(
 
 
 def _portions(runs: Sequence[Any]) -> Iterator[list[int]]:
-    """The ids of runs, so many at a time as one transaction takes."""
+    """The ids of runs, in portions for one transaction each."""
     portion: list[int] = []
     tasks = 0
     for run in runs:

@@ -64,18 +64,14 @@ def _evaluated(name: str, sources: dict[str, int | None], values: Values, item: 
     def value(path: str) -> str:
         need = meant(path, sources)
         if need is None:
-            raise NotAName(
-                f"the lock {name} needs {path}, but no dependency of the task has run that could provide it"
-            )
+            raise NotAName(f"the lock {name} needs {path}, but no dependency of the task has run that could provide it")
         found = values.get((sources[need.task] or 0, need.output), "")
         if found is None:
             raise NotAName(
                 f"the lock {name} needs the output {need.output} of {need.task}, which is neither a text nor a number"
             )
         if not found:
-            raise NotAName(
-                f"the lock {name} needs the output {need.output} of {need.task}, which is missing or empty"
-            )
+            raise NotAName(f"the lock {name} needs the output {need.output} of {need.task}, which is missing or empty")
         return found
 
     def of_item(field: str) -> str:

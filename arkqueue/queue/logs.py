@@ -1,6 +1,8 @@
-"""Writes of logs. A write counts only while the attempt is live and belongs to the process that writes (design 6); ``arkqueue.logs`` has the story.
+"""Writes logs. A write counts only while the attempt is live and belongs to the process that writes
+(design 6); the package ``arkqueue.logs`` describes the whole way of a log.
 
-Whether somebody follows a log stands with its attempt. So a log that nobody follows wakes nobody, however much is written.
+Whether somebody follows a log is stored with its attempt. So a log that nobody follows wakes no
+process, however much is written.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ from arkqueue.model import AttemptId, LogAppend, LogCut
 
 
 def append(session: Session, process: str, appends: Sequence[LogAppend]) -> set[AttemptId]:
-    """Store the next chunks of some logs, all in one transaction, and return the attempts that still belong to ``process``.
+    """Store the next chunks of some logs, in one transaction. Returns the attempts that still
+    belong to ``process``.
 
-    Nothing is stored of an attempt that is not returned. A chunk that is stored already is left as it is, so a call may be repeated.
+    Nothing is stored for other attempts. A chunk that is already stored stays unchanged, so a call
+    may be repeated.
     """
     rows = [(each.attempt, chunk) for each in appends for chunk in each.chunks]
     ours = session.rows(
@@ -48,5 +52,7 @@ def cut(session: Session, process: str, cuts: Sequence[LogCut]) -> None:
 
 
 def follow(session: Session, attempts: Collection[AttemptId], seconds: float) -> set[AttemptId]:
-    """Have ``log`` woken for so many seconds when some logs grow or end; returns those for which this holds. For the others ask again soon."""
+    """Have ``log`` woken for ``seconds`` when some logs grow or end. Returns the attempts for which
+    this is on. For the others, call again soon.
+    """
     return {row.id for row in session.rows("follow_logs", attempts=list(attempts), seconds=seconds)}

@@ -1,15 +1,15 @@
-"""Verbs on the tasks of a run or an archive that judge each task for itself: restart, retry, skip;
+"""Verbs on the tasks of a run or an archive that judge each task by itself: restart, retry, skip;
 and every verb on the tasks of an item or of a list (design 5.33).
 
-Each task has a transaction of its own, the oldest first. A refused task stays unchanged and stops
-no other task. Each task sees the changes of the tasks before it. No archive is locked for longer
-than by a verb on one task. A command acts for at most `LONGEST`, and says how many tasks it has not
-reached. The same command, given again, then or after a crash, continues. The command ends when
-somebody cancels or deletes the run meanwhile, so it takes nothing of that back.
+Each task has a transaction of its own, the oldest first. A refused task stays unchanged, and the
+others go on. Each task sees the changes of the tasks before it. No archive is locked for longer
+than by a verb on one task. A command acts for at most `LONGEST` seconds, and returns the number of
+tasks that it has not reached. The same command, given again, also after a crash, continues. The
+command ends if a person cancels or deletes the run meanwhile, so it does not undo that.
 
 Verbs that treat all tasks of a run alike (cancel, prioritize, hold, release) take many tasks with
-each transaction, and stand with the same verb on one task. An item has few tasks, so no verb on one
-item needs that.
+each transaction; they are defined beside the same verb on one task. An item has few tasks, so a
+verb on one item does not need that.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from arkqueue.queue.guards import Approver
 from arkqueue.states import MOVES, SETTLED, Event, State
 
 MOST_NAMED = 10
-"""Tasks of an item whose states are told where a verb finds nothing to do."""
+"""The most tasks of an item whose states a message names when the verb has nothing to act on."""
 
 Act = Callable[[TaskId], object]
 """The action on one task; raises ``Conflict`` or ``Forbidden`` if the task refuses it."""
 
 COMES_BACK: Final = frozenset((State.CANCELED, State.SKIPPED, State.DEFERRED))
-"""The states beside failed from which a retry takes a task by its name."""
+"""The states, beside failed, from which a retry by name takes a task."""
 
 
 def restart_run(session: Session, run: RunId, by: str, approver: Approver | None) -> Done:
@@ -58,7 +58,9 @@ def retry_run(
     from_start: bool = False,
     approver: Approver | None = None,
 ) -> Done:
-    """Retry the failed, canceled and deferred tasks of a run, but not those that were superseded, or skipped by a person."""
+    """Retry the failed, canceled and deferred tasks of a run, without those that were superseded,
+    or skipped by a person.
+    """
     return _on_run(
         session,
         run,
@@ -95,7 +97,10 @@ def retry_failed(
     force: bool = False,
     from_start: bool = False,
 ) -> Done:
-    """Retry exactly the failed tasks of a run that nobody waived; ``name``: those of one name alone, as the items of a list are. Unless forced, those that are out of date are refused (design 5.19, 5.33)."""
+    """Retry exactly the failed tasks of a run that nobody waived. ``name``: only tasks with this
+    name, such as the items of a list. Outdated tasks are refused unless ``force`` (design 5.19,
+    5.33).
+    """
     nothing = "has no failed task that nobody waived" + (f" by the name {name}" if name else "")
     return _on_run(
         session,
@@ -108,7 +113,9 @@ def retry_failed(
 
 
 def act_on_item(session: Session, run: RunId, item: str, verb: str, act: Act, *, failed: bool = False) -> Done:
-    """Act on the tasks of an item. ``failed``: on those alone that failed and that nobody waived. A cancellation takes waiting tasks first, so that they are canceled and not skipped."""
+    """Act on the tasks of an item. ``failed``: only on failed tasks that nobody waived. A
+    cancellation takes waiting tasks first, so that they are canceled and not skipped.
+    """
     if session.rows("tombstone_of_item", run=run, item=item):
         here = item_name(session.rows("place_of_run", run=run)[0], item)
         raise Conflict(here, "was deleted", f"arkqueue undelete {shlex.quote(here)}")
@@ -135,9 +142,12 @@ def act_on_item(session: Session, run: RunId, item: str, verb: str, act: Act, *,
 def act_on_list(
     session: Session, run: RunId, name: str, states: Collection[State], verb: str, act: Callable[[TaskId, str], object]
 ) -> Done:
-    """Act on the items of a list. ``name``: of the task that has the list; ``states``: on those alone that are in one of these states now (empty: in any); ``act`` takes a task and the key of its item.
+    """Act on the items of a list. ``name``: the task that has the list. ``states``: act only on
+    items that are in one of these states now; empty: in any. ``act`` takes a task and the key of
+    its item.
 
-    A retry without ``states`` acts on the items that failed and that nobody waived. With ``states`` it also acts on canceled, skipped and deferred items.
+    A retry without ``states`` acts on the failed items that nobody waived. With ``states`` it also
+    acts on canceled, skipped and deferred items.
     """
     concerns = _may_come_back if verb == "retry" and states else _concerned(verb, failed=True)
     rows = session.rows("tasks_to_act_on", run=run, item=None, tasks=None)
@@ -156,14 +166,14 @@ def act_on_list(
 
 
 def hold_list(session: Session, run: RunId, name: str, states: Collection[State], by: str, note: str) -> Done:
-    """Hold the items of a list that have not started; ``name`` and ``states`` as of `act_on_list`."""
+    """Hold the unstarted items of a list. ``name`` and ``states``: as in `act_on_list`."""
     return act_on_list(session, run, name, states, "hold", lambda task, _: holds.hold(session, task, by, note))
 
 
 def release_list(
     session: Session, run: RunId, name: str, states: Collection[State], by: str, note: str, how: holds.How
 ) -> Done:
-    """Release the held items of a list; ``name`` and ``states`` as of `act_on_list`."""
+    """Release the held items of a list. ``name`` and ``states``: as in `act_on_list`."""
     return act_on_list(
         session, run, name, states, "release", lambda task, _: holds.release(session, task, by, note, how)
     )
@@ -172,7 +182,9 @@ def release_list(
 def delete_items(
     session: Session, run: RunId, name: str, states: Collection[State], by: str, approver: Approver | None = None
 ) -> Done:
-    """Delete the items of a list, each with its tasks of all names; ``name`` and ``states`` as of `act_on_list`."""
+    """Delete the items of a list, each with all of its tasks. ``name`` and ``states``: as in
+    `act_on_list`.
+    """
     return act_on_list(
         session,
         run,
@@ -200,7 +212,7 @@ def _concerned(verb: str, *, failed: bool) -> Callable[[Any], bool]:
 
 
 def retry_failed_of_archive(session: Session, archive: ArchiveId, by: str, approver: Approver | None = None) -> Done:
-    """Do as `retry_failed` in all runs of an archive, the oldest first."""
+    """Like `retry_failed`, in all runs of an archive, the oldest first."""
     done, act, until = Done(), _retry(session, by, approver), _until(session)
     for run in session.rows("runs_failed", archive=archive):
         if done.left or time.monotonic() > until:
@@ -228,7 +240,9 @@ def _on_run(
     item: str | None = None,
     last_first: bool = False,
 ) -> Done:
-    """Act on the tasks of a run, or of an ``item`` of it, that are concerned. ``nothing``: what is said where there are none; ``remedy``: what may help then."""
+    """Act on those tasks of a run, or of one ``item``, for which ``concerns`` is true. ``nothing``,
+    ``remedy``: the message if there are none.
+    """
     found = session.rows("place_of_run", run=run)
     if not found:
         raise NotFound(f"run {run}", "does not exist")
@@ -256,7 +270,9 @@ def _beside_rejected(session: Session, run: int, item: str | None, nothing: str,
 
 
 def _nothing(session: Session, run: Any, nothing: str, remedy: str) -> Conflict:
-    """The refusal of a verb on a run that has no task which is concerned. A run of a backfill that could not start is made anew, with its list as it is then."""
+    """The refusal of a verb that finds no task to act on in a run. A run of a backfill that could
+    not start has to be made again; the remedy says how.
+    """
     if not run.has_faults:
         return Conflict(run_name(run), nothing, remedy)
     if run.backfill_id is None:
@@ -264,7 +280,7 @@ def _nothing(session: Session, run: Any, nothing: str, remedy: str) -> Conflict:
     (fill,) = session.rows("backfill", backfill=run.backfill_id)
     again = backfill_command(fill, run.number, run.number)
     return Conflict(
-        run_name(run), f"{nothing}, as it could not start", f"Make it anew, once its fault is gone: {again}"
+        run_name(run), f"{nothing}, as it could not start", f"Correct its fault, then make it again: {again}"
     )
 
 
@@ -282,7 +298,9 @@ def _each(
     item: str | None = None,
     last_first: bool = False,
 ) -> Done:
-    """Act on those tasks of a run that it concerns, when it is their turn: what was done to others may have changed that."""
+    """Act on the tasks of a run for which ``concerns`` is true. Each is judged again when its turn
+    comes: the actions before may have changed it.
+    """
     done = Done()
     candidates = list(filter(concerns, session.rows("tasks_to_act_on", run=run, item=item, tasks=None)))
     for n, candidate in enumerate(reversed(candidates) if last_first else candidates):
@@ -317,7 +335,9 @@ def _may_be_retried(row: Any) -> bool:
 
 
 def _may_come_back(row: Any) -> bool:
-    """Whether a retry of a task by its name may be accepted. A waiver is taken back by the name of the task alone."""
+    """True if a retry of a task by its name may be accepted. Only the task's own name takes a
+    waiver back.
+    """
     return _has_failed(row) or row.state in COMES_BACK
 
 

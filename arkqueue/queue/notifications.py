@@ -1,7 +1,7 @@
-"""The outbox: judges the outcome of runs, and sends each receiver what it asked for, at least once
-(design 15).
+"""The outbox: judges the outcome of runs, and sends each receiver the notifications that it asked
+for, at least once (design 15).
 
-Changes of a graph name the runs that they moved, where the archive has receivers (``Graph.moved``).
+Changes of a graph record the runs that they moved, if the archive has receivers (``Graph.moved``).
 ``judge`` takes these runs, looks at the present state of each, and puts a delivery for each
 receiver into the outbox, in one transaction that locks no archive. So no committed change is
 forgotten, and a run that went on meanwhile is reported in its present state. ``choose`` returns the
@@ -9,8 +9,8 @@ next deliveries; the process that chose them records the results. If the process
 the deliveries count as not sent, and are chosen again.
 
 A receiver gets the deliveries of a run in their order, one at a time. A receiver that does not
-answer is tried again after growing pauses; its other deliveries wait for that, and no other
-receiver does.
+answer is tried again after growing pauses. Its other deliveries wait for that; other receivers are
+not affected.
 """
 
 from __future__ import annotations
@@ -29,23 +29,31 @@ from arkqueue.plan import matches_branch
 from arkqueue.states import RunState, run_state
 
 MOST_JUDGED = 200
-"""Runs that one transaction judges."""
+"""The most runs that one transaction judges."""
 MOST_TASKS = 5
-"""Tasks that a notification names; of others it says how many there are."""
+"""The most tasks that a notification names. It gives the number of the others."""
 MOST_MAILS, WINDOW = 10, 600.0
-"""Mails of an archive that one receiver gets within so many seconds. What comes then waits for the next one, which tells of all of it."""
+"""The most mails of an archive that one receiver gets within ``WINDOW`` seconds. Later
+notifications wait for the next mail, which lists all of them.
+"""
 LEAST_CARRIED, MOST_CARRIED = 5, 10_000
-"""How many further notifications one mail tells of. Where fewer wait, each gets a mail of its own."""
+"""The least and most further notifications that one mail lists. If fewer wait, each gets a mail of
+its own.
+"""
 MOST_OF_HOST = 4
-"""Deliveries that are under way to one host at once; mail counts as one. So hosts that hang leave room for others."""
+"""The most deliveries to one host that are under way at once; mail counts as one host. So hosts
+that hang leave room for others.
+"""
 PATIENCE = 24 * 3600.0
 """Seconds for which a delivery is tried."""
 FIRST_PAUSE, LONGEST_PAUSE = 15.0, 3600.0
-"""Seconds from a failed try to the next one: so many at first, then twice as many each time."""
+"""Seconds from a failed try to the next one: the first pause, which doubles each time, and the
+longest.
+"""
 LEASE = 120.0
-"""Seconds after which a delivery that somebody chose is sent again by others; longer than any try takes."""
+"""Seconds after which another process may send a chosen delivery; longer than any try takes."""
 KEPT = 30 * 24 * 3600.0
-"""Seconds for which deliveries are listed after they ended."""
+"""Seconds for which ended deliveries are listed."""
 MOST_FORGOTTEN = 1000
 
 _JUDGES, _CHOOSES = 1, 2
@@ -53,9 +61,11 @@ _JUDGES, _CHOOSES = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A notification on its way to one receiver. ``run``: 0 where it is about the archive; ``attempts``: those of ``tasks``, None for a task without one.
+    """A notification on its way to one receiver. ``run``: 0 if it is about the archive.
+    ``attempts``: the attempts of ``tasks``; None for a task without one.
 
-    ``count``: how many tasks it is about. ``what``: why the archive was stopped. ``carries``: how many other deliveries it tells of as well.
+    ``count``: the number of tasks that it is about. ``what``: the reason why the archive was
+    stopped. ``carries``: the number of other deliveries that it lists as well.
     """
 
     id: int
@@ -74,7 +84,9 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    """What is to be told of a run or an archive; ``digest`` tells it from the next one of its occasion."""
+    """The news of a run or an archive. ``digest``: differs from that of other news of the same
+    occasion.
+    """
 
     occasion: Occasion
     digest: str
@@ -85,7 +97,9 @@ class _News:
 
 
 def judge(session: Session, patience: float = PATIENCE) -> bool:
-    """Judge some runs that have moved, and put what is to be told into the outbox; returns whether there may be more of them."""
+    """Judge some runs that have moved, and put deliveries into the outbox. Returns whether there
+    may be more runs.
+    """
 
     def work(connection: Connection) -> bool:
         if not _is_first(connection, _JUDGES):
@@ -116,7 +130,7 @@ def _judge(connection: Connection, moved: Sequence[Any], patience: float) -> Non
         if known.run_id == 0:
             news = _News(Occasion.STOPPED, known.stopped, what=known.stopped) if known.stopped else None
         elif known.run_id not in shown:
-            continue  # it was purged
+            continue  # the run was purged
         else:
             run = known.run_id
             news = _news(known, shown[run], failures.get(run), holds.get(run), good.get(run), run in was_faulty)
@@ -133,7 +147,7 @@ def _judge(connection: Connection, moved: Sequence[Any], patience: float) -> Non
         )  # fmt: skip
         wanted = _wanted(known.receivers or {}, news.occasion, shown[known.run_id].branch if known.run_id else "")
         if known.run_id == 0 or not address_of(shown[known.run_id].author):
-            wanted.pop(AUTHOR, None)  # of an archive, and where the repository has no address
+            wanted.pop(AUTHOR, None)  # news of an archive has no author, and a repository may have no addresses
         if wanted:
             post = {"tasks": list(news.tasks), "attempts": list(news.attempts), "count": news.count, "what": news.what}
             told_to = {"receivers": list(wanted), "occasions": [str(occasion) for occasion in wanted.values()]}
@@ -158,7 +172,7 @@ def _news(known: Any, row: Any, failed: Any, held: Any, good: Any, was_faulty: b
     if state is not RunState.COMPLETED:
         return None
     digest = row.settled_at.isoformat() if row.settled_at else ""
-    # What a person waived is not fixed.
+    # A failure that a person waived is not fixed.
     is_fixed = not (row.failed or row.rejected) and (known.is_failed or was_faulty or good is not None)
     if is_fixed and known.occasion != Occasion.COMPLETED:
         tasks = good.tasks if good else []
@@ -167,7 +181,9 @@ def _news(known: Any, row: Any, failed: Any, held: Any, good: Any, was_faulty: b
 
 
 def _wanted(receivers: Mapping[str, Sequence[str]], occasion: Occasion, branch: str) -> dict[str, Occasion]:
-    """Who is told of something on a branch (of none, where it has no name), and as what: a run that is fixed has completed."""
+    """The receivers of news on a branch, each with its occasion: for a receiver of ``completed``, a
+    fixed run is a completed one. ``branch``: empty if the branch has no name.
+    """
     wanted: dict[str, Occasion] = {}
     for receiver, occasions in receivers.items():
         globs = tuple(word.removeprefix(OF_BRANCH) for word in occasions if word.startswith(OF_BRANCH))
@@ -181,7 +197,9 @@ def _wanted(receivers: Mapping[str, Sequence[str]], occasion: Occasion, branch: 
 
 
 def choose(session: Session, most: int) -> list[Delivery]:
-    """Choose up to so many deliveries that are to be sent now, each to another receiver; where many wait for the receiver of a mail, one tells of all."""
+    """Choose up to ``most`` deliveries that are to be sent now, each to another receiver. If many
+    mails wait for a receiver, one of them lists all.
+    """
 
     def work(connection: Connection) -> list[tuple[Any, int]]:
         if not _is_first(connection, _CHOOSES):
@@ -201,7 +219,7 @@ def choose(session: Session, most: int) -> list[Delivery]:
 
 
 def why_not(session: Session, delivery: Delivery) -> str:
-    """Why a delivery must not be sent any more; empty where it may be."""
+    """The reason why a delivery must not be sent any more; empty if it may."""
     found = session.rows("is_receiver", archive=delivery.archive, run=delivery.run, receiver=delivery.receiver)
     if not found or not found[0].is_receiver:
         return "it is no longer a receiver of the archive"
@@ -209,23 +227,27 @@ def why_not(session: Session, delivery: Delivery) -> str:
 
 
 def drop(session: Session, delivery: Delivery, why: str) -> None:
-    """A delivery is not sent at all."""
+    """Record that a delivery will not be sent."""
     session.do("drop_delivery", delivery=delivery.id, fault=why)
 
 
 def record_sent(session: Session, delivery: Delivery) -> None:
-    """The receiver has taken a delivery."""
+    """Record that the receiver has accepted a delivery."""
     session.do("record_sent", delivery=delivery.id)
 
 
 def record_failure(session: Session, delivery: Delivery, fault: str, *, is_silent: bool) -> None:
-    """A try has failed. ``is_silent``: the receiver did not answer, so that what else it is to get waits, too."""
+    """Record that a try has failed. ``is_silent``: the receiver did not answer, so its other
+    deliveries wait, too.
+    """
     pause = min(FIRST_PAUSE * 2 ** min(delivery.tries - 1, 20), LONGEST_PAUSE)
     session.do("record_failure", delivery=delivery.id, fault=fault[:1000], is_silent=is_silent, pause=pause)
 
 
 def resend(session: Session, delivery: int, by: str, patience: float = PATIENCE) -> None:
-    """Send a delivery again, or try one at once that waits for its next try; raises ``NotFound`` and ``Conflict``."""
+    """Send a delivery again; if it waits for its next try, try at once. Raises ``NotFound`` and
+    ``Conflict``.
+    """
     found = session.rows("delivery", delivery=delivery)
     if not found:
         raise NotFound(f"delivery {delivery}", "does not exist")
@@ -239,5 +261,5 @@ def resend(session: Session, delivery: int, by: str, patience: float = PATIENCE)
 
 
 def forget(session: Session, kept: float = KEPT) -> bool:
-    """Delete some deliveries that ended long ago; returns whether there may be more."""
+    """Delete some deliveries that ended long ago. Returns whether there may be more."""
     return session.do("forget_deliveries", age=kept, most=MOST_FORGOTTEN) == MOST_FORGOTTEN

@@ -1,20 +1,23 @@
-"""A large run is planned in portions (design 5.30), if its lists have so many items that one
+"""Plans a large run in portions (design 5.30): a run whose lists have so many items that one
 transaction would take long.
 
-    begin    with the revision, or for a trigger: everything of the run but its items, and a row of ``planning``   (`ledger`, `triggering`)
-    portion  the tasks of some hundred items, with their edges                                                     as often as it takes
-    stored   changes of tasks that settled meanwhile are followed up; later runs of the branch are planned from here on
-    let in   once COMMIT has settled: tasks that need no other task of the run enter, 2,000 at a time, and all others behind COMMIT follow; then the row goes
+    begin    with the revision, or for a trigger: stores the run without its items, and a row of
+             ``planning`` (`ledger`, `triggering`)
+    portion  stores the tasks of some hundred items, with their edges; as often as needed
+    stored   follows up changes of tasks that settled meanwhile; from here on, later runs of the
+             branch are planned
+    let in   once COMMIT has settled: tasks that need no other task of the run enter, 2,000 at a
+             time, and all others behind COMMIT follow; then the row of ``planning`` is deleted
 
 Each step is a transaction of its own under the archive's lock, and continues where the last step
 ended. So it does not matter which process plans, how many do at once, or when one of them is
-killed. Until the end, nothing of the run starts, and no later run of the branch is planned, so the
-nearest earlier occurrence of a key does not change. If an edge leads from a task that changes
-meanwhile, either the portion that stores the edge sees the change, or the change meets the stored
-edge.
+killed. Until all portions are stored, no task of the run starts, and no later run of the branch is
+planned, so the nearest earlier occurrence of a key does not change. If an edge leads from a task
+that changes meanwhile, either the portion that stores the edge sees the change, or the change meets
+the stored edge.
 
 Called by the queue manager: by the reader of the archive, which waits for the end before it appends
-further revisions, and by a loop for everything else.
+further revisions, and by a loop for all other runs.
 """
 
 from __future__ import annotations
@@ -42,24 +45,31 @@ from arkqueue.states import State
 log = logging.getLogger("arkqueue")
 
 AT_ONCE: Final = 2_000
-"""Tasks that one transaction lets in."""
+"""The most tasks that one transaction lets in."""
 CANCELING: Final = 150
-"""Tasks that one transaction lets in where some of them have `cancels`: each cancellation skips what depends on its victim, and judges the gates of the victim's list anew."""
+"""The most tasks that one transaction lets in if some of them have `cancels`: each cancellation
+skips the dependents of its victim, and judges the gates of the victim's list again.
+"""
 IDLE: Final = 5.0
-"""Seconds without a portion after which the loop takes it that nobody else plans a run of a commit: its reader has ended."""
+"""Seconds without a portion after which the loop plans the run of a commit itself: the reader of
+the archive has ended.
+"""
 PAUSE_AFTER_ERROR: Final = 10.0
-"""Seconds until the loop goes on with a run that it could not plan."""
+"""Seconds until the loop tries again to plan a run after an error."""
 
 
 def finish(session: Session, branch: int, is_wanted: Callable[[], bool]) -> bool:
-    """Plan the large run of a branch to its end, or until it waits for its COMMIT, if there is one; False where it is wanted no more, or the archive is stopped. ``is_wanted`` is asked after each portion."""
+    """Plan the large run of a branch to its end, or until the run waits for its COMMIT; does
+    nothing without a large run. Returns False if it is not wanted any more, or the archive is
+    stopped. ``is_wanted`` is called after each portion.
+    """
     for row in session.rows("planning_of_branch", branch=branch):
         run, workflow = row.run, None
         while found := session.rows("planning", run=run):
             if found[0].stopped or not is_wanted():
                 return False
             if found[0].to_let_in is not None and not found[0].has_commit_settled:
-                break  # the loop goes on when it has
+                break  # the loop continues when COMMIT has settled
             if workflow is None:
                 workflow = Workflow() if row.is_stored else _workflow(session, found[0])
             change(session, [found[0].archive_id], partial(step, run=run, workflow=workflow))
@@ -67,15 +77,19 @@ def finish(session: Session, branch: int, is_wanted: Callable[[], bool]) -> bool
 
 
 class Planner:
-    """Plans what no reader does: runs that a person, a schedule or a backfill made, and what a queue manager has left that was killed."""
+    """Plans the runs that no reader plans: runs that a person, a schedule or a backfill made, and
+    runs that a killed queue manager left unfinished.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._workflows: dict[int, Workflow] = {}
-        """Of the runs that are being planned: their lists are read once."""
+        """The workflows of the runs that are being planned. Their lists are read once."""
 
     def turn(self, patience: float = BRIEF) -> float | None:
-        """Store one portion of each run; returns the seconds until there is more to do (None: there is nothing). One that fails, or whose archive is busy, holds up no other."""
+        """Store one portion of each run. Returns the seconds until there is more to do; None if
+        there is nothing. A run that fails, or whose archive is busy, does not hold up the others.
+        """
         found = self._session.rows("plannings")
         self._workflows = {run: one for run, one in self._workflows.items() if run in {row.run for row in found}}
         pauses: list[float] = []
@@ -88,10 +102,10 @@ class Planner:
             except DatabaseUnavailable as error:
                 if not isinstance(error, TOO_LONG):
                     raise
-                log.warning("run %s is planned further later: %s", row.run, error)
+                log.warning("run %s: planning continues later: %s", row.run, error)
                 pauses.append(BRIEF)
             except Exception:
-                log.exception("run %s could not be planned further, and is tried again", row.run)
+                log.exception("run %s: planning failed, and is repeated later", row.run)
                 pauses.append(PAUSE_AFTER_ERROR)
             else:
                 pauses.append(0.0)
@@ -115,7 +129,9 @@ def _workflow(session: Session, row: Any) -> Workflow:
 
 
 def step(graph: Graph, run: int, workflow: Workflow) -> None:
-    """Store the next portion of a run, or end its planning where all of it stands; nothing where somebody else ended it."""
+    """Store the next portion of a run, or the next step after the portions. Does nothing if another
+    process has ended the planning.
+    """
     for row in graph.rows("planning", run=run):
         if row.next < row.items:
             _store(graph, row, workflow)
@@ -166,11 +182,12 @@ def _store(graph: Graph, row: Any, workflow: Workflow) -> None:
 
 
 def _follow(graph: Graph, row: Any) -> None:
-    """All of a run is stored: follow up what settled meanwhile."""
+    """Follow up what settled while the run was being stored; all portions are stored now."""
     graph.do("begin_to_let_in", run=row.run_id, everything=EVERYTHING)
     if row.gone:
         ending.begin(graph, row.archive_id, [row.run_id], "the end of its branch, which came while it was planned")
-    # Those of commits close it as they are planned, and those of submissions close none (design 5.14).
+    # For a commit, exclusive edges are stored when later revisions are planned. Submissions hold up
+    # no later revision (design 5.14).
     closes = row.trigger not in (Trigger.COMMIT, Trigger.SUBMISSION)
     if closes and (exclusives := graph.ids("exclusives_of_run", run=row.run_id)):
         for gate in graph.ids("next_gate", branch=row.branch_id, number=row.number):
@@ -180,9 +197,10 @@ def _follow(graph: Graph, row: Any) -> None:
 
 
 def _let_in(graph: Graph, row: Any) -> None:
-    """Let the next tasks of a run in, once its COMMIT has settled: what they wait for beside their edges is over, and their edges from COMMIT are met.
+    """Let the next tasks of a run in, once its COMMIT has settled: all their other waiting reasons
+    are over, and their edges from COMMIT are met.
 
-    First come those that may start, then all others behind COMMIT.
+    First come the tasks that may start, then all others behind COMMIT.
     """
     if not row.has_commit_settled:
         return

@@ -1,4 +1,6 @@
-"""The preview of a run: the run that `trigger`, a submission or a backfill would make first, with the same refusals. Nothing is stored."""
+"""The preview of a run: the run that `trigger`, a submission or a backfill would make first, with
+its refusals. Nothing is stored.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,11 @@ from arkqueue.states import State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needed:
-    """A dependency of a task in a proposed run. ``state`` None: the dependency would be a task of the same run.
+    """A dependency of a task in a proposed run. ``state`` None: the dependency would be a task of
+    the same run.
 
-    ``is_awaited``: the task would wait for it. Else it takes what is there.
+    ``is_awaited``: True if the task would wait for the dependency. Otherwise it takes the existing
+    product.
     """
 
     task: str
@@ -33,14 +37,18 @@ class Needed:
 
 
 BY_WISH = -3
-"""In the place of an audit log entry, which a preview does not make: the person who submits wants the run held."""
+"""Stands for an audit log entry, which a preview does not make: the sender of a submission wants
+the run held.
+"""
 MOST_STOPPED = 10
 """The number of victims that the answer names for each task of a proposed run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """A task of an earlier run that a task of a run would cancel, or stop where it runs, by its ``cancels``."""
+    """A task of an earlier run that a task of the proposed run would cancel, or stop if it runs, by
+    its ``cancels``.
+    """
 
     task: str
     state: State
@@ -48,10 +56,12 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedTask:
-    """A task that a run would have, for each item of its list where it has one. ``never_ran``: names of dependencies that this branch never ran; nothing waits for them. ``held``: because of what it would be held.
+    """A task of a proposed run, one for each item of its list. ``never_ran``: dependencies that
+    never ran on this branch; nothing waits for them. ``held``: the reason why it would be held.
 
-    ``stops``: what its ``cancels`` would meet now, the newest first; ``more_stopped``: there is more of it. ``locks``: their names, with the values of its item;
-    a name that needs the output of another task keeps that field. ``runs_on``: as in its workflow file.
+    ``stops``: the present victims of its ``cancels``, the newest first; ``more_stopped``: True if
+    there are more. ``locks``: their names, with the values of its item; a field that needs the
+    output of another task stays in the name. ``runs_on``: as in its workflow file.
     """
 
     name: str
@@ -83,7 +93,7 @@ def proposed(
     force: bool = False,
     approver: Approver | None = None,
 ) -> ProposedRun:
-    """The run that `trigger` would make now, with the same refusals. Nothing is stored."""
+    """The run that `trigger` would make now, with its refusals. Nothing is stored."""
     archive = session.rows("archive_of_revision", revision=revision)
     if not archive:
         raise NotFound(f"revision {revision}", "does not exist")
@@ -150,7 +160,9 @@ def as_proposed(graph: Graph, proposal: Proposal, *, is_held: bool = False) -> P
 
 
 def _stopped(graph: Graph, proposal: Proposal, tasks: Iterable[NewTask]) -> dict[int, list[Stopped]]:
-    """The present victims of the ``cancels`` of a proposed run, for each task at most one more than the answer names."""
+    """The present victims of the ``cancels`` of a proposed run: for each task at most one more than
+    the answer names.
+    """
     entries = [
         (task.id, victim.task or task.name, task.item, victim.only_unstarted)
         for task in tasks
@@ -169,7 +181,9 @@ def _stopped(graph: Graph, proposal: Proposal, tasks: Iterable[NewTask]) -> dict
 
 
 def _why_held(hold: int | None) -> str | None:
-    """What would hold a task, in words; the audit log has an entry where its archive is on hold."""
+    """The reason why a task would be held, in words. A number that stands for no other reason is
+    the audit log entry of the archive's hold.
+    """
     causes = {BY_ITS_FILE: "its workflow file (hold: true)", BY_A_GUARD: "require-approval"}
     causes[BY_WISH] = "--hold"
     causes[BY_WORKFLOW_AUTHORS] = "workflow-authors, as its workflow files are not accepted"

@@ -1,9 +1,13 @@
-"""Purging whole runs: they are removed for good, with their attempts and logs (design 5.27; docs/decisions/0001, point 27).
+"""Purges whole runs: removes them for good, with their attempts and logs (design 5.27;
+docs/decisions/0001, point 27).
 
-The archive is locked for one batch of runs at a time. The batch takes them out of the graph: nobody sees a part of a run. Their attempts and logs, which are large
-and which nobody can see any more, are deleted after that in steps that lock nothing else (`sweep`). A purge that is killed leaves whole runs, and the next one goes on.
+The archive is locked for one batch of runs at a time. The batch takes these runs out of the graph,
+so no reader sees a part of a run. Their attempts and logs, which are large and not visible any
+more, are deleted after that, in steps that lock nothing else (`sweep`). A purge that is killed
+leaves whole runs, and the next purge continues.
 
-A run that other runs wait for is kept. Only settled runs are purged, so that no running task loses anything.
+A run that other runs wait for is kept. Only settled runs are purged, so that no running task loses
+anything.
 """
 
 from __future__ import annotations
@@ -26,13 +30,13 @@ from arkqueue.queue.places import task_name_of
 from arkqueue.queue.removal import check_reason
 
 MOST_RUNS = 200
-"""Runs that one transaction takes out of the graph."""
+"""The most runs that one transaction takes out of the graph."""
 MOST_TASKS = 5000
-"""Tasks of these runs, unless they are of one run."""
+"""The most tasks of these runs, unless they belong to one run."""
 MOST_SWEPT = 500
-"""Tasks whose attempts one step deletes."""
+"""The most tasks whose attempts one step deletes."""
 MOST_PIECES = 200
-"""Pieces of logs that one step deletes, each of up to 64 KiB."""
+"""The most pieces of logs that one step deletes, each of up to 64 KiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +58,18 @@ class Gone:
 
 @dataclass(slots=True)
 class Purged:
-    """The names of the runs that were purged, and of those that were passed over. ``gone``: those that another purge removed meanwhile, or before."""
+    """The names of the purged runs, and the runs that were passed over. ``gone``: runs that another
+    purge has removed, meanwhile or before.
+    """
 
     runs: list[str] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
     left: int = 0
-    """The number of runs that a trial did not reach in its time."""
+    """The number of runs that were not reached within the time of a rehearsal."""
     gone: list[Gone] = field(default_factory=list)
 
     def unless_kept(self) -> Purged:
-        """Returns itself; raises the first reason if nothing was purged."""
+        """Return this result; if nothing was purged, raise the reason of the first kept run."""
         if self.kept and not self.runs:
             first, more = self.kept[0], len(self.kept) - 1
             fault = f"{first.fault}, and is kept" + (f"; and {more} more are kept" if more else "")
@@ -72,9 +78,9 @@ class Purged:
 
 
 Exporter = Callable[[Session, Sequence[int]], None]
-"""Writes runs that are about to go."""
+"""Writes runs that are about to be purged."""
 Judge = Callable[[Graph, Sequence[int]], Sequence[int]]
-"""Says which of some runs are to go, as they are now."""
+"""Returns those of some runs that are to be purged, judged by their present state."""
 
 
 def purge_runs(
@@ -86,7 +92,9 @@ def purge_runs(
     *,
     dry_run: bool = False,
 ) -> Purged:
-    """Remove runs for good, the oldest of each branch first. A settled run on which no other run depends is purged; the others are named. ``dry_run``: all of that is undone."""
+    """Remove runs for good, the oldest of each branch first. A settled run on which no other run
+    depends is purged; the result names the others. ``dry_run``: the purge is undone at the end.
+    """
     check_reason(reason)
     places: dict[int, list[tuple[str, int, int, int]]] = defaultdict(list)
     missing: list[int] = []
@@ -120,11 +128,14 @@ def purging(
     entry: list[int] | None = None,
     judge: Judge | None = None,
 ) -> Iterator[Purged]:
-    """Purge runs of an archive batch by batch. Yields after each of them what it purged, and all that was passed over so far.
+    """Purge runs of an archive batch by batch. Yields after each batch the runs that it purged, and
+    all runs that were passed over so far.
 
-    Where runs were purged, the kept ones are judged again, as these may have been what kept them. ``export`` gets each batch before the archive is locked, as logs are
-    long; a run that changes meanwhile stays. ``entry``: the entry of the audit log that stands for the purge, as soon as there is one.
-    ``judge``: asked once the archive is locked, as a person may have acted on a run since it was chosen.
+    If a round purged runs, the kept ones are judged again, as the purged ones may have kept them.
+    ``export`` gets each batch before the archive is locked, because logs are long; a run that
+    changes meanwhile is kept. ``entry``: gets the audit log entry of the purge, once there is one.
+    ``judge``: called once the archive is locked, as a person may have acted on a run since it was
+    chosen.
     """
     entry = [] if entry is None else entry
     left, is_progress = deque(runs), True
@@ -149,7 +160,8 @@ def purging(
 
 
 def sweep(session: Session) -> None:
-    """Delete what purges have left of attempts and logs, those that were killed, too. Rows that another process is deleting are left to it.
+    """Delete the attempts and logs that purges have left, also killed purges. Rows that another
+    process is deleting are left to that process.
 
     A rehearsal leaves all of them.
     """
@@ -170,7 +182,9 @@ def sweep(session: Session) -> None:
 
 
 def _exported(session: Session, runs: Sequence[int], export: Exporter) -> dict[int, tuple[Any, ...]]:
-    """Export those of a batch that nothing keeps, and say what tells whether one changes after that."""
+    """Export the runs of a batch that may be purged. Returns what shows for each whether it changes
+    after that (`_as_it_is`).
+    """
     rows = [row for row in session.rows("to_purge", runs=list(runs)) if not _is_kept(row)]
     if rows:
         export(session, [row.id for row in rows])
@@ -191,9 +205,10 @@ def _purge(
     exported: Mapping[int, tuple[Any, ...]] | None,
     judge: Judge | None,
 ) -> tuple[list[str], list[tuple[int, Kept]], list[int], list[Gone], list[int]]:
-    """Take the runs of a batch that nothing keeps out of the graph.
+    """Take the runs of a batch that may be purged out of the graph.
 
-    Returns their names, the kept runs, the runs that are too many for one transaction, those that are purged already, and the entry of the audit log, once there is one.
+    Returns the names of the purged runs, the kept runs, the runs that are too many for one
+    transaction, the runs that another purge removed, and the audit log entry, once there is one.
     """
     entries = [] if entry is None else [entry]
     kept: list[tuple[int, Kept]] = []

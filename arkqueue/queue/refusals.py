@@ -1,7 +1,7 @@
-"""The tasks and runs that no verb may start: they belong to a stopped archive, come after a run
+"""Refuses tasks and runs that no verb may start: they belong to a stopped archive, come after a run
 that is still being planned, or would replace the work of a later revision (design 5.11, 5.19).
 
-Called by the verbs that make a run or start tasks again, inside their transactions; each function
+Called by the verbs that make a run or start tasks again, inside their transactions. Each function
 raises and changes nothing.
 """
 
@@ -15,11 +15,11 @@ from arkqueue.names import run_name, task_name
 from arkqueue.queue.graph import Graph
 
 MOST_NAMED = 10
-"""Tasks that a refusal names."""
+"""The most tasks that a refusal names."""
 
 
 GO_BACK = "to go back on purpose: {}"
-"""The remedy where an older revision would replace the work of a newer one, with the command."""
+"""The remedy if an older revision would replace the work of a newer one; takes the command."""
 
 
 def refuse_overwriting(
@@ -30,9 +30,11 @@ def refuse_overwriting(
     remedy: str,
     cause: Trigger | None = None,
 ) -> None:
-    """Raise ``Conflict`` where one of these tasks has completed at a later place: an older revision never replaces the work of a newer one unasked (design 5.19).
+    """Raise ``Conflict`` if one of these tasks has completed at a later place: an older revision
+    never replaces the work of a newer one, unless a person forces it (design 5.19).
 
-    ``tasks``: the name, item, number and run of each. ``remedy``: what helps. ``cause``: of a run that is not stored yet.
+    ``tasks``: the name, item, number and run of each. ``remedy``: the remedy for the message.
+    ``cause``: the trigger of a run that is not stored yet.
     """
     if not tasks:
         return
@@ -50,18 +52,20 @@ def refuse_overwriting(
 
 
 def refuse_unplanned(graph: Graph, here: str, branch: int) -> None:
-    """Raise ``Busy`` while a large run of a branch is planned: later ones come after it."""
+    """Raise ``Busy`` while a large run of a branch is being planned: later runs come after it."""
     for found in graph.rows("planning_of_branch", branch=branch):
         if found.is_stored:
             continue
         (row,) = graph.rows("place_of_run", run=found.run)
         name = run_name(row)
         fault = f"{name} is still being planned, and no other run of its branch is planned meanwhile"
-        raise Busy(here, fault, f"Try again when it is: arkqueue show {name}")
+        raise Busy(here, fault, f"Try again when it is planned: arkqueue show {name}")
 
 
 def refuse_stopped(graph: Graph, archive: int) -> None:
-    """Raise ``Conflict`` where an archive is stopped: its repository may be another one, whose files no task of its ledger may get."""
+    """Raise ``Conflict`` if an archive is stopped: its repository may be another one, and no task
+    may get files from that.
+    """
     for row in graph.rows("why_stopped", archive=archive):
         raise Conflict(f"archive {row.name}", f"is stopped, so none of its tasks starts: {row.stopped}")
 
@@ -75,7 +79,9 @@ def refuse_superseded(
     attempts: Mapping[Key, int],
     cause: Trigger | None = None,
 ) -> None:
-    """Raise ``Conflict`` where a later task that cancels one of these has fired already (design 5.11); ``attempts`` by key. ``cause``: of a run that is not stored yet."""
+    """Raise ``Conflict`` if a later task that cancels one of these has fired (design 5.11).
+    ``attempts``: by key. ``cause``: the trigger of a run that is not stored yet.
+    """
     names, items = [key.name for key in attempts], [key.item for key in attempts]
     told = {"names": names, "items": items, "attempts": list(attempts.values())}
     later = graph.rows("superseders", branch=branch, number=number, run=run, cause=cause and str(cause), **told)

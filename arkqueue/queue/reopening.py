@@ -1,7 +1,9 @@
-"""Tasks that come back to work: which tasks may, which others wait for them again, and why some may not.
+"""Brings tasks back to work: which tasks may come back, which others wait for them again, and which
+ones are refused.
 
-A task comes back because a person retries it, waives what had skipped it, deletes an item, or takes a deletion back. The rules are those of
-docs/decisions/0001, points 5 to 8.
+A task comes back because a person retries it, waives the task because of which it was skipped,
+deletes an item, or undeletes a run or item. The rules are those of docs/decisions/0001, points 5 to
+8.
 """
 
 from __future__ import annotations
@@ -26,20 +28,25 @@ NEWEST = "or trigger the task at the newest revision"
 
 
 def stand_alone(graph: Graph, tasks: Sequence[int]) -> list[int]:
-    """Let what waits for all earlier tasks (`PREV:*`) wait for some items themselves, where it waits for them through the gate of their list, which waits for them no more (decision 0001, point 12).
+    """Let tasks that wait for all earlier tasks (`PREV:*`) wait for some items directly, if they
+    waited for these through the gate of a list that does not wait for them any more (decision 0001,
+    point 12).
 
-    Returns the items for which something waits so; they are to be followed, or judged again where they had settled before.
+    Returns the items with such dependents. The caller follows them up; those that had settled
+    before are judged again.
     """
     return graph.ids("stand_alone", tasks=list(tasks)) if graph.uses_lists else []
 
 
 def judge_again(graph: Graph, roots: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The skipped tasks of ``roots``: those that may come back, and those that stay skipped because of another root, which they get."""
+    """The tasks that were skipped because of ``roots``: first those that may come back, then those
+    that stay skipped because of another root, which is stored with them.
+    """
     return judge_candidates(graph, roots, graph.ids("skipped_because_of", roots=list(roots)))
 
 
 def judge_candidates(graph: Graph, roots: Sequence[int], candidates: list[int]) -> tuple[list[int], list[int]]:
-    """The same of some of them alone."""
+    """Like `judge_again`, for some of the skipped tasks only."""
     keep(graph, [*roots, *candidates])
     staying: list[int] = []
     while candidates and (found := graph.rows("staying_skipped", candidates=candidates, roots=list(roots))):
@@ -67,16 +74,20 @@ def reopen(graph: Graph, sources: Sequence[int], reopened: Sequence[int]) -> lis
     graph.do("uncancel_run", tasks=sources)
     if not gates:
         return targets
-    # A task of any run can have been skipped because one of these gates had not failed: nobody knows that any more.
+    # A task of any run may have been skipped because one of these gates had not failed. Which ones
+    # is not stored.
     behind, staying = judge_again(graph, gates)
     again = [*behind, *staying, *reopen(graph, behind, behind), *unjudged(graph, behind)] if behind else staying
     hold_again(graph, behind, behind)
-    # A gate can have passed without an item that was deleted then, is back, and keeps it from passing now.
+    # A gate may have passed without an item that was deleted then. The item is back, and now keeps
+    # the gate from passing.
     return [*targets, *gates, *graph.ids("settled_before", tasks=gates), *again]
 
 
 def gates_again(graph: Graph, tasks: Sequence[int]) -> list[int]:
-    """The gates of lists that wait again as items of theirs come back, with the gates that passed behind them: those behind which nothing has started (design 5.30)."""
+    """The gates of lists that wait again when their items come back, with the gates that passed
+    behind them, if nothing has started behind them (design 5.30).
+    """
     if not graph.uses_lists:
         return []
     found = graph.rows("gates_behind", tasks=list(tasks))
@@ -88,7 +99,9 @@ def gates_again(graph: Graph, tasks: Sequence[int]) -> list[int]:
 
 
 def blocked(graph: Graph, row: Any) -> Conflict | None:
-    """The reason why a task cannot come back: another bad task of its run, or a lost product of an earlier one, still skips it."""
+    """The reason why a task cannot come back: another bad task of its run, or the lost product of
+    an earlier task, still skips it.
+    """
     here = task_name_of(graph, row.id)
     if row.root_id is not None:
         root, remedy = _root(graph, row.root_id, row)
@@ -101,22 +114,25 @@ def blocked(graph: Graph, row: Any) -> Conflict | None:
 
 
 def unjudged(graph: Graph, reopened: Sequence[int]) -> list[int]:
-    """Settled tasks of other runs that were not judged for what now comes back (docs/decisions/0001, point 18)."""
+    """Settled tasks of other runs that have not been judged for tasks that now come back
+    (docs/decisions/0001, point 18).
+    """
     return graph.ids("unjudged", tasks=list(reopened)) if reopened else []
 
 
 def refuse_to_let_go_on(graph: Graph, archive: int) -> None:
-    """Raise ``Conflict`` if the verb has made tasks of a stopped archive ready: a waiver is not a
-    reason to start them.
+    """Raise ``Conflict`` if the verb has made tasks of a stopped archive ready: a waiver does not
+    start them.
     """
     if graph.ready:
         refuse_stopped(graph, archive)
 
 
 def refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str) -> None:
-    """Refuse to bring tasks back to work, because of ``row``, that are gone, superseded, what later revisions built on, or done by later ones (design 5.11, 5.19).
+    """Raise ``Conflict`` if tasks that come back because of ``row`` belong to something that is
+    gone, are superseded, or were completed or built on by later revisions (design 5.11, 5.19).
 
-    ``command``: what the person typed.
+    ``command``: the command that the person typed.
     """
     here = task_name_of(graph, row.id)
     if graph.rows("place_of_task", task=row.id)[0].gone:
@@ -139,7 +155,9 @@ def refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str) 
 
 
 def _root(graph: Graph, task: int, skipped: Any) -> tuple[str, str]:
-    """The task that needs attention first, with its fate and the remedy. ``skipped``: the row of the task that it keeps from running."""
+    """The task that needs attention first, as a text with its state, and the remedy. ``skipped``:
+    the row of the task that it keeps from running.
+    """
     (row,) = graph.rows("place_of_task", task=task)
     name = task_name(row)
     if row.state == State.COMPLETED:  # it did not fail (design 5.6)
@@ -184,13 +202,13 @@ def after_rejection(graph: Graph, row: Any) -> str:
 
 
 def again_from(graph: Graph, row: Any) -> str:
-    """The remedy that runs a finally ended task again, with everything behind it."""
+    """The remedy that runs an ended task again, with everything behind it."""
     (place,) = graph.rows("place_of_task", task=row.id)
     here = item_name(place, row.item) if row.item else run_name(place)
     return f"run it again all the same, with what is behind it: arkqueue retry {shlex.quote(here)} --from {row.name}"
 
 
 def superseded(graph: Graph, row: Any) -> str:
-    """The sentence that names the task by which another one is superseded."""
+    """The clause that names the task by which another one is superseded."""
     by = graph.rows("place_of_task", task=row.superseded_by)
     return f"is superseded by {task_name(by[0]) if by else PURGED}"

@@ -1,13 +1,17 @@
-"""Reports of runs: what a run has come to, told at one moment and kept (design 5.4, 5.32; docs/decisions/0018).
+"""Reports of runs: the outcomes of all tasks of a run at one moment, stored for ever (design 5.4,
+5.32; docs/decisions/0018).
 
-A run makes its first report by itself, when its REPORT passes, or begins to run its command. Nothing is written then, so that no end of a task costs more for it: as long as nothing of the run
-changes, the report is what its tasks say. A verb that is about to change settled tasks calls `keep` first, in its transaction, and `keep` writes the report as it was. So a
-crash loses no report, and a run that nobody touches after its end never has a row.
+A run makes its first report by itself when its REPORT passes, or begins to run its command. Nothing
+is written at that moment, so that the end of a task costs no more for it: the report can be
+computed from the tasks as long as none of them changes. A verb that is about to change settled
+tasks first calls `keep` in its transaction, and `keep` writes the report. So a crash loses no
+report, and a run that does not change after its end never has a row.
 
-``update_report`` makes a further one, when a person asks for it. Where REPORT has a command, it runs again for that. A command gets its report by `give`, before it begins, and
-`close` notes that it was sent.
+``update_report`` makes a further report, when a person asks for it. If REPORT has a command, the
+command runs again. It gets its report by `give` before it begins, and `close` notes that the report
+was sent.
 
-Locks: the archive, then the row of REPORT, which a claim takes beside the archive's.
+Locks: the archive, then the row of REPORT, which a claim locks without the archive's lock.
 """
 
 from __future__ import annotations
@@ -33,7 +37,9 @@ Ask = Callable[..., list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A report that was written. ``changes``: how many tasks have changed since the report that it is told against; ``is_given``: the command of REPORT gets it."""
+    """A report that was written. ``changes``: the number of tasks that changed since the report
+    with which it is compared. ``is_given``: True if REPORT's command gets it.
+    """
 
     number: int
     changes: int
@@ -52,9 +58,11 @@ def keep(graph: Graph, tasks: Collection[int]) -> None:
 def update_report(
     session: Session, run: RunId, by: str, *, now: bool = False, approver: Approver | None = None
 ) -> Made:
-    """Make a report of a run as it is now, with what has changed since the last one that was sent, or without a command since the last one.
+    """Make a report of a run in its present state, with the changes since the last report that was
+    sent; without a command, since the last report.
 
-    ``now``: also while some of its tasks have not settled. The command of REPORT is run if there are changes.
+    ``now``: make it even if tasks have not settled. The command of REPORT runs if there are
+    changes.
     """
 
     def work(graph: Graph) -> Made:
@@ -70,7 +78,7 @@ def update_report(
         if row.unsettled and not now:
             count = f"{row.unsettled} of its tasks {'is' if row.unsettled == 1 else 'are'} not settled"
             raise Conflict(
-                here, count, f"Wait for its end, or report what is there: arkqueue report {here} --update --now"
+                here, count, f"Wait for its end, or report its present state: arkqueue report {here} --update --now"
             )
         if row.has_command:
             refuse_unapproved(graph, [row.report], approver)
@@ -100,7 +108,9 @@ def _refuse_beside_another(here: str, row: Any) -> None:
 
 
 def give(session: Session, report: TaskId) -> tuple[RunId, int | None]:
-    """The run and the number of the report that the running command of a REPORT gets (None: the attempt is over, and any will do). From now on nothing of that report changes."""
+    """The run and the number of the report that the running command of a REPORT gets. From now on
+    this report does not change. The number is None if the attempt is over; any report will do then.
+    """
 
     def work(connection: Connection) -> tuple[RunId, int | None]:
         ask = partial(rows, connection)
@@ -115,7 +125,9 @@ def give(session: Session, report: TaskId) -> tuple[RunId, int | None]:
 
 
 def close(graph: Graph, reports: Sequence[int]) -> list[int]:
-    """Note which reports were sent by REPORTs whose commands have just ended. Returns those that wait again, as their runs have not made a report by themselves yet."""
+    """Note which reports were sent, when the commands of REPORTs have ended. Returns the REPORTs
+    that wait again because their runs have not made a report by themselves yet.
+    """
     back = []
     for run in graph.ids("runs_of_reports", tasks=list(reports)):
         (row,) = graph.rows("report_of_run", run=run)
@@ -133,7 +145,9 @@ def close(graph: Graph, reports: Sequence[int]) -> list[int]:
 
 
 def reopen_after_deletion(graph: Graph, run: int, reports: Sequence[int]) -> list[int]:
-    """Let a REPORT that was canceled with its deleted run wait again, unless the run had made its report; returns it."""
+    """Let a REPORT that was canceled with its deleted run wait again, unless the run had made its
+    report. Returns it if so.
+    """
     (row,) = graph.rows("report_of_run", run=run)
     if not reports or row.own is not None:
         return []
@@ -150,11 +164,11 @@ def _place(source: Session | Graph, run: int) -> list[Any]:
 
 
 def _write(ask: Ask, run: int, by: str | None) -> Made:
-    """Write a report of a run. ``by`` None: the one that it made by itself."""
+    """Write a report of a run. ``by`` None: the report that the run made by itself."""
     (row,) = ask("report_of_run", run=run)
     (shown,) = ask("show_runs", runs=[run])
     since = row.sent if row.has_command else row.newest
-    # REPORT's own state is no part of what it reports.
+    # A report does not contain the state of REPORT itself.
     state = run_state(shown._replace(report_state=None))
     told = {"at": row.settled_at, "by": by, "state": state, "since": since, "has_command": row.has_command}
     (written,) = ask("write_report", run=run, **told)

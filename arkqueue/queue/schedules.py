@@ -1,10 +1,12 @@
 """Schedules follow the head of their branch and fire once for each time (design 5.17).
 
-A schedule is a set of tasks that share a cron expression and a zone. The database's clock alone counts; the next time is moved on by compare-and-set in the
-transaction that makes the run, and each fire is remembered under a unique key. Times that passed while everything was down collapse into one fire.
+A schedule is a set of tasks that share a cron expression and a time zone. Only the database's clock
+counts. The transaction that makes the run also moves the next time on, by compare-and-set, and
+stores the fire under a unique key. Times that passed while no queue manager ran become one fire.
 
-A fire that cannot start is a failed run with the reason. A fire makes no run as long as the last run has not begun, or would fail for the same reason: it is
-counted on that run. If a dependency has another source by now, a new run supersedes the one that has not begun.
+A fire that cannot start is stored as a failed run with the reason. A fire makes no run if the last
+run has not begun, or if it would fail for the same reason: it is counted on the last run. If a
+dependency has another source by now, a new run supersedes the one that has not begun.
 """
 
 from __future__ import annotations
@@ -28,18 +30,23 @@ from arkqueue.queue.triggering import Proposal, propose, store, store_failed
 log = logging.getLogger("arkqueue")
 
 PAUSE_AFTER_ERROR = 10.0
-"""Seconds until a schedule whose fire failed is tried again."""
+"""Seconds until a fire that failed is repeated."""
 
 
 def next_time(cron: str, zone: str, after: datetime) -> datetime | None:
-    """The first time after ``after`` (aware) at which a cron expression fires in its zone; None where it never does (``*/30`` and the second Monday)."""
-    # In an hour that comes twice, what the library finds can lie in its first pass. Compared in UTC: times of one zone are compared by the clock on the wall.
+    """The first time after ``after`` (aware) at which a cron expression fires in its zone; None if
+    it never does, such as day ``*/30`` with the second Monday.
+    """
+    # In an hour that comes twice, the library's result can lie in the first pass. So times are
+    # compared in UTC: Python compares times of one zone by their wall clock.
     after = after.astimezone(UTC)
     return next((at for at in CronSim(cron, after.astimezone(ZoneInfo(zone))) if at.astimezone(UTC) > after), None)
 
 
 def refresh(graph: Graph, branch: int, name: str, main: bool, workflow: Workflow) -> None:
-    """Make a branch's schedules those of its head. Faulty workflow files change nothing: the schedules before them go on."""
+    """Set a branch's schedules to those of its head. Faulty workflow files change nothing: the
+    earlier schedules stay.
+    """
     if workflow.faults:
         return
     wanted: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -59,9 +66,10 @@ def refresh(graph: Graph, branch: int, name: str, main: bool, workflow: Workflow
 
 
 def fire(session: Session, patience: float = BRIEF) -> float | None:
-    """Make the runs of the schedules that are due; returns the seconds until the next one (None: there is none).
+    """Make the runs of the schedules that are due. Returns the seconds until the next one; None if
+    there is none.
 
-    Each on its own: one that fails, or whose archive is busy, holds up no other.
+    A schedule that fails, or whose archive is busy, does not hold up the others.
     """
     failed: list[Any] = []
     busy: list[Any] = []
@@ -75,15 +83,15 @@ def fire(session: Session, patience: float = BRIEF) -> float | None:
         except DatabaseUnavailable as error:
             if not isinstance(error, TOO_LONG):
                 raise
-            log.warning("the schedule %s of branch %s is tried again: %s", due.cron, due.branch_id, error)
+            log.warning("schedule %s of branch %s: the fire is repeated later: %s", due.cron, due.branch_id, error)
             failed.append(due)
         except Exception:
-            log.exception("the schedule %s of branch %s failed and is tried again", due.cron, due.branch_id)
+            log.exception("schedule %s of branch %s: the fire failed, and is repeated later", due.cron, due.branch_id)
             failed.append(due)
 
     for due in session.rows("due_schedules"):
         try_to_fire(due, 0.0)
-    if busy:  # one is waited for a little; the others come with the next turn
+    if busy:  # wait a little for one of them; the others come with the next iteration
         try_to_fire(random.choice(busy), patience)
     seconds: float | None = session.rows("next_schedule")[0][0]
     return PAUSE_AFTER_ERROR if failed else seconds
@@ -91,17 +99,17 @@ def fire(session: Session, patience: float = BRIEF) -> float | None:
 
 def _fire(graph: Graph, due: Any) -> None:
     if graph.rows("why_stopped", archive=due.archive_id):
-        return  # since it was found due
+        return  # stopped since the schedule was found due
     now = graph.rows("clock")[0].now
     following = next_time(due.cron, due.zone, max(now, due.next_at))
     if not graph.rows("advance_schedule", id=due.id, next_at=following or due.next_at, fired=due.next_at):
-        return  # another was quicker, or the head defines it no more
+        return  # another queue manager was quicker, or the head does not define the schedule any more
     if following is None:
         graph.do("drop_schedules", ids=[due.id])
     key = {"branch": due.branch_id, "cron": due.cron, "zone": due.zone, "tasks": due.tasks, "fire_at": due.next_at}
     if not graph.rows("fired", **key):
-        return  # the clock went back
-    # The head is the one of now, under the lock: it may have moved since the schedule was found due.
+        return  # the clock was set back, and this time has fired already
+    # Read under the lock: the head may have moved since the schedule was found due.
     (branch,) = graph.rows("head", branch=due.branch_id)
     by = f"schedule {due.cron}"
     last = _last_run(graph, due.run_id)
@@ -115,7 +123,7 @@ def _fire(graph: Graph, due: Any) -> None:
         run = last.id if is_same else store_failed(graph, branch.head_id, Trigger.SCHEDULE, reason, by)
     else:
         is_same = last is not None and _stands_for(last, proposal)
-        # What supersedes a run that a person holds is held as that one was: holds are sticky.
+        # A run that supersedes a held one is held, too: holds are sticky.
         run = last.id if is_same else store(graph, proposal, by, last and last.hold)
         if last is not None and not is_same and not (last.has_ended or last.has_begun):
             graph.follow(graph.ids("supersede_run", run=last.id, by=run))
@@ -127,8 +135,8 @@ def _fire(graph: Graph, due: Any) -> None:
 
 
 def _last_run(graph: Graph, run: int | None) -> Any:
-    """The present state of the last run of a schedule; None if there is none. Its tasks that have
-    not started are locked, so that no claim begins them meanwhile.
+    """The present state of the last run of a schedule; None if there is none. Its unstarted tasks
+    are locked, so that no claim starts them meanwhile.
     """
     if run is None:
         return None
@@ -137,7 +145,9 @@ def _last_run(graph: Graph, run: int | None) -> Any:
 
 
 def _stands_for(last: Any, proposal: Proposal) -> bool:
-    """Whether the last run stands for a proposed one: it has not begun, and nothing of what it waits for, or what it failed for, is another task now."""
+    """True if the last run stands for a proposed one: it has not begun, and its dependencies, or
+    the cause of its failure, are still the same tasks.
+    """
     if last.has_begun or last.reason is not None or set(last.products) != proposal.products:
         return False
     return not last.has_ended or proposal.cannot_start

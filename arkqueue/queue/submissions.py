@@ -1,13 +1,13 @@
-"""Submissions: a document that a person or a program hands in becomes a run of the tasks with
-``on: submission`` (design 5.31).
+"""Submissions: a document that a person or a program hands in becomes a run of the tasks with ``on:
+submission`` (design 5.31).
 
     store_payload   in parts, before anything is locked
     submit          the run and the submission, in one transaction that has locked the archive
 
-So if two submissions come with the same id at once, the second finds the run of the first. A digest
-says which payload belongs to an id, and stays with the id for ever. The caller has validated the
-payload against the workflow files of the named revision. If the branch has another head by then,
-`submit` stores nothing and says so.
+So if two submissions come with the same id at once, the second finds the run of the first. The
+digest of the payload is stored with the id for ever. The caller has validated the payload against
+the workflow files of the named revision. If the branch has another head by then, `submit` stores
+nothing and says so.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from arkqueue.queue.proposed import ProposedRun, as_proposed
 from arkqueue.queue.triggering import propose, store
 
 LONGEST_PART = 2**20
-"""Bytes of a payload that one row has, and one transaction stores."""
+"""The most bytes of a payload in one row, which one transaction stores."""
 UNTAKEN = 6 * 3600.0
-"""Seconds after which a payload that belongs to no run is deleted: whoever was storing it is gone."""
+"""Seconds after which a payload without a run is deleted: the process that stored it is gone."""
 MOST_SWEPT, MOST_PARTS = 20, 32
-"""Payloads that one step deletes, and parts of them."""
+"""The most payloads that one step deletes, and the most parts of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,10 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """The attachments of a submission that is being made, by the id of their upload. ``store``: where they are, and its tasks run; ``digest``: what tells them from others. ``files``, ``size``: how many, and their bytes."""
+    """The attachments of a new submission. ``id``: the id of their upload. ``store``: the store
+    that has them, where the run's tasks run. ``digest``: identifies the set of files. ``files``,
+    ``size``: their number, and their bytes together.
+    """
 
     id: int
     store: str
@@ -59,7 +62,9 @@ class Upload:
 
 
 def found(session: Session | Graph, archive: ArchiveId, sender_id: str | None, payload: Payload, name: str) -> Any:
-    """The submission that has an id already; None: there is none. Raises ``Conflict`` where its payload was another one. ``name``: the archive's."""
+    """The submission that already has an id; None if there is none. Raises ``Conflict`` if it had
+    another payload. ``name``: the archive's name.
+    """
     for row in session.rows("submission_named", archive=archive, sender=sender_id) if sender_id is not None else ():
         if (row.digest, row.kind) != (payload.digest, payload.kind):
             raise _other(name, row, "with another payload")
@@ -75,7 +80,9 @@ def _other(name: str, row: Any, how: str) -> Conflict:
 
 
 def store_payload(session: Session, parts: Iterable[bytes]) -> int:
-    """Store a payload, which belongs to no run yet; returns its id. Each part has at most `LONGEST_PART` bytes."""
+    """Store a payload that belongs to no run yet. Returns its id. Each part has at most
+    `LONGEST_PART` bytes.
+    """
     (new,) = session.rows("new_payload")
     for position, data in enumerate(parts):
         session.do("add_payload_part", payload=new.id, position=position, data=data)
@@ -83,7 +90,7 @@ def store_payload(session: Session, parts: Iterable[bytes]) -> int:
 
 
 def leave(session: Session, payload: int) -> None:
-    """Let a stored payload be deleted, of which no run was made."""
+    """Let a stored payload of which no run was made be deleted."""
     session.do("leave_payload", payload=payload)
 
 
@@ -102,10 +109,13 @@ def submit(
     head_of: int | None = None,
     upload: Upload | None = None,
 ) -> tuple[int, bool] | None:
-    """Make the run of a submission, at a revision in the ledger; returns its id, and whether it is new.
+    """Make the run of a submission, at a revision in the ledger. Returns the run's id, and whether
+    it is new.
 
-    ``stored``: the id of its payload; ``lists``: its items, by `Foreach.items`. ``is_held``: it waits for a release. ``head_of``: the branch whose head the revision is to be
-    (None: it was named); where it is not the head any more, nothing is stored and None is returned. ``upload``: its attachments, which are all there. Raises what `triggering.trigger` raises.
+    ``stored``: the id of the payload. ``lists``: the run's items, by `Foreach.items`. ``is_held``:
+    the run waits for a release. ``head_of``: the branch whose head ``revision`` has to be; None:
+    the sender named the revision. If the branch has another head by now, nothing is stored, and the
+    result is None. ``upload``: the complete attachments. Raises the errors of `triggering.trigger`.
     """
 
     def work(graph: Graph) -> tuple[int, bool] | None:
@@ -146,7 +156,7 @@ def submit(
 def proposed(
     session: Session, archive: ArchiveId, revision: int, lists: Mapping[str, tuple[Item, ...]], *, is_held: bool = False
 ) -> ProposedRun:
-    """The run that `submit` would make now, with the same refusals. Nothing is stored."""
+    """The run that `submit` would make now, with its refusals. Nothing is stored."""
 
     def look(graph: Graph) -> ProposedRun:
         proposal = propose(graph, revision, Trigger.SUBMISSION, names=None, lists=lists)
@@ -156,7 +166,7 @@ def proposed(
 
 
 def handed(session: Session, task: TaskId) -> Handed | None:
-    """The submission that a task's run was made for; None: it was made for none."""
+    """The submission for which a task's run was made; None if it was not made for one."""
     for row in session.rows("submission_of_task", task=task):
         attached = None if row.folder is None else Attached(row.folder, row.is_removed)
         return Handed(PayloadKind(row.kind), row.sender_id, attached)
@@ -164,20 +174,20 @@ def handed(session: Session, task: TaskId) -> Handed | None:
 
 
 def part_for(session: Session, task: TaskId, position: int) -> bytes | None:
-    """A part of the payload that a task's run was made for; None: there are no more."""
+    """A part of the payload of a task's run; None after the last part."""
     for row in session.rows("submission_of_task", task=task):
         return part(session, RunId(row.run_id), position)
     return None
 
 
 def part(session: Session, run: RunId, position: int) -> bytes | None:
-    """A part of the payload that a run was made for; None: there are no more."""
+    """A part of the payload of a run; None after the last part."""
     found = session.rows("payload_part", binary=True, run=run, position=position)
     return bytes(found[0].data) if found else None
 
 
 def sweep(session: Session) -> None:
-    """Delete payloads that belong to no run, some parts with each step."""
+    """Delete payloads without a run, some parts with each step."""
 
     def step(connection: Connection) -> bool:
         left = [row.id for row in rows(connection, "left_payloads", age=UNTAKEN, most=MOST_SWEPT)]

@@ -2,10 +2,11 @@
 transaction cancels, as the items of a long list are.
 
     begin    a task's last edge is met: the transaction notes its ``cancels`` in ``superseding``
-             (`Graph`). The task has fired, and waits.
-    cancel   The victims end, the oldest run first, and in a large run each victim before the tasks
-             that it depends on. Running victims are asked to stop. As often as it takes.
-    end      The rows go, and the task enters again. Each victim that still stops becomes an edge.
+             (`Graph`); the task has fired, and waits
+    cancel   the victims are canceled, the oldest run first, and in a large run each victim before
+             its dependencies; running victims are asked to stop; as often as needed
+    end      the rows of ``superseding`` are deleted, and the task enters again; each victim that
+             is still stopping becomes an edge
 
 Each step is a transaction of its own under the archive's lock. A queue manager takes the steps,
 also after a crash. From the first transaction on, no claim takes a victim (`claim.sql`), and no
@@ -25,11 +26,13 @@ from arkqueue.queue.graph import BRIEF, MOST_VICTIMS, Graph, change_in_turn
 from arkqueue.queue.steps import each_archive, last_first
 
 MOST_TASKS = MOST_VICTIMS
-"""Tasks that one step cancels, or that enter with one."""
+"""The most tasks that one step cancels, or lets enter."""
 
 
 class Superseder:
-    """Takes the steps. It remembers the order in which the tasks of an archive end: to find that out again for each step would take longer than the step."""
+    """Takes the steps. It caches the order in which the tasks of an archive are canceled: to read
+    that again would take longer than a step.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -37,13 +40,15 @@ class Superseder:
         """The tasks that are still to be canceled, by archive."""
 
     def turn(self, patience: float = BRIEF) -> float | None:
-        """Take the next step of each archive; returns the seconds until there is more to do (None: there is nothing)."""
+        """Take the next step of each archive. Returns the seconds until there is more to do; None
+        if there is nothing.
+        """
         found = [row.archive for row in self._session.rows("supersedings")]
         self._left = {archive: left for archive, left in self._left.items() if archive in found}
         return each_archive(found, partial(self._step, patience=patience), "to cancel what is superseded")
 
     def _step(self, archive: int, patience: float) -> bool:
-        """Take the next step of an archive; False where it was busy."""
+        """Take the next step of an archive. Returns False if the archive was busy."""
         left = self._left.get(archive) or self._in_order(archive)
         portion = left[:MOST_TASKS]
         work = partial(_cancel, tasks=portion) if portion else _end

@@ -1,6 +1,9 @@
-"""Further runs of a revision that is in the ledger: by a person, by a schedule, for a submission, or as part of a backfill (design 5.11, 5.17, 5.18, 5.31).
+"""Further runs of a revision of the ledger: by a person, by a schedule, for a submission, or as
+part of a backfill (design 5.11, 5.17, 5.18, 5.31).
 
-Their definitions are the ones that were kept with the revision, or of a backfill with the one that it names, and are never read again (design 5.2). A run takes its place right after those that the revision has.
+The definitions of a run were stored with its revision (for a backfill, with the revision that it
+names), and are never read again (design 5.2). A run comes right after the existing runs of its
+revision.
 """
 
 from __future__ import annotations
@@ -47,11 +50,13 @@ def trigger(
     force: bool = False,
     approver: Approver | None = None,
 ) -> int:
-    """Make a further run of a revision in the ledger (its id) for a person; returns the run's id.
+    """Make a further run of a revision in the ledger (its id) for a person. Returns the run's id.
 
-    ``names``: these tasks alone. A dependency that is not part of the run stands for the product of its nearest earlier occurrence (design 5.18); nothing waits
-    for those that ``without`` names. Nothing may be started that a later revision has superseded, or that has completed there, unless ``force`` (5.11, 5.19).
-    The audit log keeps who triggered the run, and with which options. Raises ``Conflict`` or ``Invalid``, naming what is in the way.
+    ``names``: run only these tasks. A dependency that is not part of the run stands for the product
+    of its nearest earlier occurrence (design 5.18); for dependencies in ``without``, nothing waits.
+    A task that a later revision has superseded or completed is refused, unless ``force`` (5.11,
+    5.19). The audit log records who triggered the run, and with which options. Raises ``Conflict``
+    or ``Invalid``.
     """
     archive = session.rows("archive_of_revision", revision=revision)
     if not archive:
@@ -75,7 +80,9 @@ def trigger(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The backfill's part in a run. ``definitions``: the revision whose workflow files the run has. ``is_first``: a person waits for this run, so a fault is a refusal.
+    """The part of a backfill that a run is. ``definitions``: the revision from which the run takes
+    its workflow files. ``is_first``: True if a person waits for this run, so that a fault becomes a
+    refusal.
 
     ``again``: the command that makes the backfill.
     """
@@ -86,7 +93,9 @@ class Part:
     again: str
 
     def ordered(self, planned: Plan, before: Mapping[Key, Occurrence]) -> Plan:
-        """The run, with the missing edges that keep the tasks of a backfill in the order of their revisions. ``before``: the task that the backfill planned last, for each key."""
+        """The plan, with additional edges that keep the tasks of a backfill in the order of their
+        revisions. ``before``: the task that the backfill planned last, for each key.
+        """
         present = {edge[:4] for edge in planned.edges}
         order = [Edge(key, one.task, settled=True, declared=False) for key, one in before.items()]
         return replace(planned, edges=(*planned.edges, *(edge for edge in order if edge[:4] not in present)))
@@ -94,7 +103,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A run that can be made of a revision: planned, not stored."""
+    """A run that can be made of a revision: planned, but not stored."""
 
     revision: int
     number: int
@@ -134,7 +143,7 @@ class Proposal:
             portion=BEGINNING,
         )
         here, present = {node.key for node in planned.nodes}, {edge[:4] for edge in planned.edges}
-        # What keeps the tasks of a backfill in order is part of no workflow.
+        # The edges that keep the tasks of a backfill in order are not part of its workflow.
         order = [edge for edge in self.planned.edges if edge.target in here and not isinstance(edge.source, Key)]
         return replace(planned, edges=(*planned.edges, *(edge for edge in order if edge[:4] not in present)))
 
@@ -174,11 +183,13 @@ def propose(
     lists: Mapping[str, tuple[Item, ...]] = NONE,
     store: str | None = None,
 ) -> Proposal:
-    """Plan a run of a revision, for any cause, inside a transaction that goes on. ``part``: as part of a backfill. ``lists``: the run's own lists, by `Foreach.items`;
-    ``store``: where its attachments are.
+    """Plan a run of a revision, for any cause, inside a transaction of the caller. ``part``: the
+    backfill's part, if the run is for one. ``lists``: the run's own lists, by `Foreach.items`.
+    ``store``: the store that has its attachments.
 
-    A person or program that asks for a run, by hand or with a submission, is refused a run with a task that would be skipped at once, because its product will never exist. A schedule's
-    run is stored in that case, and has failed.
+    A run that a person or program asks for is refused if one of its tasks would be skipped at once,
+    because a product will never exist. The run of a schedule is stored in that case, and has
+    failed.
     """
     (row,) = graph.rows("revision_at", revision=revision)
     (files,) = [row] if part is None else graph.rows("revision_at", revision=part.definitions)
@@ -206,7 +217,7 @@ def propose(
     )
     chosen = list(dict.fromkeys(node.key.name for node in planned.nodes if node.kind is TaskKind.ORDINARY))
     is_asked = cause in (Trigger.MANUAL, Trigger.SUBMISSION) and (part is None or part.is_first)
-    if is_asked and files.guards and cause is not Trigger.SUBMISSION:  # whose tasks its sender does not choose
+    if is_asked and files.guards and cause is not Trigger.SUBMISSION:  # a submission's sender does not choose its tasks
         refuse_left_out(there, files, {*without, *sources_left_out(workflow, chosen)}, approver)
     if is_asked:
         refuse_idle_without(here, workflow, chosen, without)
@@ -258,7 +269,9 @@ def _revision_name(row: Any) -> str:
 
 
 def store(graph: Graph, proposal: Proposal, by: str, hold: int | None = None) -> int:
-    """Store a proposed run and its consequences; returns the run's id. ``hold``: the audit log entry that holds the run, if its archive is not on hold."""
+    """Store a proposed run, and follow up. Returns the run's id. ``hold``: the audit log entry that
+    holds the run, if its archive is not on hold.
+    """
     branch, reading = proposal.branch, proposal.reading
     draft = Draft(branch.id, branch.name, reading.known, reading.ids)
     hold = hold if proposal.hold is None else proposal.hold
@@ -282,7 +295,7 @@ def store(graph: Graph, proposal: Proposal, by: str, hold: int | None = None) ->
         left.lists.update((name, digest_of(items)) for name, items in handed.items())
     draft.lists += [(new, digest) for digest in sorted(own | lists.keys())]
     write(graph, branch.archive, [draft], Content(graph.kept, [proposal.workflow], lists))
-    # Submission runs close no gate (design 5.14).
+    # Runs of submissions hold up no later revision (design 5.14).
     is_closing = draft.exclusives and proposal.cause is not Trigger.SUBMISSION
     if is_closing and (gate := graph.ids("next_gate", branch=branch.id, number=proposal.number)):
         graph.do("add_exclusive_edges", gate=gate[0], sources=draft.exclusives)

@@ -114,7 +114,9 @@ def test_two_archives_that_begin_uploads_at_once_do_not_both_take_the_room_that_
         second = InThread(lambda: begin(other))
         wait_until_blocked(watcher, 2)
     assert first.result().is_new
-    with pytest.raises(Conflict, match=r"other@id:x: need 60 bytes, but the store.s attachments and scratch folders take 60 of the 100"):
+    with pytest.raises(
+        Conflict, match=r"other@id:x: need 60 bytes, but the store.s attachments and scratch folders take 60 of the 100"
+    ):
         second.result()
     assert archive.sql("select sum(size)::int as n from upload") == [{"n": 60}]
 

@@ -211,7 +211,11 @@ def test_bad_wishes_are_told_and_nothing_is_made(session: Session) -> None:
         (Invalid, "--from: revision 4 comes after 3", {"first": 4, "last": 3}),
         (Conflict, "papers@5: is the head, and its branch has no revision from 70 to 80", {"first": 70, "last": 80}),
         (Conflict, "papers@5: is the head, and its branch has no revision from 70 on", {"first": 70, "last": None}),
-        (Conflict, "papers@5: is the head of its branch, which has run its own definitions", {"first": 5, "last": None}),
+        (
+            Conflict,
+            "papers@5: is the head of its branch, which has run its own definitions",
+            {"first": 5, "last": None},
+        ),
     ):
         with pytest.raises(refused, match=match):
             fill(archive, given["first"], given["last"], *given.get("names", ()))  # type: ignore[arg-type, misc, call-overload]

@@ -64,7 +64,7 @@ def test_a_refusal_names_the_command_for_what_was_to_be_released(archive: AnArch
         holds.release_run(archive.session, RunId(archive.run_id(2)), "bob")
     with pytest.raises(Conflict, match=r"arkqueue release papers --all --force"):
         release_all(archive)
-    with pytest.raises(Conflict, match=r"release what is held: arkqueue release papers --all"):
+    with pytest.raises(Conflict, match=r"To release its held tasks: arkqueue release papers --all"):
         holds.unhold(archive.session, archive.id, "bob")
 
 

@@ -332,7 +332,7 @@ def test_refresh_polls_now_and_changes_no_deadline(archive: AnArchive) -> None:
     before = archive.sql("select deferred_at from task where name = 'deposit'")
     control.refresh(archive.session, archive.task("deposit@2"), "ann")
     assert archive.sql("select deferred_at from task where name = 'deposit'") == before
-    waits = r"deposit: is to be polled already, and waits for its turn\. arkqueue explain papers@2/deposit"
+    waits = r"deposit: is about to be polled, and waits for its turn\. arkqueue explain papers@2/deposit"
     with pytest.raises(Conflict, match=waits):
         control.refresh(archive.session, archive.task("deposit@2"), "ann")
     assert poll(archive).kind is AttemptKind.POLL

@@ -347,7 +347,7 @@ def test_a_retry_beside_an_update(
     refusals = race(archive, second_connection, *((retry, update) if is_first else (update, retry)))
     if is_first:
         assert [str(error) for error in refusals if error] == [
-            "papers@2: 1 of its tasks is not settled. Wait for its end, or report what is there: arkqueue report papers@2 --update --now"
+            "papers@2: 1 of its tasks is not settled. Wait for its end, or report its present state: arkqueue report papers@2 --update --now"
         ]
         assert numbers(archive) == [1]
     else:

@@ -493,7 +493,7 @@ def test_a_part_that_begins_behind_a_folder_that_was_removed_is_refused(session:
     its = folder(archive, 2)
     assert unneeded(archive, its) == {its}
     removed = (
-        r"papers@2: needs the scratch folder of papers@2, which was removed, .* arkqueue retry papers@2 --from fetch$"
+        r"papers@2: needs the scratch folder of papers@2, which was removed; .* arkqueue retry papers@2 --from fetch$"
     )
     with pytest.raises(Conflict, match=removed):
         redo.retry_from(session, run, "unpack", "ann", force=True)

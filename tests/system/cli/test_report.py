@@ -33,7 +33,7 @@ def test_shows_the_report_of_a_run_and_makes_another_after_a_repair(arkqueue: Cl
     archive.retry("a@2")
     refused = arkqueue("report", "papers@2", "--update")
     assert refused.code == 1
-    assert "2 of its tasks are not settled. Wait for its end, or report what is there" in refused.err
+    assert "2 of its tasks are not settled. Wait for its end, or report its present state" in refused.err
     archive.run("a@2", "b@2")
     assert "papers@2  completed  3/3, changed since its report" in arkqueue("runs").out
     assert "1, the newest of" in arkqueue("show", "papers@2", "--files", "0").out

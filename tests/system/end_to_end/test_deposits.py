@@ -121,7 +121,7 @@ def test_a_deposit_that_is_in_review_for_a_while(
     if state == "completed":
         assert '{"deposit": {"id": "d-1", "status": "accepted"}}' in papers.log("after@2")
     refused = shared("refresh", name, code=1)
-    assert f"is {state}: only what is deferred and has a poll is polled" in refused.err
+    assert f"is {state}: only a deferred task with a poll can be polled" in refused.err
 
 
 def test_a_server_that_is_killed_between_the_remote_yes_and_its_record_asks_again(
