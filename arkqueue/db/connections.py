@@ -71,6 +71,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _BEGIN = Call(b"BEGIN ISOLATION LEVEL READ COMMITTED")
+_BEGIN_SNAPSHOT = Call(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 """Overrides the defaults of the server and the role: locking first and acting then needs a fresh snapshot for each statement."""
 _COMMIT = Call(b"COMMIT")
 
@@ -142,12 +143,14 @@ class Database:
         self.close()
 
     @contextmanager
-    def transaction(self, *, timeout: float = CALL_TIMEOUT) -> Iterator[Connection]:
+    def transaction(self, *, timeout: float = CALL_TIMEOUT, snapshot: bool = False) -> Iterator[Connection]:
         """One READ COMMITTED transaction: committed at the end of the block, rolled back by an exception.
 
-        ``timeout`` is for the whole of it, in seconds; a longer one than usual also lifts the server's ``statement_timeout``.
+        ``timeout`` is for the whole of it, in seconds; a longer one than usual also lifts the server's ``statement_timeout``. ``snapshot``: the transaction only
+        reads, and shows the database at one moment.
         """
-        with self._checkout(timeout) as connection, self._transaction(connection, timeout):
+        begin = _BEGIN_SNAPSHOT if snapshot else _BEGIN
+        with self._checkout(timeout) as connection, self._transaction(connection, timeout, begin=begin):
             yield connection
 
     @contextmanager
@@ -204,14 +207,16 @@ class Database:
         return connection
 
     @contextmanager
-    def _transaction(self, connection: Connection, timeout: float, first: Sequence[Call] = ()) -> Iterator[Begun]:
-        """``first`` shares one round trip with the beginning."""
+    def _transaction(
+        self, connection: Connection, timeout: float, first: Sequence[Call] = (), begin: Call = _BEGIN
+    ) -> Iterator[Begun]:
+        """``first`` shares one round trip with the beginning. ``begin`` sets the isolation level: the same round trip may forget a prepared statement, and after that no statement can set it."""
         limits: list[Call] = []
         if self._pooler or timeout > CALL_TIMEOUT:
             values = _limits(STATEMENT_TIMEOUT if timeout <= CALL_TIMEOUT else timeout)
             limits = [Call(f"set local {name} = {value}".encode()) for name, value in values.items()]
         try:
-            answers = run(connection, [_BEGIN, *limits, *first])
+            answers = run(connection, [begin, *limits, *first])
             begun = Begun(answers[1 + len(limits) :])
             yield begun
             run(connection, [*begun.last, _COMMIT])

@@ -96,8 +96,7 @@ class Session:
     @contextmanager
     def snapshot(self, *, timeout: float = CALL_TIMEOUT) -> Iterator[Session]:
         """A session for `rows` alone. All of them show the database as it is now, whatever is committed meanwhile. ``timeout``: seconds for all of it."""
-        with self.database.transaction(timeout=timeout) as connection:
-            connection.execute("set transaction isolation level repeatable read read only")
+        with self.database.transaction(timeout=timeout, snapshot=True) as connection:
             yield replace(self, database=cast(Database, _Held(connection)))
 
     @contextmanager

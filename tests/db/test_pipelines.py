@@ -10,7 +10,7 @@ import pytest
 from psycopg import errors
 
 from arkqueue.db import Connection, Database, pipelines
-from arkqueue.db.connections import Begun
+from arkqueue.db.connections import CALL_TIMEOUT, Begun
 from arkqueue.db.pipelines import Call, run
 from arkqueue.errors import DatabaseUnavailable
 
@@ -92,6 +92,23 @@ def test_a_connection_keeps_the_statements_that_it_used_last(
         run(connection, [call, call])
     assert sorted(names(connection)) == [call.text.decode() for call in calls[1:]]
     assert [answer.rows()[0][0] for answer in run(connection, calls)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("timeout", [CALL_TIMEOUT, 2 * CALL_TIMEOUT])
+def test_a_snapshot_begins_where_its_connection_forgets_a_statement(
+    pg_uri: str, monkeypatch: pytest.MonkeyPatch, timeout: float
+) -> None:
+    monkeypatch.setattr(pipelines, "MOST_PREPARED", 2)
+    with Database.open(pg_uri, size=1) as database:
+        for name in (b"a", b"b", b"c"):
+            with database.statement() as connection:
+                run(connection, [Call(b"select 1 as %s" % name)] * 2)
+        with database.transaction(timeout=timeout, snapshot=True) as connection:
+            level = (
+                "current_setting('transaction_isolation') as level, current_setting('transaction_read_only') as only"
+            )
+            (row,) = run(connection, [Call(b"select " + level.encode())])[0].rows()
+            assert (row.level, row.only) == ("repeatable read", "on")
 
 
 def test_through_a_pooler_nothing_is_prepared(pg_uri: str) -> None:
