@@ -77,6 +77,11 @@ def list_(client: Client, as_json: bool) -> None:
     else:
         rows = [(a["name"], a["kind"], head(a), _health(a), visible(a["url"])) for a in found]
         table(rows, ("ARCHIVE", "KIND", "HEAD", "STATE", "URL"))
+        for one in found:
+            if one["paused"]:
+                say(f"{one['name']}: {click.style(_pause(one), fg='yellow')}")
+            if one["hold"]:
+                say(f"{one['name']}: {click.style(_hold(one), fg='magenta')}")
 
 
 @archive.command()
@@ -141,10 +146,7 @@ def _tell_what_holds_it_up(archive: Any, client: Client) -> None:
         say(f"\n{click.style(visible(archive['stopped'] or archive['trouble']), fg='red')}{since}")
         say(f"  {visible(archive['remedy'])}")
     if pause := archive["paused"]:
-        what = "the whole installation is paused" if pause["with_all"] else "it is paused"
-        since, by = f" since {at(pause['at'])}" if pause["at"] else "", f" by {pause['by']}" if pause["by"] else ""
-        why = f": {pause['reason']}" if pause["reason"] else ""
-        say(f"\n{click.style(visible(f'{what}{since}{by}{why}'), fg='yellow')}")
+        say(f"\n{click.style(_pause(archive), fg='yellow')}")
         say(f"  None of its tasks starts until: {visible(pause['resume'])}")
         if pause["twice"]:
             say("  The whole installation is paused, too: arkqueue resume --all")
@@ -176,6 +178,14 @@ def _hold(archive: Any) -> str:
     hold = archive["hold"]
     said = f": {one_line(hold['reason'])}" if hold["reason"] else ""
     return f"on hold by {visible(hold['by'])} since {at(hold['at'])}{said}"
+
+
+def _pause(archive: Any) -> str:
+    """Who has paused an archive, since when and why."""
+    pause = archive["paused"]
+    what = "the whole installation is paused" if pause["with_all"] else "it is paused"
+    since, by = f" since {at(pause['at'])}" if pause["at"] else "", f" by {pause['by']}" if pause["by"] else ""
+    return visible(f"{what}{since}{by}" + (f": {pause['reason']}" if pause["reason"] else ""))
 
 
 def _left_out(schedule: Any) -> str:

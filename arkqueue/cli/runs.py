@@ -73,10 +73,11 @@ def runs(
         for run in page["runs"]
     ]  # fmt: skip
     table(rows, ("RUN", "STATE", "TASKS", "MADE", "BY", "MESSAGE"))
-    if not rows:
-        say("no runs" + (" of this kind" if states or branch or trigger else " yet"), err=True)
     if page["next"] is not None:
-        say(f"there are older ones: --before {page['next']}", err=True)
+        further = "there are older ones" if rows else "none of the newest runs is of this kind; look through older ones"
+        say(f"{further}: --before {page['next']}", err=True)
+    elif not rows:
+        say("no runs" + (" of this kind" if states or branch or trigger else " yet"), err=True)
 
 
 @click.command(epilog="Example: arkqueue graph papers@2 papers@3 --format dot | dot -Tsvg > papers.svg")

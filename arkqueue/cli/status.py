@@ -100,4 +100,4 @@ def _drained(one: Any) -> str:
 
 
 def _disk(one: Any) -> str:
-    return f"{one['low_disk']} has less room than min_free" if one["low_disk"] else ""
+    return one["low_disk"] or ""

@@ -134,7 +134,7 @@ def _of_manager(manager: TaskManagerView) -> list[Fault]:
     """The reasons why a task manager starts no tasks, or no containers."""
     found, name = [], manager.name
     if manager.low_disk:
-        text = f"task manager {name} claims nothing: {manager.low_disk} has less room than min_free. Remove what is not needed there."
+        text = f"task manager {name} claims nothing: {manager.low_disk}. Remove what is not needed there."
         found.append(Fault(About.DISK, text, name))
     if manager.fault:
         found.append(Fault(About.UNFIT, f"task manager {name} can start nothing: {manager.fault}", name))

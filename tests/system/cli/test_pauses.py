@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from arkqueue.db.session import Session
 from arkqueue.queue import claim
 from tests.builders import HOST, PROCESS, an_archive
@@ -14,7 +16,14 @@ def test_an_archive_is_paused_shown_and_resumed(arkqueue: Cli, session: Session)
     done = arkqueue("pause", "papers", "nobody", "--reason", "the printer moves")
     assert (done.code, done.lines) == (1, ["papers: paused"])
     assert "archive nobody: does not exist" in done.err
-    assert arkqueue("archive", "list").lines[1].split()[3] == "paused"
+    arkqueue("hold", "papers", "--reason", "the disk is full")
+    _, row, *reasons = arkqueue("archive", "list").lines
+    assert row.split()[3] == "paused"
+    assert [re.sub(r"since [^(]*\((now|.* ago)\)", "since then", line) for line in reasons] == [
+        "papers: it is paused since then by root (first token): the printer moves",
+        "papers: on hold by root (first token) since then: the disk is full",
+    ]
+    arkqueue("unhold", "papers")
     shown = arkqueue("archive", "show", "papers").out
     assert "the printer moves" in shown
     assert "None of its tasks starts until: arkqueue resume papers" in shown

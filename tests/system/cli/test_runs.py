@@ -19,6 +19,7 @@ from arkqueue.model import Usage
 from arkqueue.plan import Entry
 from arkqueue.queue import claim
 from arkqueue.views import lists
+from arkqueue.views import runs as run_views
 from tests.builders import HOST, PROCESS, AnArchive, a_list, a_revision, an_archive, faulty
 from tests.db.test_example import example
 from tests.repositories import a_git_repository
@@ -138,6 +139,22 @@ def test_runs_are_listed_newest_first_and_narrowed(arkqueue: Cli, session: Sessi
     rest = arkqueue("runs", "papers", "--limit", "2").err
     assert listed("papers", *rest.split(": ")[1].split()) == ["papers@1"]
     assert "0/2, 1 failed, 1 skipped" in arkqueue("runs", "papers").out
+
+
+def test_runs_of_a_state_may_be_older_than_those_that_were_looked_at(
+    arkqueue: Cli, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    for _ in range(120):
+        archive.commit({})
+    monkeypatch.setattr(run_views, "MOST_LOOKED_AT", 100)
+    done = arkqueue("runs", "papers", "--state", "failed")
+    assert done.lines == []
+    assert "none of the newest runs is of this kind; look through older ones: --before" in done.err
+    before = done.err.split()[-1]
+    assert "papers@2 " in arkqueue("runs", "papers", "--state", "failed", "--before", before).out
 
 
 def test_run_is_shown_with_names_that_commands_take(arkqueue: Cli, session: Session) -> None:

@@ -118,6 +118,8 @@ def test_task_managers_are_listed_with_what_keeps_them_from_work(
     claim.register(session, "p2", "b" * 32, "build-2", 2, fault="no fork", labels=["tex"])
     claim.register(session, "p3", "c" * 32, "build-2", 1, engine_fault="no engine")
     claim.register(session, "p4", "d" * 32, "build-3", 1)
+    disk = "the disk of /srv has 1 MiB free, less than min_free (1 GiB)"
+    claim.register(session, "p5", "e" * 32, "build-4", 1, low_disk=disk)
     archive.commit({"a": ""})
     archive.claim("a@2")
     pauses.drain(session, HOST, "a new disk", "ann")
@@ -127,9 +129,11 @@ def test_task_managers_are_listed_with_what_keeps_them_from_work(
         ["bbbbbbbb", "unfit"],
         ["build-1", "drained"],
         ["build-3", "running"],
+        ["build-4", "unfit"],
         ["cccccccc", "no"],
     ]
     text = "\n".join(rows)
+    assert [row for row in rows if row.endswith(f"  {disk}")]
     assert "1 of 4" in text
     assert "drained by ann: a new disk" in text
     assert "no fork" in text
@@ -137,6 +141,7 @@ def test_task_managers_are_listed_with_what_keeps_them_from_work(
     assert {one["name"] for one in json.loads(arkqueue("workers", "--json").out)} == {
         "build-1",
         "build-3",
+        "build-4",
         "bbbbbbbb",
         "cccccccc",
     }

@@ -95,9 +95,9 @@ def test_who_may_not_see_an_archive_learns_nothing_of_what_hangs(
 def test_a_task_manager_with_a_full_disk_has_its_name(
     operator: httpx.Client, visitor: Visitors, archive: AnArchive
 ) -> None:
-    archive.sql("update task_manager set low_disk = '/srv/scratch'")
+    archive.sql("update task_manager set low_disk = 'the disk of /srv/scratch has 1 MiB free'")
     words = said(operator.get("/"))
-    assert "task manager node2 claims nothing: /srv/scratch has less room than min_free" in words
+    assert "task manager node2 claims nothing: the disk of /srv/scratch has 1 MiB free. Remove" in words
     assert 'href="/-/task-managers">Show it' in operator.get("/").text
     assert "node2" not in visitor(Scope.OPERATE, "papers").get("/").text
 
