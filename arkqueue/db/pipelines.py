@@ -24,6 +24,8 @@ from psycopg.pq import ConnStatus, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 from psycopg.rows import namedtuple_row
 
+ROWS_AT_ONCE = 1000
+"""Rows that psycopg makes at once. No other thread runs meanwhile: 30 ms for 10,000 tasks."""
 MOST_PREPARED = 100
 """Statements that a connection keeps, as many as psycopg would; each takes memory of its PostgreSQL process."""
 
@@ -54,7 +56,11 @@ class Answer:
         if self.pgresult.status != ExecStatus.TUPLES_OK:
             return []
         self._transformer.set_pgresult(self.pgresult)
-        return self._transformer.load_rows(0, self.pgresult.ntuples, namedtuple_row(self))  # type: ignore[arg-type]
+        make = namedtuple_row(self)  # type: ignore[arg-type]
+        count, rows = self.pgresult.ntuples, list[Any]()
+        for start in range(0, count, ROWS_AT_ONCE):
+            rows += self._transformer.load_rows(start, min(start + ROWS_AT_ONCE, count), make)
+        return rows
 
 
 class _Statements(OrderedDict[tuple[bytes, tuple[int, ...]], bytes]):

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request
 
 from arkqueue.errors import Invalid
 from arkqueue.web.access import authenticated, bearer
+from arkqueue.web.api.long_answers import Call
 from arkqueue.web.problems import RESPONSES
 
 PREFIX = "/api/v1"
@@ -23,7 +24,7 @@ def calls(tag: str, prefix: str = "") -> APIRouter:
     FastAPI builds each route anew where a router is included into an application: 0.2 s of every server, before it answers first.
     """
     checks = [Depends(bearer), Depends(authenticated), Depends(_only_known)]
-    return APIRouter(tags=[tag], prefix=PREFIX + prefix, dependencies=checks, responses=RESPONSES)
+    return APIRouter(tags=[tag], prefix=PREFIX + prefix, dependencies=checks, responses=RESPONSES, route_class=Call)
 
 
 async def _only_known(request: Request) -> None:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from pydantic import TypeAdapter
+from starlette.types import Message
 
+from arkqueue.config import Configuration
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId, End, Usage
+from arkqueue.model import ArchiveId, End, RunId, Usage
 from arkqueue.queue import archives
 from arkqueue.queue.tokens import Scope
+from arkqueue.views import runs
+from arkqueue.views.runs import RunDetail
+from arkqueue.web import create_app
+from arkqueue.web.api.long_answers import MOST
 from tests.builders import AnArchive, an_archive, faulty
 from tests.db.test_example import example
 from tests.system.web.conftest import Client, problem
@@ -536,3 +546,52 @@ def test_verbs_on_runs_need_the_right_and_the_run(
 def test_deleting_needs_the_right(reader: httpx.Client, client: Client, archive: AnArchive) -> None:
     problem(reader.delete(f"/runs/{archive.run_id(2)}"), 403)
     problem(client(Scope.OPERATE).delete("/runs/999"), 404)
+
+
+# Long answers
+
+
+async def _messages_of(app: FastAPI, method: str, path: str, headers: Any, body: Any) -> list[Message]:
+    """What an application sends for a request."""
+    sent: list[Message] = []
+    scope = {"type": "http", "method": method, "path": f"/api/v1{path}", "raw_path": b"", "query_string": b"", "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()]}  # fmt: skip
+    content = json.dumps(body).encode()
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": content}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    return sent
+
+
+def test_the_answer_of_a_verb_on_many_tasks_is_made_and_sent_in_pieces(
+    session: Session, configuration: Configuration, operator: httpx.Client
+) -> None:
+    archive = an_archive(session)
+    archive.commit({f"t{n}": "" for n in range(3 * MOST)})
+    run = archive.run_id(2)
+    headers = {"Authorization": operator.headers["Authorization"], "Content-Type": "application/json"}
+    app = create_app(session, configuration)
+    start, *pieces = asyncio.run(_messages_of(app, "POST", f"/runs/{run}/cancel", headers, {}))
+    assert start["status"] == 200
+    assert max(piece["body"].count(b'"full_name":"papers@2/') for piece in pieces) <= MOST
+    answer = json.loads(b"".join(piece["body"] for piece in pieces))
+    assert len(answer["done"]) == 3 * MOST
+    assert answer["refused"] == []
+    assert {task["state"] for task in answer["run"]["tasks"][1:]} == {"canceled"}
+
+
+def test_a_long_answer_is_the_same_as_a_short_one(session: Session, operator: httpx.Client) -> None:
+    archive = an_archive(session)
+    archive.commit({f"t{n}": "" for n in range(3 * MOST)})
+    whole = TypeAdapter(RunDetail).dump_python(runs.run(session, RunId(archive.run_id(2))), mode="json")
+    answer = operator.get(f"/runs/{archive.run_id(2)}")
+    assert answer.json() == whole
+    assert answer.headers["content-type"] == "application/json"
+    made = operator.post("/runs", json={"archive": "papers"})
+    assert made.status_code == 201, made.text
+    assert made.headers["location"] == f"/api/v1/runs/{made.json()['id']}"
+    assert len(made.json()["tasks"]) == 3 * MOST + 1
