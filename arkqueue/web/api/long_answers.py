@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from typing import Any, Final, cast, get_args, get_origin, get_type_hints
 
 from fastapi.routing import APIRoute
 from pydantic_core import to_json
@@ -131,7 +131,7 @@ def _count(value: Any, most: int) -> int:
     elif isinstance(value, dict):
         inside = value.values()
     else:
-        inside = (getattr(value, name) for name in _compound(type(value)))
+        inside = (getattr(value, name) for name in _compound(cast(Hashable, type(value))))
     count = 0 if isinstance(value, list) else 1
     for part in inside:
         count += _count(part, most - count)

@@ -21,12 +21,13 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 
 from arkqueue import __version__
 from arkqueue.durations import age, age_of, took
-from arkqueue.errors import ArkqueueError, Forbidden, NotFound
+from arkqueue.errors import ArkqueueError, Forbidden, Invalid, NotFound
 from arkqueue.text import LONGEST as LONGEST_LINE
 from arkqueue.text import one_line, shortened, visible
 from arkqueue.views.search import LONGEST
 from arkqueue.web import problems
 from arkqueue.web.pages.log_lines import marked
+from arkqueue.web.pages.nearby import Nearby, nearby
 from arkqueue.web.pages.visitor import SignInNeeded, Visitor, archive_of, visitor_of
 
 log = logging.getLogger("arkqueue")
@@ -88,9 +89,24 @@ def page(build: Callable[[Visitor, Request], Shown | Response], back: str = "") 
 
 def _shown_archive(request: Request) -> str:
     """The archive that a page is of; empty where it is of none."""
+    return archive_of(_shown_address(request))
+
+
+def _shown_address(request: Request) -> str:
+    """The name of what a page is of, as on the command line; empty where it is of nothing."""
     if "address" in request.path_params:
-        return archive_of(sent_path(request).lstrip("/"))
-    return archive_of(str(request.path_params.get("name", "")) or asked(request, "of"))
+        return sent_path(request).lstrip("/")
+    return str(request.path_params.get("name", "")) or asked(request, "of")
+
+
+def _nearby(request: Request, visitor: Visitor | None) -> Nearby | None:
+    """What is there near the address of a request; None where nobody may know, or the database does not say."""
+    if visitor is None:
+        return None
+    try:
+        return nearby(visitor.caller, _shown_address(request))
+    except (ArkqueueError, psycopg.Error):
+        return None
 
 
 def to_sign_in(target: str) -> str:
@@ -164,6 +180,7 @@ def refused_page(request: Request, visitor: Visitor | None, error: ArkqueueError
     as_problem = problems.of_error(error)
     if _wants_json(request):
         return as_problem
+    near = _nearby(request, visitor) if isinstance(error, NotFound | Invalid) else None
     if as_problem.status_code >= 500:
         log.error("%s", error)
         error = (
@@ -171,7 +188,7 @@ def refused_page(request: Request, visitor: Visitor | None, error: ArkqueueError
             if as_problem.status_code != 503
             else problems.Refused(503, "the database", "does not answer", "Try again.")
         )
-    names = {"error": error, "status": as_problem.status_code, "_again": again}
+    names = {"error": error, "status": as_problem.status_code, "_again": again, "_near": near}
     return answer(request, visitor, Shown("error.html", names), as_problem.status_code)
 
 

@@ -172,15 +172,30 @@ def _thing(visitor: Visitor, request: Request) -> Shown | Response:
         return backfill.backfill(visitor, *found)
     name = parse_name(address)
     visitor.caller.archive(name.archive)
+    try:
+        return _of_run(visitor, request, name)
+    except Forbidden:
+        if not visitor.form or not _is_deleted(visitor, name):
+            raise
+        return run.deleted(replace(name, task=None, item=""))
+
+
+def _of_run(visitor: Visitor, request: Request, name: Name) -> Shown | Response:
+    """The page of a run, an item, a list or a task."""
     if name.task is None:
-        id = find_run(visitor.caller.session, name)
-        is_deleted = visitor.caller.session.rows("place_of_run", run=id)[0].deleted_at is not None
-        if is_deleted and visitor.may_act and not visitor.caller.token.scope.allows(Scope.ADMIN):
-            return run.deleted(name)
-        return run.run(visitor, request, RunId(id))
+        return run.run(visitor, request, find_run(visitor.caller.session, name))
     if name.task == EVERY_TASK and name.item:
         return run.item(visitor, request, RunId(find_item(visitor.caller.session, name)), name.item)
     return _task_or_list(visitor, request, name)
+
+
+def _is_deleted(visitor: Visitor, name: Name) -> bool:
+    """Whether the run of a name was deleted."""
+    try:
+        id = find_run(visitor.caller.session, replace(name, task=None, item=""))
+    except NotFound:
+        return False
+    return visitor.caller.session.rows("place_of_run", run=id)[0].deleted_at is not None
 
 
 def _task_or_list(visitor: Visitor, request: Request, name: Name) -> Shown | Response:

@@ -7,25 +7,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from arkqueue.errors import ArkqueueError, NotFound
-from arkqueue.model import RunId
-from arkqueue.names import EVERY_TASK, Name, as_backfill, branch_name, parse_branch, parse_name
+from arkqueue.errors import ArkqueueError
 from arkqueue.states import RunState
 from arkqueue.views.attention import last_lines
-from arkqueue.views.backfills import find_backfill
-from arkqueue.views.find import find_branch, find_item, find_run, find_task
-from arkqueue.views.lists import has_list
 from arkqueue.views.runs import RunView
 from arkqueue.views.search import MOST_LOOKED_AT, Found, runs_with_words, search
 from arkqueue.views.tasks import TaskView, cells_of
 from arkqueue.web.access import Caller
 from arkqueue.web.pages.answer import HEADERS, Shown, asked, local
+from arkqueue.web.pages.nearby import is_there
 from arkqueue.web.pages.visitor import Visitor
 
 MOST: Final = 20
@@ -110,39 +106,8 @@ def _address(caller: Caller, text: str, archive: str) -> str:
         text = text[in_browser.end() :].partition("?")[0].partition("#")[0]
     for name in (text, f"{archive}@{text}" if archive else "", f"{archive}@g{text}" if archive else ""):
         try:
-            if name and _is_there(caller, name):
+            if name and is_there(caller, name):
                 return name
         except ArkqueueError:
             continue
     return ""
-
-
-def _is_there(caller: Caller, text: str) -> bool:
-    """Whether a name leads to something that the caller may see; ``NotFound`` or ``Invalid`` where it does not."""
-    if "@" not in text:
-        archive, branch = parse_branch(text)
-        id = caller.archive(archive)
-        if branch is not None:
-            find_branch(caller.session, id, branch, archive)
-        return branch_name(archive, branch) == text
-    if fill := as_backfill(text):
-        find_backfill(caller.session, caller.archive(fill[0]), *fill)
-        return True
-    name = parse_name(text)
-    caller.archive(name.archive)
-    if name.task is None:
-        find_run(caller.session, name)
-    elif name.task == EVERY_TASK and name.item:
-        find_item(caller.session, name)
-    elif name.item == EVERY_TASK or not _is_task(caller, name):
-        run = caller.run(RunId(find_run(caller.session, replace(name, task=None, item=""))))
-        return not name.item.strip(EVERY_TASK) and has_list(caller.session, run, name.task)
-    return True
-
-
-def _is_task(caller: Caller, name: Name) -> bool:
-    try:
-        find_task(caller.session, name)
-    except NotFound:
-        return False
-    return True
