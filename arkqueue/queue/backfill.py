@@ -395,7 +395,8 @@ def prioritize(session: Session, backfill: int, priority: int, by: str) -> Done:
     now on.
     """
     fill = _found(session, backfill)
-    if fill.next is None and not session.rows("runs_to_hold_of_backfill", backfill=backfill):
+    waiting = ("runs_to_hold_of_backfill", "runs_held_of_backfill")
+    if fill.next is None and not any(session.rows(block, backfill=backfill) for block in waiting):
         raise Conflict(_name(fill), "has no unstarted task")
 
     def begin(graph: Graph) -> None:

@@ -60,7 +60,7 @@ select %(run)s::bigint as run_id, 1 + coalesce((select max(number) from report w
        report_digest(%(run)s) as digest,
        coalesce(jsonb_agg(jsonb_build_object(
            'task', t.id, 'state', t.state, 'settled_at', t.settled_at, 'waived', t.waived, 'as_completed', t.as_completed, 'attempts', t.attempts, 'attempt', t.attempt_id,
-           'root', t.root_id, 'superseded_by', t.superseded_by) order by t.position, t.item, t.id) filter (where t.id is not null), '[]') as tasks
+           'root', t.root_id, 'superseded_by', t.superseded_by) order by t.position, t.id) filter (where t.id is not null), '[]') as tasks
 from (select 1) one
 left join task t on t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted
 left join (select e.* from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(since)s) e on e.task = t.id
@@ -109,8 +109,8 @@ where t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted
   and (t.settled_at is distinct from e.settled_at or t.settled_at is not null and (t.waived, t.as_completed) is distinct from (e.waived, e.as_completed));
 
 -- name: reported_tasks
--- The tasks of a report (null: of a report as of now), those that did not complete first, with the
--- messages and outputs of their attempts.
+-- The tasks of a report (null: of a report as of now), those that did not complete first, items in
+-- the order of their list, with the messages and outputs of their attempts.
 --
 -- `gets`: whether the report includes the outputs of the task: they have at most %(most_of_one)s
 -- bytes, and together with those before them %(most_of_all)s. The stored size is compared first, so
@@ -130,12 +130,12 @@ with told as (
            told.settled_at is distinct from b.settled_at
                or told.settled_at is not null and (told.waived, told.as_completed) is distinct from (b.waived, b.as_completed) as changed
     from told join task t on t.id = told.task left join earlier b on b.task = told.task
-    order by told.state = 'completed', t.position, t.item, told.task
+    order by told.state = 'completed', t.position, told.task
     limit %(most)s
 ), stored as (
     select p.*, a.started_at, e.ended_at, e.exit_code, e."end", e.processor_seconds, e.peak_memory_bytes, e.usage_sampled, left(coalesce(nullif(e.message, ''), p.fault, ''), %(longest)s) as message, e.outputs,
            removed('log was', l) as log_removed, removed('outputs were', o) as outputs_removed,
-           sum(case when pg_column_size(e.outputs) <= %(most_of_one)s then pg_column_size(e.outputs) else 0 end) over (order by p.state = 'completed', p.position, p.item, p.task) as size
+           sum(case when pg_column_size(e.outputs) <= %(most_of_one)s then pg_column_size(e.outputs) else 0 end) over (order by p.state = 'completed', p.position, p.task) as size
     from placed p
     left join attempt a on a.id = p.attempt
     left join attempt e on e.id = p.attempt and (p.settled_at is not null or e.ended_at <= coalesce(%(at)s::timestamptz, 'infinity'))
@@ -143,13 +143,13 @@ with told as (
 ), read as (
     select s.*, case when s.size <= %(most_of_all)s and pg_column_size(s.outputs) <= %(most_of_one)s then octet_length(s.outputs::text) end as length from stored s
 ), summed as (
-    select r.*, sum(case when r.length <= %(most_of_one)s then r.length else 0 end) over (order by r.state = 'completed', r.position, r.item, r.task) as total from read r
+    select r.*, sum(case when r.length <= %(most_of_one)s then r.length else 0 end) over (order by r.state = 'completed', r.position, r.task) as total from read r
 )
 select s.name, s.item, s.state, s.waived, s.as_completed, s.attempts, s.started_at, s.ended_at, s.settled_at, s.exit_code, s."end", s.processor_seconds, s.peak_memory_bytes, s.usage_sampled, s.message,
        case when s.length <= %(most_of_one)s and s.total <= %(most_of_all)s then s.outputs end as outputs,
        s.outputs is not null and not coalesce(s.length <= %(most_of_one)s and s.total <= %(most_of_all)s, false) as outputs_left_out,
        s.log_removed, s.outputs_removed, s.root, s.superseded_by, s.changed
-from summed s order by s.state = 'completed', s.position, s.item, s.task;
+from summed s order by s.state = 'completed', s.position, s.task;
 
 -- name: reported_counts
 -- The number of tasks of a report in each state (null: of a report as of now).

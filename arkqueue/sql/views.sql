@@ -449,7 +449,9 @@ select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.s
        coalesce(a.paused_at, p.paused_at) as paused_at, coalesce(a.paused_by, p.paused_by) as paused_by,
        coalesce(a.pause_reason, p.reason, '') as pause_reason,
        t.hold_id, h.at as held_at, h.by as held_by, h.note as held_note, h.verb = 'hold' and h.run_id is null as is_held_with_archive,
-       (select f.number from backfill f where f.id = run.backfill_id and f.hold_id = t.hold_id) as held_backfill,
+       -- By the entry, which names it (queue/backfill.py): a backfill has no hold any more whose
+       -- release was refused for some tasks.
+       (select f.number from backfill f where f.id = run.backfill_id and h.verb = 'hold' and starts_with(h.note, a.name || '@fill:' || f.number)) as held_backfill,
        h.verb = 'import' as is_imported,
        l.at as released_at, l.by as released_by, l.note as released_note, o.at as archive_held_at, o.by as archive_held_by, o.note as archive_held_note
 from task t
@@ -540,7 +542,7 @@ from attempt where task_id = any(%(tasks)s::bigint[]);
 
 -- name: show_deeds
 -- The audit log entries about a task, or about a run and its tasks, oldest first.
-select d.at, d.by, d.verb, t.name || case when t.item <> '' then '/' || t.item else '' end as task, d.note from deed d left join task t on t.id = d.task_id
+select d.at, d.by, d.verb, t.name, t.item, d.note from deed d left join task t on t.id = d.task_id
 where d.task_id = any(%(tasks)s::bigint[]) or d.run_id = any(%(runs)s::bigint[]) order by d.id;
 
 -- name: audit_log

@@ -11,7 +11,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import SILENCE, AttemptId, AttemptKind, End, RunId, TaskId, TaskKind
-from arkqueue.names import PURGED
+from arkqueue.names import PURGED, task_in_run
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import ATTENTION, EX_TEMPFAIL, MOST_LOSSES, SETTLED, State
 from arkqueue.usage import usage_in_words
@@ -116,7 +116,7 @@ class TaskView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeedView:
-    """An entry of the audit log. ``task``: the name of the task; None: the entry is about a whole run."""
+    """An entry of the audit log. ``task``: the task as in an address (``deposit/13030%2Fm5``); None: the entry is about a whole run."""
 
     at: datetime
     by: str
@@ -262,7 +262,11 @@ def attempt(session: Session, attempt: AttemptId) -> AttemptView:
 def deeds(session: Session, *, tasks: Sequence[TaskId] = (), runs: Sequence[RunId] = ()) -> list[DeedView]:
     """The audit log entries of tasks, or of runs and their tasks."""
     rows = session.rows("show_deeds", tasks=list(tasks) or None, runs=list(runs) or None)
-    return [view_of(row, DeedView) for row in rows]
+    return [DeedView(at=row.at, by=row.by, verb=row.verb, task=_in_run(row), note=row.note) for row in rows]
+
+
+def _in_run(row: Any) -> str | None:
+    return None if row.name is None else task_in_run(row.name, row.item).removeprefix("/")
 
 
 def is_implicit(row: Any) -> bool:

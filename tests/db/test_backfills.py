@@ -477,6 +477,18 @@ def test_a_release_in_the_middle_lets_what_is_planned_later_go(session: Session)
     assert shown(archive, id).counts.held == 0
 
 
+def test_what_a_refused_release_leaves_held_is_still_held_with_its_backfill(session: Session) -> None:
+    archive = an_old_archive(session)
+    archive.run("thumbs@5")
+    id = fill(archive, 2, force=True)
+    backfill.hold(session, id, "ann", "the disk is full")
+    with pytest.raises(Conflict, match="would replace the work of later revisions"):
+        backfill.release(session, id, "ann")
+    told = explain(session, archive.task("thumbs@2.2"))
+    assert "It is held with its backfill by ann" in told.text
+    assert told.reasons[0].commands[0] == "arkqueue release papers@fill:1"
+
+
 def test_a_cancellation_ends_the_planning_and_what_runs(session: Session) -> None:
     archive = an_old_archive(session, 50)
     id = fill(archive, 2)
@@ -589,6 +601,14 @@ def test_a_priority_counts_for_what_is_planned_later_and_for_good(session: Sessi
     plan_all(archive)
     rows = archive.sql("select distinct priority, prioritized from task where run = 2 and kind = 'ordinary'")
     assert rows == [{"priority": 7, "prioritized": True}]
+
+
+def test_a_priority_counts_for_what_is_held(session: Session) -> None:
+    archive = an_old_archive(session)
+    id = fill(archive, 2)
+    backfill.hold(session, id, "ann")
+    assert len(backfill.prioritize(session, id, 7, "ann").tasks) == 3
+    assert archive.sql("select distinct priority from task where run = 2 and kind = 'ordinary'") == [{"priority": 7}]
 
 
 def test_what_is_refused_changes_nothing(session: Session) -> None:

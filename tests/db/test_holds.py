@@ -17,7 +17,7 @@ from arkqueue.views.explain import MOST_HELD, explain
 from arkqueue.views.runs import RunState
 from arkqueue.views.runs import run as run_view
 from arkqueue.views.tasks import task as task_view
-from tests.builders import HOST, PROCESS, AnArchive, an_archive
+from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive
 from tests.db.test_races import InThread, wait_until_blocked
 
 Connect = Callable[[], Connection]
@@ -90,6 +90,13 @@ def test_a_held_task_waits_for_its_release_and_says_by_whom(archive: AnArchive) 
         ("ann", "hold", "the disk\nis full"),
         ("bob", "release", "a new disk"),
     ]
+
+
+def test_the_audit_log_entry_of_an_item_has_its_key_as_an_address_has_it(archive: AnArchive) -> None:
+    archive.commit(a_workflow({"deposit": 'foreach: ["13030/m5"]'}))
+    holds.hold(archive.session, archive.task("deposit/13030/m5@2"), "ann")
+    (entry,) = task_view(archive.session, archive.task("deposit/13030/m5@2")).deeds
+    assert entry.task == "deposit/13030%2Fm5"
 
 
 def test_what_has_started_or_is_over_is_not_held(archive: AnArchive) -> None:

@@ -18,7 +18,7 @@ from arkqueue.queue.reports import Made, update_report
 from arkqueue.views import reports as views
 from arkqueue.views import runs
 from arkqueue.views.reports import Report
-from tests.builders import PROCESS, AnArchive, an_archive
+from tests.builders import PROCESS, AnArchive, a_workflow, an_archive
 from tests.db.test_races import Connect, InThread, one_after_the_other
 
 
@@ -243,6 +243,14 @@ def test_a_purge_takes_the_reports_with_the_run(archive: AnArchive) -> None:
         views.report(archive.session, run)
     with pytest.raises(NotFound, match="does not exist"):
         update_report(archive.session, run, "ann")
+
+
+def test_items_are_in_the_order_of_their_list(archive: AnArchive) -> None:
+    archive.commit(a_workflow({"deposit": "foreach: [m9, m10, m1]"}))
+    archive.run(*(f"deposit/{key}@2" for key in ("m10", "m9", "m1")))
+    order = ["m9", "m10", "m1"]
+    assert [task.item for task in told(archive).tasks] == order
+    assert [task.item for task in told(archive, 1).tasks] == order
 
 
 def test_a_baseline_has_no_report(archive: AnArchive) -> None:
