@@ -214,6 +214,9 @@ class Kept:
             # A change of the role of foreign keys would discard all plans: here they never have one.
             options="-c plan_cache_mode=force_generic_plan -c session_replication_role=replica",
         )
+        # The statements of the queue are prepared in one way, and those of the tests in psycopg's.
+        pipelines.keep_prepared(self._own)
+        self._own.prepare_threshold = 0
         return self._own
 
     def end_sessions(self) -> None:

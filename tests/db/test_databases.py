@@ -12,8 +12,10 @@ from psycopg import sql
 from arkqueue.db.embedded.server import Embedded
 from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
+from arkqueue.views.doctor import CHECKS
 from tests.builders import an_archive
 from tests.postgres import Databases, a_database
+from tests.soundness import assert_sound
 
 
 @pytest.fixture
@@ -48,6 +50,15 @@ def test_a_database_that_was_used_is_as_a_new_one(postgres: Embedded, template: 
     with databases.one() as again:
         assert again is used
         assert what_is_in(again.uri) == new
+
+
+def test_what_is_checked_after_each_test_is_planned_once(databases: Databases) -> None:
+    with databases.one() as kept:
+        an_archive(Session(kept.pool)).commit({"a": ""})
+        assert_sound(kept.own)
+        assert_sound(kept.own)
+        (row,) = kept.own.execute("select count(distinct statement) as n from pg_prepared_statements").fetchall()
+        assert row["n"] > len(CHECKS)
 
 
 def test_what_a_test_left_open_ends_with_it(databases: Databases) -> None:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
 from arkqueue.config import Configuration
-from arkqueue.db.session import Session
+from arkqueue.db.session import Session, answers
 from arkqueue.errors import Conflict, Forbidden, Invalid, NotFound
 from arkqueue.model import (
     REPORT,
@@ -95,6 +95,8 @@ class QueueAsSubject:
         # Another queue for each example: one remembers what it has stored, and its database is emptied.
         self.session = Session(session.database)
         kept.empty()
+        self.eyes = kept.own
+        """The session in which is looked after each step: the queue's would plan anew each time."""
         self.archive: AnArchive = an_archive(self.session, branches=strategies.BRANCHES)
         self.senders = count()
         self.by = "ann"
@@ -390,7 +392,7 @@ class QueueAsSubject:
         return How(force=force, skip_outdated=skip_outdated, approver=self.approver)
 
     def look(self) -> Mapping[Key, Seen]:
-        rows = self.archive.sql(
+        rows = self.eyes.execute(
             "select b.name as branch, t.id, t.attempt_id, t.number, t.run, t.name, t.item, t.state, r.name as root, t.stop, t.attempts, t.unmet, t.blocks, t.priority,"
             " a.live, a.begun, a.polled, e.edges"
             " from task t join branch b on b.id = t.branch_id left join task r on r.id = t.root_id"
@@ -398,8 +400,8 @@ class QueueAsSubject:
             " from attempt where task_id = t.id) a"
             " cross join lateral (select count(*) as edges from edge where target = t.id and not met and t.state in ('waiting', 'ready')) e"
             " where t.archive_id = %s",
-            self.archive.id,
-        )
+            [self.archive.id],
+        ).fetchall()
         for r in rows:
             assert r["attempts"] == r["begun"], r
             # A REPORT counts tasks of its run, and has no edges.
@@ -423,18 +425,19 @@ class QueueAsSubject:
 
     def look_at_runs(self) -> Mapping[RunKey, RunSeen]:
         """The runs as people see them. Those of which no row was written since the last look are not read again: to read all of them each time took a fifth of the test."""
-        rows = self.archive.sql(
+        rows = self.eyes.execute(
             "select r.id, array[r.xmin::text, r.ctid::text, p.ctid::text] || array_agg(t.xmin::text || t.ctid order by t.id)"
             " || (select array_agg(w.xmin::text || w.ctid order by w.number) from report w where w.run_id = r.id) as written"
             " from run r left join task t on t.run_id = r.id left join planning p on p.run_id = r.id where r.archive_id = %s group by r.id, p.ctid",
-            self.archive.id,
-        )
+            [self.archive.id],
+        ).fetchall()
         known, self.seen_runs = self.seen_runs, {}
         for row in rows:
             if row["id"] in known and known[row["id"]][0] == row["written"]:
                 self.seen_runs[row["id"]] = known[row["id"]]
         written = {row["id"]: row["written"] for row in rows if row["id"] not in self.seen_runs}
-        for run in self.session.rows("show_runs", runs=list(written)) if written else ():
+        (runs,) = answers(self.eyes, ("show_runs", {"runs": list(written)})) if written else ((),)
+        for run in runs:
             reports = tuple(
                 (one.made_by is None, one.changes, one.is_given, one.sent_at is not None)
                 for one in reversed(told.reports(self.session, RunId(run.id), run))
