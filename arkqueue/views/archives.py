@@ -1,4 +1,4 @@
-"""Archives as people see them: where they are, what is the matter, and what is going to happen by itself."""
+"""Archives as people see them: their repositories, their state, and their schedules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ UNREADABLE = "its settings in the database cannot be read, and are shown as if t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchView:
-    """A branch and the head of its ledger; ``rev`` None: it has no revision yet. ``deleted``: it is gone, or was retired by a rewind."""
+    """A branch and the head of its ledger. ``rev`` None: it has no revision yet. ``deleted``: True
+    if it was deleted, or retired by a rewind.
+    """
 
     name: str
     main: bool
@@ -33,7 +35,9 @@ class BranchView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleView:
-    """When a set of tasks is run by itself. ``last_run``: the run that its last fire made, or was counted on; ``left_out``: how many fires were."""
+    """A schedule of a set of tasks. ``last_run``: the run that its last fire made, or was counted
+    on. ``left_out``: the number of fires that were counted on that run.
+    """
 
     branch: str
     cron: str
@@ -48,7 +52,9 @@ class ScheduleView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeView:
-    """A notice that waits for the repository to be read. ``expected``: it was read, and the revision that was named was not there."""
+    """A notice that waits for a scan. ``expected``: True if a scan has ended, and the named
+    revision was not there.
+    """
 
     at: datetime
     revision: str | None
@@ -57,7 +63,9 @@ class NoticeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseView:
-    """Nothing of an archive starts until a person takes its pause back. ``with_all``: the whole installation is paused; ``twice``: it is, too. ``resume``: the command that helps."""
+    """The pause of an archive. ``with_all``: True if the whole installation is paused. ``twice``:
+    True if the archive itself is paused as well. ``resume``: the command that ends the pause.
+    """
 
     at: datetime | None
     by: str
@@ -76,7 +84,7 @@ class PauseView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldView:
-    """Who has put an archive on hold, since when, and why (empty: nobody said)."""
+    """The hold of an archive: by whom, since when, and why (empty: no reason was given)."""
 
     at: datetime
     by: str
@@ -85,9 +93,11 @@ class HoldView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveView:
-    """An archive. ``stopped``: it is not read until a person rewinds it; ``trouble``: the last reading failed, it is tried again. ``remedy``: what helps.
+    """An archive. ``stopped``: the stop reason; the archive is not read until a person rewinds it.
+    ``trouble``: the fault of the last scan, which is repeated. ``remedy``: the command that helps.
 
-    ``paused``: nothing of it starts; it is read all the same. ``hold``: it is on hold (design 5.21); ``held``: how many of its tasks wait for a release.
+    ``paused``: its pause; it is still read. ``hold``: its hold (design 5.21). ``held``: the number
+    of its tasks that wait for a release.
     """
 
     id: int
@@ -115,8 +125,8 @@ class ArchiveView:
 
 
 def in_public(view: ArchiveView) -> ArchiveView:
-    """An archive for a visitor who has not signed in: without its repository, its settings, and
-    what went wrong there, which may name paths and servers.
+    """An archive for a visitor who has not signed in: without its repository, its settings, and the
+    texts of faults, which may name paths and servers.
     """
     return replace(
         view,
@@ -133,45 +143,51 @@ def in_public(view: ArchiveView) -> ArchiveView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewoundView(ArchiveView):
-    """An archive after a rewind. ``note``: for which commit a number was taken, where that needs to be said."""
+    """An archive after a rewind. ``note``: the commit that was taken for the given number, if that
+    is not obvious.
+    """
 
     note: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedView(ArchiveView):
-    """An archive after a correction was accepted. ``note``: what is known of the revision from now on, and what was."""
+    """An archive after a correction was accepted. ``note``: the stored author and date of the
+    revision, before and after.
+    """
 
     note: str
 
 
 def archives(session: Session, names: Sequence[str] | None = None) -> list[ArchiveView]:
-    """The watched archives, or those of them that have one of the names."""
+    """The watched archives, or only those with one of the names."""
     return _views(session, session.rows("show_archives", archive=None, names=None if names is None else list(names)))
 
 
 def scheduled(session: Session, names: Sequence[str] | None = None) -> list[ArchiveView]:
-    """The watched archives that have schedules, or those of some."""
+    """The watched archives that have schedules, or only those with one of the names."""
     rows = session.rows("scheduled_archives", names=None if names is None else list(names))
     return archives(session, [row.name for row in rows])
 
 
 @dataclass(frozen=True, slots=True)
 class InShort:
-    """A watched archive among many. ``needs``: it may need a person, as it is stopped, cannot be read, is on hold or paused."""
+    """A watched archive in a long list. ``needs``: True if it may need a person: it is stopped,
+    cannot be read, is on hold or paused.
+    """
 
     id: ArchiveId
     needs: bool
 
 
 def in_short(session: Session, names: Sequence[str] | None = None) -> dict[str, InShort]:
-    """The watched archives, or those of some names, by their names, in the order of these."""
+    """The watched archives by name, or only those with one of the names, sorted by name."""
     rows = session.rows("archives_in_short", names=None if names is None else list(names))
     return {row.name: InShort(ArchiveId(row.id), row.needs) for row in rows}
 
 
 def archive(session: Session, archive: ArchiveId) -> ArchiveView:
-    """One archive, also a removed one."""
+    """One archive, removed or not."""
     return _views(session, session.rows("show_archives", archive=archive, names=None))[0]
 
 
@@ -191,7 +207,7 @@ def _archive(row: Any, branches: list[BranchView], schedules: list[ScheduleView]
     try:
         settings = settings_of(row.settings)
     except (AttributeError, TypeError):
-        # A list of archives shows the others all the same.
+        # The list then still shows the other archives.
         settings, trouble = ArchiveSettings(), UNREADABLE
     return view_of(
         row,
@@ -212,14 +228,14 @@ def _archive(row: Any, branches: list[BranchView], schedules: list[ScheduleView]
 
 
 def remedy(name: str, stopped: str | None, trouble: str | None) -> str:
-    """The command that helps an archive whose repository cannot be read; empty where it can be."""
+    """The command for an archive that is stopped or cannot be read; empty if it is neither."""
     if stopped:
         return f"arkqueue archive rewind {name} REV"
     return f"arkqueue sync {name}" if trouble else ""
 
 
 def pause_of(row: Any, name: str) -> PauseView | None:
-    """The pause of an archive, where it is paused."""
+    """The pause of an archive; None if it is not paused."""
     if not row.is_paused:
         return None
     return PauseView(
@@ -233,7 +249,7 @@ def pause_of(row: Any, name: str) -> PauseView | None:
 
 
 def settings_of(stored: dict[str, Any]) -> ArchiveSettings:
-    """Settings as they are stored; JSON has lists where they have tuples."""
+    """Settings from their stored form, in which JSON has lists in place of tuples."""
     given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()}
     return ArchiveSettings(**given)
 

@@ -1,4 +1,6 @@
-"""The first things that a page shows: work that needs a person, the outcomes of the last runs, and the revision at which each task of a branch last completed."""
+"""The data that pages show first: tasks that need a person, the outcomes of the last runs, and the
+revision at which each task of a branch last completed.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +18,35 @@ from arkqueue.views.runs import RunInShort, RunView, runs_in_short, views_of_run
 from arkqueue.views.tasks import TaskView, tasks_by_id
 
 LONGEST_LINE = 400
-"""Bytes of a log that are looked at for its last line."""
+"""The number of bytes at the end of a log that are searched for its last line."""
 TIMES, LONGER = 3.0, 600.0
-"""A running task hangs, perhaps, when it takes so many times as long as usual, and so many seconds longer."""
+"""A running task may hang if it takes ``TIMES`` as long as usual, and ``LONGER`` seconds more."""
 MOST_REVISIONS = 1000
-"""The newest revisions of which one may have workflow files without faults."""
+"""The number of newest revisions that are searched for workflow files without faults."""
 MOST_RUNNING = 200
-"""Running tasks that are looked at for that."""
+"""The most running tasks whose durations are compared."""
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def recent_runs(session: Session, archives: Sequence[ArchiveId], most: int) -> dict[str, list[RunInShort]]:
-    """The newest runs of each archive by its name, the newest first, but for those of backfills."""
+    """The newest runs of each archive by its name, the newest first, without those of backfills."""
     ids = [row.id for row in session.rows("recent_runs", archives=list(archives), most=most)] if archives else []
     return runs_in_short(session, ids)
 
 
 def unhandled_failures(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> list[TaskView]:
-    """Failed and rejected tasks, the newest first, but for those that somebody waived, or noted since they failed, or a later revision has made good, and those of backfills. ``archives`` None: of all."""
+    """Failed and rejected tasks, the newest first. Left out are tasks that a person waived, or
+    noted after they failed, that a later revision has completed, and those of backfills.
+    ``archives`` None: all.
+    """
     return _tasks(session, "unhandled_failures", archives, most)
 
 
 @dataclass(frozen=True, slots=True)
 class NoteView:
-    """A person's note on a failure. A failure with a note no longer counts among those that need somebody."""
+    """A person's note on a failure. A failure with a note does not count as needing a person any
+    more.
+    """
 
     by: str
     at: datetime
@@ -47,13 +54,15 @@ class NoteView:
 
 
 def notes_of(session: Session, failures: Sequence[int]) -> dict[int, NoteView]:
-    """The newest note at each of some failed tasks that has one."""
+    """The newest note on each of some failed tasks, for those that have one."""
     rows = session.rows("notes_of_failures", tasks=list(failures)) if failures else []
     return {row.task_id: NoteView(row.by, row.at, row.note) for row in rows}
 
 
 def last_lines(session: Session, tasks: Sequence[TaskView]) -> dict[int, str]:
-    """The last line that the newest attempt of each of some tasks wrote, to its error output where it wrote there, by the task's id."""
+    """The last line of the newest attempt of each of some tasks, by the task's id: of its error
+    output, if it has any.
+    """
     attempts = {task.attempt: task.id for task in tasks if task.attempt is not None}
     rows = session.rows("last_said", attempts=list(attempts), bytes=LONGEST_LINE) if attempts else []
     lines = {attempts[row.attempt]: row.data.decode("utf-8", "replace").split("\n") for row in rows}
@@ -63,7 +72,7 @@ def last_lines(session: Session, tasks: Sequence[TaskView]) -> dict[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class FailuresOfBackfill:
-    """A backfill, and how many of its tasks failed or were rejected and not waived."""
+    """A backfill, and the number of its tasks that failed or were rejected, and are not waived."""
 
     full_name: str
     failed: int
@@ -72,20 +81,23 @@ class FailuresOfBackfill:
 def failures_of_backfills(
     session: Session, archives: Sequence[ArchiveId] | None, most: int
 ) -> list[FailuresOfBackfill]:
-    """The backfills with failures that nobody waived, the newest first. ``archives`` None: of all."""
+    """The backfills with failures that nobody waived, the newest first. ``archives`` None: all."""
     asked = None if archives is None else list(archives)
     rows = session.rows("failures_of_backfills", archives=asked, most=most)
     return [FailuresOfBackfill(backfill_name(row.archive, row.number), row.failed) for row in rows]
 
 
 def held_tasks(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> list[TaskView]:
-    """Tasks that wait for a person's release alone, the newest first. ``archives`` None: of all."""
+    """Tasks that wait only for a person's release, the newest first. ``archives`` None: all."""
     return _tasks(session, "held_tasks", archives, most)
 
 
 @dataclass(frozen=True, slots=True)
 class Hanging:
-    """A running task that a person may have to look at. ``seen_at``: when its task manager was heard last, where that is silent; ``usual``: how many seconds such tasks take, where this one takes far longer."""
+    """A running task that a person may have to look at. ``seen_at``: the last report of its task
+    manager, if that is silent. ``usual``: the usual seconds of such tasks, if this one takes far
+    longer.
+    """
 
     task: TaskView
     is_silent: bool
@@ -94,7 +106,9 @@ class Hanging:
 
 
 def hanging_tasks(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> list[Hanging]:
-    """Running tasks whose task manager is silent, or that take `TIMES` as long as usual and `LONGER` seconds more, those that began first first. ``archives`` None: of all."""
+    """Running tasks whose task manager is silent, or that take `TIMES` as long as usual and
+    `LONGER` seconds more, the oldest first. ``archives`` None: all.
+    """
     asked = None if archives is None else list(archives)
     rows = session.rows(
         "hanging_tasks", archives=asked, silence=SILENCE, times=TIMES, longer=LONGER, looked_at=MOST_RUNNING, most=most
@@ -104,14 +118,18 @@ def hanging_tasks(session: Session, archives: Sequence[ArchiveId] | None, most: 
 
 
 def faulty_at_head(session: Session, branch: BranchId) -> RunView | None:
-    """The newest run of a branch that a commit made, where its workflow files have faults that nobody has fixed yet."""
+    """The newest commit run of a branch, if its workflow files have faults that no later commit has
+    fixed.
+    """
     rows = session.rows("faulty_at_head", branch=branch)
     return next(iter(views_of_runs(session, [row.id for row in rows])), None) if rows else None
 
 
 @dataclass(frozen=True, slots=True)
 class Defined:
-    """A task as a workflow file defines it. ``triggers``: what makes its runs; without ``commit``, no commit's run has it."""
+    """A task as a workflow file defines it. ``triggers``: the triggers of its runs; without
+    ``commit``, runs of commits do not have it.
+    """
 
     name: str
     path: str
@@ -119,14 +137,14 @@ class Defined:
 
 
 def newest_definition(session: Session, branch: BranchId) -> list[Defined]:
-    """The tasks of the newest workflow files of a branch without faults, in their order."""
+    """The tasks of a branch's newest workflow files without faults, in the order of the files."""
     rows = session.rows("newest_definition", branch=branch, looked_at=MOST_REVISIONS)
     return [Defined(row.name, row.path, _triggers(row.triggers)) for row in rows if row.name not in (COMMIT, REPORT)]
 
 
 @lru_cache(maxsize=64)
 def _triggers(text: str) -> list[str]:
-    """The triggers of a task: hundreds of tasks have the same ones."""
+    """The triggers of a task. Cached, as hundreds of tasks have the same ones."""
     found: list[str] = json.loads(text)
     return found
 

@@ -14,7 +14,7 @@ from arkqueue.names import run_name, task_in_run
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry. ``name``: what it was done to, as on the command line; empty: the installation."""
+    """One entry. ``name``: the name of the thing on which the verb acted; empty: the installation."""
 
     id: int
     at: datetime
@@ -34,9 +34,11 @@ def audit_log(
     most: int = 50,
     hidden: bool = False,
 ) -> tuple[list[Entry], int | None]:
-    """A page of the audit log, the newest first, and the cursor of the next one (None: this is the last). ``archives``: those that are meant, None: all, and the installation.
+    """A page of the audit log, the newest entry first, and the cursor of the next page (None: this
+    is the last). ``archives``: entries of these archives; None: of all, and of the installation.
 
-    ``by``: what the name of who did it contains; ``hidden``: also what is about tokens and deleted runs.
+    ``by``: a part of the actor's name. ``hidden``: True to include entries on tokens and deleted
+    runs.
     """
     asked = None if archives is None else list(archives)
     rows = session.rows("audit_log", archives=asked, by=by, verb=verb, before=before, hidden=hidden, limit=most + 1)

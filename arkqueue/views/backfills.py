@@ -1,4 +1,4 @@
-"""Backfills as people see them: how far each is, and the runs that tell most (design 8)."""
+"""Backfills as people see them: their progress, and the runs that need attention (design 8)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ from arkqueue.views.rows import view_of
 from arkqueue.views.runs import Counts, RunView, views_of_runs
 
 MOST_RUNS = 20
-"""Failed runs, and open ones, that are shown with a backfill."""
+"""The most failed runs, and the most open ones, that are shown with a backfill."""
 MOST_LISTED = 100
-"""Backfills of a list."""
+"""The most backfills of a list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillView:
-    """A backfill. ``definitions``: the revision whose workflow files its runs have. ``revisions``: how many it is for, ``planned``: how many have their run.
+    """A backfill. ``definitions``: the revision from which its runs have their workflow files.
+    ``revisions``: the number of its revisions; ``planned``: the number of those whose run is
+    planned.
 
-    ``counts``: of the tasks of all of its runs. ``fault``: why it was not planned to its end. ``is_held``: it was held as a whole and not released since.
-    ``waits``: why the revisions that are still to be planned cannot be planned now, and what helps; ``waits_since``: since when, as far as that is known.
+    ``counts``: the tasks of all its runs. ``fault``: the reason why planning ended early.
+    ``is_held``: True if it was held as a whole and not released since. ``waits``: the reason why
+    planning cannot go on now, and the remedy; ``waits_since``: the time since when, if known.
     """
 
     id: int
@@ -51,7 +54,7 @@ class BackfillView:
 
     @property
     def waiting(self) -> int:
-        """How many of its tasks wait for something else than a release."""
+        """The number of its tasks that wait for something other than a release."""
         done = (
             self.counts.completed,
             self.counts.failed,
@@ -64,7 +67,9 @@ class BackfillView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillDetail(BackfillView):
-    """A backfill with the oldest of its runs that failed, and of those of which something can run or runs."""
+    """A backfill with the oldest of its failed runs, and the oldest of those in which tasks run or
+    can run.
+    """
 
     failed: list[RunView]
     open: list[RunView]
@@ -74,7 +79,9 @@ V = TypeVar("V", bound=BackfillView)
 
 
 def in_public(view: V) -> V:
-    """A backfill for a visitor who has not signed in: without what went wrong with its repository, which may name paths and servers."""
+    """A backfill for a visitor who has not signed in: without the faults of its repository, which
+    may name paths and servers.
+    """
     return replace(view, waits=None if view.waits is None else "its archive cannot be read for now")
 
 
@@ -85,7 +92,7 @@ def backfills(session: Session, archive: ArchiveId, most: int = MOST_LISTED) -> 
 
 
 def find_backfill(session: Session, archive: ArchiveId, shown: str, number: int) -> int:
-    """The id of a backfill by its number. ``shown``: how to call the archive."""
+    """The id of a backfill by its number. ``shown``: the archive's name in messages."""
     if found := session.rows("backfills_of", archive=archive, number=number, most=1):
         return int(found[0].id)
     newest = session.rows("backfills_of", archive=archive, number=None, most=1)
@@ -94,7 +101,7 @@ def find_backfill(session: Session, archive: ArchiveId, shown: str, number: int)
 
 
 def backfill(session: Session, id: int) -> BackfillDetail:
-    """A backfill with the runs that tell most."""
+    """A backfill with the runs that need attention."""
     rows = session.rows("telling_runs_of_backfill", backfill=id, most=MOST_RUNS)
     views = {run.id: run for run in views_of_runs(session, [row.id for row in rows])}
     failed, open = ([views[row.id] for row in rows if row.is_bad == is_bad] for is_bad in (True, False))

@@ -1,4 +1,6 @@
-"""The run that the next commit of a branch would make, before there is any: from the workflow files of the newest revision, which the commit may change."""
+"""The run that the next commit of a branch will make, from the workflow files of the newest
+revision. The commit may change these files.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ from arkqueue.workflow import from_json
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """``places``: the file and line of each node, by its id; ``items``: how many items those have that are lists, None: they were removed, as ``removed`` says; ``faults``: those of the files, which leave the run without tasks. ``is_filtered``: some of its tasks depend on the changed paths or the branch."""
+    """The graph of such a run. ``places``: the file and line of each node, by its id. ``items``:
+    the number of items of each node with a list; None: the list was purged (``removed`` says when
+    and by whom). ``faults``: the faults of the workflow files, with which the run has no tasks.
+    ``is_filtered``: True if some tasks depend on the changed paths or the branch.
+    """
 
     graph: GraphView
     places: dict[int, str] = field(default_factory=dict)
@@ -53,7 +59,9 @@ def coming(session: Session, revision: int) -> Coming:
 
 
 def _counts(session: Session, tasks: Sequence[TaskDefinition]) -> dict[str, int | None]:
-    """The number of items of each list, by the names of their tasks. Definitions that an older version stored have no number: then the items are counted."""
+    """The number of items of each list, by the task's name. Definitions that an older version
+    stored have no number; their items are counted.
+    """
     lists = {one.name: one.foreach for one in tasks if one.foreach is not None}
     unknown = {one.items for one in lists.values() if one.count is None}
     rows = session.rows("count_lists", digests=sorted(unknown)) if unknown else []

@@ -1,8 +1,10 @@
-"""`arkqueue doctor`: checks the rules that hold at any moment and that no constraint of the database can express.
+"""`arkqueue doctor`: checks rules that always hold and that no constraint of the database can
+express.
 
-``CHECKS`` is the list. Each check is one block of ``sql/doctor.sql``, whose sentence is the rule, and whose rows are those that break it. All of them are asked in one
-snapshot, so they may be asked while everything is at work. A broken rule is a mistake of arkqueue's, or of whoever wrote into its database: no command and no crash may
-leave one behind. The tests ask all checks after each of them.
+``CHECKS`` is the list. Each check is a block of ``sql/doctor.sql``: its comment is the rule, and
+its rows are those that break the rule. All checks run in one snapshot, so they may run beside all
+other work. A broken rule is a bug of arkqueue, or the result of somebody else's write to the
+database: no command and no crash may leave one. The tests run all checks after each of them.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from arkqueue.names import run_name
 from arkqueue.views.naming import task_names
 
 MOST = 20
-"""Rows of one check that are told; that there are more is said."""
+"""The most rows of one check that are reported. If there are more, the answer says so."""
 PATIENCE = 100.0
 """Seconds for all checks together; less than the command line's patience with the server."""
 
@@ -28,7 +30,9 @@ LOCKED = "In a transaction that locks the archive's row (select … for no key u
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One rule. ``block``: the query for the rows that break it. ``remedy``: the repair of these rows, in a sentence."""
+    """One rule. ``block``: the query for the rows that break it. ``remedy``: a sentence that says
+    how to repair these rows.
+    """
 
     block: str
     remedy: str
@@ -51,8 +55,8 @@ CHECKS = (
     Check("doctor_roots", f"{LOCKED}, set task.root_id to null and task.waived to true: then it can be retried by itself."),
     Check("doctor_blocks", f"{LOCKED}, set task.blocks to 0, 1 or 2 (nothing, completion, all), and cancel and retry what waits for it."),
     Check("doctor_running", "Restart the task manager that ran it. If that does not help, set attempt.lease_until to the past: then the attempt counts as lost, and the task runs again."),
-    Check("doctor_attempts", f"{LOCKED}, set task.attempts and task.attempt_id to what is there."),
-    Check("doctor_polls", f"{LOCKED}, set task.polls to whether its command ended with 75 and is not to be run again."),
+    Check("doctor_attempts", f"{LOCKED}, set task.attempts and task.attempt_id to the values of the task's rows in attempt."),
+    Check("doctor_polls", f"{LOCKED}, set task.polls to true if its command ended with 75 and is not to run again, otherwise to false."),
     Check("doctor_marks", f"{LOCKED}, set the column that does not fit to null or false."),
     Check("doctor_holds", f"{LOCKED}, set task.hold_id, task.release_id or archive.hold_id to null; then hold or release the task anew."),
     Check("doctor_ready", AGAIN),
@@ -71,7 +75,7 @@ CHECKS = (
     Check("doctor_items", "Delete the run of the task, and trigger its revision again (arkqueue trigger)."),
     Check("doctor_scratch", "Delete the row of scratch."),
     Check("doctor_scratch_limit", "Retry, delete or purge the run, so that its folder goes (arkqueue retry, delete, purge), or raise scratch_limit. An upload goes a day after somebody last continued it."),
-    Check("doctor_attachments", "Start the task manager that has them (its home folder, or the shared scratch_folder): it removes them. If it is gone for good: DELETE /api/v1/uploads/ID."),
+    Check("doctor_attachments", "Start the task manager that has the files (its home folder, or the shared scratch_folder): it removes them. If it is gone for good: DELETE /api/v1/uploads/ID."),
     Check("doctor_lone_attempts", "Delete these rows: nobody can see them."),
     Check("doctor_kept_reports", f"{LOCKED}, set run.updating to null, or correct the row of report; a further report (arkqueue report RUN --update) shows the present states."),
     Check("doctor_removals", "Repeat arkqueue purge TASK --log: it continues where it was killed."),
@@ -81,12 +85,14 @@ CHECKS = (
     Check("doctor_settings", f"{LOCKED}, set archive.settings to {{}}, and set them anew (arkqueue archive set)."),
     Check("doctor_sequences", "Set the sequence to the highest id (setval) before you start arkqueue: otherwise ids are given twice."),
 )  # fmt: skip
-"""All rules, in the order in which they are told. Lists and retention add theirs here."""
+"""All rules, in the order in which they are reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One broken rule. ``archive``, ``name``: the archive and the address of the task or run; None where the row belongs to none."""
+    """One broken rule. ``archive``, ``name``: the archive, and the name of the task or run; None if
+    the row belongs to none.
+    """
 
     check: str
     archive: str | None
@@ -99,7 +105,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """How one check went. ``more``: it found further rows, which are not told."""
+    """The result of one check. ``more``: True if it found more rows than are reported."""
 
     check: str
     rule: str
@@ -121,7 +127,7 @@ class Diagnosis:
 
 
 def examine(session: Session, archive: int | None = None) -> Diagnosis:
-    """Ask all checks of one archive, or of all and of what belongs to none."""
+    """Run all checks for one archive; without one, for all archives and the rest of the database."""
     broken: list[tuple[Check, Any]] = []
     checks: list[Checked] = []
     with session.snapshot(timeout=PATIENCE) as moment:

@@ -1,4 +1,7 @@
-"""When tasks are expected to start and to end, from how long those of their names took before. Who waits for a slot or a lock waits longer than is said here; of what waits for a person, also by a pause of its archive, nothing is said."""
+"""Expected start and end of tasks, from the durations of earlier tasks of the same name. Waiting
+for a slot or a lock is not included. There is no expectation for tasks that wait for a person, or
+whose archive is paused.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,19 @@ from arkqueue.model import BranchId
 from arkqueue.states import State
 
 MOST: Final = 1000
-"""Tasks that are looked at for an answer."""
+"""The most tasks that one answer considers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """When a task is expected to start and to end."""
+    """The expected start and end of a task."""
 
     start: datetime
     end: datetime
 
 
 class Task(Protocol):
-    """What is asked of a task: ``views.tasks.TaskView`` has it."""
+    """The fields of a task that are needed here; ``views.tasks.TaskView`` has them."""
 
     @property
     def id(self) -> int: ...
@@ -62,14 +65,16 @@ class Wait:
 
 
 def expected_of(session: Session, tasks: Collection[int]) -> dict[int, Expected]:
-    """When some tasks are expected to start and to end, where that is known; of what waits for more than `MOST` others it is not."""
+    """The expected start and end of some tasks. Left out are tasks without an expectation, and
+    those that wait for more than `MOST` others.
+    """
     rows = session.rows("open_before", tasks=sorted(tasks), most=MOST + 1) if tasks else []
     if len(rows) > MOST:
         return {}
     is_open = [row for row in rows if row.state in (State.WAITING, State.READY, State.RUNNING)]
     waits = [Wait(row.id, source) for row in is_open for source in row.sources]
     found: dict[int, Expected] = {}
-    # Edges lead from branch to branch nowhere; tasks that are asked for may be of several.
+    # No edge leads from one branch to another, but the given tasks may belong to several.
     for branch in {row.branch_id for row in is_open}:
         here = [row for row in is_open if row.branch_id == branch]
         usual = usual_durations(session, branch, {row.name for row in here if not row.gate and not row.item})
@@ -78,12 +83,14 @@ def expected_of(session: Session, tasks: Collection[int]) -> dict[int, Expected]
 
 
 def may_start(session: Session, branch: BranchId) -> bool:
-    """Whether tasks of a branch may start: its archive is neither paused nor stopped."""
+    """True if tasks of a branch may start: its archive is neither paused nor stopped."""
     return not session.rows("branch_withheld", branch=branch)[0].withheld
 
 
 def usual_durations(session: Session, branch: BranchId, names: Collection[str]) -> dict[str, float]:
-    """How long tasks of a branch usually take, in seconds, by their names; without those that have not completed lately."""
+    """The usual duration of tasks of a branch, in seconds, by name. Tasks that have not completed
+    lately are left out.
+    """
     rows = session.rows("usual_durations", branch=branch, names=sorted(names)) if names else []
     return {row.name: row.seconds for row in rows}
 
@@ -91,9 +98,11 @@ def usual_durations(session: Session, branch: BranchId, names: Collection[str]) 
 def expected(
     tasks: Iterable[Task], edges: Iterable[Edge], usual: Mapping[str, float], now: datetime, *, may_start: bool
 ) -> dict[int, Expected]:
-    """For each task that is not settled and whose duration is known, when it is expected to start and to end; so are all that it waits for. ``may_start``: else only what runs has an end. Pure."""
+    """The expected start and end of each unsettled task whose duration, and those of all tasks that
+    it waits for, are known. ``may_start``: False: only running tasks have an end. Pure.
+    """
     states = (State.WAITING, State.READY, State.RUNNING) if may_start else (State.RUNNING,)
-    # What takes nobody knows how long has no end, and neither has what waits for it.
+    # A task of unknown duration has no expected end, and neither have the tasks that wait for it.
     waiting = {task.id: task for task in tasks if task.state in states and _seconds(task, usual) is not None}
     sources: dict[int, list[int]] = {id: [] for id in waiting}
     for edge in edges:
@@ -117,5 +126,5 @@ def _of(task: Task, before: list[Expected | None], usual: Mapping[str, float], n
 
 
 def _seconds(task: Task, usual: Mapping[str, float]) -> float | None:
-    """How long a task takes usually; None: nobody knows."""
+    """The usual duration of a task; None if it is not known."""
     return 0.0 if task.gate else usual.get(task.name) if not task.item else None

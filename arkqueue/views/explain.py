@@ -74,20 +74,20 @@ from arkqueue.views.tasks import how_it_ended, rows_of
 from arkqueue.workflow import EMPTY, from_json
 
 MOST_EDGES = 20_000
-"""Unmet edges that are followed; more are cut off, and that is said."""
+"""The most unmet edges that are followed. If there are more, the answer says so."""
 MOST_REASONS = 20
 MOST_HELD = 3
-"""Held tasks that are told one by one."""
+"""The most held tasks that get a reason of their own."""
 STARVING = 3
-"""Supersessions in a row that are worth a word."""
+"""The number of supersessions in a row from which on they are mentioned."""
 STARTS_LATER = {State.WAITING, State.HELD, State.DEFERRED, State.FAILED}
 """The states in which a task of a stopped archive would start, sooner or later, if the archive went on."""
 KEEPS_SCRATCH = {State.FAILED, State.REJECTED, State.CANCELED}
 """The states in which a task keeps its scratch folder for a retry."""
 MANAGED = {Why.DEFERRED, Why.SILENT}
-"""The reasons that only a queue manager ends."""
+"""The reasons that only a queue manager can end."""
 NEEDS_A_PERSON = {Why.NO_TASK_MANAGER, Why.NO_FIT_HOST, Why.NO_LABEL, Why.NO_SCRATCH, Why.LOCK_PAUSED}
-"""The reasons that only a person ends: nobody can expect when a task starts."""
+"""The reasons that only a person can end. With them, no start of a task can be expected."""
 CANCELED = {Why.CANCELED, Why.SUPERSEDED}
 """The reasons after which a task does not start any more."""
 HOW = {
@@ -96,12 +96,12 @@ HOW = {
     Trigger.SCHEDULE: "by a schedule",
     Trigger.SUBMISSION: "on submissions",
 }
-"""How a run of each trigger is made."""
+"""How a run of each trigger was made, as a part of a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """One unmet edge of the task itself; ``kind`` as in a graph."""
+    """One unmet edge of the task itself. ``kind``: as in a graph."""
 
     task: str
     state: State
@@ -110,9 +110,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why something does not run, or how it came to its state. ``state`` None: there is no such task (yet).
+    """Why something does not run, or how it came to its state. ``state`` None: the task does not
+    exist (yet).
 
-    ``text``: all reasons, one to a line; ``commands``: all that help, each once. ``expected``: when it may start and end, where that is known.
+    ``text``: all reasons, one a line. ``commands``: the commands that help, each once.
+    ``expected``: the expected start and end, if known.
     """
 
     full_name: str
@@ -125,7 +127,9 @@ class Explanation:
 
 
 def explain(session: Session, task: TaskId, *, brief: bool = False) -> Explanation:
-    """Why a task is where it is. ``brief``: for who has not signed in, without the hosts that could run it and what is wrong with them (decision 28)."""
+    """Explain a task's state. ``brief``: for a visitor who has not signed in: without the hosts
+    that could run it, and their faults (decision 28).
+    """
     # One snapshot: a dependency may complete while its edges are read.
     with session.snapshot() as moment:
         return _explain(moment, task, brief=brief)
@@ -139,7 +143,9 @@ def _explain(session: Session, task: TaskId, *, brief: bool = False) -> Explanat
 
 
 def explain_name(session: Session, text: str) -> Explanation:
-    """Why what has a name is where it is: a task, a run, or something that does not exist yet."""
+    """Explain the state of a thing by its name: a task, a run, or something that does not exist
+    yet.
+    """
     with session.snapshot() as moment:
         return _explain_name(moment, text)
 
@@ -190,7 +196,7 @@ class _Task:
         else:
             reasons = [self._present()]
         if coming := about_to_be_canceled(self.session, self.row):
-            # No other remedy lets a task start that is about to be canceled.
+            # A task that is about to be canceled starts by no other remedy.
             is_held = self.row.state == State.HELD
             reasons = coming + (reasons if is_held else []) + nobody_manages(self.session)
         kinds = {reason.kind for reason in reasons}
@@ -257,14 +263,18 @@ class _Task:
         )
 
     def _timely(self, row: Any, commands: list[str]) -> list[str]:
-        """Commands that help a task, as they are accepted: where later revisions have gone on, a retry has to be forced (design 5.19)."""
+        """The commands for a task, such that they are accepted: if later revisions have gone on, a
+        retry needs --force (design 5.19).
+        """
         again = f"arkqueue retry {task_name(row)}"
         if again not in commands or not self._later(row):
             return commands
         return [f"{again} --force" if command == again else command for command in commands]
 
     def _once_more(self) -> list[str]:
-        """The command that runs it again with everything behind it, unless that is out of date (design 5.30)."""
+        """The command that runs a task again with everything behind it; none if the task is
+        outdated (design 5.30).
+        """
         row = self.row
         if row.kind != TaskKind.ORDINARY or gone(row) or self._later(row):
             return []
@@ -331,7 +341,8 @@ class _Task:
         ways = _ways(row.id, into)
         reasons = self._gates_of_lists(sources.values())
         reasons += [self._obstacle(ends[id], obstacles[id], ways[id]) for id in chosen if id in ways]
-        # A gate that is closed by a task which itself waits is worth saying, although it is not where things hang.
+        # A task that closes a gate and itself waits is worth mentioning, although it is not the
+        # obstacle.
         closing = {e.source for e in edges if e.kind == "exclusive" and e.crossing and e.source not in ends}
         closers = _tasks(self.session, sorted(closing)[:MOST_REASONS]).values()
         for closed in sorted(closers, key=lambda task: (task.number, task.run)):
@@ -345,7 +356,7 @@ class _Task:
         return _held_together(reasons, row), waits
 
     def _gates_of_lists(self, sources: Iterable[Any]) -> list[Reason]:
-        """How far the lists are at whose gates the task waits."""
+        """The progress of the lists at whose gates the task waits."""
         gates = [source.id for source in sources if is_gate_of_list(source)]
         found = self.session.rows("gates_of_lists", gates=gates, most=MOST_ITEMS) if gates else []
         return [at_gate(gate, "It") for gate in found]
@@ -363,7 +374,7 @@ class _Task:
         return Reason(kind=Why.ABOUT_TO_START, text="It waits for nothing, and becomes ready within a moment.")
 
     def _obstacle(self, edge: Any, other: Any, way: Sequence[int]) -> Reason:
-        """One task at the end of a chain of unmet edges, and what is the matter with it."""
+        """The reason for one obstacle, the task at the end of a chain of unmet edges."""
         name, via = task_name(other), self._via(way)
         only = " to fail" if edge.failed and edge.target == self.row.id else ""
         subject = f"It waits for {name}{only}{via}, which"
@@ -426,7 +437,7 @@ class _Task:
 
 
 def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
-    """Why a run does not go on: its faults, or what its unsettled tasks wait for."""
+    """Explain why a run does not go on: its faults, or the obstacles of its unsettled tasks."""
     (row,) = session.rows("show_runs", runs=[run])
     if row.faults:
         reason = faults(row.faults, str(name), _again(session, row))
@@ -450,7 +461,7 @@ def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
 
 
 def _again(session: Session, run: Any) -> str:
-    """The command that makes a run of a backfill anew that could not start; empty for other runs."""
+    """The command that makes a failed run of a backfill again; empty for other runs."""
     if run.backfill_number is None:
         return ""
     (found,) = session.rows("backfills_of", archive=run.archive_id, number=run.backfill_number, most=1)
@@ -459,7 +470,9 @@ def _again(session: Session, run: Any) -> str:
 
 
 def _explain_item(session: Session, run: RunId, name: Name) -> Explanation:
-    """Why an item does not go on: what its unsettled tasks wait for, and which of its tasks failed."""
+    """Explain why an item does not go on: the obstacles of its unsettled tasks, and its failed
+    tasks.
+    """
     tasks = session.rows("list_tasks", runs=[run], item=name.item, tasks=None)
     if not tasks:
         undelete = f"arkqueue undelete {shlex.quote(str(name))}"
@@ -473,13 +486,13 @@ def _explain_item(session: Session, run: RunId, name: Name) -> Explanation:
 
 
 def being_planned(run: Any) -> Reason:
-    """How far a large run is planned; the row has ``planned`` and ``planned_items``."""
+    """The progress of planning a large run. ``run``: a row with ``planned`` and ``planned_items``."""
     text = f"Its run is still being planned: the tasks of {run.planned:,} of {run.planned_items:,} items are stored. None of its tasks starts before all are stored."
     return Reason(kind=Why.PLANNED, text=text, commands=[f"arkqueue show {run_name(run)}"])
 
 
 def _reasons_of(session: Session, tasks: Sequence[int]) -> list[Reason]:
-    """The reasons of several tasks of a run, each once, with the task's name."""
+    """The reasons of several tasks of a run, each once, with the names of its tasks."""
     reasons: dict[str, Reason] = {}
     rows = list(_tasks(session, tasks).values())
     for task in rows:
@@ -490,9 +503,10 @@ def _reasons_of(session: Session, tasks: Sequence[int]) -> list[Reason]:
 
 
 def _held_together(reasons: Sequence[Reason], row: Any) -> list[Reason]:
-    """Reasons of which at most `MOST_HELD` tell of a held task: one more says which other tasks are held, as each of them would say the same again.
+    """The reasons, with at most `MOST_HELD` for held tasks. One more reason names the other held
+    tasks, whose reasons would all be alike.
 
-    That their archive is on hold is said once. ``row``: of a task of it.
+    A hold of the archive is mentioned once. ``row``: a task of the archive.
     """
     first = next((n for n, reason in enumerate(reasons) if reason.kind is Why.HELD), len(reasons))
     reasons = [
@@ -512,7 +526,9 @@ def _held_together(reasons: Sequence[Reason], row: Any) -> list[Reason]:
 
 
 def _not_in_ledger(session: Session, archive: ArchiveId, name: Name) -> Explanation | None:
-    """Why a revision beyond the head is not there; None where it is no such revision."""
+    """Explain why a revision beyond the head is not in the ledger; None if the name is not of such
+    a revision.
+    """
     view = show_archive(session, archive)
     branch = find_branch(session, archive, name.branch, name.archive)
     head = session.rows("head_revision", branch=branch)
@@ -540,7 +556,9 @@ def _not_in_ledger(session: Session, archive: ArchiveId, name: Name) -> Explanat
 
 
 def _left_out(session: Session, place: Place, name: Name) -> Explanation:
-    """Why a task is not part of a revision's commit run, or of the run that is named; raises ``NotFound`` where no file of that revision defines it."""
+    """Explain why a task is not part of a revision's commit run, or of the named run. Raises
+    ``NotFound`` if no file of that revision defines the task.
+    """
     (row,) = session.rows("show_runs", runs=[find_run(session, name)])
     (workflow,) = session.rows("workflow_at", revision=place.id)
     run = str(replace(name, task=None, item=""))
@@ -579,7 +597,9 @@ def _left_out(session: Session, place: Place, name: Name) -> Explanation:
 
 
 def _scheduled(session: Session, place: Place, task: str) -> Reason | None:
-    """When a schedule runs a task that is not for commits, and what became of its last run."""
+    """The next fire of the schedule of a task that is not for commits, and the state of its last
+    run.
+    """
     for schedule in session.rows("schedule_of_task", branch=place.branch, name=task):
         text = f"Its schedule {schedule.cron} fires next{at(schedule.next_at)}"
         last = session.rows("show_runs", runs=[schedule.run_id]) if schedule.run_id else []
@@ -595,7 +615,9 @@ def _scheduled(session: Session, place: Place, task: str) -> Reason | None:
 
 
 def _ways(start: int, into: dict[int, list[Any]]) -> dict[int, list[int]]:
-    """For each task of the chain, the tasks between it and ``start``, the nearest to ``start`` first; by the shortest way."""
+    """For each task of the chain, the tasks on the shortest way between it and ``start``, the
+    nearest to ``start`` first.
+    """
     ways: dict[int, list[int]] = {start: []}
     level = [start]
     while level:
@@ -603,7 +625,8 @@ def _ways(start: int, into: dict[int, list[Any]]) -> dict[int, list[int]]:
         for target in level:
             for edge in into.get(target, ()):
                 if edge.source not in ways:
-                    # Only the first few are ever shown, so that a long chain costs no square.
+                    # Only the first few are ever shown. More of them would make the cost of a long
+                    # chain quadratic.
                     ways[edge.source] = (ways[target] + ([target] if target != start else []))[:4]
                     following.append(edge.source)
         level = following
@@ -611,7 +634,7 @@ def _ways(start: int, into: dict[int, list[Any]]) -> dict[int, list[int]]:
 
 
 def _passed(row: Any) -> str:
-    """A task between one that waits and what is in its way."""
+    """The name of a task on the way to an obstacle."""
     name = task_name(row)
     return f"{name}, which was {row.state}" if row.state in (State.CANCELED, State.SKIPPED) else name
 
@@ -626,7 +649,9 @@ def _tasks(session: Session, tasks: Iterable[int]) -> dict[int, Any]:
 
 
 def outdated(session: Session, tasks: Iterable[int]) -> set[int]:
-    """The tasks whose retry must be forced, because tasks of later revisions have started after them or have done their work (design 5.19)."""
+    """The tasks whose retry needs --force, because tasks of later revisions have started after them
+    or have done their work (design 5.19).
+    """
     rows = _tasks(session, tasks)
     late = {id for id, row in rows.items() if gone(row)}
     branches: dict[int, list[Any]] = defaultdict(list)
@@ -635,19 +660,19 @@ def outdated(session: Session, tasks: Iterable[int]) -> set[int]:
     for some in branches.values():
         late |= _done_later(session, some)
         rest = [row.id for row in some if row.id not in late]
-        # Mostly nothing has started, which one look at all of a branch says.
+        # Mostly nothing has started; one query for all tasks of a branch shows that.
         if rest and _started_after(session, rest):
             late |= {id for id in rest if len(rest) == 1 or _started_after(session, [id])}
     return late
 
 
 def _later(session: Session, row: Any) -> list[Any]:
-    """A task of a later revision that has started on the strength of a task, or has done its work."""
+    """Tasks of later revisions that depend on a task and have started, or have done its work."""
     return _started_after(session, [row.id]) or _completed_after(session, [row], 1)
 
 
 def _done_later(session: Session, tasks: Sequence[Any]) -> set[int]:
-    """Those of some tasks of a branch whose work later revisions have done."""
+    """Those of some tasks of a branch whose work tasks of later revisions have done."""
     found = _completed_after(session, tasks, len(tasks))
     done = {(row.name, row.item, row.after_number, row.after_run) for row in found}
     return {row.id for row in tasks if (row.name, row.item, row.number, row.run) in done}

@@ -1,12 +1,13 @@
-"""From names as people type them to ids (design 8).
+"""Resolves names that people type to ids (design 8).
 
-- The archive: the one that is watched under the name, else the one that had it until it was removed. One that was removed before another got its name is
-  called NAME~1, NAME~2, ….
-- The branch: the main one; for a revision named by ``g`` and the beginning of a SHA that the main branch does not have, the one branch that has it.
-- The revision: a number of the ledger, or ``g`` and a prefix of a SHA (a commit that was appended twice: the later time).
-- The run: the one that is named, else the commit run.
+- The archive: the watched one with this name; otherwise the one that had the name until it was
+removed. An archive that was removed before another got its name is called NAME~1, NAME~2, …. - The
+branch: the main one. For a revision that is named by ``g`` and the beginning of a SHA, and that the
+main branch does not have: the only branch that has it. - The revision: a number of the ledger, or
+``g`` and the beginning of a SHA. Of a commit that was appended twice, the later entry. - The run:
+the named one; otherwise the commit run.
 
-An unknown name is answered with the nearest known one.
+The error for an unknown name suggests the nearest known one.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from arkqueue.model import ArchiveId, BranchId, RunId, TaskId
 from arkqueue.names import COMMIT_RUN, EVERY_TASK, FILL, Name, parse_name, run_name
 
 RETIRED = "rewound~"
-"""How the name of a branch begins that keeps the history from before a rewind."""
+"""The beginning of the name of a branch that keeps the history from before a rewind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A revision in the ledger: where a name leads before its run or task is looked for. ``id`` is the revision's."""
+    """A revision in the ledger, found from a name before its run or task. ``id``: the revision's
+    id.
+    """
 
     archive: ArchiveId
     branch: BranchId
@@ -39,7 +42,7 @@ class Place:
 
 
 def find_archive(session: Session, name: str) -> ArchiveId:
-    """The archive of a name; a removed one where none is watched under it."""
+    """The archive with a name: the watched one; if there is none, a removed one."""
     found = session.rows("archives_named", name=name)
     if not found:
         names = [row.name for row in session.rows("archive_names")]
@@ -48,7 +51,7 @@ def find_archive(session: Session, name: str) -> ArchiveId:
 
 
 def find_branch(session: Session, archive: ArchiveId, name: str | None, shown: str) -> BranchId:
-    """A branch by its name; None: the main one. ``shown``: how to call the archive."""
+    """The branch with a name; None: the main branch. ``shown``: the archive's name in messages."""
     rows = session.rows("branches_named", archive=archive)
     chosen = next((row for row in rows if (row.main if name is None else row.name == name)), None)
     if chosen is None:
@@ -60,7 +63,7 @@ def find_branch(session: Session, archive: ArchiveId, name: str | None, shown: s
 
 
 def no_main_branch(archive: str, names: Sequence[str]) -> NotFound:
-    """The error for the main branch of an archive that has none."""
+    """The error for an archive without a main branch."""
     if names:
         return NotFound(
             f"archive {archive}", "has no main branch", f"Name one of its branches: {', '.join(names[:20])}."
@@ -70,7 +73,9 @@ def no_main_branch(archive: str, names: Sequence[str]) -> NotFound:
 
 
 def resolved(session: Session, name: Name) -> Name:
-    """A name by a revision, for one by the sender's id of a submission; raises ``NotFound`` where there is none, or its run was purged."""
+    """A name by the sender's id of a submission, turned into a name by a revision. Raises
+    ``NotFound`` if the submission does not exist, or its run was purged.
+    """
     if name.sender_id is None:
         return name
     whole = replace(name, task=None, item="")
@@ -89,7 +94,7 @@ def resolved(session: Session, name: Name) -> Name:
 
 
 def find_revision(session: Session, archive: ArchiveId, name: Name) -> Place:
-    """The revision that a name means."""
+    """The revision that a name names."""
     name = resolved(session, name)
     if name.revision.startswith(FILL):
         fault = "is the name of a backfill, and here one of its runs is wanted"
@@ -114,7 +119,7 @@ def find_revision(session: Session, archive: ArchiveId, name: Name) -> Place:
 
 
 def find_run(session: Session, text: str | Name) -> RunId:
-    """The run of a name."""
+    """The run that a name names."""
     name = resolved(session, parse_name(text) if isinstance(text, str) else text)
     place = find_revision(session, find_archive(session, name.archive), name)
     rows = session.rows("runs_of_revision", branch=place.branch, number=place.number)
@@ -128,25 +133,25 @@ def find_run(session: Session, text: str | Name) -> RunId:
 
 
 def _refuse_purged(session: Session, place: Place, name: Name) -> None:
-    """Raise ``WasPurged`` where the run of a name was purged."""
+    """Raise ``WasPurged`` if the named run was purged."""
     for row in session.rows("purges_of_revision", branch=place.branch, number=place.number):
         if row.run == (name.run or COMMIT_RUN):
             raise WasPurged(str(name), purged(row), row.by)
 
 
 def purged(row: Any) -> str:
-    """When, by whom and why a run was purged; the row has what the audit log says."""
+    """The clause on when, by whom and why a run was purged. ``row``: the entry of the audit log."""
     reason = f", because {row.note}" if row.note else ""
     return f"was purged on {at(row.at)} by {row.by}{reason}"
 
 
 def at(moment: datetime) -> str:
-    """A moment, in a sentence."""
+    """A time, as it stands in a sentence."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def find_task(session: Session, text: str | Name) -> TaskId:
-    """The task of a name."""
+    """The task that a name names."""
     name = parse_name(text) if isinstance(text, str) else text
     if name.task is None:
         raise Invalid(str(name), "is the name of a run, not of a task", f"Write {name}/TASK.")
@@ -165,7 +170,7 @@ def find_task(session: Session, text: str | Name) -> TaskId:
 
 
 def _no_single_task(name: Name) -> Invalid:
-    """The error for ``RUN/*`` and ``RUN/*/KEY`` in place of one task."""
+    """The error for ``RUN/*`` or ``RUN/*/KEY`` where one task is needed."""
     run = replace(name, task=None, item="")
     if not name.item:
         return Invalid(
@@ -181,7 +186,9 @@ def _no_single_task(name: Name) -> Invalid:
 
 
 def find_item(session: Session, name: Name) -> RunId:
-    """The run of an item, which ``RUN/*/KEY`` names; raises ``NotFound`` where the run has no task for it."""
+    """The run of an item that ``RUN/*/KEY`` names. Raises ``NotFound`` if the run has no task for
+    the item.
+    """
     name = resolved(session, name)
     run = find_run(session, name)
     if not session.rows("has_item", run=run, item=name.item):
@@ -223,7 +230,9 @@ def own_names(session: Session, place: Place, run: int | None) -> list[str]:
 
 
 def check_task_name(session: Session, branch: BranchId, task: str, shown: str) -> None:
-    """Raise ``NotFound`` for a task that no revision of a branch ever had. ``shown``: how to call the archive."""
+    """Raise ``NotFound`` for a task that no revision of a branch ever had. ``shown``: the archive's
+    name in messages.
+    """
     names = [row.name for row in session.rows("task_names_ever", branch=branch)]
     if task not in names:
         raise NotFound(f"archive {shown}", f"never had a task {task!r}", _nearest(task, names, "It had"))
@@ -262,7 +271,9 @@ def _no_revision(session: Session, archive: ArchiveId, branch: BranchId, name: N
 
 
 def _in_a_retired_branch(session: Session, archive: ArchiveId, name: Name) -> Name | None:
-    """What a revision is called that the main branch had before its ledger was last rewound to start anew."""
+    """The name of a revision that the main branch had before its ledger was last rewound; None if
+    there is none.
+    """
     rows = session.rows("branches_named", archive=archive)
     retired = {row.id: row.name for row in rows if row.name.startswith(RETIRED)}
     found = _revisions(session, list(retired), name) if retired else []
@@ -271,14 +282,18 @@ def _in_a_retired_branch(session: Session, archive: ArchiveId, name: Name) -> Na
 
 
 def earlier_one(session: Session, archive: ArchiveId, name: Name) -> Name | None:
-    """The revision of the same number in the newest ledger from before a rewind, for a name that says neither a branch nor an id."""
+    """The revision of the same number in the newest ledger from before a rewind; None for a name
+    with a branch or an id.
+    """
     if name.branch is not None or name.revision.startswith("g"):
         return None
     return _in_a_retired_branch(session, archive, name)
 
 
 def _in_a_removed_archive(session: Session, name: Name) -> Name | None:
-    """What a revision is called that an archive had which was removed, and whose name another one got."""
+    """The name of a revision of a removed archive whose name another archive has now; None if there
+    is none.
+    """
     for row in session.rows("archives_renamed", name=name.archive):
         earlier = replace(name, archive=row.name)
         with suppress(NotFound):
@@ -288,7 +303,7 @@ def _in_a_removed_archive(session: Session, name: Name) -> Name | None:
 
 
 def _nearest(word: str, names: Sequence[str], have: str) -> str:
-    # What was given is no answer, whatever else was wrong with it.
+    # The given name itself is no suggestion, whatever else was wrong with it.
     if near := get_close_matches(word, [name for name in names if name != word], 3):
         return f"Did you mean {' or '.join(near)}?"
     return f"{have}: {', '.join(names[:20])}." if names else ""

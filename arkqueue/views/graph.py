@@ -30,12 +30,12 @@ from arkqueue.views.rows import view_of
 from arkqueue.views.tasks import is_implicit
 
 MOST_RUNS = 200
-"""Runs in one graph; more cannot be read by anybody."""
+"""The most runs in one graph; nobody can read a larger one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """A task in a graph. ``outside``: it belongs to a run that was not asked for."""
+    """A task in a graph. ``outside``: True if it belongs to a run that was not asked for."""
 
     id: int
     run_id: int
@@ -56,10 +56,12 @@ class NodeView:
 
 @dataclass(slots=True, kw_only=True)  # not frozen, as TaskView
 class EdgeView:
-    """``target`` waits for ``source``, or cancels it.
+    """An edge: ``target`` waits for ``source``, or cancels it.
 
-    ``kind``: ``depends`` (met by completion), ``settled`` (met by any end), ``failed`` (met by a failure or rejection), ``cancels``, ``exclusive`` (a closed gate), ``stopping`` (until the source is gone).
-    ``declared``: it stands in a workflow file. ``active``: of ``cancels``: the source is being stopped now.
+    ``kind``: ``depends`` (met by completion), ``settled`` (met by any end), ``failed`` (met by a
+    failure or rejection), ``cancels``, ``exclusive`` (a closed gate), or ``stopping`` (until the
+    source is gone). ``declared``: True if a workflow file has it. ``active``: for ``cancels``, True
+    while the source is being stopped.
     """
 
     target: int
@@ -74,7 +76,9 @@ class EdgeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphView:
-    """Nodes in the order of revisions, runs and files; edges in the order of their targets. ``more_locks``: there are more than are told, which are 100 at most."""
+    """Nodes in the order of revisions, runs and files; edges in the order of their targets.
+    ``more_locks``: True if there are more locks than are listed, at most 100.
+    """
 
     nodes: list[NodeView]
     edges: list[EdgeView]
@@ -88,7 +92,10 @@ def graph(
     archives: Sequence[ArchiveId] | None = None,
     numbers: Numbers | None = None,
 ) -> GraphView:
-    """The graph of some runs, of long lists with the first item in each state. ``archives``: those whose tasks may be named at a lock of the installation (None: all). ``numbers``: those of the lists of the runs, where they are known already."""
+    """The graph of some runs; of a long list, it has the first item in each state. ``archives``:
+    those whose tasks may be named at a lock of the installation; None: all. ``numbers``: the
+    numbers of the runs' lists, if the caller has them.
+    """
     shown = listed(session, runs, numbers=numbers)
     inside = [row.id for row in shown.rows]
     rows, edges = _read(session, runs, session.rows("graph_nodes", tasks=inside), {}, are_all=not shown.lists)
@@ -99,7 +106,9 @@ def graph(
 
 
 def unmet_pairs(session: Session, view: GraphView) -> list[tuple[str, str]]:
-    """The pairs (target, source) of lists of the runs themselves between which an edge is unmet, although the graph may leave out the items that it joins."""
+    """The pairs (target, source) of lists of the runs with an unmet edge between two items. The
+    graph may leave these items out.
+    """
     items = {node.id: node for node in view.nodes if node.item and not node.outside}
     pairs: dict[tuple[str, str], tuple[int, int]] = {}
     for edge in view.edges:
@@ -124,7 +133,9 @@ def edges_of(
     *,
     are_all: bool,
 ) -> list[EdgeView]:
-    """The edges of a run's graph, or of an item of it; ``rows``: its tasks, as ``list_tasks`` has them; ``names``: theirs. ``are_all``: it has no others."""
+    """The edges of a run's graph, or of an item in it. ``rows``: its tasks, from ``list_tasks``;
+    ``names``: their names. ``are_all``: True if the run has no other tasks.
+    """
     return _read(session, [run], rows, names, item, are_all=are_all)[1]
 
 
@@ -137,14 +148,16 @@ def _read(
     *,
     are_all: bool,
 ) -> tuple[dict[int, Any], list[EdgeView]]:
-    """The rows of all tasks that may be shown, by id and in the order of nodes, and the edges that are shown."""
+    """The rows of all tasks that may be shown, by id, in the order of nodes; and the edges that are
+    shown.
+    """
     if are_all:
         edges = session.rows("show_edges", runs=list(runs), item=item)
     else:
         edges = session.rows("show_some_edges", tasks=[row.id for row in inside])
     outside = {edge.source for edge in edges} - {row.id for row in inside}
     found = [*inside, *(session.rows("graph_nodes", tasks=sorted(outside)) if outside else ())]
-    # Within a run they are in the order of its files already.
+    # Within a run, the rows are already in the order of its files.
     waited_for = {edge.source for edge in edges}
     in_order = sorted(found, key=lambda row: (row.number, row.run))
     rows = {row.id: row for row in in_order if not _is_hidden(row, waited_for)}
@@ -168,7 +181,7 @@ def graph_between(
 
 
 def _is_hidden(row: Any, waited_for: Collection[int]) -> bool:
-    """A list has its gates whether or not something waits for them."""
+    """True for tasks that the graph leaves out. The gates of a list exist even if no task waits for them."""
     return is_implicit(row) and (row.kind != TaskKind.GATE or row.id not in waited_for)
 
 
@@ -193,7 +206,7 @@ def _shown(edges: Sequence[Any], rows: dict[int, Any]) -> list[Any]:
 
 
 def kind_of(edge: Any) -> str:
-    """The kind of an edge as people see it, see ``EdgeView``."""
+    """The kind of an edge for people, as in ``EdgeView``."""
     if edge.kind != "depends":
         return str(edge.kind)
     return "failed" if edge.failed else "settled" if edge.settled else "depends"

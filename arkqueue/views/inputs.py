@@ -1,4 +1,6 @@
-"""The inputs of a task for its page: the states and outputs of its dependencies (INPUTS), and its scratch folder. The page shows the first of them; the task gets all."""
+"""The inputs of a task for its page: the states and outputs of its dependencies (INPUTS), and its
+scratch folder. The page shows the first dependencies; the task gets all.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,16 @@ from arkqueue.views.rows import view_of
 from arkqueue.views.runs import ScratchView
 
 MOST_INPUTS: Final = 20
-"""Dependencies whose outputs are shown."""
+"""The most dependencies whose outputs are shown."""
 LONGEST_OUTPUTS: Final = 2000
-"""Characters of the outputs of one dependency that are shown."""
+"""The most characters of the outputs of one dependency that are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputView:
-    """A dependency of a task. ``outputs``: the beginning of its newest outputs, as JSON; empty: it has none. ``size``: characters of all of them."""
+    """A dependency of a task. ``outputs``: the beginning of its newest outputs, as JSON; empty if
+    it has none. ``size``: the characters of all of them.
+    """
 
     task: str
     state: State
@@ -30,14 +34,16 @@ class InputView:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The first dependencies of a task. ``is_all``: there are no others."""
+    """The first dependencies of a task. ``is_all``: True if there are no others."""
 
     found: list[InputView]
     is_all: bool
 
 
 def inputs_of(session: Session, task: TaskId) -> Inputs:
-    """The dependencies of a task with their states and outputs of now. An attempt got those of the moment when it began."""
+    """The dependencies of a task with their present states and outputs. An attempt got those of the
+    moment when it began.
+    """
     rows = session.rows("inputs_of_task", task=task, most=MOST_INPUTS + 1, longest=LONGEST_OUTPUTS)
     names = task_names(session, [row.id for row in rows])
     found = [
@@ -48,7 +54,7 @@ def inputs_of(session: Session, task: TaskId) -> Inputs:
 
 
 def scratch_of(session: Session, task: TaskId) -> ScratchView | None:
-    """The scratch folder that a task works in; None: it has none, or nobody has made it yet."""
+    """The scratch folder of a task; None if it has none, or if the folder has not been made yet."""
     for row in session.rows("scratch_of_task", task=task):
         kept = session.rows("kept_scratch", run=row.run_id, item=row.item)
         is_kept = any(there.store == row.store and there.of_items == bool(row.item) for there in kept)

@@ -1,4 +1,4 @@
-"""The installation as a whole: task managers, and the numbers that /metrics and /healthz tell."""
+"""The installation as a whole: its task managers, and the numbers of /metrics and /healthz."""
 
 from __future__ import annotations
 
@@ -19,12 +19,18 @@ from arkqueue.views.rows import view_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskManagerView:
-    """One process that runs tasks. ``alive``: it was heard lately; ``running``: its live attempts.
+    """One process that runs tasks. ``alive``: True if it has reported lately. ``running``: the
+    number of its live attempts.
 
-    ``name``: how a person names it among the others: by its machine, or by the beginning of the id of its home folder where several are on one machine.
+    ``name``: its name for people: its machine; if a machine has several home folders, the beginning
+    of the home folder's id.
 
-    ``fault``: why it can start no tasks for now; ``engine_fault``: why it can start none in containers. ``low_disk``: which of its disks has less
-    room than its ``min_free``, so that it claims nothing. ``drained_at``: since when its host is drained, so that it claims nothing either. ``labels``: what tasks can ask for. ``store``: which scratch folders it has, those of its host or of a folder that several share. ``account``: the user of its host that it runs as (None: it is of a version that does not say).
+    ``fault``: the reason why it can start no tasks now; ``engine_fault``: why it can start no
+    containers. ``low_disk``: the disk with less room than ``min_free``, because of which it claims
+    nothing. ``drained_at``: the time since which its host is drained, so that it claims nothing.
+    ``labels``: the labels that tasks can ask for. ``store``: the place of its scratch folders: its
+    host, or a folder that several hosts share. ``account``: the user of its host as which it runs;
+    None: its version does not report that.
     """
 
     process: str
@@ -62,7 +68,9 @@ def task_managers(session: Session) -> list[TaskManagerView]:
 
 
 def running_now(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> dict[str, list[str]]:
-    """The names of the tasks that run, by the process of their task manager; ``most`` in all. ``archives`` None: of all."""
+    """The names of the running tasks, by the process of their task manager, at most ``most`` in
+    all. ``archives`` None: all.
+    """
     rows = session.rows("running_now", archives=None if archives is None else list(archives), limit=most)
     names = task_names(session, [row.task_id for row in rows])
     found: dict[str, list[str]] = {}
@@ -73,7 +81,7 @@ def running_now(session: Session, archives: Sequence[ArchiveId] | None, most: in
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """The most tasks that were ready at once, and the most that ran, from a moment on for `STEP` seconds."""
+    """The most tasks that were ready at once, and the most that ran at once, within `STEP` seconds."""
 
     at: datetime
     ready: int
@@ -85,14 +93,16 @@ STEP = 600
 
 
 def queue_depth(session: Session) -> list[Depth]:
-    """How deep the queue was in the last day, the oldest part first; parts in which no queue manager ran are missing."""
+    """The queue's depth in the last day, the oldest part first. Parts in which no queue manager ran
+    are missing.
+    """
     rows = session.rows("queue_depth", step=STEP)
     return [Depth(datetime.fromtimestamp(row.at, UTC), row.ready, row.running) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
 class PauseOfAll:
-    """Nothing of any archive starts, since when and because of whom."""
+    """The pause of the whole installation: since when, by whom, and why."""
 
     paused_at: datetime
     paused_by: str
@@ -100,15 +110,16 @@ class PauseOfAll:
 
 
 def pause_of_all(session: Session) -> PauseOfAll | None:
-    """The pause of the whole installation; None: it is not paused."""
+    """The pause of the whole installation; None if it is not paused."""
     rows = session.rows("pause_of_all")
     return view_of(rows[0], PauseOfAll) if rows else None
 
 
 def host_named(session: Session, name: str) -> str:
-    """The host of the task managers that a person calls so: by the name of their machine, or by the beginning of the id of their home folder.
+    """The host of a task manager that a person names: by its machine, or by the beginning of the id
+    of its home folder.
 
-    Where a machine has several home folders and one running task manager, that one is meant.
+    If a machine has several home folders, but only one running task manager, that one is meant.
     """
     known = task_managers(session)
     hosts = {one.host: one.hostname for one in known}
@@ -141,18 +152,20 @@ def no_queue_manager_since(session: Session) -> datetime | None:
 
 
 def is_managed(numbers: Any, lease: float) -> bool:
-    """Whether a queue manager was heard lately, by what `measure` answered. ``lease``: seconds; where it is short, so is what counts as lately."""
+    """True if a queue manager has reported lately. ``numbers``: from `measure`. ``lease``: seconds;
+    “lately” is shorter if the lease is short.
+    """
     return (numbers.silence_of_queue_managers or 0.0) <= min(lease, SILENCE)
 
 
 def measure(session: Session, patience: float = CALL_TIMEOUT) -> Any:
-    """The numbers of /metrics, as one row; DatabaseUnavailable after ``patience`` seconds."""
+    """The numbers of /metrics, as one row. Raises DatabaseUnavailable after ``patience`` seconds."""
     with session.database.statement(timeout=patience) as connection:
         return rows(connection, "measure", silence=SILENCE)[0]
 
 
 class About(StrEnum):
-    """The part of the installation that a fault is of."""
+    """The subject of a fault."""
 
     QUEUE_MANAGERS = "queue managers"
     TASK_MANAGERS = "task managers"
@@ -166,7 +179,9 @@ class About(StrEnum):
 
 
 def faults_of(numbers: Any, lease: float) -> tuple[list[str], bool]:
-    """The faults of the installation, from the answer of `measure`, one sentence each; and whether a queue manager runs."""
+    """The faults of the installation, one sentence each, and whether a queue manager runs.
+    ``numbers``: from `measure`.
+    """
     return [text for _, text in told_faults(numbers, lease)], is_managed(numbers, lease)
 
 
@@ -195,7 +210,7 @@ def told_faults(numbers: Any, lease: float) -> list[tuple[About, str]]:
     if count := numbers.task_managers_drained:
         what = "1 task manager is" if count == 1 else f"{count} task managers are"
         faults.append((About.DRAINED, f"{what} drained: no task starts there (arkqueue undrain)"))
-    # Where the last run is held, a person is awaited, and nothing is wrong.
+    # If the last run is held, a person has to release it, and that is no fault.
     _, count, since = numbers.fires_left_out
     if count:
         what = "1 fire of a schedule was" if count == 1 else f"{count} fires of schedules were"

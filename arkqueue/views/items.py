@@ -1,4 +1,6 @@
-"""Items of lists: how many tasks of each list of a run are in which state, some of these tasks at a time, and which items were deleted (design 5.27, 5.30)."""
+"""The items of lists: the number of tasks of each list of a run in each state, pages of these
+tasks, and the deleted items (design 5.27, 5.30).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from arkqueue.views.tasks import TaskView, tasks_by_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListView:
-    """How many tasks of a list are in which state, the states that need somebody first. ``name``: of the task that has the list."""
+    """The number of tasks of a list in each state, the states that need a person first. ``name``:
+    the task that has the list.
+    """
 
     name: str
     tasks: int
@@ -26,7 +30,7 @@ class ListView:
 
 
 def list_view(name: str, counts: Mapping[State, int]) -> ListView:
-    """A list by its numbers."""
+    """A list, from its numbers."""
     in_order = {state: counts[state] for state in ATTENTION if state in counts}
     return ListView(name=name, tasks=sum(counts.values()), counts=in_order)
 
@@ -42,7 +46,10 @@ class ItemPage:
 def page_of_items(
     session: Session, run: RunId, name: str | None, states: Sequence[State], after: int | None, most: int
 ) -> ItemPage:
-    """Some tasks of the items of a run, in the order of its files and lists. ``name``: of the list of this task; None: of all. ``states``: in one of these; none: in any. ``after``: those after the task of this id."""
+    """A page of the tasks of items of a run, in the order of its files and lists. ``name``: the
+    task that has the list; None: all lists. ``states``: only tasks in one of these; none: any.
+    ``after``: the id of the last task of the page before.
+    """
     asked: dict[str, Any] = {"name": name, "states": [str(state) for state in states] or None, "after": after or None}
     ids = [row.id for row in session.rows("page_of_items", run=run, limit=most + 1, **asked)]
     return ItemPage(tasks=tasks_by_id(session, ids[:most]), next=ids[most - 1] if len(ids) > most else None)
@@ -50,7 +57,7 @@ def page_of_items(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedItem:
-    """The tombstone of an item. ``tasks``: their names in full, by which they can be shown."""
+    """The tombstone of an item. ``tasks``: the full names of its tasks, by which they can be shown."""
 
     full_name: str
     item: str
@@ -60,7 +67,7 @@ class DeletedItem:
 
 
 def deleted_items(session: Session, run: RunId, most: int | None = None) -> list[DeletedItem]:
-    """The deleted items of a run, the newest tombstone first; all of them, or at most so many."""
+    """The deleted items of a run, the newest tombstone first; at most ``most``, if given."""
     found = session.rows("deleted_items", run=run, most=most)
     names = task_names(session, [task for row in found for task in row.tasks])
     return [

@@ -1,4 +1,6 @@
-"""The tasks of runs, where a run may have ten thousand items (design 5.30): of a long list its numbers and the first item in each state. `items` has them by pages."""
+"""The tasks of runs that may have ten thousand items (design 5.30): of a long list, its numbers and
+the first item in each state. `items` has pages of them.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,16 @@ from arkqueue.views.naming import names_within
 from arkqueue.views.tasks import TaskView, views_of
 
 MOST_SHOWN: Final = 100
-"""Items of a list that are shown with their run; of a longer one the first in each state are."""
+"""The most items of a list that are shown with their run. Of a longer list, the first item in each
+state is shown.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Rows of ``list_tasks`` of some runs. ``lists``: their long lists by run, of which ``rows`` have the first item in each state."""
+    """The rows of ``list_tasks`` of some runs. ``lists``: the long lists of each run; of these,
+    ``rows`` has the first item in each state.
+    """
 
     rows: list[Any]
     lists: dict[int, list[ListView]] = field(default_factory=dict)
@@ -28,14 +34,16 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The lists of runs, in the order of their files, by the id of the run and the name of the task: how many items are in which state, and the first item in each state."""
+    """The lists of runs, in the order of their files, by run id and task name: the number of items
+    in each state, and the first item in each state.
+    """
 
     counts: dict[tuple[int, str], Counter[State]]
     first: dict[tuple[int, str], list[int]]
 
 
 def numbers_of(session: Session, runs: Sequence[int]) -> Numbers:
-    """Count the items of runs. It reads each of them once."""
+    """Count the items of runs. Reads each item once."""
     counts: dict[tuple[int, str], Counter[State]] = defaultdict(Counter)
     first: dict[tuple[int, str], list[int]] = defaultdict(list)
     for row in session.rows("count_items", runs=list(runs)) if runs else ():
@@ -45,18 +53,20 @@ def numbers_of(session: Session, runs: Sequence[int]) -> Numbers:
 
 
 def lists_of(numbers: Numbers) -> list[ListView]:
-    """All lists, short ones too."""
+    """All lists, also the short ones."""
     return [list_view(name, counts) for (_, name), counts in numbers.counts.items()]
 
 
 def has_list(session: Session, run: RunId, name: str) -> bool:
-    """Whether the task of a name has a list in a run."""
+    """True if the task of a run has a list."""
     (row,) = session.rows("has_list", run=run, name=name)
     return bool(row.is_there)
 
 
 def listed(session: Session, runs: Sequence[int], item: str | None = None, numbers: Numbers | None = None) -> Listed:
-    """The tasks of runs that are shown with them. ``item``: those of this item alone, whatever the lists have. ``numbers``: those of their lists, where they are known already."""
+    """The tasks that are shown with their runs. ``item``: only the tasks of this item, however long
+    the lists are. ``numbers``: from `numbers_of`, if the caller has them.
+    """
     if numbers is None or item is not None:
         numbers = numbers_of(session, runs if item is None else ())
     first = numbers.first
@@ -73,7 +83,9 @@ def listed(session: Session, runs: Sequence[int], item: str | None = None, numbe
 
 
 def tasks_of(session: Session, runs: Sequence[Any]) -> tuple[dict[int, list[TaskView]], dict[int, list[ListView]]]:
-    """The tasks of runs in the order of the files, COMMIT first; without REPORT and gates of ``PREV:*``, which are arkqueue's own. And their long lists."""
+    """The tasks of runs in the order of the files, COMMIT first, without REPORT and gates of
+    ``PREV:*``, which arkqueue adds; and their long lists.
+    """
     found: dict[int, list[TaskView]] = defaultdict(list)
     shown = listed(session, [run.id for run in runs])
     for view in views_of(session, shown.rows, runs, names_within(shown.rows, runs)):

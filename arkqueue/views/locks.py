@@ -1,4 +1,4 @@
-"""Locks (design 5.25): who has them, and who waits in which order."""
+"""Locks (design 5.25): the tasks that have them, and the tasks that wait, in order."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from arkqueue.states import State
 from arkqueue.views.naming import task_names
 
 MOST_TASKS = 100
-"""Tasks that have one lock, and tasks that wait for it, that are told."""
+"""The most tasks that are listed as having one lock, and as waiting for it."""
 MOST_IN_GRAPH = 10
-"""The same in a graph."""
+"""The most such tasks of one lock in a graph."""
 MOST_LOCKS = 100
-"""Locks that are told of a graph."""
+"""The most locks that are listed with a graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockTask:
-    """A task that stands at a lock: it occupies the lock (running), has been granted it (ready), or waits for it."""
+    """A task at a lock: it occupies the lock (running), was granted it (ready), or waits for it."""
 
     full_name: str
     state: State
@@ -31,11 +31,13 @@ class LockTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockView:
-    """A lock. ``name``: what it is called in commands, ``ARCHIVE/NAME`` or ``global/NAME``; ``capacity`` null: unlimited.
+    """A lock. ``name``: its name in commands, ``ARCHIVE/NAME`` or ``global/NAME``. ``capacity``
+    null: unlimited.
 
-    ``holders``: the tasks that occupy it or have been granted it; ``waiting``: those that ask for it, the next first; 100 of each at most (in a graph 10), of
-    the archives that were asked for. ``elsewhere``: how many tasks of other archives have a lock of the installation. ``more``: more tasks have it or wait
-    for it than are told.
+    ``holders``: the tasks that occupy it or were granted it. ``waiting``: the tasks that ask for
+    it, the next one first. Both have at most 100 tasks (10 in a graph), of the archives that were
+    asked for. ``elsewhere``: the number of tasks of other archives that have a lock of the
+    installation. ``more``: True if more tasks have it or wait for it than are listed.
     """
 
     name: str
@@ -55,7 +57,9 @@ def locks(
     name: str | None = None,
     scope: ArchiveId | None = None,
 ) -> list[LockView]:
-    """The locks of some archives and those of the installation that they use (None: every one); of one name and scope where these are given."""
+    """The locks of some archives, and the locks of the installation that they use (None: all); with
+    ``name`` and ``scope``, only that lock.
+    """
     told: dict[str, Any] = {"archives": None if archives is None else list(archives), "name": name, "scope": scope}
     return [_view(session, row, archives, MOST_TASKS) for row in session.rows("show_locks", **told)]
 
@@ -63,7 +67,9 @@ def locks(
 def locks_of_runs(
     session: Session, runs: Sequence[RunId], archives: Sequence[ArchiveId] | None
 ) -> tuple[list[LockView], bool]:
-    """The locks that tasks of some runs have or wait for, those that one waits for first, and whether there are more; with tasks of some archives (None: all)."""
+    """The locks that tasks of some runs have or wait for, those with waiting tasks first, and
+    whether there are more. The tasks at a lock are of some archives; None: all.
+    """
     rows = session.rows("locks_of_runs", runs=list(runs), most=MOST_LOCKS + 1)
     return [_view(session, row, archives, MOST_IN_GRAPH) for row in rows[:MOST_LOCKS]], len(rows) > MOST_LOCKS
 
@@ -86,5 +92,7 @@ def _view(session: Session, row: Any, archives: Sequence[ArchiveId] | None, most
 
 
 def command(verb: str, name: str) -> str:
-    """A command that a person can copy, whatever committers call their locks. ``verb`` has the place of the name."""
+    """A command that a person can copy, whatever characters a lock's name has. ``verb``: has the
+    place of the name.
+    """
     return f"arkqueue {verb} {shlex.quote(name)}"

@@ -1,4 +1,6 @@
-"""The names that people read and type, for rows that say where a run or a task is. Called by every view."""
+"""The names that people read and type, from rows that say where a run or a task belongs. Called by
+every view.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from arkqueue.names import run_name, task_in_run
 
 
 class Place(Protocol):
-    """Where a task is, as its own row or its run's view says."""
+    """The place of a task, from its own row or its run's view."""
 
     @property
     def archive(self) -> str: ...
@@ -31,12 +33,12 @@ class Run(Place, Protocol):
 
 
 def task_name(row: Any) -> str:
-    """The name of a task; the row also has name and item."""
+    """The name of a task. ``row``: also has name and item."""
     return run_name(row) + _in_run(row)
 
 
 def names_of(rows: Iterable[Any]) -> dict[int, str]:
-    """The names of tasks by their ids; that of a run is made once for all its tasks."""
+    """The names of tasks by their ids. The name of a run is made once for all its tasks."""
     runs: dict[int, str] = {}
     names = {}
     for row in rows:
@@ -46,19 +48,19 @@ def names_of(rows: Iterable[Any]) -> dict[int, str]:
 
 
 def names_within(rows: Iterable[Any], runs: Iterable[Run]) -> dict[int, str]:
-    """The same of tasks whose runs are at hand."""
+    """Like `names_of`, for tasks whose runs the caller has."""
     names = {run.id: run.full_name for run in runs}
     return {row.id: names[row.run_id] + _in_run(row) for row in rows}
 
 
 def task_names(session: Session, tasks: Iterable[int | None]) -> dict[int, str]:
-    """The names of tasks by their ids; None is left out."""
+    """The names of tasks by their ids; None among the ids is ignored."""
     wanted = sorted({task for task in tasks if task is not None})
     return names_of(session.rows("task_places", tasks=wanted)) if wanted else {}
 
 
 def attempt_names(session: Session, attempts: Sequence[int]) -> list[str]:
-    """The names of attempts, as people know them."""
+    """The names of attempts, for people."""
     found = session.rows("tasks_of_attempts", attempts=attempts) if attempts else []
     names = task_names(session, [row.task_id for row in found])
     kinds = {AttemptKind.RUN: "", AttemptKind.POLL: " (poll)"}
@@ -66,5 +68,5 @@ def attempt_names(session: Session, attempts: Sequence[int]) -> list[str]:
 
 
 def _in_run(row: Any) -> str:
-    # A gate is shown as it is written; a colon after the slash misleads nobody.
+    # A gate's name is shown unquoted: a colon behind the slash is not ambiguous.
     return f"/{row.name}" if row.kind == TaskKind.GATE else task_in_run(row.name, row.item)

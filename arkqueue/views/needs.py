@@ -1,4 +1,6 @@
-"""The archives, runs and tasks that need a person, each with its remedy, and the faults of the installation. ``arkqueue status`` and the overview begin with them."""
+"""The archives, runs and tasks that need a person, each with its remedy, and the faults of the
+installation. ``arkqueue status`` and the overview page begin with them.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +30,21 @@ from arkqueue.views.runs import RunInShort, views_of_runs
 from arkqueue.views.tasks import TaskView
 
 MOST_NEEDS: Final = 20
-"""Things of one kind that need a person; the others are found at their archives."""
+"""The most needs of one kind. The pages of the archives show the others."""
 MOST_ARCHIVES: Final = 100
-"""Archives that need a person; the others are counted."""
+"""The most archives that need a person. The others are counted."""
 RECENT: Final = 5
-"""The newest runs of each archive, of which one may be of a commit with faults in its workflow files."""
+"""The number of newest runs of each archive that are searched for a commit with faults in its
+workflow files.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """An archive, run or task that waits for a person. ``verb``: the remedy, to be done to ``name``, with ``--force`` if ``force``; empty: a person has to read more first. ``command``: the command line for that."""
+    """An archive, run or task that needs a person. ``verb``: the verb of the remedy, for ``name``,
+    with ``--force`` if ``force``; empty: a person has to read more first. ``command``: the command
+    line.
+    """
 
     state: str
     name: str
@@ -59,10 +66,12 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The state of the installation, as far as a token may see it. ``more``: archives that need a person beside those of ``needs``.
+    """The state of the installation, as far as a token may see it. ``more``: the number of archives
+    that need a person and are not in ``needs``.
 
-    Numbers of the installation are None for a token that is for some archives alone, and ``faults`` is empty. ``running``, ``waiting``: tasks;
-    ``task_managers``, ``slots``: of those that were heard lately.
+    For a token that is for some archives only, numbers of the installation are None, and ``faults``
+    is empty. ``running``, ``waiting``: numbers of tasks. ``task_managers``, ``slots``: those of
+    task managers that have reported lately.
     """
 
     faults: list[Fault]
@@ -76,7 +85,9 @@ class Status:
 
 
 def status(session: Session, names: Sequence[str] | None, covered: Sequence[ArchiveId] | None, lease: float) -> Status:
-    """The state of the installation. ``names`` and ``covered``: the archives that are asked about, both None: all; ``lease``: seconds, as configured."""
+    """The state of the installation. ``names`` and ``covered``: the archives that are asked about;
+    both None: all. ``lease``: seconds, from the configuration.
+    """
     known = in_short(session, names)
     bad = [name for name, one in known.items() if one.needs]
     found = archives(session, bad[:MOST_ARCHIVES])
@@ -105,7 +116,9 @@ def needs_of(
     found: Sequence[ArchiveView],
     recent: Mapping[str, Sequence[RunInShort]],
 ) -> list[Need]:
-    """The archives among ``found``, the workflow files with faults among the ``recent`` runs of each archive, and the tasks of ``covered`` archives (None: all) that need a person."""
+    """Everything that needs a person: archives of ``found``, newest commit runs of ``recent`` whose
+    workflow files have faults, and tasks of ``covered`` archives (None: all).
+    """
     failures = unhandled_failures(session, covered, MOST_NEEDS)
     lines = last_lines(session, failures)
     late = outdated(session, [task.id for task in failures if task.state is State.FAILED])
@@ -168,7 +181,7 @@ def _of_archive(archive: ArchiveView) -> list[Need]:
 
 
 def _of_runs(session: Session, recent: Mapping[str, Sequence[RunInShort]]) -> list[Need]:
-    """The newest commit run of each archive, where its workflow files have faults."""
+    """The newest commit runs of archives whose workflow files have faults."""
     newest = [next((run for run in runs if run.trigger is Trigger.COMMIT), None) for runs in recent.values()]
     faulty = {run.id: run for run in views_of_runs(session, [run.id for run in newest if run and run.faulty])}
     needs = []
@@ -181,7 +194,7 @@ def _of_runs(session: Session, recent: Mapping[str, Sequence[RunInShort]]) -> li
 
 
 def _failure(task: TaskView, line: str, *, is_late: bool) -> Need:
-    """A failure with what helps. ``is_late``: a plain retry would be refused, as later revisions have gone on."""
+    """A failure with its remedy. ``is_late``: True if a retry without --force would be refused, because later revisions have gone on."""
     text = (task.why or str(task.state)) + (f": {line}" if line else "")
     if task.kind == TaskKind.REPORT:
         return Need("failed", task.full_name, text, command=f"arkqueue explain {shlex.quote(task.full_name)}")
@@ -198,7 +211,7 @@ def _failed_in(backfill: FailuresOfBackfill) -> Need:
 
 
 def _hanging(one: Hanging) -> Need:
-    """A task that is perhaps never done by itself. To restart it shows first what is stopped."""
+    """A task that may never end by itself. The restart page first shows what it would stop."""
     task = one.task
     where = f" on {task.host}" if task.host else ""
     if one.is_silent:

@@ -1,4 +1,4 @@
-"""The outbox as people see it: what was sent to whom, what waits, and what was wrong (design 15)."""
+"""The outbox as people see it: deliveries, their receivers, and their faults (design 15)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ STATES = ("waiting", "sent", "failed", "dropped")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryView:
-    """A notification to one receiver. ``name``: its run, or its archive. ``tries``: how often it was tried; ``due_at``: when it is tried next.
+    """A notification to one receiver. ``name``: its run, or its archive. ``tries``: the number of
+    tries; ``due_at``: the time of the next one.
 
-    ``fault``: what was wrong with the last try, or why it was dropped. ``carried_by``: the delivery whose mail told of it as well.
+    ``fault``: the fault of the last try, or the reason why it was dropped. ``carried_by``: the
+    delivery whose mail listed this one as well.
     """
 
     id: int
@@ -54,7 +56,7 @@ def deliveries(
     before: int | None = None,
     limit: int = 50,
 ) -> DeliveryPage:
-    """A page of deliveries, of those of some archives (None: of all), in some states (none: in any)."""
+    """A page of deliveries of some archives (None: all), in some states (none: any)."""
     asked = None if archives is None else list(archives)
     found = session.rows("list_deliveries", archives=asked, states=list(states) or None, before=before, limit=limit + 1)
     return DeliveryPage(

@@ -1,7 +1,9 @@
-"""The obstacles of a run that would be made, in the words of ``explain``: a pause, a limit, a lock, no task manager that fits.
+"""The obstacles of a proposed run, in the words of ``explain``: a pause, a limit, a lock, or no
+task manager that can run a task.
 
-The previews of `trigger`, of a submission and of a backfill call it, on the command line and on the pages. They name dependencies and holds
-beside each task (`queue.proposed`), and a stopped archive is a refusal.
+The previews of `trigger`, of a submission and of a backfill call it, on the command line and on the
+pages. They show dependencies and holds with each task (`queue.proposed`), and refuse a run of a
+stopped archive.
 """
 
 from __future__ import annotations
@@ -29,11 +31,11 @@ from arkqueue.views.reasons import (
 )
 
 MOST_LOCKS = 20
-"""Locks that are named: each item of a list may ask for one of its own."""
+"""The most locks that are named: each item of a list may ask for a lock of its own."""
 
 
 class Prospect(Protocol):
-    """A task that a run would have."""
+    """A task that a proposed run would have."""
 
     @property
     def name(self) -> str: ...
@@ -44,7 +46,9 @@ class Prospect(Protocol):
 
 
 def obstacles(session: Session, archive: ArchiveId, tasks: Sequence[Prospect]) -> list[Reason]:
-    """The obstacles that would keep some tasks from starting now, besides their dependencies and holds; the items of a list are named once."""
+    """The obstacles that would keep some tasks from starting now, besides their dependencies and
+    holds. All items of a list share one reason.
+    """
     if not tasks:
         return []
     view = show_archive(session, archive)
@@ -58,7 +62,9 @@ def obstacles(session: Session, archive: ArchiveId, tasks: Sequence[Prospect]) -
 
 
 def _locks(session: Session, archive: ArchiveId, shown: str, tasks: Sequence[Prospect]) -> list[Reason]:
-    """The locks that tasks would have to wait for, and those whose names nobody knows yet. ``shown``: the archive's name."""
+    """The locks that tasks would have to wait for, and the locks whose names are not known yet.
+    ``shown``: the archive's name.
+    """
     wanted = dict.fromkeys((lock, task.name) for task in tasks for lock in task.locks)
     unknown = {lock: task for lock, task in wanted if MARK in lock}
     scopes = {lock: INSTALLATION if is_global(lock) else archive for lock, _ in wanted if lock not in unknown}
@@ -86,7 +92,7 @@ def _locks(session: Session, archive: ArchiveId, shown: str, tasks: Sequence[Pro
 
 
 def _hosts(session: Session, tasks: Sequence[Prospect]) -> list[Reason]:
-    """The tasks that no task manager can start now, for each set of labels."""
+    """The reasons that no task manager can start some tasks now, one for each set of labels."""
     managers = task_managers(session)
     alive = [manager for manager in managers if manager.alive]
     by_labels: dict[tuple[str, ...], list[str]] = defaultdict(list)

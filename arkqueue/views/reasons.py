@@ -1,6 +1,8 @@
-"""One thing that stands in a task's way, as a sentence with the commands that help. Called by ``explain``, which finds out what stands in the way.
+"""Makes a reason: a sentence on one obstacle of a task, with the commands that help. Called by
+``explain``, which finds the obstacles.
 
-A sentence begins with ``subject``: "It", or "It waits for papers@2/index, which". The rows are those of the block ``show_tasks``.
+A sentence begins with ``subject``: "It", or "It waits for papers@2/index, which". The rows are
+those of the block ``show_tasks``.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ from arkqueue.views.tasks import how_it_ended
 from arkqueue.workflow import from_json
 
 MOST_AHEAD = 1000
-"""Ready tasks that are counted before one that waits for a slot."""
+"""The most ready tasks that are counted ahead of a task that waits for a slot."""
 MOST_ITEMS = 1000
-"""Items of a list that are counted."""
+"""The most items of a list that are counted."""
 MOST_OF_A_LINE = 3
-"""Tasks of a lock that are named."""
+"""The most tasks of a lock that are named."""
 
 
 class Why(StrEnum):
@@ -81,7 +83,9 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """One reason in one sentence; ``tasks`` are the names of those it is about, ``commands`` what a person can type."""
+    """One reason in one sentence. ``tasks``: the names of the tasks that it mentions. ``commands``:
+    commands that a person can type.
+    """
 
     kind: Why
     text: str
@@ -90,8 +94,8 @@ class Reason:
 
 
 class Around:
-    """The surroundings of some waiting tasks: their pools, the locks that they ask for, and the
-    task managers. Each is read once, for all of these tasks.
+    """What several waiting tasks wait for: their pools, the locks that they ask for, and the task
+    managers. Each is read once, for all of these tasks.
     """
 
     def __init__(self, session: Session, tasks: Sequence[int]) -> None:
@@ -99,7 +103,7 @@ class Around:
         self._slots: dict[int, bool] = {}
 
     def has_slot(self, archive: int) -> bool:
-        """Whether an archive may run one more task at once."""
+        """True if an archive's limit allows one more running task."""
         if archive not in self._slots:
             self._slots[archive] = bool(self.session.rows("free_slots", archive=archive)[0].n)
         return self._slots[archive]
@@ -131,7 +135,9 @@ class Around:
 
 
 def faults(faults: Sequence[dict[str, Any]], run: str, again: str = "") -> Reason:
-    """Why a run could not start. ``again``: the command that makes it anew, where there is one."""
+    """The reason that a run could not start. ``again``: the command that makes it again, if there
+    is one.
+    """
     first = faults[0]
     path = name_visible(first["path"])
     where = f"{path}:{first['line']}:{first['column']}" if first["line"] else path
@@ -144,9 +150,11 @@ def faults(faults: Sequence[dict[str, Any]], run: str, again: str = "") -> Reaso
 
 
 def fires_left_out(session: Session, row: Any, run: int, *, is_open: bool) -> list[Reason]:
-    """That later fires of a run's schedule made no run, where that is so: this run stands for them (design 5.17). ``is_open``: it can be canceled.
+    """The reason that later fires of a run's schedule made no run, because this run stands for them
+    (design 5.17); empty if there are none. ``is_open``: True if the run can be canceled.
 
-    Says what the next fire does with it: it supersedes the run by itself as soon as it finds another source (design 5.18), and else needs a person.
+    The sentence also says whether the next fire supersedes the run, because a dependency has
+    another source (design 5.18), or a person has to act.
     """
     if not row.left_out:
         return []
@@ -179,7 +187,9 @@ def nobody_manages(session: Session) -> list[Reason]:
 
 
 def stopped(row: Any, but: str = "", *, brief: bool = False) -> list[Reason]:
-    """That the archive of a task is stopped, where it is. ``but``: what the sentence begins with; ``brief``: without the stop reason, which may name a path of the server."""
+    """The reason that the archive of a task is stopped; empty if it is not. ``but``: the beginning
+    of the sentence. ``brief``: without the stop reason, which may name a path of the server.
+    """
     if row.stopped is None:
         return []
     text = f"{but}{row.archive} is stopped, so none of its tasks starts"
@@ -260,7 +270,10 @@ def lock_paused(subject: str, lock: Any, called: str) -> Reason:
 
 
 def _locked(names: dict[int, str], row: Any, subject: str, lock: Any, called: str) -> Reason:
-    """Who has a lock and who is before a task in its line. Tasks of other archives are counted: not everybody may know their names."""
+    """The reason that a task waits for a lock: the tasks that have it, and those before this task
+    in its line. Tasks of other archives are only counted, because the reader may not be allowed to
+    know their names.
+    """
     holders, ahead = lock.holders or [], lock.ahead or []
     line = f"; waiting before it: {_some_of(ahead, names)}" if ahead else "; it is next in line"
     if lock.scope == INSTALLATION:
@@ -271,7 +284,9 @@ def _locked(names: dict[int, str], row: Any, subject: str, lock: Any, called: st
 
 
 def having(lock: Any, names: dict[int, str]) -> str:
-    """The tasks that have a lock, as a part of a sentence. ``names``: of the holders of the own archive."""
+    """The clause on the tasks that have a lock. ``names``: the names of holders of the same
+    archive.
+    """
     holders = lock.holders or []
     found = [_some_of(holders, names)] if holders else []
     if lock.elsewhere:
@@ -291,9 +306,10 @@ def _some_of(tasks: Sequence[int], names: dict[int, str]) -> str:
 
 
 def ready(session: Session, row: Any, subject: str, around: Around | None = None, *, brief: bool = False) -> Reason:
-    """Why a ready task is not claimed yet.
+    """The reason why a ready task is not claimed yet.
 
-    ``brief``: without the hosts that could run it, which a visitor who has not signed in may not know, without what would help, and without counting the tasks ahead.
+    ``brief``: for a visitor who has not signed in: without the hosts that could run it, without
+    remedies, and without the number of tasks ahead.
     """
     name = task_name(row)
     around = around or Around(session, [row.id])
@@ -326,7 +342,8 @@ def ready(session: Session, row: Any, subject: str, around: Around | None = None
     hosts = f"{_counted(len(fit), 'task manager')} with {_counted(slots, 'slot')}, {free} free"
     if brief and not free:
         return Reason(kind=Why.NO_SLOT, text=f"{subject} is ready and waits for a slot ({hosts}).", tasks=[name])
-    # Where nothing but processes can be started, what needs a container is in nobody's way.
+    # Tasks in containers are not counted as ahead if every fit task manager can start only
+    # processes.
     pools = [pool] if pool == Pool.PROCESS and all(m.engine_fault for m in fit) else list(Pool)
     theirs = sorted({(*m.labels, f"@{m.store}") for m in fit})
     asked: dict[str, Any] = {"pools": [str(one) for one in pools], "labels": json.dumps(theirs)}
@@ -341,7 +358,8 @@ def ready(session: Session, row: Any, subject: str, around: Around | None = None
 
 def no_fit_host(state: str, tasks: list[str], labeled: Sequence[TaskManagerView]) -> Reason:
     """The reason that no host can start some tasks for now. ``state``: the beginning of the sentence; ``labeled``: the running task managers with all labels that the tasks want."""
-    # A trial shows whether a host can start tasks; a look shows how full its disk is.
+    # A trial shows whether a host can start tasks again; the free space of a disk is read without
+    # one.
     tried = (
         ""
         if all(m.low_disk or m.drained_at for m in labeled)
@@ -362,12 +380,14 @@ def at_its_limit(archive: str, max_running: int, but: str = "") -> Reason:
 
 
 def is_gate_of_list(row: Any) -> bool:
-    """Whether a task is the gate of a list, and not that of a ``PREV:*``."""
+    """True if a task is the gate of a list, not of a ``PREV:*``."""
     return row.kind == TaskKind.GATE and not row.name.startswith(EVERYTHING)
 
 
 def at_gate(gate: Any, subject: str) -> Reason:
-    """That a task waits for the items of a list, and how many of them have done their part. ``gate``: a row of the block ``gates_of_lists``."""
+    """The reason that a task waits for the items of a list, with the number of items that have
+    ended. ``gate``: a row of the block ``gates_of_lists``.
+    """
     name, _, end = gate.name.rpartition(":")
     if gate.items >= MOST_ITEMS:
         text = f"{subject} waits at the gate of {name}: {gate.unmet:,} of its items have not {end} yet."
@@ -377,7 +397,9 @@ def at_gate(gate: Any, subject: str) -> Reason:
 
 
 def lacking(labels: Sequence[str], alive: Sequence[TaskManagerView]) -> str:
-    """Which of some labels no task manager has, of those that run, in words; that none has all of them, where each has one."""
+    """A clause that names the labels that no running task manager has; or all labels, if no single
+    task manager has all of them.
+    """
     unknown = [label for label in labels if not any(label in m.labels for m in alive)]
     if unknown:
         return f"no running task manager has the label {' or '.join(unknown)}"
@@ -385,7 +407,9 @@ def lacking(labels: Sequence[str], alive: Sequence[TaskManagerView]) -> str:
 
 
 def _no_label(state: str, name: str, labels: Sequence[str], alive: Sequence[TaskManagerView], *, brief: bool) -> Reason:
-    """That no task manager which runs has all labels that a task wants. ``state``: what the sentence begins with, that it is ready or waits for its locks."""
+    """The reason that no running task manager has all labels of a task. ``state``: the beginning of
+    the sentence: the task is ready, or waits for its locks.
+    """
     what = lacking(labels, alive)
     if brief:
         return Reason(kind=Why.NO_LABEL, text=f"{state}, but {what} (`runs_on`).", tasks=[name])
@@ -408,7 +432,9 @@ def _no_store(
     is_attached: bool,
     brief: bool,
 ) -> Reason:
-    """That no task manager runs where a task's scratch folder is, or the attachments of its run are. ``state``: as in `_no_label`."""
+    """The reason that no task manager runs on the host that has a task's scratch folder, or its
+    run's attachments. ``state``: as in `_no_label`.
+    """
     if brief:
         what = "the attachments of its run are" if is_attached else "its scratch folder is"
         text = f"{state}, but {what} on a host that is away."
@@ -425,15 +451,16 @@ def _no_store(
     name, commands = task_name(row), list[str]()
     for first in session.rows("first_with_scratch", task=row.id):
         part = item_name(row, row.item) if first.is_of_item else run_name(row)
-        # A task that has not ended is not taken back.
+        # A task that has not ended cannot be retried, so it is canceled first.
         commands = [f"arkqueue cancel {name}"] if first.id == row.id else []
         commands.append(f"arkqueue retry {shlex.quote(part)} --from {first.name}")
     return Reason(kind=Why.NO_SCRATCH, text=text, tasks=[name], commands=commands)
 
 
 def kept_scratch(session: Session, run: int, item: str | None, name: str) -> list[Reason]:
-    """The scratch folders of a run, or of the run and one item, that stay although nothing of it is
-    under way, until when, and the actions that remove them (design 5.37). ``name``: the run's.
+    """The reasons on the scratch folders of a run, or of the run and one item, that are kept
+    although none of their tasks is under way: until when, and how to remove them (design 5.37).
+    ``name``: the run's.
     """
     found = list[Reason]()
     for row in session.rows("kept_scratch", run=run, item=item):
@@ -454,7 +481,9 @@ def kept_scratch(session: Session, run: int, item: str | None, name: str) -> lis
 
 
 def _claims_nothing(manager: TaskManagerView) -> str:
-    """Why a task manager claims nothing, where it is drained or its disk is short of room."""
+    """The clause on why a task manager claims nothing: it is drained, or a disk has too little
+    room. Empty if it claims.
+    """
     if manager.drained_at is not None:
         why = f", {manager.drain_reason}" if manager.drain_reason else ""
         return f"it was drained{at(manager.drained_at)} by {manager.drained_by}{why}"
@@ -462,7 +491,9 @@ def _claims_nothing(manager: TaskManagerView) -> str:
 
 
 def _last(managers: Sequence[TaskManagerView]) -> str:
-    """Of those that do not run any more, the one that was there last, in brackets."""
+    """The newest of the task managers that do not run any more, in brackets; empty if there is
+    none.
+    """
     if not managers:
         return ""
     last = max(managers, key=lambda manager: manager.stopped_at or manager.seen_at)
@@ -474,7 +505,9 @@ def _left(manager: TaskManagerView) -> str:
 
 
 def _handed_back(row: Any) -> str:
-    """Why its last attempt was given up, where a host could not begin it or was shut down."""
+    """The sentence on why the last attempt was handed back: its host could not start it, or was
+    shut down.
+    """
     if row.end != End.STOPPED or not row.message:
         return ""
     return f" Its attempt {row.attempts} on {row.host}: {' '.join(row.message.split()).rstrip('.')}."
@@ -503,19 +536,21 @@ def stopping(session: Session, other: Any, name: str, canceler: str) -> Reason:
 def _silence(row: Any) -> str:
     heard = f"last reported{at(row.seen_at)}" if row.seen_at else "is not known"
     lease = f", and its lease ended{at(row.lease_until)}" if row.lapsed else ""
-    # Its host may still come back to its container.
+    # The host may still come back to its container.
     reserved = (
         f". Until {moment(row.reserved_until)} the attempt is reserved for its host" if row.reserved_until else ""
     )
     said = f"its task manager {heard}{lease}{reserved}"
     if row.heard:
         return said
-    # The command that is given then asks for what nobody but a person can know.
+    # The command asserts that the process is gone, which only a person can know.
     return f"{said}. If the task manager does not report again, the attempt ends with its lease. Cancel it now only if its machine is off"
 
 
 def _gone(row: Any) -> list[str]:
-    """A task manager that is heard of proves the end of its attempts itself, and the command is refused."""
+    """The command that assumes an attempt gone. None while its task manager reports: it proves the
+    end itself, and the command is refused.
+    """
     return [] if row.heard else [f"arkqueue cancel {task_name(row)} --assume-gone"]
 
 
@@ -531,7 +566,7 @@ def deferred(row: Any, subject: str) -> Reason:
     else:
         did = "did not start" if row.end in (End.UNREACHABLE, End.WITHHELD) else "failed"
         why = f"{did} ({how_it_ended(row).removesuffix('.')})"
-    # Polls are attempts as well, and only the first of them follows an attempt of the command.
+    # Polls are attempts, too. Only the first poll follows an attempt of the command.
     following = "poll" if row.polls else "attempt"
     text = f"{subject} is deferred: attempt {row.attempts} {why}. The next {following} is due at {moment(row.due_at)}."
     if row.deadline_at is not None:
@@ -570,7 +605,7 @@ def held(row: Any, subject: str) -> Reason:
 
 
 def on_hold(row: Any) -> str:
-    """A further sentence: that the archive of a task is on hold, where it is."""
+    """A further sentence, if the archive of a task is on hold."""
     if row.archive_held_at is None:
         return ""
     by = _by_whom("", row.archive_held_by, row.archive_held_at, row.archive_held_note)
@@ -578,7 +613,7 @@ def on_hold(row: Any) -> str:
 
 
 def released(row: Any) -> list[Reason]:
-    """Who released a task that was held, when and why."""
+    """The reason that a task was held and released: by whom, when and why."""
     if row.released_at is None:
         return []
     said = f": {' '.join(row.released_note.split())}" if row.released_note else ""
@@ -610,7 +645,9 @@ def fate(row: Any) -> str:
 
 
 def remedies(row: Any, *, inside: bool = False) -> list[str]:
-    """The commands that help the tasks which a failed task holds up. ``inside``: tasks of its own run, which were skipped and come back only as if it had completed."""
+    """The commands that help the dependents of a failed task. ``inside``: for dependents of its own
+    run, which were skipped and run only if the task counts as completed.
+    """
     name = task_name(row)
     if row.run_deleted_at is not None or row.deleted:
         return []
@@ -628,7 +665,9 @@ def remedies(row: Any, *, inside: bool = False) -> list[str]:
 
 
 def about_to_be_canceled(session: Session, row: Any) -> list[Reason]:
-    """A task that no claim takes any more, as the end of its branch, or what supersedes it, cancels so many tasks that it has not reached this one yet."""
+    """The reason that a task will be canceled within a moment: the end of its branch, or a
+    superseding task, cancels so many tasks that it takes several steps.
+    """
     if row.state not in UNSETTLED or row.state == State.RUNNING:
         return []
     soon = "It does not start any more, and is canceled within a moment: so many tasks are canceled that it takes several steps."
@@ -641,7 +680,9 @@ def about_to_be_canceled(session: Session, row: Any) -> list[Reason]:
 
 
 def superseding(session: Session, row: Any, subject: str) -> list[Reason]:
-    """A task that waits until all is canceled that it supersedes, which takes several steps."""
+    """The reason that a task waits until all tasks that it supersedes are canceled, which takes
+    several steps.
+    """
     for left in session.rows("supersedes_in_steps", task=row.id):
         text = f"{subject} waits until everything that it supersedes is canceled: {left.n:,} task{'s' * (left.n != 1)} {'are' if left.n != 1 else 'is'} left."
         return [Reason(kind=Why.STOPPING, text=text), *nobody_manages(session)]
@@ -649,7 +690,7 @@ def superseding(session: Session, row: Any, subject: str) -> list[Reason]:
 
 
 def gone(row: Any) -> str:
-    """Why a task is run by nothing any more, as the end of a sentence; empty where it may run."""
+    """The clause on why nothing will run a task any more; empty if it may run."""
     if row.run_deleted_at is not None:
         return f"its run was deleted{at(row.run_deleted_at)}"
     if row.deleted:

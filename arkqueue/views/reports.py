@@ -1,11 +1,11 @@
 """Reports of runs as people and programs read them (design 5.32; docs/decisions/0018).
 
 A report stores the state of each task. The messages and outputs of the task's attempts are read
-where they are kept. So what is removed for good is gone from all reports at once (design 5.27), and
-no report holds a copy of it.
+from the attempts themselves. So a removal erases them from all reports at once (design 5.27), and
+no report holds a copy.
 
-A report is bounded, whatever its tasks wrote: see ``MOST_TASKS`` and the constants after it. What
-is left out is counted.
+The size of a report is limited, see ``MOST_TASKS`` and the constants after it. It counts what is
+left out.
 """
 
 from __future__ import annotations
@@ -24,22 +24,26 @@ from arkqueue.views.naming import task_names
 from arkqueue.views.rows import view_of
 
 VERSION: Literal[1] = 1
-"""Of the form of reports (docs/report.schema.json). A reader may count on it; fields are added to it, and none is removed."""
+"""The version of the format of reports (docs/report.schema.json). New fields may be added to it; no
+field is removed.
+"""
 MOST_TASKS = 100_000
-"""Tasks that a report names."""
+"""The most tasks that a report names."""
 LONGEST_MESSAGE = 1000
-"""Characters that a report has of a message."""
+"""The most characters of one message in a report."""
 MOST_OF_ONE = 16 << 10
-"""Bytes of the outputs of one task, as JSON, that a report has."""
+"""The most bytes of the outputs of one task in a report, as JSON."""
 MOST_OF_ALL = 8 << 20
-"""Bytes of the outputs of all tasks."""
+"""The most bytes of the outputs of all tasks in a report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportView:
-    """One report of a run. ``made_by`` None: the run made it by itself, when it had settled. ``since``: the report that ``changes`` counts against; None: there was none.
+    """One report of a run. ``made_by`` None: the run made it by itself, when it had settled.
+    ``since``: the number of the report with which ``changes`` compares; None: there was none.
 
-    ``is_given``: to the command of REPORT; ``sent_at``: when that had sent it, None: it has not.
+    ``is_given``: true if the command of REPORT gets it. ``sent_at``: when that command had sent it;
+    None: it has not.
     """
 
     number: int
@@ -54,11 +58,17 @@ class ReportView:
 
 @dataclass(slots=True, kw_only=True)
 class ReportedTask:
-    """What had become of a task. ``changed``: since the report that this one is told against.
+    """The outcome of a task. ``changed``: true if it changed since the report with which this one
+    is compared.
 
-    ``waived``: what waits for it was let go on; ``as_completed``: also inside its run. ``root``: the task because of which it was skipped. The times, ``exit_code``, ``end`` and ``message`` are
-    its newest attempt's, as is what it used: ``processor_seconds`` (user and system), ``peak_memory_bytes`` (of its largest process, or its container) and ``usage_sampled`` (both were read while it ran: it used at least as
-    much); null: not known. ``outputs_left_out``: there was no room for its outputs. ``log_removed``, ``outputs_removed``: the sentence in place of what was removed for good.
+    ``waived``: true if tasks that wait for it may go on; ``as_completed``: also inside its run.
+    ``root``: the task because of which it was skipped. The times, ``exit_code``, ``end`` and
+    ``message`` are those of its newest attempt, and so are the resources used:
+    ``processor_seconds`` (user and system) and ``peak_memory_bytes`` (of the largest process, or of
+    the container); null: not known. ``usage_sampled``: true if both were read while the attempt
+    ran, so that it used at least as much. ``outputs_left_out``: true if its outputs had no room.
+    ``log_removed``, ``outputs_removed``: the sentence shown in place of a removed log or removed
+    outputs.
     """
 
     name: str
@@ -87,7 +97,9 @@ class ReportedTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedCounts:
-    """How many tasks were in which state. ``unsettled``: in none that is final; ``waived``: those among the failed and rejected."""
+    """The number of tasks in each state. ``unsettled``: tasks in no final state. ``waived``: those
+    among the failed and rejected ones.
+    """
 
     tasks: int
     completed: int
@@ -101,7 +113,9 @@ class ReportedCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(ReportView):
-    """A whole report. ``run``: the name of its run; ``tasks``: those that did not complete first. ``tasks_left_out``: how many it has no room for."""
+    """A whole report. ``run``: the name of its run. ``tasks``: the tasks, those that did not
+    complete first. ``tasks_left_out``: the number of tasks that had no room.
+    """
 
     version: Literal[1]
     run: str
@@ -141,7 +155,9 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def reports(session: Session, run: RunId, shown: Any = None) -> list[ReportView]:
-    """The reports of a run, the newest first; also the one that it made by itself and that is not written. ``shown``: the run as a row of ``show_runs``, if it is at hand."""
+    """The reports of a run, the newest first, also the one that it made by itself and that is not
+    stored yet. ``shown``: the run's row of ``show_runs``, if the caller has it.
+    """
     own = _own(session, run)
     rows = session.rows("list_reports", run=run)
     written = [view_of(row, ReportView, state=RunState(row.state)) for row in rows]
@@ -149,7 +165,7 @@ def reports(session: Session, run: RunId, shown: Any = None) -> list[ReportView]
 
 
 def report(session: Session, run: RunId, number: int | None = None) -> Report:
-    """One report of a run; without a number the newest."""
+    """One report of a run; without a number, the newest one."""
     with session.snapshot() as moment:
         shown = _shown(moment, run)
         views, own = reports(moment, run, shown), _own(moment, run)

@@ -1,4 +1,6 @@
-"""From a row to what people see of it: most of a view's fields are the row's columns of the same names. Called by every view."""
+"""Makes views from rows: most fields of a view are the row's columns with the same names. Called by
+every view.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ V = TypeVar("V", bound="DataclassInstance")
 
 
 def view_of(row: Any, view: type[V], **given: Any) -> V:
-    """A view of a row, field by field; ``given``: what a column of the same name does not say, or says otherwise."""
+    """A view of a row, field by field. ``given``: the fields that are not in the row, or differ
+    from it.
+    """
     names, values = _taken(view, tuple(given))
     given.update(zip(names, values(row), strict=True))
     return view(**given)
@@ -23,7 +27,9 @@ def view_of(row: Any, view: type[V], **given: Any) -> V:
 
 @cache
 def _taken(view: type[V], given: tuple[str, ...]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    """The fields that a view takes from its row, and what gets them all at once: long lists are mostly this."""
+    """The fields that a view takes from its row, and a function that gets all of them at once,
+    because long lists are slow otherwise.
+    """
     names = tuple(field.name for field in fields(view) if field.name not in given)
     if len(names) > 1:
         return names, attrgetter(*names)

@@ -1,7 +1,9 @@
-"""Runs as people see them; a run's state is computed here and stored nowhere (design 4).
+"""Runs as people see them. A run's state is computed here, and stored nowhere (design 4).
 
-A list is read in two steps: the ids of the page, then those runs with their tasks counted, so that its cost does not grow with history. A filter by state
-works on pages too: runs are computed newest first until the page is full, or until enough have been looked at; then the cursor says where to go on.
+A list is read in two steps: the ids of the page, then these runs with their tasks counted, so that
+its cost does not grow with history. A filter by state works on pages too: runs are computed newest
+first until the page is full, or until `MOST_LOOKED_AT` runs were computed. The cursor then says
+where to continue.
 """
 
 from __future__ import annotations
@@ -28,18 +30,22 @@ from arkqueue.views.rows import view_of
 from arkqueue.views.tasks import DeedView, TaskView, deeds, views_of
 
 MOST_LOOKED_AT = 2000
-"""Runs whose state is computed for one page of a list that is filtered by state."""
+"""The most runs whose state is computed for one page of a list that is filtered by state."""
 
 NEAREST = 1000
-"""The newest runs that are looked at for a task's name before all tasks of that name are."""
+"""The number of newest runs in which a task's name is searched first, before all tasks of that
+name.
+"""
 
 MOST_OTHERS = 20
-"""Runs of the same revision that are shown with a run."""
+"""The most runs of the same revision that are shown with a run."""
 
 
 @dataclass(slots=True, kw_only=True)  # not frozen, as TaskView
 class Counts:
-    """How many tasks of a run are in which state; COMMIT, REPORT and gates of ``PREV:*`` left aside. ``superseded`` are among the canceled."""
+    """The number of tasks of a run in each state, without COMMIT, REPORT and gates of ``PREV:*``.
+    ``superseded`` ones are also counted as canceled.
+    """
 
     tasks: int
     running: int
@@ -54,12 +60,18 @@ class Counts:
 
 @dataclass(slots=True, kw_only=True)  # not frozen, as TaskView
 class RunView:
-    """One run. ``rev`` and ``revision`` are the ledger's number and id; ``report`` is the state of its REPORT, None at a baseline; ``dropped``: a rewrite took its revision away.
-    ``changed_since_report``: its tasks have come to something else since its last report (design 5.32).
-    ``failing``: the run goes on, and a task of it failed or was rejected, which nobody waived.
-    ``backfill``: the name of the backfill that it is part of; it has the workflow files of the revision ``definitions``, a number. ``left_out``: later fires of its schedule that made no run of their own, as this one stands for them (design 5.17).
-    ``submission``: its name by the id by which the sender of a submission knows it; None: there is no such id.
-    ``planned``: of a large run that is not planned to its end (design 5.30), the tasks of how many items are stored, of ``planned_items``; None: it is.
+    """One run. ``rev`` and ``revision``: the ledger's number and id. ``report``: the state of its
+    REPORT; None for a baseline. ``dropped``: True if a rewrite removed its revision.
+    ``changed_since_report``: True if tasks changed after its last report (design 5.32).
+    ``failing``: True if the run goes on, and one of its tasks failed or was rejected, and is not
+    waived.
+
+    ``backfill``: the name of the backfill that it is part of; ``definitions``: the number of the
+    revision from which such a run has its workflow files. ``left_out``: the number of later fires
+    of its schedule that made no run, because this one stands for them (design 5.17).
+    ``submission``: its name by the sender's id of its submission; None: there is no such id.
+    ``planned``: for a large run that is still being planned (design 5.30), the number of items
+    whose tasks are stored, out of ``planned_items``; None: it is planned.
     """
 
     id: int
@@ -99,7 +111,9 @@ class RunView:
 
 @dataclass(slots=True)  # not frozen, as TaskView
 class RunInShort:
-    """One run among hundreds. ``faulty``: its workflow files have faults; ``running``, ``held``: how many of its tasks are. The other fields are those of `RunView`."""
+    """One run among hundreds. ``faulty``: True if its workflow files have faults. ``running``,
+    ``held``: the numbers of such tasks. The other fields are those of `RunView`.
+    """
 
     id: int
     full_name: str
@@ -116,7 +130,9 @@ class RunInShort:
 
 @dataclass(slots=True, kw_only=True)  # not frozen, as TaskView
 class ListedRun(RunView):
-    """A run of a list. ``tasks`` None: nobody asked for them. Of a long list they have the first item in each state, and ``lists`` its numbers."""
+    """A run of a list. ``tasks`` None: not asked for. Of a long list, ``tasks`` has the first item
+    in each state, and ``lists`` the numbers.
+    """
 
     tasks: list[TaskView] | None
     lists: list[ListView]
@@ -124,9 +140,12 @@ class ListedRun(RunView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunUsage:
-    """The resources that the attempts of a run used. ``attempts``: those whose figures are known; ``processor_seconds``: theirs together; ``peak_memory_bytes``: the largest of one.
+    """The resources that the attempts of a run used. ``attempts``: the number of attempts whose
+    figures are known. ``processor_seconds``: their sum. ``peak_memory_bytes``: the largest of one
+    attempt.
 
-    ``is_all``: false where an attempt goes on, was a container or left no figures, so that the run used at least as much.
+    ``is_all``: False if an attempt goes on, was a container or left no figures; the run then used
+    at least as much.
     """
 
     attempts: int
@@ -141,9 +160,13 @@ class RunUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScratchView:
-    """The scratch folders of a run that are in one place. ``hostname`` None: of a task manager that nobody knows any more. ``store``: the id of that host, or of a folder that several share.
+    """The scratch folders of a run in one place. ``hostname`` None: the place of a task manager
+    that is not known any more. ``store``: the id of that host, or of a folder that several hosts
+    share.
 
-    ``is_removed``: they were. ``bytes``: as measured last; None: not yet. ``kept``: how many of them stay for a retry, though nothing of their run or item is under way; they go when that is deleted or purged.
+    ``is_removed``: True if they were removed. ``bytes``: as last measured; None: not yet. ``kept``:
+    the number of folders that are kept for a retry although no task of their run or item is under
+    way; a deletion or purge removes them.
     """
 
     hostname: str | None
@@ -156,7 +179,9 @@ class ScratchView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachmentsView:
-    """The attachments of a run, by the id of their ``upload``. ``hostname``, ``store``, ``is_removed``: as of scratch folders."""
+    """The attachments of a run, by the id of their ``upload``. ``hostname``, ``store``,
+    ``is_removed``: as in `ScratchView`.
+    """
 
     upload: int
     files: int
@@ -168,13 +193,16 @@ class AttachmentsView:
 
 @dataclass(slots=True, kw_only=True)  # not frozen, as TaskView
 class RunDetail(RunView):
-    """A run with its tasks, the edges that its graph shows, what people did to it and its tasks, its reports, its scratch folders, its attachments (None: it has none), and the newest other
-    runs of its revision.
+    """A run with its tasks, the edges that its graph shows, the audit log entries on it and its
+    tasks, its reports, its scratch folders, its attachments (None: it has none), and the newest
+    other runs of its revision.
 
-    ``expected``: by the names of its tasks, when each may start and end, where that is known; ``ends``: when all that is left may be done.
+    ``expected``: the expected start and end of its tasks, by name, if known. ``ends``: the expected
+    end of all tasks that are left.
 
-    Of a list with more than 100 items ``tasks`` has the first in each state, and ``lists`` has its numbers. All are at ``/runs/{id}/items``.
-    ``used``: the resources that its attempts used together; None: not known, as of a run with long lists.
+    Of a list with more than 100 items, ``tasks`` has the first item in each state, and ``lists``
+    the numbers. ``/runs/{id}/items`` has all. ``used``: the resources of all its attempts; None:
+    not known, as for a run with long lists.
     """
 
     tasks: list[TaskView]
@@ -192,7 +220,9 @@ class RunDetail(RunView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPage:
-    """A page of runs, newest first. ``next``: the cursor of the following page, None at the end; a page may be short and yet have a next one."""
+    """A page of runs, newest first. ``next``: the cursor of the following page; None at the end. A
+    page may be short and still have a next one.
+    """
 
     runs: list[ListedRun]
     next: int | None
@@ -212,13 +242,16 @@ def runs(
     tasks: bool = False,
     backfills: bool | None = None,
 ) -> RunPage:
-    """A page of runs, newest first; of deleted ones only where ``states`` has that. ``backfills``: those of backfills alone, or none of them; None: both. ``before``: the cursor of the page before; ``tasks``: with their tasks."""
+    """A page of runs, newest first; deleted runs only if ``states`` has that state. ``backfills``:
+    True: only runs of backfills, False: none of them, None: all. ``before``: the cursor from the
+    page before. ``tasks``: True to include their tasks.
+    """
     block = "page_of_runs" if archives is None else "page_of_runs_of_archives"
     if states and OPEN.issuperset(states):
         block = "page_of_open_runs"
     filters: dict[str, Any] = {"branch": branch, "number": rev, "trigger": trigger and str(trigger), "since": since}
     filters["backfills"] = backfills
-    # Deleted runs are shown to who asks for them.
+    # Deleted runs are shown only if they are asked for.
     filters["deleted"] = [state is RunState.DELETED for state in states] or [False]
     if block != "page_of_runs":
         filters["archives"] = None if archives is None else list(archives)
@@ -237,7 +270,10 @@ def matching_runs(
     before: int | None = None,
     limit: int = 50,
 ) -> RunPage:
-    """A page of the runs of a branch, newest first. ``words``: a query (`search.query_of`) for messages and authors, ``author`` for authors alone; ``task``: runs that have it, in ``task_state`` where that is given."""
+    """A page of the runs of a branch, newest first. ``words``: a query (`search.query_of`) for
+    messages and authors; ``author``: for authors only. ``task``: runs that have this task, in
+    ``task_state`` if given.
+    """
     filters: dict[str, Any] = {"branch": branch, "words": words, "author": author}
     block = "page_of_matching_runs"
     if task is not None:
@@ -290,7 +326,7 @@ def runs_by_id(session: Session, ids: Sequence[int]) -> RunPage:
 
 
 def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
-    """One run with its tasks and edges, or those of an item alone."""
+    """One run with its tasks and edges, or with those of one item only."""
     rows = session.rows("show_runs", runs=[run])
     if not rows:
         raise NotFound(f"run {run}", "does not exist")
@@ -323,7 +359,7 @@ def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
 
 
 def _used(session: Session, tasks: Sequence[int]) -> RunUsage | None:
-    """The resources that the attempts of some tasks used; None where nothing is known of them."""
+    """The resources that the attempts of some tasks used; None if none are known."""
     rows = session.rows("used_by_tasks", tasks=list(tasks)) if tasks else []
     return next((view_of(row, RunUsage) for row in rows if row.attempts), None)
 
@@ -334,7 +370,7 @@ def views_of_runs(session: Session, ids: Sequence[int]) -> list[RunView]:
 
 
 def runs_in_short(session: Session, ids: Sequence[int]) -> dict[str, list[RunInShort]]:
-    """Many runs by their ids, for each archive by its name, the newest first."""
+    """Many runs by their ids: for each archive, by its name, the newest first."""
     found: dict[str, list[RunInShort]] = defaultdict(list)
     for row in session.rows("runs_in_short", runs=list(ids)) if ids else ():
         state = run_state(row)
@@ -357,7 +393,7 @@ def runs_in_short(session: Session, ids: Sequence[int]) -> dict[str, list[RunInS
 
 
 def _scratch(session: Session, run: RunId, item: str | None) -> list[ScratchView]:
-    """The scratch folders of a run, or of it and one item, by where they are."""
+    """The scratch folders of a run, or of the run and one item, by their places."""
     kept: dict[str, int] = defaultdict(int)
     if rows := session.rows("scratch_of_run", run=run, item=item):
         for there in session.rows("kept_scratch", run=run, item=item):

@@ -1,6 +1,8 @@
-"""Finds by a few words: archives, revisions, authors, tasks, items (design 8). Names of things are looked up in ``views.find``.
+"""Searches for archives, revisions, authors, tasks and items by a few words (design 8).
+``views.find`` resolves exact names.
 
-Words are found whole or by their beginning, in messages and authors, however old the revision is: an index has them (``words_of``).
+Words match whole or by their beginning, in messages and authors of all revisions; there is an index
+for them (``words_of``).
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from arkqueue.views.runs import RunView, views_of_runs
 from arkqueue.views.tasks import TaskView, tasks_by_id
 
 LONGEST = 200
-"""Characters of what somebody looks for that count."""
+"""The most characters of a searched text that count."""
 MOST_LOOKED_AT = 500
-"""Tasks of a list whose keys begin with a text that are looked at for the newest ones: the last by key. `Found.is_cut` says that a list has more."""
+"""The most tasks of a list that are compared when the keys of its items begin with the searched
+text: the last ones by key. `Found.is_cut` says that a list has more.
+"""
 _BLANKS = str.maketrans(dict.fromkeys(punctuation, " "))
 _SHA = re.compile(r"g?([0-9a-f]{4,64})", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{1,18}")
@@ -37,8 +41,10 @@ class TaskName:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The results of a search, some of each kind. ``exact``: commit runs of revisions that the text names by a number or by the beginning of an id; ``runs``: by words.
-    ``further``: the id of the last task of ``items``, where there are older ones; None: there are none. ``is_cut``: not all items whose keys begin so were looked at.
+    """The results of a search, some of each kind. ``exact``: commit runs of revisions that the text
+    names by a number or by the beginning of an id. ``runs``: commit runs by words. ``further``: the
+    id of the last task of ``items``, if there are older ones; otherwise None. ``is_cut``: True if
+    not all items with such keys were compared.
     """
 
     archives: list[str]
@@ -57,7 +63,9 @@ class Found:
 def search(
     session: Session, text: str, archives: Sequence[ArchiveId] | None, most: int, before: int | None = None
 ) -> Found:
-    """Search for a text; at most ``most`` results of each kind. ``archives`` None: of all. ``before``: of items, those older than this task (`Found.further`)."""
+    """Search for a text; at most ``most`` results of each kind. ``archives`` None: in all.
+    ``before``: only items that are older than this task (`Found.further`).
+    """
     asked: dict[str, Any] = {"archives": None if archives is None else list(archives), "limit": most}
     names = [row.name for row in session.rows("archives_like", text=text, **asked)] if text else []
     tasks = session.rows("task_names_like", text=text, **asked) if text else []
@@ -74,7 +82,9 @@ def search(
 
 
 def _items(session: Session, text: str, before: int | None, asked: dict[str, Any]) -> tuple[list[int], bool]:
-    """The tasks of items whose keys begin with a text, the newest first, and whether not all were looked at."""
+    """The tasks of items whose keys begin with a text, the newest first, and whether some were not
+    compared.
+    """
     above = f"{text}\U0010ffff"
     found = session.rows(
         "tasks_of_items_like", item=text, above=above, before=before, looked_at=MOST_LOOKED_AT, **asked
@@ -85,7 +95,9 @@ def _items(session: Session, text: str, before: int | None, asked: dict[str, Any
 def runs_with_words(
     session: Session, text: str, archives: Sequence[ArchiveId] | None, most: int, author: str = ""
 ) -> list[RunView]:
-    """The commit runs of the newest revisions that have all words of ``text``, and of ``author`` in their author."""
+    """The commit runs of the newest revisions that have all words of ``text``, and all words of
+    ``author`` in their author.
+    """
     words = query_of(f"{text} {author}")
     if words is None:
         return []
@@ -95,7 +107,7 @@ def runs_with_words(
 
 
 def query_of(text: str) -> str | None:
-    """The words of a text as the index is asked for them; None: it has none."""
+    """A query for the index from the words of a text; None if the text has no word."""
     words = visible(text[:LONGEST]).translate(_BLANKS).split()
     return " & ".join(f"'{word}':*" for word in words) or None
 

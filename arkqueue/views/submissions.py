@@ -1,4 +1,6 @@
-"""Submissions as people and their senders see them: what became of each, also once its run is purged (design 5.31)."""
+"""Submissions as people and their senders see them, also after their runs were purged (design
+5.31).
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,13 @@ from arkqueue.views.runs import RunView, views_of_runs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmissionView:
-    """A submission. ``full_name``, ``id``: what its sender calls it; None: nothing. ``digest``: SHA-256 of its payload, ``size``: bytes. ``run``: None once that was purged; ``purged`` says when and by whom.
+    """A submission. ``full_name``, ``id``: the name and id that its sender gave; None: none.
+    ``digest``: the SHA-256 of its payload; ``size``: its bytes. ``run``: None after a purge;
+    ``purged`` then says when and by whom.
 
-    ``attachments``: how many files it has beside the payload, ``attached``: their bytes; ``upload``: the id by which they are listed. Once they are purged there are none.
-    ``note``: why what was committed last may be missing in its run, told once.
+    ``attachments``: the number of its attached files, ``attached``: their bytes; ``upload``: the id
+    by which they are listed. After a purge there are none. ``note``: a warning that the newest
+    commits may be missing in its run, given once.
     """
 
     full_name: str | None
@@ -40,14 +45,14 @@ class SubmissionView:
 
 
 def submission(session: Session, archive: ArchiveId, name: str, sender_id: str) -> SubmissionView:
-    """The submission that a sender's id names. ``name``: the archive's."""
+    """The submission with a sender's id. ``name``: the archive's name."""
     for row in session.rows("submission_named", archive=archive, sender=sender_id):
         return _view(session, row, name, "")
     raise NotFound(submission_name(name, sender_id), f"nothing was submitted to {name} with this id")
 
 
 def submission_of(session: Session, run: RunId, name: str, note: str = "") -> SubmissionView:
-    """The submission that a run was made for, which may be purged by now."""
+    """The submission for which a run was made; the run may be purged by now."""
     for row in session.rows("submission_of_run", run=run):
         return _view(session, row, name, note)
     raise NotFound(f"run {run}", "was made for no submission")
@@ -55,14 +60,18 @@ def submission_of(session: Session, run: RunId, name: str, note: str = "") -> Su
 
 @dataclass(frozen=True, slots=True)
 class ForSubmissions:
-    """The part of a branch's newest revision for submissions. ``tasks``: their names; ``schema``: the file that judges payloads; empty: none."""
+    """The part of a branch's newest revision for submissions. ``tasks``: their names. ``schema``:
+    the file that judges payloads; empty: none.
+    """
 
     tasks: list[str]
     schema: str
 
 
 def for_submissions(session: Session, archive: ArchiveId, branch: str | None) -> ForSubmissions:
-    """The part of a branch for submissions (None: of the main branch); empty if the branch has no revision."""
+    """The part of a branch for submissions; ``branch`` None: the main branch. Empty if the branch
+    has no revision.
+    """
     for row in session.rows("for_submissions", archive=archive, branch=branch):
         tasks = [
             str(name)

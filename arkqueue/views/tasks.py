@@ -1,4 +1,4 @@
-"""Tasks and attempts as people see them: what became of each, by whom, and because of what."""
+"""Tasks and attempts as people see them: their states and outcomes, with the causes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,24 @@ from arkqueue.views.rows import view_of
 
 _KINDS = {str(kind): kind for kind in TaskKind}
 _STATES = {str(state): state for state in State}
-"""The members of enumerations by what PostgreSQL calls them: a page has a thousand of each."""
+"""Members of enumerations by their names in PostgreSQL. Faster than the enumeration itself: a page
+has a thousand of them.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptView:
-    """One execution of a task, or of its poll. ``end`` None: it goes on. ``base``: the revision id that BASE had. ``log_bytes``: how much it wrote.
+    """One execution of a task, or of its poll. ``end`` None: it goes on. ``base``: the revision id
+    that was its BASE. ``log_bytes``: the bytes that it wrote.
 
-    ``processor_seconds``: the processor time, of user and system. ``peak_memory_bytes``: the memory of the largest process of the attempt's tree, or of
-    its container; the guard's own 10 MiB are the least that a process shows. Both are None while the attempt runs, and where nobody measured them.
-    ``usage_sampled``: both were read while the attempt ran, as those of a container are, so that it used at least as much.
+    ``processor_seconds``: the processor time, user and system. ``peak_memory_bytes``: the memory of
+    the largest process of the attempt's tree, or of its container; the guard itself has 10 MiB, so
+    no process shows less. Both are None while the attempt runs, and if nothing measured them.
+    ``usage_sampled``: True if both were read while the attempt ran, as for a container, so that it
+    used at least as much.
 
-    ``image``: what its container was made from, by digest; None: it was a process. ``log_removed``, ``outputs_removed``: the sentence in place of what was removed for good.
+    ``image``: the digest of its container's image; None: it was a process. ``log_removed``,
+    ``outputs_removed``: the sentence shown in place of a removed log or removed outputs.
     """
 
     id: int
@@ -61,7 +67,7 @@ class AttemptView:
 
     @property
     def used(self) -> str:
-        """Its resources in words; empty where they are not known."""
+        """Its resources in words; empty if they are not known."""
         return usage_in_words(self.processor_seconds, self.peak_memory_bytes, self.usage_sampled)
 
 
@@ -69,10 +75,14 @@ class AttemptView:
     slots=True, kw_only=True
 )  # not frozen: then it takes four times as long to make one, and lists have hundreds
 class TaskView:
-    """One task. ``why``: a few words on how it came to its state, where the state does not say it all.
+    """One task. ``why``: a few words on the cause of its state, if the state does not say
+    everything.
 
-    ``root``: the task because of which it was skipped; ``superseded_by``: the one that canceled it; ``by``: who canceled, skipped, waived or asked to stop it.
-    ``polls``: its command has ended with 75, and its poll is run in place of it. ``priority``: lower numbers go first inside an archive. ``stop``: what its running attempt was asked for. ``started_at``, ``ended_at``, ``exit_code`` and ``host`` are its newest attempt's.
+    ``root``: the task because of which it was skipped. ``superseded_by``: the task that canceled
+    it. ``by``: the person who canceled, skipped or waived it, or asked it to stop. ``polls``: True
+    if its command has ended with 75, so that its poll runs instead. ``priority``: lower numbers go
+    first inside an archive. ``stop``: the stop request to its running attempt. ``started_at``,
+    ``ended_at``, ``exit_code`` and ``host`` are those of its newest attempt.
     """
 
     id: int
@@ -127,9 +137,13 @@ class DeedView:
 
 @dataclass(slots=True, kw_only=True)
 class TaskDetail(TaskView):
-    """A task with its frozen definition (None: COMMIT, REPORT), its attempts, and what people did to it.
+    """A task with its frozen definition (None: COMMIT, REPORT), its attempts, and its audit log
+    entries.
 
-    ``item_body``: what its list has for its item; None: it has no list. ``deferred_at``: when it ended with exit code 75 for the first time since a person last retried it. ``deadline_at``: until when it may stay deferred. ``expected``: when it may start and end, where that is known. ``retry_count``: how often persons retried it; ``attempts`` counts how often it was executed.
+    ``item_body``: its item, as the list has it; None: it has no list. ``deferred_at``: the first
+    time that it ended with exit code 75 since a person last retried it. ``deadline_at``: the time
+    until which it may stay deferred. ``expected``: its expected start and end, if known.
+    ``retry_count``: the number of retries by persons; ``attempts`` are its executions.
     """
 
     item_body: Any
@@ -144,7 +158,10 @@ class TaskDetail(TaskView):
 
 @dataclass(slots=True)  # not frozen, as TaskView
 class CellView:
-    """The tasks of a run that have one name: one, or as many as its list has items. ``task``: the one that stands for all, which needs a person most. ``bad``: failed and not waived."""
+    """The tasks of a run that have one name: one, or one for each item of a list. ``task``: the one
+    that is shown for all, the one that needs a person most. ``bad``: the number of failed and not
+    waived ones.
+    """
 
     task: TaskView
     items: int
@@ -154,9 +171,11 @@ class CellView:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The cells of some runs, the newest run first. ``runs``: by the runs' ids, without those that were too many; ``names``: of all tasks of the runs that were looked at, in the order of the files.
+    """The cells of some runs, the newest run first. ``runs``: by the runs' ids, without runs for
+    which there was no room. ``names``: those of all tasks of the runs, in the order of the files.
 
-    ``edges``: the edges into the tasks of the cells, but for ``cancels``: ``target``, ``source``, ``met``, and whether its kind ``is_depends``.
+    ``edges``: the edges into the tasks of the cells, without ``cancels``: ``target``, ``source``,
+    ``met``, and whether its kind ``is_depends``.
     """
 
     runs: dict[int, list[CellView]]
@@ -167,9 +186,11 @@ class Cells:
 def cells_of(
     session: Session, runs: Sequence[Run], most: int | None = None, chosen: Collection[str] = (), width: int = 1
 ) -> Cells:
-    """The ordinary tasks of runs, the newest run first, a list as one: however long it is, one of its items is read.
+    """The ordinary tasks of runs, the newest run first. A list is one cell, and one of its items is
+    read, however long it is.
 
-    ``most``: cells, of at least one run; ``chosen``: the names that are wanted; ``width``: about how many cells a run has, so that few runs are looked at in vain.
+    ``most``: the most cells; one run is always read. ``chosen``: only tasks with these names.
+    ``width``: the approximate number of cells of a run, so that few runs are read for nothing.
     """
     runs = sorted(runs, key=lambda run: run.id, reverse=True)
     step = len(runs) if most is None else most // max(width, 1) + 1
@@ -205,18 +226,20 @@ def views_of(
     names: Mapping[int, str],
     edges: Sequence[Any] | None = None,
 ) -> list[TaskView]:
-    """What is shown of the rows of ``list_tasks``; ``names``: theirs; ``edges``: the rows of ``edges_into``, where they are read already."""
+    """The views of rows of ``list_tasks``. ``names``: the tasks' names. ``edges``: the rows of
+    ``edges_into``, if the caller has them.
+    """
     shown = [row for row in rows if not is_implicit(row)]
     return _views(session, shown, {run.id: run for run in runs}, names, edges)
 
 
 def rows_of(session: Session, tasks: Sequence[int]) -> list[Any]:
-    """The rows of ``show_tasks``: tasks with all that is known of where they are."""
+    """The rows of ``show_tasks``: tasks with all that is known of them."""
     return session.rows("show_tasks", tasks=list(tasks), silence=SILENCE)
 
 
 def task(session: Session, task: TaskId) -> TaskDetail:
-    """One task with all that is known of it."""
+    """One task with its attempts and audit log entries."""
     rows = rows_of(session, [task])
     if not rows:
         raise NotFound(f"task {task}", "does not exist")
@@ -239,7 +262,7 @@ def task(session: Session, task: TaskId) -> TaskDetail:
 
 
 def tasks_by_id(session: Session, ids: Sequence[int]) -> list[TaskView]:
-    """Some tasks, in the order of their ids' list."""
+    """Some tasks, in the order of ``ids``."""
     rows = rows_of(session, ids) if ids else []
     place = {id: place for place, id in enumerate(ids)}
     rows.sort(key=lambda row: place[row.id])
@@ -247,7 +270,7 @@ def tasks_by_id(session: Session, ids: Sequence[int]) -> list[TaskView]:
 
 
 def attempts(session: Session, task: TaskId) -> list[AttemptView]:
-    """The attempts of a task, the first first."""
+    """The attempts of a task, the oldest first."""
     return [_attempt(row) for row in session.rows("show_attempts", tasks=[task], attempts=None)]
 
 
@@ -270,7 +293,7 @@ def _in_run(row: Any) -> str | None:
 
 
 def is_implicit(row: Any) -> bool:
-    """Whether a task is shown only where it does something: a REPORT without a command, a gate of ``PREV:*``."""
+    """True if a task is shown only where it has an effect: a REPORT without a command, or a gate."""
     return bool(row.kind == TaskKind.GATE or (row.kind == TaskKind.REPORT and row.gate))
 
 
@@ -294,7 +317,9 @@ def _views(
 
 
 def _awaited(edges: Sequence[Any]) -> dict[int, tuple[int, int]]:
-    """The unmet edges into each task: the lowest id of a source, and how many they are, as the block ``awaited`` has them."""
+    """The unmet edges into each task: the lowest id of a source, and their number, as in the block
+    ``awaited``.
+    """
     found: dict[int, tuple[int, int]] = {}
     for target, source, met, _ in edges:
         if not met:
@@ -306,7 +331,7 @@ def _awaited(edges: Sequence[Any]) -> dict[int, tuple[int, int]]:
 def _view(row: Any, place: Place, names: Mapping[int, str], awaited: tuple[int, int] | None) -> TaskView:
     root = names.get(row.root_id)
     superseded_by = None if row.superseded_by is None else names.get(row.superseded_by, PURGED)
-    return TaskView(  # field by field: lists are mostly this, and `view_of` takes half as long again
+    return TaskView(  # field by field: lists mostly spend their time here, and `view_of` takes half as long again
         id=row.id,
         run_id=row.run_id,
         full_name=names[row.id],
@@ -378,7 +403,9 @@ def _wait(awaited: tuple[int, int], names: Mapping[int, str]) -> str:
 
 
 def how_it_ended(row: Any) -> str:
-    """A few words on the end of a task's newest attempt; the row is one of ``show_tasks`` or ``list_tasks``."""
+    """A few words on the end of a task's newest attempt. ``row``: from ``show_tasks`` or
+    ``list_tasks``.
+    """
     if row.fault:
         return f"without an attempt: {row.fault}"
     exited = f"exit code {row.exit_code}" if row.exit_code is not None else ""  # then the message says why

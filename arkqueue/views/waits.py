@@ -1,7 +1,9 @@
-"""Why the tasks of each archive wait: one sentence for each cause, in the words of ``explain``, from a bounded number of rows. Called by the overview and the grid.
+"""Why the tasks of each archive wait: one sentence for each cause, in the words of ``explain``,
+from a limited number of rows. Called by the overview and the grid.
 
-``explain`` follows every edge of one task. The overview asks about twenty archives at once, so it takes one task for each cause, and reads what stands around all of these
-tasks together.
+``explain`` follows every edge of one task. The overview asks about twenty archives at once, so this
+module takes one task for each cause, and reads pools, locks and task managers for all of them
+together.
 """
 
 from __future__ import annotations
@@ -21,27 +23,31 @@ from arkqueue.views.reasons import MOST_ITEMS, Around, Reason, Why
 from arkqueue.views.tasks import rows_of
 
 MOST_NAMES = 60
-"""Names of open tasks of an archive that are looked at."""
+"""The most names of open tasks that are read in an archive."""
 MOST_OF_A_NAME = 5
-"""Open tasks of one name that are looked at."""
+"""The most open tasks of one name that are read."""
 MOST_BEHIND = 200
-"""Edges of a gate that are looked at."""
+"""The most edges of a gate that are read."""
 MOST_CAUSES = 3
-"""Causes that are told of an archive."""
+"""The most causes that are shown for an archive."""
 ORDER = ("task", "locks", "ready", "gate", "through", "deferred", "held")
-"""The causes, in the order in which they are told."""
+"""The causes, in the order in which they are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Why something waits, in one sentence. ``parts``: its text in parts, each with the name of the task or run that it names, or empty."""
+    """The cause of a wait, in one sentence. ``parts``: its text in parts, each with the task or run
+    that it names; empty: none.
+    """
 
     text: str
     parts: list[tuple[str, str]]
 
 
 def waits_of(session: Session, archives: Sequence[ArchiveId]) -> dict[int, list[Wait]]:
-    """For each of some archives, by its id, why its tasks wait; the archives in which nothing waits are left out."""
+    """The causes for which tasks of some archives wait, by the archive's id. Archives in which no
+    task waits are left out.
+    """
     if not archives:
         return {}
     asked: dict[str, Any] = {"names": MOST_NAMES, "of_name": MOST_OF_A_NAME, "looked_at": MOST_BEHIND}
@@ -60,7 +66,10 @@ def waits_of(session: Session, archives: Sequence[ArchiveId]) -> dict[int, list[
 
 
 def alone(session: Session, tasks: Sequence[int]) -> dict[int, str]:
-    """Why each of some tasks waits that waits for no other: what ``explain`` says of it behind its name. Without those that are about to start, or wait for something else."""
+    """The reason of each of some tasks that does not wait for another task, in the words of
+    ``explain`` after the task's name. Left out are tasks that are about to start, or wait for
+    another task.
+    """
     found, rows = {}, rows_of(session, list(tasks)) if tasks else []
     around = Around(session, [row.id for row in rows])
     for row in rows:
@@ -84,7 +93,7 @@ def _of_archive(
     yield from (_said(reason, []) for reason in withheld)
     for cause in ORDER:
         pair = causes.get(cause)
-        # A task that becomes ready, or settles, between two queries waits no longer.
+        # A task that becomes ready, or settles, between two queries does not wait any more.
         if pair is None or pair.target not in tasks or (pair.source is not None and pair.source not in tasks):
             continue
         target, source = tasks[pair.target], tasks.get(pair.source)
@@ -102,7 +111,7 @@ def _of_archive(
 
 
 def _alone(session: Session, cause: str, row: Any, around: Around) -> list[Reason]:
-    """Why a task waits that waits for no other."""
+    """The reason of a task that does not wait for another task."""
     subject = _label(row)
     if cause == "locks":
         return reasons.asking(session, row, subject, around, brief=True)[:1]
@@ -117,7 +126,9 @@ def _alone(session: Session, cause: str, row: Any, around: Around) -> list[Reaso
 
 
 def _waits_for(target: Any, source: Any) -> Wait:
-    """That one task waits for another, which goes by its short name where both are of one run."""
+    """The wait of one task for another. The other task has its short name if both belong to one
+    run.
+    """
     beside = source.run_id == target.run_id
     run = f".{source.run}" if source.run > 1 else ""
     name = _label(source) if beside else f"{source.number}{run}/{_label(source)}"
@@ -127,7 +138,7 @@ def _waits_for(target: Any, source: Any) -> Wait:
 
 
 def _said(reason: Reason, links: Sequence[tuple[str, str]]) -> Wait:
-    """A reason with links: its subject, where that is the first of ``links``, and each name in it."""
+    """A reason with links: its subject, if that is the first of ``links``, and each name in it."""
     parts, rest = [], reason.text.removesuffix(".")
     known = [*links, *((name, name) for name in reason.tasks)]
     while found := min(
