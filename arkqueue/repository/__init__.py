@@ -1,26 +1,26 @@
-"""Archives: what Subversion and Git repositories say, in the words of the design. Knows no database.
+"""Reads Subversion and Git repositories, in the words of the design. Knows no database.
 
-The way of a look at a repository, as the queue manager takes it (design 2):
+A scan of a repository, as the queue manager does it (design 2):
 
-    archive = open_archive(location, mirror=…)      nothing is read yet
-    archive.identity()                              at registration: which repository, which folder of it
+    archive = open_archive(location, mirror=…)      reads nothing yet
+    archive.identity()                              at registration: the repository, and the archive's folder in it
     archive.baseline(branch, at)                    at registration and for `rewind`: where the ledger starts
-    archive.baselines(heads)                        the same for many branches at their heads
-    archive.check_known(*known)                     is it still the repository whose revisions the ledger holds?
-    archive.heads(branches)                         the tracked branches and where they are now
-    archive.advance(branch, known, head, …)         what the ledger lacks, oldest first, and what a force-push dropped
-    archive.workflows_key(id), .read_workflows(id)  the workflow files as they are at that revision
+    archive.baselines(heads)                        like `baseline`, for many branches at their heads
+    archive.check_known(*known)                     is this still the repository whose revisions the ledger holds?
+    archive.heads(branches)                         the tracked branches and their heads
+    archive.advance(branch, known, head, …)         the revisions that the ledger lacks, oldest first, and those that a force-push dropped
+    archive.workflows_key(id), .read_workflows(id)  the workflow files of a revision
     archive.changed_paths(previous, id)             the tree difference that `paths` is matched with
-    archive.changes(base, id)                       the same difference with what happened to each file, for a task and for people
+    archive.changes(base, id)                       this difference with the change of each file, for tasks and for people
 
-and as the task manager does: `survey` (what is to be known before), `export` (a plain tree), `update` (of one that was exported before) and `working_copy`
-(a real one, for tasks that commit).
-It makes these calls through `Recorded`, so that each proves first that the repository still holds the revision of the ledger.
+A task manager calls `survey` (facts about a revision), `export` (a plain tree), `update` (turns an earlier
+export into another revision) and `working_copy` (for tasks that commit). It makes these calls through
+`Recorded`, so each of them first proves that the repository still holds the revision of the ledger.
 
-An archive object holds one connection and belongs to one thread; any number of objects may work at once in any
-number of threads. Every failure is an error of `arkqueue.errors`: `ArchiveUnreachable` (try again), `ArchiveMismatch`
-(stop: the histories differ), `NotFound` (no such revision, branch, folder) or `WorkspaceError` (the files cannot be
-written). A Protocol stands here because two real implementations do: `subversion` and `git`.
+An archive object holds one connection and belongs to one thread. Any number of objects may work at the same
+time in any number of threads. Every failure is an error of `arkqueue.errors`: `ArchiveUnreachable` (try again),
+`ArchiveMismatch` (stop: the histories differ), `NotFound` (no such revision, branch, folder) or `WorkspaceError`
+(the files cannot be written). The Protocol exists because there are two implementations: `subversion` and `git`.
 """
 
 from arkqueue.repository.credentials import Handover

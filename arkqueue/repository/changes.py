@@ -1,7 +1,8 @@
-"""The files that differ between two revisions, as a task and people are told of them (design 3, CHANGES).
+"""The files that differ between two revisions, for tasks and for people (design 3, CHANGES).
 
-`git` and `subversion` find them, by the functions that `paths` is matched with as well; here they are put in order. A path that is listed is one that a
-workspace can have: version control data is left out, as it is from every export.
+`git` and `subversion` find them, with the functions that are also used for `paths`; this module
+puts them in order. Version control data is left out, as in every export, so that a listed path can
+exist in a workspace.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from arkqueue.repository.tree_writer import check_names, is_wanted
 
 
 def listed(changed: Mapping[bytes, ChangeStatus]) -> tuple[FileChange, ...]:
-    """The changes by path. Raises `ArchiveError` for a path that would lead out of the workspace."""
+    """The changes, sorted by path. Raises `ArchiveError` for a path that would lead out of the
+    workspace.
+    """
     found = []
     for path in sorted(changed):
         if not _ODD.isdisjoint(path.lower().split(b"/")):
@@ -26,10 +29,10 @@ def listed(changed: Mapping[bytes, ChangeStatus]) -> tuple[FileChange, ...]:
 
 
 def as_json(changes: Iterable[FileChange]) -> bytes:
-    """A JSON list with a line for each change; in ASCII, so that a name in any encoding gets through it."""
+    """A JSON list, one line for each change. It is ASCII, so that names in any encoding survive."""
     lines = ",\n".join(f'{{"status": "{status}", "path": {json.dumps(path)}}}' for status, path in changes)
     return f"[\n{lines}\n]\n".encode() if lines else b"[\n]\n"
 
 
 _ODD = frozenset((b"", b".", b"..", b".git", b".svn"))
-"""Names that have to be looked at more closely, in small letters."""
+"""Lower-case names that need a closer check."""

@@ -1,4 +1,6 @@
-"""Lists the references of a working copy on this computer that a task of its archive would not get. `arkqueue check` prints them."""
+"""Lists the references of a working copy on this computer that a task of its archive would not get.
+`arkqueue check` prints them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from arkqueue.repository import unfollowed
 
 
 def not_followed(folder: Path) -> tuple[str, ...]:
-    """Sentences for people; none where the working copy cannot be read. ``folder``: its root."""
+    """Sentences for people; empty if the working copy cannot be read. ``folder``: the root of the
+    working copy.
+    """
     return _of_git(folder) if (folder / ".git").exists() else _of_subversion(folder)
 
 
@@ -29,7 +33,9 @@ def _of_git(folder: Path) -> tuple[str, ...]:
 
 
 def _names_lfs(file: Path) -> bool:
-    """Whether a regular file names the filter: what somebody committed may be a link to something without an end."""
+    """True if a regular file names the filter of Git LFS. Links are not followed: a committed link
+    may lead to something without an end.
+    """
     try:
         opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -21,14 +21,16 @@ from arkqueue.repository.location import Location
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """A folder of the task's own, beside its tree; ``seen``: where the task sees it."""
+    """A folder of the task, beside its tree. ``seen``: the path under which the task sees it."""
 
     folder: Path
     seen: Path
 
 
 def hand_to_git(location: Location, clone: Path, handover: Handover) -> None:
-    """Let the git of a new clone find the password for its origin, if that is one for a URL."""
+    """Let the git of a new clone find the password for its origin, if there is one and the origin
+    is a URL.
+    """
     parts = urlsplit(location.url)
     if location.password is None or parts.scheme not in ("http", "https"):
         return
@@ -37,14 +39,17 @@ def hand_to_git(location: Location, clone: Path, handover: Handover) -> None:
     _write(handover.folder / "git-credentials", f"{parts.scheme}://{user}@{place}{parts.path}\n")
     section = location.url.replace("\\", "\\\\").replace('"', '\\"')
     store = handover.seen / "git-credentials"
-    # git asks no credential helper of others, so that no helper stores the password.
+    # The empty entry removes all other credential helpers, so that none of them stores the
+    # password.
     lines = [f'[credential "{section}"]', "\thelper =", f'\thelper = "store --file={store}"', "\tuseHttpPath = true"]
     with (clone / ".git" / "config").open("a", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
 
 
 def hand_to_subversion(location: Location, realm: str, handover: Handover) -> Path:
-    """Make a folder of settings in which the task's svn finds the password for a realm; answers where the task sees it."""
+    """Make a folder of settings in which the task's svn finds the password for a realm. Returns the
+    path under which the task sees it.
+    """
     values = {
         "passtype": "simple",
         "password": location.password or "",

@@ -1,4 +1,6 @@
-"""Files of a repository, read as what they are: never through a symbolic link, and without waiting. Called by the fingerprints."""
+"""Reads files of a repository for the fingerprints: never through a symbolic link, and without
+waiting.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,16 @@ from hashlib import blake2b
 
 State = tuple[int | bytes, ...]
 ABSENT: State = ()
-"""The state of a file that is not there."""
+"""The state of a file that does not exist."""
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def state(path: str, length: int) -> State:
-    """Another one after each change of a file: which file it is, when it was changed, and its first ``length`` bytes.
+    """The state of a file, which differs after each change: its identity, its times, and its first
+    ``length`` bytes.
 
-    The file is opened, not only asked for its status: a network file system then asks its server, and not its cache.
+    The file is opened, because a network file system then asks its server instead of its cache.
     """
     try:
         file = os.open(path, _FLAGS)
@@ -26,10 +29,11 @@ def state(path: str, length: int) -> State:
         content = os.read(file, length) if length else b""
     finally:
         os.close(file)
-    # A restored backup may bring back the old mtime. The kernel sets the ctime, and nobody can set that back.
+    # A restored backup may bring back the old mtime. The kernel sets the ctime, and no program can
+    # set it back.
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, content
 
 
 def digest(states: object) -> bytes:
-    """A short form of many states."""
+    """A digest of many states."""
     return blake2b(repr(states).encode(), digest_size=16).digest()

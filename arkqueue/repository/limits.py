@@ -1,7 +1,8 @@
-"""The most that one revision may have. A revision over a limit gets a fault in its run, so that a committer harms only the own archive.
+"""The limits of one revision. A revision over a limit gets a fault in its run, so that a committer
+harms only their own archive.
 
-Sizes are judged before anything is read, as far as the repository tells them: those of workflow files are known before, the length of a Subversion log
-message is not.
+Sizes are checked before anything is read, as far as the repository gives them: those of workflow
+files are known beforehand, the length of a Subversion log message is not.
 """
 
 from __future__ import annotations
@@ -14,30 +15,38 @@ from arkqueue.model import Revision
 
 MOST_WORKFLOW_FILES = 1000
 MOST_WORKFLOW_BYTES = 4 * 2**20
-"""Of all workflow files of a revision together."""
+"""The most bytes of all workflow files of a revision together."""
 MOST_PATHS = 1_000_000
-"""Entries of folders that are looked at to find what a revision changes."""
+"""The most entries of folders that are compared to find a revision's changes."""
 MOST_DIGESTED = 10_000
-"""Changed paths of a Subversion revision that its digest covers, in the order of their names; of more, it has their number."""
+"""The most changed paths of a Subversion revision that its digest covers, in the order of their
+names. If there are more, the digest also covers their number.
+"""
 MOST_FILES, MOST_BYTES = 1_000_000, 256 * 2**30
-"""The limits of one workspace: the number of files and folders together, and bytes."""
+"""The limits of one workspace: files and folders together, and bytes."""
 MANY_FILES, MANY_BYTES = 20_000, 2**30
-"""So many are written without a question; then all that is to come is counted, where that costs much less than to write it."""
+"""The files and bytes that are written without counting first. If there are more, the rest is
+counted, where counting costs much less than writing.
+"""
 COUNTING = 20.0
-"""Seconds for which a server waits while what it has still to send is counted. Apache hangs up after 60."""
+"""Seconds for which a server waits while the rest of its files is counted. Apache disconnects after
+60.
+"""
 LONGEST_MESSAGE, LONGEST_AUTHOR = 64 * 2**10, 2**10
-"""Bytes of UTF-8."""
+"""The most bytes, as UTF-8, of a message and of an author."""
 MOST_FOLLOWED = 200
-"""Externals, submodules and requests for files of Git LFS that one working copy follows, those within others included."""
+"""The most externals, submodules and requests for files of Git LFS that one working copy follows,
+nested ones included.
+"""
 DEEPEST_FOLLOWED = 8
-"""How deeply they may be in one another."""
+"""The deepest nesting of these references."""
 MOST_FOLLOWED_BYTES = 8 * 2**30
 MOST_FOLLOWED_SECONDS = 1800.0
-"""For all that one working copy follows."""
+"""The most seconds for all references that one working copy follows."""
 
 
 class TooManyPaths(Exception):
-    """The trees of two revisions have more entries than may be looked at."""
+    """The trees of two revisions have more entries than may be compared."""
 
     def __init__(self, most: int) -> None:
         super().__init__(most)
@@ -47,28 +56,30 @@ class TooManyPaths(Exception):
 
 
 class PathBudget:
-    """Counts the entries that one comparison of two trees looks at."""
+    """Counts the entries that the comparison of two trees reads."""
 
     def __init__(self, most: int | None = None) -> None:
         self.most = MOST_PATHS if most is None else most
         self._looked_at = 0
 
     def look(self, entries: int = 1) -> None:
-        """Count entries that are about to be looked at; raises `TooManyPaths`."""
+        """Count entries that are about to be read; raises `TooManyPaths`."""
         self._looked_at += entries
         if self._looked_at > self.most:
             raise TooManyPaths(self.most)
 
 
 def check_files(thing: str, count: int | None) -> None:
-    """Raise `WorkspaceError` where a workspace would get too many files and folders. None: more than it may have, and nobody counts them all."""
+    """Raise `WorkspaceError` if a workspace would get too many files and folders. ``count`` None:
+    more than allowed, but not counted to the end.
+    """
     if count is None or count > MOST_FILES:
         said = f"there are {count:,} files and folders, and" if count else "there are more files and folders:"
         raise WorkspaceError(thing, f"{said} a workspace has at most {MOST_FILES:,}", _LESS)
 
 
 def check_bytes(thing: str, count: int) -> None:
-    """The same for bytes."""
+    """Raise `WorkspaceError` if a workspace would get too many bytes."""
     if count > MOST_BYTES:
         raise WorkspaceError(thing, f"there are more bytes: a workspace has at most {MOST_BYTES >> 30} GiB", _LESS)
 
@@ -77,7 +88,7 @@ _LESS = "Have the task take only the paths that it needs (`checkout: [PATH, …]
 
 
 def too_many_workflows(sizes: Collection[int]) -> str:
-    """Why workflow files of these sizes (bytes) are not read; empty: they are."""
+    """The reason why workflow files of these sizes (bytes) are not read; empty if they are."""
     if len(sizes) > MOST_WORKFLOW_FILES:
         return f"there are {len(sizes):,} workflow files here, more than {MOST_WORKFLOW_FILES:,}; put tasks into fewer files"
     if sum(sizes) > MOST_WORKFLOW_BYTES:
@@ -88,7 +99,7 @@ def too_many_workflows(sizes: Collection[int]) -> str:
 
 
 def bounded(revision: Revision) -> Revision:
-    """A revision whose author and message are cut where they are too long; ``oversized`` then says so."""
+    """A revision whose author and message are cut if they are too long; ``oversized`` then says so."""
     author, message = _cut(revision.author, LONGEST_AUTHOR), _cut(revision.message, LONGEST_MESSAGE)
     if author is revision.author and message is revision.message:
         return revision

@@ -1,6 +1,7 @@
-"""Where an archive lives, which repository that is, and which repository a notice means.
+"""Where an archive's repository is, which repository that is, and which repository a notice means.
 
-Pure but for looking at local folders (`locate`, `notice_key`). Called by whoever registers archives or takes notices.
+Pure, except that `locate` and `notice_key` look at local folders. Called by code that registers
+archives or accepts notices.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """How an archive is registered; made by `locate`.
+    """The registered location of an archive; made by `locate`.
 
-    ``url``: Subversion: a URL, which may point to a folder inside the repository; Git: an absolute path or a remote's
-    URL. Name and password come from the configuration. ``uuid``: the Subversion repository's, once it is known: a
-    repository with another one is refused.
+    ``url``: for Subversion a URL, which may point to a folder inside the repository; for Git an
+    absolute path or a remote's URL. Username and password come from the configuration. ``uuid``:
+    the UUID of the Subversion repository, once it is known; a repository with another one is
+    refused.
     """
 
     kind: ArchiveKind
@@ -41,7 +43,7 @@ class Location:
 
     @property
     def needs_mirror(self) -> bool:
-        """Whether this is a Git remote, of which each host keeps a copy."""
+        """True if this is a Git remote, of which each host keeps a copy."""
         return self.kind is ArchiveKind.GIT and _local_path(self.url) is None
 
     @property
@@ -55,9 +57,10 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The repository of an archive: ``repository`` is its root (URL or path), ``folder`` the part that is the archive.
+    """The repository of an archive. ``repository``: its root (URL or path). ``folder``: the part of
+    the repository that is the archive.
 
-    ``uuid`` and ``folder`` are empty for Git; the empty folder is the whole repository.
+    ``uuid`` and ``folder`` are empty for Git. An empty folder is the whole repository.
     """
 
     kind: ArchiveKind
@@ -69,9 +72,10 @@ class Identity:
 def locate(
     given: str, kind: ArchiveKind | None = None, *, username: str | None = None, password: str | None = None
 ) -> Location:
-    """The location that a person means by a path or URL, and of which kind it is where ``kind`` does not say.
+    """The location of a path or URL that a person gave. ``kind``: None: find out.
 
-    A local path is looked at. Over http(s), what ends with ``.git`` is Git, all else Subversion.
+    For a local path, the files are inspected. Over http(s), a URL that ends with ``.git`` is Git,
+    any other one is Subversion.
     """
     given = given.strip()
     path = _local_path(given)
@@ -103,12 +107,14 @@ def locate(
 
 
 def notice_keys(identity: Identity) -> frozenset[str]:
-    """The possible answers of `notice_key` for a notice about this repository."""
+    """The possible results of `notice_key` for a notice about this repository."""
     return frozenset({notice_key(identity.repository), identity.uuid.lower()} - {""})
 
 
 def notice_key(given: str) -> str:
-    """One spelling for all the ways of naming a repository: a UUID, a URL, or a local path with symlinks resolved."""
+    """One spelling for all names of a repository: a UUID, a URL, or a local path with symlinks
+    resolved.
+    """
     given = given.strip()
     if _UUID.fullmatch(given.lower()):
         return given.lower()
@@ -131,7 +137,7 @@ def notice_key(given: str) -> str:
 def _split(given: str) -> SplitResult:
     try:
         return urlsplit(given)
-    except ValueError as error:  # a bracket that is no IPv6 address's
+    except ValueError as error:  # a bracket that does not belong to an IPv6 address
         raise _no_address(given) from error
 
 
@@ -140,14 +146,14 @@ def _no_address(given: str) -> Invalid:
 
 
 def is_relative(given: str) -> bool:
-    """Whether what a notice names is a path that depends on where somebody stands."""
+    """True if a notice names a relative path, which depends on the sender's current folder."""
     given = given.strip()
     path = _local_path(given)
     return path is not None and not path.startswith("/") and not _UUID.fullmatch(given.lower())
 
 
 def local_path(location: Location) -> str | None:
-    """The path of a repository on this host, None where it is elsewhere."""
+    """The path of a repository on this host; None if it is elsewhere."""
     return _local_path(location.url)
 
 
@@ -156,7 +162,7 @@ def _local_path(given: str) -> str | None:
         rest = given[len("file://") :]
         host, slash, path = rest.partition("/")
         return unquote(slash + path) if host.lower() in {"", "localhost"} else None
-    # As git has it: host:path is a remote, unless a slash comes before the colon.
+    # Like git: host:path is a remote, unless a slash comes before the colon.
     return None if "://" in given or _SCP_LIKE.fullmatch(given) else given
 
 
@@ -165,7 +171,7 @@ def _bare(path: str) -> str:
 
 
 def shut_out(path: Path | str, thing: str) -> ArchiveUnreachable | None:
-    """The message for a local repository that this user may not read; None if the user may read it."""
+    """The error for a local repository that this user may not read; None if the user may read it."""
     try:
         for inside in (".git", "db/fs-type"):
             with suppress(FileNotFoundError, NotADirectoryError):
@@ -179,10 +185,10 @@ def shut_out(path: Path | str, thing: str) -> ArchiveUnreachable | None:
 
 
 def _kind_on_disk(path: Path) -> ArchiveKind | None:
-    # Not asked of pathlib, which raises where somebody may not look.
+    # Not with pathlib, which raises if a folder may not be read.
     if os.path.exists(path / ".git") or (os.path.isdir(path / "objects") and os.path.isfile(path / "HEAD")):
         return ArchiveKind.GIT
-    for folder in (path, *path.parents):  # a path may go on inside a Subversion repository
+    for folder in (path, *path.parents):  # the path may lead into a Subversion repository
         if os.path.isfile(folder / "db" / "fs-type") and os.path.isfile(folder / "format"):
             return ArchiveKind.SUBVERSION
     return None

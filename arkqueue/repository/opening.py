@@ -1,8 +1,7 @@
-"""From what is registered and configured to an open archive: credentials, and this host's mirror of a Git remote.
+"""Opens a registered archive: with its credentials, and this host's mirror of a Git remote.
 
-It is read in reader processes (``reader``), never in the process of the caller.
-
-Called by whoever has an archive's row and wants to read its repository: the queue manager, the task manager, registration.
+The repository is read in reader processes (``reader``), never in the process of the caller. Called
+by the queue manager, the task manager and registration.
 """
 
 from __future__ import annotations
@@ -19,14 +18,16 @@ from arkqueue.repository.reader.archive import ReadArchive
 
 
 def location_of(configuration: Configuration, url: str, kind: ArchiveKind | None = None, uuid: str = "") -> Location:
-    """Where an archive is, with the credentials that the configuration has for it."""
+    """The location of an archive, with its credentials from the configuration."""
     location = replace(locate(url, kind), uuid=uuid)
     found = configuration.credentials_for(location.url)
     return replace(location, username=found.username or None, password=found.secret()) if found else location
 
 
 def following_of(configuration: Configuration, url: str, prefixes: Sequence[str]) -> Following:
-    """The references that working copies of a repository at ``url`` may follow, with the passwords of the servers that are allowed."""
+    """The references that working copies of a repository at ``url`` may follow, with the passwords
+    for the allowed servers.
+    """
     if not prefixes:
         return Following()
     servers = {found.server for text in (url, *prefixes) if (found := _address(text)) is not None}
@@ -43,12 +44,12 @@ def _address(text: str) -> Address | None:
 
 
 def open_registered(configuration: Configuration, url: str, kind: ArchiveKind | None = None, uuid: str = "") -> Archive:
-    """The archive at ``url``, open for reading; nothing has been read yet."""
+    """The archive at ``url``, open for reading. Nothing has been read yet."""
     return open_location(configuration, location_of(configuration, url, kind, uuid))
 
 
 def open_location(configuration: Configuration, location: Location) -> Archive:
-    """Open the repository that `location_of` found."""
+    """Open the repository at a location from `location_of`."""
     mirror = None
     if location.needs_mirror:
         name = hashlib.sha256(location.url.encode()).hexdigest()[:20]

@@ -1,13 +1,15 @@
-"""How a commit made by a task says so (design 5.15), and how that is read back.
+"""Marks commits that tasks make (design 5.15), and reads these marks.
 
-Git: the trailer ``Arkqueue-Origin: TASK; generation=N``, which hooks of the working copy add to each commit message.
-Subversion: the revision property ``arkqueue:origin`` with the same value. Neither the client's configuration nor a
-working copy can order a revision property, so that a working copy brings a small ``svn`` and ``svnmucc`` along, to be
-put first on the task's PATH, which add ``--with-revprop`` to what commits and leave all else to the real program. A
-task that goes around them leaves only the configured author behind.
+Git: the trailer ``Arkqueue-Origin: TASK; generation=N``, which hooks of the working copy add to
+each commit message. Subversion: the revision property ``arkqueue:origin`` with the same value.
+Neither the client's configuration nor a working copy can set a revision property. So a working copy
+comes with a small ``svn`` and ``svnmucc``, which are first on the task's PATH: they add
+``--with-revprop`` to commands that commit, and run the real program. If a task bypasses them, only
+the configured author shows that a task has committed.
 
-The task's home is that of the person who runs it. So its ``svn`` reads what Subversion keeps there (servers, passwords)
-and writes nothing: a remembered author would be the author of that person's next commit.
+The task's home is that of the user who runs it. So its ``svn`` reads Subversion's files there
+(servers, passwords) and writes nothing: a remembered author would become the author of that
+person's next commit.
 """
 
 from __future__ import annotations
@@ -20,18 +22,19 @@ from arkqueue.errors import Invalid
 from arkqueue.model import ArchiveKind, Origin
 
 AUTHORS = {ArchiveKind.GIT: "arkqueue <arkqueue@localhost>", ArchiveKind.SUBVERSION: "arkqueue"}
-"""Who commits for a task where the archive's settings name nobody."""
+"""The author of commits by tasks, if the archive's settings name none."""
 TRAILER = "Arkqueue-Origin"
 PROPERTY = "arkqueue:origin"
 
 _VALUE = re.compile(r"(?P<task>\S(?:.*\S)?); generation=(?P<generation>\d{1,9})")
 _AUTHOR = re.compile(r"\s*(?P<name>[^<>]*?)\s*<(?P<email>[^<>\s]+)>\s*")
-# Committers write the text that these patterns read, and all threads wait meanwhile: no pattern may backtrack.
+# These patterns read text of committers, and all threads wait meanwhile: so no pattern may
+# backtrack.
 _TRAILER_LINE = re.compile(rf"^{TRAILER}:(.*)$", re.MULTILINE)
 
 
 def format_origin(origin: Origin) -> str:
-    """One line for any task key."""
+    """The origin as one line."""
     return f"{' '.join(origin.task.split())}; generation={origin.generation}"
 
 
@@ -41,13 +44,17 @@ def parse_origin(value: str) -> Origin | None:
 
 
 def origin_of_message(message: str) -> Origin | None:
-    """The last trailer counts: what an earlier commit's message quotes or brings along stands before it."""
+    """The origin in a commit message. The last trailer counts: earlier ones may be quoted from
+    other commits.
+    """
     lines = [line for line in _TRAILER_LINE.findall(message) if line.strip()]
     return parse_origin(lines[-1]) if lines else None
 
 
 def check_author(kind: ArchiveKind, author: str) -> None:
-    """Raise `Invalid` for what cannot be the author of a commit: Git's is "Name <email>", Subversion's any one line."""
+    """Raise `Invalid` for a text that cannot be the author of a commit. Git: "Name <email>";
+    Subversion: any one line.
+    """
     if kind is ArchiveKind.GIT:
         split_author(author)
     elif not author.strip() or not author.isprintable():
@@ -55,8 +62,8 @@ def check_author(kind: ArchiveKind, author: str) -> None:
 
 
 def split_author(author: str) -> tuple[str, str]:
-    """Name and address of "Name <email>". git drops some characters at the ends of a name, and
-    refuses a name that is then empty.
+    """The name and address of "Name <email>". git removes some characters from the ends of a name,
+    and refuses a name that is then empty.
     """
     found = _AUTHOR.fullmatch(author)
     if not found or not author.isprintable() or not found["name"].strip(" .,:;\"\\'"):
@@ -65,7 +72,9 @@ def split_author(author: str) -> tuple[str, str]:
 
 
 def install_git_hooks(hooks: Path, origin: Origin) -> None:
-    """Two hooks do the same, once: ``--no-verify`` skips one, and an editor can undo what the other wrote."""
+    """Install two hooks that both mark a commit, because ``--no-verify`` skips one, and an editor
+    can remove what the other wrote.
+    """
     script = _GIT_HOOK.replace("@TRAILER@", shlex.quote(f"{TRAILER}: {format_origin(origin)}"))
     hooks.mkdir(parents=True, exist_ok=True)
     for name in ("prepare-commit-msg", "commit-msg"):
@@ -75,9 +84,10 @@ def install_git_hooks(hooks: Path, origin: Origin) -> None:
 def install_subversion_commands(
     folder: Path, origin: Origin | None, username: str | None, settings: Path | None = None
 ) -> None:
-    """The ``svn`` and ``svnmucc`` that mark commits and remember nobody; ``username``: the author where no server asks who commits.
+    """Write the ``svn`` and ``svnmucc`` that mark commits and do not remember a user. ``username``:
+    the author, if no server asks who commits.
 
-    ``settings``: the folder of settings that they use (None: that of the user who runs the task).
+    ``settings``: the folder of settings that they use; None: that of the user who runs the task.
     """
     options = ["--username", username] if username else []
     if origin:

@@ -1,4 +1,4 @@
-"""The protocol of all kinds of repositories. This is the only module that knows which kinds exist."""
+"""The protocol of all kinds of repositories. Only this module knows which kinds exist."""
 
 from __future__ import annotations
 
@@ -33,40 +33,44 @@ WORKFLOWS = "_workflows"
 """The folder at an archive's root whose direct children are the workflow files (design 1)."""
 
 WORKFLOW_FILE_LIMIT = 2**20
-"""Bytes. A longer workflow file is a fault (design 3)."""
+"""The most bytes of a workflow file. A longer one is a fault (design 3)."""
 
 TOO_LONG = b" " * (WORKFLOW_FILE_LIMIT + 1)
-"""Stands for the text of a workflow file over the limit: the parser sees that it is too long, and nobody reads 2 GiB."""
+"""Stands for the text of a workflow file over the limit. The parser finds it too long, and 2 GiB
+are not read.
+"""
 
 
 _EARLIEST, _LATEST = datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 12, 29, tzinfo=UTC)
 
 
 def within_calendar(date: datetime) -> datetime:
-    """A revision may claim any time: what the calendar of some time zone lacks becomes its nearest end, or nobody could read it."""
+    """A revision's date, moved to the nearest end of the calendar if some time zone could not show
+    it. A revision may claim any date.
+    """
     return min(max(date, _EARLIEST), _LATEST)
 
 
 def is_workflow_file(name: str) -> bool:
-    """Whether a direct child of ``_workflows`` with this name is a workflow file."""
+    """True if a direct child of ``_workflows`` with this name is a workflow file."""
     return name.endswith((".yaml", ".yml", ".json"))
 
 
 def linked(path: str) -> SourceFile:
-    """The file with a fault that stands for a symbolic link in the place of a workflow file, or of their folder."""
+    """A file with a fault, for a symbolic link in place of a workflow file or of their folder."""
     what = "the folder" if path.endswith(WORKFLOWS) else "the file"
     return SourceFile(path, fault=f"this is a symbolic link, and links are not followed; put {what} itself here")
 
 
 NO_LIST = "there is no such file at this revision; correct the path, or commit the file"
-"""Why a list cannot be read whose file is not there."""
+"""The fault of a list whose file does not exist."""
 LINKED_LIST = "this is a symbolic link, and links are not followed; name the file itself"
 FOLDER_FOR_LIST = "this is a folder; name a file in it"
 LONG_LIST = f"the file is larger than {LONGEST_LIST >> 20} MiB; make the list smaller"
 
 
 def no_folder(path: str) -> SourceFile:
-    """The file with a fault that stands for a file with the name of the folder of workflow files."""
+    """A file with a fault, for a file in place of the folder of workflow files."""
     return SourceFile(path, fault="this is not a folder; move it, and put workflow files into a folder of this name")
 
 
@@ -74,10 +78,11 @@ def no_folder(path: str) -> SourceFile:
 class Advance:
     """The steps from a branch's last known revision to its head.
 
-    ``dropped``: ids that a force-push or reset took off the branch, newest first; the caller keeps those its ledger
-    holds. ``revisions``: to be appended, oldest first, numbered on from the last known one. ``complete``: False when
-    ``limit`` cut the list; then ask again with the last of them as known. ``baseline``: only for a new branch that
-    left a tracked one (design 5.16): stored before ``revisions``.
+    ``dropped``: ids of commits that a force-push or reset took off the branch, newest first; the
+    caller uses those that its ledger holds. ``revisions``: revisions to append, oldest first, with
+    the numbers after the last known one. ``complete``: False if ``limit`` cut the list; then ask
+    again with the last of them as known. ``baseline``: only for a new branch that left a tracked
+    one (design 5.16): stored before ``revisions``.
     """
 
     dropped: tuple[str, ...] = ()
@@ -88,11 +93,12 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """All that must be known of a revision before a task gets its files, in one answer.
+    """The facts about a revision that a workspace needs, in one answer.
 
-    ``tree_key``: the same for two revisions only if their exports are the same, also in a repository that went back in time.
-    ``changes``: what differs from the base, as `Archive.changes` has it; None where nobody asked, where the repository lacks the base, and where too much
-    would have to be looked at. ``not_followed``: as `Archive.not_followed` has it; empty where nobody asked.
+    ``tree_key``: equal for two revisions only if their exports are equal, also in a repository that
+    went back in time. ``changes``: as in `Archive.changes`; None if not asked for, if the
+    repository lacks the base, or if too many entries would have to be compared. ``not_followed``:
+    as in `Archive.not_followed`; empty if not asked for.
     """
 
     tree_key: str
@@ -101,46 +107,60 @@ class Survey:
 
 
 class Archive(Protocol):
-    """One archive, open for reading. Revision ids are those of ``Revision.id``; paths are relative to the archive's root."""
+    """One archive, open for reading. Revision ids are those of ``Revision.id``. Paths are relative
+    to the archive's root.
+    """
 
     def identity(self) -> Identity:
         """The identity of the repository, and the archive's folder in it."""
 
     def main_branch(self, known: str | None = None) -> str:
-        """The branch that the repository's HEAD names; Subversion: the empty name.
+        """The branch that the repository's HEAD names; for Subversion the empty name.
 
-        Where a repository has a working tree, HEAD is what somebody works on just now: there it is the ``known`` one as long as that exists. So it is where
-        HEAD names no branch. Of a remote it is as of the last look at its heads.
+        In a repository with a working tree, HEAD names the branch that somebody works on at the
+        moment. There the ``known`` branch is returned as long as it exists, and also where HEAD
+        names no branch. For a remote, the answer is that of the last call of `heads`.
         """
 
     def heads(
         self, branches: Sequence[str] = (), main: str | None = None, known: Mapping[str, Revision] | None = None
     ) -> dict[str, str]:
-        """The head of each branch that a glob matches (none given: of the main branch; ``main`` is the known one), asked of the repository now.
+        """The present head of each branch that a glob in ``branches`` matches; without globs, of
+        the main branch, for which ``main`` is the known one.
 
-        ``known``: the last revision of each branch's ledger, for which `check_known` and `advance` are going to be called. An archive that another process
-        reads has these answered along with the heads. Subversion: ``{"": youngest revision}``, which need not touch the archive's folder: `advance` may add nothing.
+        ``known``: the last revision of each branch's ledger, for which the caller will call
+        `check_known` and `advance`. An archive in another process then answers these along with the
+        heads. Subversion returns ``{"": youngest revision}``, which need not touch the archive's
+        folder: `advance` may add nothing.
         """
 
-    # ``digests``: whether `Revision.paths_digest` is to be told, which takes memory for each path that a revision changes.
+    # ``digests``: False to leave out `Revision.paths_digest`, which takes memory for each path that
+    # a revision changes.
 
     def baseline(self, branch: str, at: str | None = None, *, digests: bool = True) -> Revision | None:
-        """The revision where the ledger starts: the head, or ``at`` (number, id, SHA prefix, ``g`` + prefix, tag).
+        """The revision where the ledger starts: the head, or ``at`` (number, id, SHA prefix, ``g``
+        + prefix, tag).
 
-        None: the branch has no revision yet, so that its ledger starts empty.
+        None: the branch has no revision yet, so its ledger starts empty.
         """
 
     def has(self, revision: str) -> bool:
-        """Whether the repository holds a revision that a notice named, on any branch or on none."""
+        """True if the repository holds a revision that a notice named, on any branch or on none."""
 
     def baselines(self, heads: Mapping[str, str]) -> dict[str, Revision]:
-        """Where the ledgers of branches start at the heads that `heads` has answered; the work of one call is linear in the branches."""
+        """The baselines of branches at the heads that `heads` returned. One call costs work linear
+        in the number of branches.
+        """
 
     def check_known(self, *known: Revision) -> None:
-        """Raise `ArchiveMismatch` where the repository no longer holds the last revision of a branch's ledger as it was."""
+        """Raise `ArchiveMismatch` if the repository no longer holds the last revision of a branch's
+        ledger unchanged.
+        """
 
     def check_gone(self, branch: str) -> None:
-        """Raise `ArchiveUnreachable` where a branch that `heads` lacks has not been deleted: it cannot be read just now."""
+        """Raise `ArchiveUnreachable` if a branch that `heads` lacks was not deleted, but cannot be
+        read just now.
+        """
 
     def advance(
         self,
@@ -154,34 +174,44 @@ class Archive(Protocol):
     ) -> Advance:
         """The revisions up to ``new_head`` that the ledger lacks.
 
-        ``siblings``: the other tracked branches' heads, for a branch that is new, or back after it was deleted; else None.
+        ``siblings``: the heads of the other tracked branches, for a branch that is new, or back
+        after it was deleted; otherwise None.
         """
 
     def workflows_key(self, revision_id: str) -> str:
-        """The same for two revisions only if their workflow folders are the same; "" where nothing has that name."""
+        """A key that is equal for two revisions only if their workflow folders are equal; empty if
+        nothing has that name.
+        """
 
     def read_workflows(self, revision_id: str) -> tuple[SourceFile, ...]:
-        """The workflow files of a revision, by path. Folders are none; over-long ones are `TOO_LONG`, links `linked`.
+        """The workflow files of a revision, by path. Folders are left out. A file over the limit is
+        `TOO_LONG`, a link is `linked`.
 
-        Where the name of their folder belongs to something else, that is the only file: `linked` or `no_folder`.
+        If something other than a folder has the name of their folder, the only result is `linked`
+        or `no_folder`.
         """
 
     def read_list(self, revision_id: str, path: str) -> SourceFile:
-        """A file of a revision that holds a list for a workflow file. A missing file, a link, or a file longer than `LONGEST_LIST` has a fault."""
+        """A file of a revision that holds a list for a workflow file. A missing file, a link, or a
+        file longer than `LONGEST_LIST` has a fault.
+        """
 
     def lists(
         self, revision_id: str, wanted: Sequence[tuple[str, str | None]]
     ) -> tuple[list[tuple[Item, ...]], list[Fault]]:
-        """The items in files of a revision, each with the field that identifies them, and what is wrong with them."""
+        """The items in files of a revision, and their faults. ``wanted``: paths, each with the
+        field that identifies an item.
+        """
 
     def workflow(self, revision_id: str) -> Workflow:
         """The parsed workflow files, with the lists that they name."""
 
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
-        """Every file that differs between the two trees, sorted; without ``previous`` every file of the revision.
+        """Every file that differs between the two trees, sorted; without ``previous``, every file
+        of the revision.
 
-        A moved folder is all its files at the old and the new place. Empty folders and properties of folders are no
-        files. A name that is not UTF-8 is shown with backslashes.
+        A moved folder counts as all its files at the old and the new place. Empty folders and
+        properties of folders do not count. A name that is not UTF-8 is shown with backslashes.
         """
 
     def changes(
@@ -191,17 +221,20 @@ class Archive(Protocol):
         file of the revision is added.
 
         It is the difference of `changed_paths`, without version control data. In Subversion, files
-        that only differ in the revision that changed them last are modified too, because keywords
+        that differ only in the revision that changed them last are modified, too, because keywords
         and modification times in a workspace show that revision. ``base`` may be later than the
         revision. Raises `NotFound` if the repository lacks one of them, and `TooManyPaths` if more
         than ``most`` entries of folders would have to be read.
         """
 
     def not_followed(self, revision_id: str) -> tuple[str, ...]:
-        """The references of a revision that a task does not get, in sentences for people: externals, submodules, files of Git LFS."""
+        """The references of a revision that a task does not get, as sentences for people:
+        externals, submodules, files of Git LFS.
+        """
 
-    # Files for a task. ``recorded``: the revision as the ledger has it. Where the repository's is another one now, `ArchiveMismatch` is raised before
-    # anything is written. A Git commit's id says that already. `Recorded` passes it to each of these calls. ``early``: what counts as the dates of some
+    # Files for a task. ``recorded``: the revision as the ledger has it. If the repository now has
+    # another one, `ArchiveMismatch` is raised before anything is written. For Git, the commit's id
+    # is enough. `Recorded` passes it to each of these calls. ``early``: dates to use for some
     # revisions, for the modification times of files.
 
     def export(
@@ -213,10 +246,12 @@ class Archive(Protocol):
         recorded: Revision | None = None,
         early: Early | None = None,
     ) -> None:
-        """Write the revision's tree (or the files and folders named) to ``target``: plain, without version control.
+        """Write the revision's tree, or only ``paths``, to ``target``: plain, without version
+        control data.
 
-        Subversion: the files are those that ``svn export`` writes. Git: texts are as stored, and no filter runs. Executable bits
-        and symlinks are kept. Submodules are empty folders, externals are not followed. Nothing is written outside ``target``.
+        Subversion: the files that ``svn export`` writes. Git: texts as stored; no filter runs.
+        Executable bits and symlinks are kept. Submodules are empty folders, externals are not
+        followed. Nothing is written outside ``target``.
         """
 
     def survey(
@@ -232,8 +267,9 @@ class Archive(Protocol):
     ) -> Survey:
         """The facts about a revision that a workspace needs.
 
-        ``changes``: with what differs from ``base``; ``most`` as in `changes`. ``notes``: with what is not followed. ``base_recorded``: the base as the ledger has it; where the
-        repository's is another one now, `ArchiveMismatch` is raised.
+        ``changes``: True to include the changes from ``base``; ``most`` as in `changes`. ``notes``:
+        True to include the references that are not followed. ``base_recorded``: the base as the
+        ledger has it; if the repository now has another one, `ArchiveMismatch` is raised.
         """
 
     def update(
@@ -247,11 +283,13 @@ class Archive(Protocol):
         recorded: Revision | None = None,
         early: Early | None = None,
     ) -> TreeChange:
-        """Make of the export of revision ``before`` in ``target`` the export of another one; it costs what differs.
+        """Turn the export of revision ``before`` in ``target`` into the export of another one.
+        Costs only what differs.
 
-        ``before_key``: the `Survey.tree_key` of ``before`` when it was exported; None: it is not compared. Where the repository has another one now, `WorkspaceError` is raised before
-        anything is changed. ``good``: a file that says that the tree is good. It is removed before anything is changed: where it is gone after an error, the tree is good
-        for nothing.
+        ``before_key``: the `Survey.tree_key` of ``before`` when it was exported; None: it is not
+        compared. If the repository now has another key, `WorkspaceError` is raised before anything
+        is changed. ``good``: a file that marks the tree as good. It is removed before anything is
+        changed. So if it is missing after an error, the tree cannot be used any more.
         """
 
     def working_copy(
@@ -265,27 +303,33 @@ class Archive(Protocol):
         handover: Handover | None = None,
         recorded: Revision | None = None,
     ) -> Path | None:
-        """Make a clone or checkout that a task can commit from, as ``author`` (Git: "Name <email>"), marked with ``origin``.
+        """Make a clone or checkout from which a task can commit as ``author`` (Git: "Name
+        <email>"), marked with ``origin``.
 
-        ``handover``: where the task finds the credentials of this archive's location, if it has any (None: it has its own).
-        ``target`` must not exist or be empty. The answer is a folder to put first on the task's PATH, if any.
+        ``handover``: where the task finds the credentials for this archive's location; None: it has
+        its own. ``target`` must not exist, or be empty. Returns a folder to put first on the task's
+        PATH, if any.
         """
 
     def follow(
         self, revision_id: str, target: Path, following: Following, *, recorded: Revision | None = None
     ) -> Followed:
-        """Put into a new working copy what the revision refers to, from allowed addresses: externals, submodules, files of Git LFS.
+        """Put the references of a revision into a new working copy, from allowed addresses:
+        externals, submodules, files of Git LFS.
 
-        The answer names the references that are not followed. An allowed reference that cannot be fetched is an error: `ArchiveUnreachable`, or `WorkspaceError`
-        where another try would not help.
+        The result names the references that are not followed. If an allowed reference cannot be
+        fetched, that is an error: `ArchiveUnreachable`, or `WorkspaceError` if another try would
+        not help.
         """
 
 
 def fingerprint_of(location: Location) -> Callable[[], bytes | None] | None:
-    """Who tells, by a few files, whether a local repository may have changed; None for one that is elsewhere.
+    """A function that returns the fingerprint of a local repository; None for a repository
+    elsewhere.
 
-    The answer of a call is another one after each change that a scan would find (commits, branches, HEAD, a restored
-    backup, a replaced folder). It is None where the files do not tell. A call takes about 50 µs.
+    The fingerprint differs after each change that a scan would find (commits, branches, HEAD, a
+    restored backup, a replaced folder). It is None if the files do not show it. A call takes about
+    50 µs.
     """
     path = local_path(location)
     if path is None:
@@ -300,10 +344,11 @@ def fingerprint_of(location: Location) -> Callable[[], bytes | None] | None:
 def open_archive(
     location: Location, *, mirror: Path | None = None, quarantine: Path | None = None, timeout: float = 600.0
 ) -> Archive:
-    """An archive to read from.
+    """Open an archive for reading.
 
-    ``mirror``: where this host keeps its copy; needed where ``location.needs_mirror``. ``quarantine``: objects of a
-    push that a pre-receive hook judges. ``timeout``: seconds for one transfer by git.
+    ``mirror``: the folder of this host's copy; needed if ``location.needs_mirror``. ``quarantine``:
+    the objects of a push that a pre-receive hook checks. ``timeout``: seconds for one transfer by
+    git.
     """
     if location.kind is ArchiveKind.SUBVERSION:
         from arkqueue.repository.subversion.repository import SubversionArchive

@@ -1,7 +1,10 @@
-"""One revision of an archive as the ledger has it: a task gets its files only as long as the repository holds that revision.
+"""One revision of an archive as the ledger has it. A task gets its files only while the repository
+holds that revision.
 
-A repository may be replaced at any time, by one that has the same UUID and another revision of the same number. So every call that reads files for a task
-goes through here, and each proves the revision anew, by its author and date (Git: by its id). `ArchiveMismatch` says that it is another one.
+A repository may be replaced at any time by one with the same UUID and another revision of the same
+number. So every call that reads files for a task goes through this module, and each proves the
+revision again, by its author and date (Git: by its id). `ArchiveMismatch` is raised if it is
+another one.
 """
 
 from __future__ import annotations
@@ -19,9 +22,10 @@ from arkqueue.repository.tree_writer import Early
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The calls of `Archive` that make files, for one revision of the ledger. ``archive`` is open in the thread that calls.
+    """The calls of `Archive` that make files, for one revision of the ledger. ``archive``: open in
+    the calling thread.
 
-    ``early``: when revisions of its branch were read whose dates were to come then.
+    ``early``: when revisions of its branch with dates in the future were read.
     """
 
     archive: Archive

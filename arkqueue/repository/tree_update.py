@@ -1,9 +1,10 @@
-"""Brings a plain tree that was exported before to another revision, touching only what differs.
+"""Turns an exported plain tree into another revision, and touches only what differs.
 
-Git's and Subversion's differences say what goes and what comes; here it is done, with the care of `TreeWriter`: a place
-that is to be filled must be empty, and the folders on the way must be folders. A file that differs is made anew, never
-written to. Whatever is not as the earlier export left it is a `WorkspaceError`: then the tree is good for nothing, and
-the caller exports another one.
+The differences of Git and Subversion say what to remove and what to write. This module does it with
+the checks of `TreeWriter`: the place of a new file must be empty, and the folders on the way must
+be folders. A file that differs is made again, never written to. If anything differs from the
+earlier export, that is a `WorkspaceError`: the tree cannot be used any more, and the caller exports
+a new one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def another_now(revision_id: str) -> WorkspaceError:
 
 
 class TreeUpdate(TreeWriter):
-    """Changes a tree that is there. ``good``: the file that says that it is good, which is removed before anything is changed."""
+    """Changes an existing tree. ``good``: the file that marks it as good, which is removed before
+    anything is changed.
+    """
 
     def __init__(self, target: Path, good: Path | None = None, early: Early | None = None) -> None:
         super().__init__(target, early)
@@ -34,11 +37,13 @@ class TreeUpdate(TreeWriter):
         self._began: int | None = None
         self._entered: dict[int, bytes] = {}
         self._walked: set[bytes] = {b""}
-        self._new: dict[bytes, None] = {}  # in order, and each once
+        self._new: dict[bytes, None] = {}  # an ordered set
         self._freed = 0
 
     def remove(self, path: bytes) -> None:
-        """Remove what is at ``path``: a file, a link, or a folder and all in it, however deep."""
+        """Remove the thing at ``path``: a file, a link, or a folder with all its contents, however
+        deep.
+        """
         self._enter(path.rpartition(b"/")[0])
         self._change()
         with self._explained(path):
@@ -61,7 +66,7 @@ class TreeUpdate(TreeWriter):
                 os.rmdir(self._place(folder))
 
     def result(self) -> TreeChange:
-        """What was done."""
+        """The summary of the changes."""
         grown = -self._freed
         for path in self._new:
             with self._explained(path):
@@ -82,7 +87,7 @@ class TreeUpdate(TreeWriter):
             status = os.lstat(self._place(folder))
             if not stat.S_ISDIR(status.st_mode):
                 raise NotADirectoryError("it is not a folder")
-        self._entered.setdefault(status.st_ctime_ns, folder)  # before it is changed: its time will be new then
+        self._entered.setdefault(status.st_ctime_ns, folder)  # before the folder is changed, which sets its ctime
         self._walked.add(folder)
 
     def _change(self) -> None:
@@ -95,5 +100,7 @@ class TreeUpdate(TreeWriter):
 
 
 def _space(status: os.stat_result) -> int:
-    """About how many bytes a file or folder takes on a disk. The file system reports the exact number only after the write."""
+    """The approximate bytes that a file or folder takes on a disk. The file system reports the
+    exact number only after the write.
+    """
     return 4096 if stat.S_ISDIR(status.st_mode) else -(-status.st_size // 4096) * 4096

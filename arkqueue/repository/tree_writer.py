@@ -1,8 +1,9 @@
 """Writes a tree that strangers committed below one folder, and nowhere else.
 
-Why nothing can get out: every folder on the way is made here by ``mkdir``, which fails where anything is already in its
-place, a symlink included; files are opened with O_EXCL | O_NOFOLLOW; names with a slash, ``.`` and ``..`` are refused.
-So no symlink of the tree is ever walked through. The folder belongs to the caller alone while this runs.
+Nothing can be written outside. Every folder on the way is made here by ``mkdir``, which fails if
+anything already has the name, a symlink included. Files are opened with O_EXCL | O_NOFOLLOW. Names
+with a slash, ``.`` and ``..`` are refused. So no symlink of the tree is ever followed. Only the
+caller uses the folder meanwhile.
 """
 
 from __future__ import annotations
@@ -22,18 +23,20 @@ from arkqueue.repository.limits import check_bytes, check_files
 
 _VERSION_CONTROL = {b".git", b".svn"}
 _SPECIAL_PREFIX = b"link "
-"""How Subversion stores a symlink: a file with ``svn:special`` and this before the target."""
+"""Subversion stores a symlink as a file with ``svn:special`` and this prefix before the target."""
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Buffer = bytes | memoryview
 
 Early = Mapping[str, int]
-"""When revisions were read whose dates were to come then, by their ids, in nanoseconds since 1970: the same on every host and at every time."""
+"""The time at which each revision with a date in the future was read, by revision id, in
+nanoseconds since 1970. It is used in place of that date, on every host and at every time.
+"""
 
 
 def outermost(paths: Sequence[str]) -> list[str]:
-    """The paths, clean, without those below another one."""
+    """The normalised paths, without those below another one."""
     kept: list[str] = []
     for path in sorted({path.strip("/") for path in paths}, key=lambda path: path.split("/")):
         if not kept or not path.startswith(kept[-1] + "/"):
@@ -42,19 +45,21 @@ def outermost(paths: Sequence[str]) -> list[str]:
 
 
 def is_wanted(path: bytes) -> bool:
-    """False for version control data that was committed by mistake or malice: a tool run in the tree would obey it."""
+    """False for version control data that was committed by mistake or malice: a tool that runs in
+    the tree would obey it.
+    """
     return _VERSION_CONTROL.isdisjoint(name.lower() for name in path.split(b"/"))
 
 
 def check_names(path: bytes) -> None:
-    """Raise `ArchiveError` where one of the names of a path is none that a tree may hold."""
+    """Raise `ArchiveError` if one of the names of a path is not allowed in a tree."""
     parts = path.split(b"/")
     for end in range(1, len(parts) + 1):
         check_name(b"/".join(parts[:end]))
 
 
 def check_name(path: bytes) -> None:
-    """Raise `ArchiveError` where the last name of a path is none that a tree may hold."""
+    """Raise `ArchiveError` if the last name of a path is not allowed in a tree."""
     name = path.rpartition(b"/")[2]
     if path.startswith(b"/") or name in {b"", b".", b".."} or b"\0" in name:
         shown = path.decode(errors="backslashreplace")
@@ -63,24 +68,26 @@ def check_name(path: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """A file of which nothing is asked but to take what is written."""
+    """A file that only takes what is written."""
 
     write: Callable[[bytes], object]
 
 
 class TreeWriter:
-    """Writes files, symlinks and folders, given by paths relative to ``target``, which is made if need be; to be closed."""
+    """Writes files, symlinks and folders, given by paths relative to ``target``, which is made if
+    it is missing. Close it at the end.
+    """
 
     def __init__(self, target: Path, early: Early | None = None) -> None:
-        """``early``: what counts as the dates of some revisions."""
+        """``early``: dates to use for some revisions."""
         self._target, self._early = os.fsencode(target), early or {}
         self._made: set[bytes] = {b""}
         self._begun: dict[bytes, int] = {}
         self._count = self._bytes = 0
         self.look_ahead: Callable[[], None] | None = None
-        """Called once there are many files: raises where there will be too much."""
+        """Called once many files have been written; raises if there will be too many."""
         self.weigh: Callable[[], None] | None = None
-        """The same, once there are many bytes."""
+        """Called once many bytes have been written; raises if there will be too many."""
         with self._explained(b""):
             os.makedirs(self._target, exist_ok=True)
 
@@ -96,7 +103,7 @@ class TreeWriter:
 
     @contextmanager
     def create(self, path: bytes) -> Iterator[Sink]:
-        """The new file, open for writing."""
+        """A new file, open for writing."""
         descriptor = self._create(path, False)
         try:
             yield Sink(partial(self._write, descriptor, path))
@@ -113,7 +120,7 @@ class TreeWriter:
 
     @contextmanager
     def created(self, path: bytes) -> Iterator[int]:
-        """The new file, as a descriptor to write to."""
+        """A new file, as a descriptor to write to."""
         descriptor = self._create(path, False)
         try:
             with self._explained(path):
@@ -123,20 +130,22 @@ class TreeWriter:
             os.close(descriptor)
 
     def begin(self, path: bytes) -> None:
-        """A new file, which `append` goes on with until `end`. Several may be begun: over http, libsvn asks for some dozens of files before it has the first."""
+        """Begin a new file, which `append` continues until `end`. Several may be open: over http,
+        libsvn requests some dozens of files before it gets the first.
+        """
         self._begun[path] = self._create(path, False)
 
     def append(self, path: bytes, data: bytes) -> None:
-        """Go on with a file that was begun."""
+        """Continue a file that was begun."""
         self._write(self._begun[path], path, data)
 
     def end(self, path: bytes) -> None:
-        """A file is whole, if it was begun."""
+        """Complete a file, if it was begun."""
         if path in self._begun:
             os.close(self._begun.pop(path))
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Close all files. Nothing more is written."""
         for path in list(self._begun):
             self.end(path)
 
@@ -163,7 +172,7 @@ class TreeWriter:
             raise self._fault(path, error) from error
 
     def _count_bytes(self, more: int) -> None:
-        """Count bytes that are written; raises `WorkspaceError` where they are too many."""
+        """Count bytes that are written; raises `WorkspaceError` if they are too many."""
         before = self._bytes
         self._bytes += more
         check_bytes("the files of the task", self._bytes)
@@ -176,13 +185,15 @@ class TreeWriter:
             os.symlink(to, self._place(path))
 
     def make_executable(self, path: bytes) -> None:
-        """Give a file written here the executable bits that its readable ones allow."""
+        """Make a written file executable for everybody who may read it."""
         with self._explained(path):
             mode = os.lstat(self._place(path)).st_mode & 0o777
             os.chmod(self._place(path), mode | (mode & 0o444) >> 2)
 
     def make_symlink(self, path: bytes) -> bool:
-        """Turn a file written here into the symlink whose Subversion text it holds: one line. Any other text stays a file, and the answer is False."""
+        """Turn a written file into the symlink whose Subversion text it holds: one line. Returns
+        False for any other text, which stays a file.
+        """
         with self._explained(path):
             with open(self._place(path), "rb") as file:
                 text = file.read(len(_SPECIAL_PREFIX) + 4096)
@@ -195,7 +206,9 @@ class TreeWriter:
 
     @contextmanager
     def rewritten(self, path: bytes) -> Iterator[tuple[int, int]]:
-        """A file written here, open for reading, and the new file in its place, open for writing: two descriptors."""
+        """A written file, open for reading, and the new file in its place, open for writing: two
+        descriptors.
+        """
         with self._explained(path):
             old = os.open(self._place(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
@@ -210,13 +223,16 @@ class TreeWriter:
                 os.close(old)
 
     def set_time(self, path: bytes, revision: str, date: int) -> None:
-        """Give a file written here its modification time: the date of the revision that last changed it, in nanoseconds since 1970. A date to come is now, or `make` would never be done."""
+        """Set the modification time of a written file: the date of the revision that last changed
+        it, in nanoseconds since 1970. A future date becomes the present time, because `make` would
+        otherwise never finish.
+        """
         modified = min(max(self._early.get(revision, date), 0), time.time_ns())
         with self._explained(path):
             os.utime(self._place(path), ns=(modified, modified), follow_symlinks=False)
 
     def _prepare(self, path: bytes) -> None:
-        """Make sure of the name and of the folder that it will be in."""
+        """Check the name of a new entry, and prepare the folder of it."""
         check_name(path)
         self._count += 1
         check_files("the files of the task", self._count)
@@ -225,7 +241,7 @@ class TreeWriter:
         self._enter(path.rpartition(b"/")[0])
 
     def _enter(self, folder: bytes) -> None:
-        """Make sure of a folder that something will be in."""
+        """Prepare a folder that will get an entry."""
         self.folder(folder)
 
     def _place(self, path: bytes) -> bytes:

@@ -1,4 +1,6 @@
-"""The words for what a revision refers to and a task does not get. A task's log and `arkqueue check` say them."""
+"""The messages on references of a revision that a task does not get. A task's log and `arkqueue
+check` show them.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,9 @@ from collections.abc import Sequence
 from arkqueue.text import name_visible
 
 LONGEST_ATTRIBUTES = 2**16
-"""Bytes. A longer ``.gitattributes`` is not read."""
+"""The most bytes of a ``.gitattributes`` that is read."""
 NAMED = 5
-"""Paths that are named; more of them are "and others"."""
+"""The most paths that are named. The others are "and others"."""
 
 
 def externals(folders: Sequence[bytes]) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
--- The checks of views/doctor.py, one a block: rules that hold at any moment and that no constraint can express. Each block asks for the rows that break its rule.
+-- The checks of views/doctor.py: rules that always hold and that no constraint can express. Each block
+-- selects the rows that break its rule; the comment of the block is the rule, which people read.
 --
--- Each block answers with at most %(most)s rows: `archive`, `run` and `task` are ids (null: the row belongs to none that is known), `what` is what is wrong there.
--- %(archive)s is the archive that is asked for; null: all of them. One snapshot shows what transactions left behind, never what they are about. So a block may
--- count on everything that a transaction does at once.
+-- Each block returns at most %(most)s rows. `archive`, `run` and `task` are ids (null: the row belongs
+-- to none that exists); `what` says what is wrong. %(archive)s: the archive to check; null: all. All
+-- checks see one snapshot, which has only the results of whole transactions.
 
 -- name: doctor_unmet
 -- The counter of a task is its number of unmet edges, plus one until its run lets it in, and plus
@@ -35,7 +36,8 @@ where t.settled_at is null and (t.state = 'waiting') = (t.unmet = 0) and t.state
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_met
--- An edge whose source meets it is marked as met, except edges from a canceled or skipped task of another run to a settled task, and edges from the COMMIT of a run that is being let in.
+-- An edge whose source meets it is marked as met. Exceptions: edges from a canceled or skipped task of
+-- another run to a settled task, and edges from the COMMIT of a run that is being let in.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('its edge from %%s at %%s.%%s, which is %%s, is not met', s.name, s.number, s.run, s.state) as what
 from edge e join task s on s.id = e.source join task t on t.id = e.target
@@ -47,7 +49,8 @@ where not e.met and e.kind <> 'cancels'
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_skips
--- A task is skipped if one of its edges can never be met: the source ended badly, its product is lost, or nothing failed for a `when: failed`.
+-- A task is skipped if one of its edges can never be met: the source ended badly, its product is lost,
+-- or the source of a `when: failed` did not fail.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('it is %%s, and what it needs will not come: %%s is %%s', t.state, s.name, s.state) as what
 from edge e join task s on s.id = e.source join task t on t.id = e.target join task r on r.id = coalesce(s.root_id, s.id)
@@ -59,8 +62,10 @@ where not e.met and e.kind = 'depends'
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_roots
--- The root of a skipped task is a task that ended badly, and is not itself skipped because of another one; or a task that completed although others waited for its failure.
--- A task that was skipped in a removed run or a deleted item keeps its root, and so do tasks elsewhere that were skipped because of it.
+-- The root of a skipped task is a task that ended badly, but was not skipped because of another task;
+-- or a task that completed although the skipped one needed its failure. A task that was skipped in a
+-- removed run or a deleted item keeps its root, and so do tasks elsewhere that were skipped because of
+-- it.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when t.state <> 'skipped' then format('it is %%s, and has a root by which it would be skipped', t.state)
             when r.id is null then 'the task because of which it was skipped does not exist'
@@ -77,7 +82,8 @@ where t.root_id is not null
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_blocks
--- The column `blocks` of a canceled or skipped task follows from its unmet edges; all other tasks block nothing in later runs.
+-- The column `blocks` of a canceled or skipped task follows from its unmet edges. All other tasks block
+-- nothing in later runs.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('it blocks %%s in later runs, and by its unmet edges %%s', (array['nothing', 'what needs its completion', 'all that waits for it'])[t.blocks + 1],
               (array['nothing', 'what needs its completion', 'all that waits for it'])[coalesce(b.blocks, 0) + 1]) as what
@@ -102,7 +108,7 @@ where (a.id is null or r.id is null or t.attempt_id is distinct from a.id)
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_attempts
--- A task's row has the number of its attempts, and the newest of them.
+-- A task's row has the number of its attempts, and the id of the newest attempt.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('it counts %%s attempts and has %%s; its newest is %%s, and it says %%s', t.attempts, coalesce(a.n, 0), coalesce(a.newest::text, 'none'),
               coalesce(t.attempt_id::text, 'none')) as what
@@ -111,7 +117,8 @@ where (t.attempts <> coalesce(a.n, 0) or t.attempts <> coalesce(a.last, 0) or t.
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_polls
--- A task with a poll is polled after its command has ended with 75. Its attempts are polls exactly from then on.
+-- A task with a poll is polled after its command has ended with 75. From then on, and not before, its
+-- attempts are polls.
 select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s%%s', t.state, w.what) as what
 from task t left join definition d on d.id = t.definition_id left join attempt a on a.id = t.attempt_id
 cross join lateral (select concat(
@@ -121,7 +128,7 @@ cross join lateral (select concat(
 where w.what <> '' and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_marks
--- The columns of a task fit its state: stop requests, times, waivers, the superseding task, fired cancellations.
+-- The columns of a task fit its state: stop request, times, waiver, superseding task, fired `cancels`.
 select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s%%s', t.state, w.what) as what
 from task t cross join lateral (select concat(
     case when t.stop is not null and t.state <> 'running' then ', and asked to stop' end,
@@ -135,7 +142,8 @@ from task t cross join lateral (select concat(
 where w.what <> '' and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_holds
--- A held task names its hold; besides held tasks, only canceled and skipped ones do. The audit log has each hold and release that is named.
+-- A held task names its hold. Apart from held tasks, only canceled and skipped tasks name a hold. Each
+-- hold and release that a task names has an audit log entry.
 select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s%%s', t.state, w.what) as what
 from task t cross join lateral (select concat(
     case when t.state = 'held' and t.hold_id is null then ', and nothing holds it' end,
@@ -152,7 +160,8 @@ where a.hold_id is not null and not exists (select from deed d where d.id = a.ho
 limit %(most)s;
 
 -- name: doctor_ready
--- A ready task has the place and the pool by which claims find it. A running task keeps its place, because its end records the revision at which it completed.
+-- A ready task has the place and the pool by which claims find it. A running task keeps its place,
+-- because its end records the revision at which it completed.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when t.entry_id is distinct from run.revision_id then format('it is %%s, and has the place of another revision', t.state)
             when t.ready_at is null then 'it is ready, and nobody knows since when'
@@ -165,7 +174,8 @@ where t.settled_at is null
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_turns
--- Every archive with a ready task takes turns at claims, unless it is withheld. A withheld archive takes no turns.
+-- Every archive with a ready task takes turns at claims, unless it is withheld. A withheld archive takes
+-- no turns.
 select coalesce(a.id, r.archive_id) as archive, null::bigint as run, t.task,
        case when a.id is null then 'an archive that does not exist takes turns at claims'
             when t.task is null then 'it is stopped or paused, and takes turns at claims'
@@ -178,7 +188,8 @@ where (a.id is null or t.task is not null or a.withheld and r.archive_id is not 
   and (%(archive)s::bigint is null or coalesce(a.id, r.archive_id) = %(archive)s) limit %(most)s;
 
 -- name: doctor_slots
--- Each running attempt of an archive with max_running has one of the archive's slots, and each taken slot has such an attempt. The number of open slots is the limit.
+-- Each running attempt of an archive with max_running has one of the archive's slots, and each taken
+-- slot has such an attempt. The number of open slots is the limit.
 select a.id as archive, w.run, w.task, w.what
 from archive a cross join lateral (
     select t.run_id as run, t.id as task, 'its attempt runs, and has no slot of its archive' as what
@@ -197,9 +208,10 @@ from archive a cross join lateral (
 where (%(archive)s::bigint is null or a.id = %(archive)s) limit %(most)s;
 
 -- name: doctor_locks
--- `lock_use` has a row for each lock of a task that waits for its locks, has been granted them, or runs its command: a poll takes no locks. The row says
--- whether the lock is granted, and has the task's place in the claim's order. No more
--- tasks are granted a limited lock of an archive than there is room; at one of the installation, places that are too many are taken back a moment later.
+-- `lock_use` has a row for each lock of a task that waits for its locks, has been granted them, or runs
+-- its command (a poll takes no locks). The row says whether the lock is granted, and has the task's
+-- place in the claim's order. A limited lock of an archive is granted to no more tasks than its
+-- capacity. From a lock of the installation, surplus places are taken back within a moment.
 select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s, and does not stand in the lines of the locks that it names', t.state) as what
 from task t join definition d on d.id = t.definition_id and d.locks
 where t.settled_at is null and (t.state in ('ready', 'running') and not t.polls or t.asks)
@@ -240,7 +252,8 @@ where (run.id is null or (t.archive_id, t.branch_id, t.number, t.run) <> (run.ar
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_runs
--- The archive, branch and number of a run's row are those of its revision. A run has one COMMIT, and the REPORT that it names.
+-- The archive, branch and number of a run's row are those of its revision. A run has one COMMIT, and the
+-- REPORT that its row names.
 select run.archive_id as archive, run.id as run, null::bigint as task,
        case when (r.branch_id, r.number) <> (run.branch_id, run.number) or b.archive_id <> run.archive_id
                 then 'its archive, branch or number is not that of its revision'
@@ -258,9 +271,11 @@ where ((r.branch_id, r.number) <> (run.branch_id, run.number) or b.archive_id <>
   and (%(archive)s::bigint is null or run.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_deleted
--- The tasks of a deleted run or item are settled, except the run's COMMIT, REPORT and gates, and polls that are still stopping; no task waits for its failures. A canceled run has unsettled tasks only while tasks are stopping,
--- or while its cancellation has not reached all tasks: the cancellation is under way, or was interrupted, and holds the others.
--- An item has a tombstone exactly where its tasks say that it is deleted.
+-- The tasks of a deleted run or item are settled, except the run's COMMIT, REPORT and gates, and polls
+-- that are still stopping; no task waits for its failures. A canceled run has unsettled tasks only while
+-- tasks are stopping, or while its cancellation has not reached all tasks: the cancellation is under
+-- way, or was interrupted, and holds the others. An item has a tombstone if its tasks are marked as
+-- deleted, and only then.
 with canceling as materialized (
     select t.run_id from task t join deed d on d.id = t.hold_id
     where t.state = 'held' and d.verb = 'cancel' and d.run_id = t.run_id and d.task_id is null
@@ -283,7 +298,8 @@ where t.kind = 'ordinary' and t.deleted <> (d.item is not null)
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_ledger
--- Each revision has its commit run, unless the run was purged. The numbers and ledger entries of a branch grow together, and the branch's head is the last entry.
+-- Each revision has its commit run, unless the run was purged. The numbers and ledger entries of a
+-- branch grow together, and the branch's head is the last entry.
 select b.archive_id as archive, null::bigint as run, null::bigint as task,
        case when l.id is null then format('branch %%s: its head does not exist, or it has revisions and no head', quote_literal(b.name))
             when l.is_last and b.head_id is distinct from l.id then format('branch %%s: its head is not its last revision %%s', quote_literal(b.name), l.number)
@@ -300,7 +316,8 @@ where case when l.id is null then b.head_id is not null
   and (%(archive)s::bigint is null or b.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_edges
--- An edge leads to a task from another one of its branch: across runs from an earlier place, inside a run as it says.
+-- An edge connects two tasks of one branch: a crossing edge comes from an earlier place, any other edge
+-- from the same run.
 select coalesce(t.archive_id, s.archive_id) as archive, coalesce(t.run_id, s.run_id) as run, coalesce(t.id, s.id) as task,
        case when t.id is null then format('an edge leads from it to a task that does not exist (%%s)', e.target)
             when s.id is null then format('an edge leads to it from a task that does not exist (%%s)', e.source)
@@ -313,10 +330,11 @@ where (t.id is null or s.id is null or t.branch_id <> s.branch_id or e.crossing 
   and (%(archive)s::bigint is null or coalesce(t.archive_id, s.archive_id) = %(archive)s) limit %(most)s;
 
 -- name: doctor_completions
--- The completions of a branch are recorded, each at the place where the task completed or at a higher one, and so are the commit runs in which tasks completed.
+-- The completions of a branch's tasks are recorded, each with the place of the task or a higher one. So
+-- are the commit runs in which tasks completed.
 select a.archive_id as archive, null::bigint as run, null::bigint as task,
        format('branch %%s: %%s completed at %%s, and %%s', quote_literal(a.name), quote_literal(t.name), t.number,
-              case when c.branch_id is null then 'this is not remembered' else format('what is remembered as the highest place is %%s, and as the highest commit run %%s', c.highest_number, coalesce(c.commit_number::text, 'none')) end) as what
+              case when c.branch_id is null then 'this is not recorded' else format('the highest recorded place is %%s, and the highest recorded commit run %%s', c.highest_number, coalesce(c.commit_number::text, 'none')) end) as what
 from (select branch_id, name, item, max(number) as number, max(number) filter (where run = 1) as of_commit
       from task t where state = 'completed' and program and (t.run = 1 or not exists (select from run where run.id = t.run_id and run.backfill_id is not null))
       group by branch_id, name, item) t
@@ -326,7 +344,7 @@ where (c.branch_id is null or c.highest_number < t.number or coalesce(c.commit_n
   and (%(archive)s::bigint is null or a.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_purged_starts
--- A recorded start of purged tasks belongs to a task of an earlier run, and this task exists.
+-- A recorded start of purged tasks belongs to an existing task of an earlier run.
 select t.archive_id as archive, t.run_id as run, p.task_id as task,
        case when t.id is null then 'it is gone, and a task that was purged is said to have started after it'
             else format('a task of %%s.%%s is said to have been purged after it had started because of this one, which is of no earlier run', p.number, p.run) end as what
@@ -337,7 +355,7 @@ where (t.id is null or (p.number, p.run) <= (t.number, t.run))
 -- name: doctor_names
 -- The names of a branch's ordinary tasks are recorded for PREV:*.
 select b.archive_id as archive, null::bigint as run, null::bigint as task,
-       format('branch %%s: its tasks called %%s are not remembered', quote_literal(b.name), quote_literal(t.name)) as what
+       format('branch %%s: its tasks called %%s are not recorded', quote_literal(b.name), quote_literal(t.name)) as what
 from (select branch_id, name from task where kind = 'ordinary' group by branch_id, name) t
 join branch b on b.id = t.branch_id
 where not exists (select from task_name n where n.branch_id = t.branch_id and n.name = t.name)
@@ -371,7 +389,8 @@ select null::bigint as archive, s.run_id as run, null::bigint as task, format('t
 from scratch s where %(archive)s::bigint is null and not exists (select from run where run.id = s.run_id) limit %(most)s;
 
 -- name: doctor_scratch_limit
--- The scratch folders and attachments of a host take less room than its scratch_limit; where they do not, the largest are named.
+-- The scratch folders and attachments of a host take less room than its scratch_limit. If they take
+-- more, the largest are named.
 with there as materialized (
     select s.store, s.bytes, r.archive_id, s.run_id, 'its scratch folder' || case when s.item = '' then '' else ' of the item ' || quote_literal(s.item) end || ' takes' as what
     from scratch s join run r on r.id = s.run_id where s.removed_at is null and s.bytes > 0
@@ -398,7 +417,8 @@ where (u.run_id is null and u.continued_at < clock_timestamp() - interval '25 ho
   and (%(archive)s::bigint is null or u.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_lone_attempts
--- Every attempt belongs to a task, unless a purge is about to delete it, and every piece of a log to an attempt.
+-- Every attempt belongs to a task, unless a purge is about to delete it. Every piece of a log belongs to
+-- an attempt.
 select null::bigint as archive, null::bigint as run, null::bigint as task, format('attempt %%s belongs to a task that does not exist (%%s)', a.id, a.task_id) as what
 from attempt a
 where %(archive)s::bigint is null and not exists (select from task t where t.id = a.task_id) and not exists (select from purged_task p where p.id = a.task_id)
@@ -407,7 +427,8 @@ select null, null, null, format('%%s pieces of a log belong to an attempt that d
 from log_chunk c where %(archive)s::bigint is null and not exists (select from attempt a where a.id = c.attempt_id) group by c.attempt_id limit %(most)s;
 
 -- name: doctor_kept_reports
--- The reports of a run are numbered 1, 2, …. A sent report was given to the command of REPORT before. A REPORT that runs for a person's report runs for a report that exists.
+-- The reports of a run are numbered 1, 2, …. A report that was sent was first given to the command of
+-- REPORT. A REPORT that runs for a person's report runs for one that exists.
 select run.archive_id as archive, run.id as run, null::bigint as task,
        case when run.id is null then format('report %%s belongs to a run that does not exist (%%s)', r.number, r.run_id)
             when r.number <> r.place then format('report %%s is its %%s.', r.number, r.place)
@@ -435,7 +456,7 @@ where (a.outputs is not null and a.outputs_removal_id is not null
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_logs
--- The pieces of a log follow each other and end with it.
+-- The pieces of a log have no gaps between them, and end where the log ends.
 select t.archive_id as archive, t.run_id as run, t.id as task, format('the log of its attempt %%s has pieces that overlap, or lie behind its end', a.number) as what
 from (select attempt_id, min(position) as first, max(position + octet_length(data)) as last, bool_or(is_overlapping) as is_overlapping
       from (select attempt_id, position, data, coalesce(position < lag(position + octet_length(data)) over (partition by attempt_id order by position), false) as is_overlapping
@@ -446,7 +467,7 @@ where (c.is_overlapping or c.last > a.log_bytes) and (%(archive)s::bigint is nul
 
 -- name: doctor_purged
 -- A purged run has no row, and no tasks. The audit log says who purged it.
-select run.archive_id as archive, run.id as run, null::bigint as task, 'it was purged, and is there' as what
+select run.archive_id as archive, run.id as run, null::bigint as task, 'it was purged, but exists' as what
 from purged_run p join run on run.id = p.id or (run.branch_id, run.number, run.run) = (p.branch_id, p.number, p.run)
 where %(archive)s::bigint is null or run.archive_id = %(archive)s
 union all
@@ -471,7 +492,7 @@ select id as archive, null::bigint as run, null::bigint as task, format('its set
 from archive where jsonb_typeof(settings) <> 'object' and (%(archive)s::bigint is null or id = %(archive)s) limit %(most)s;
 
 -- name: doctor_sequences
--- No sequence gives an id again that exists.
+-- No sequence will give an id that exists already.
 select null::bigint as archive, null::bigint as run, null::bigint as task, format('the next ids of the table %%s are in use: its highest is %%s', s.name, s.highest) as what
 from (select 'task' as name, (select max(id) from task) as highest, (select last_value from task_id) as last
       union all select 'run', (select max(id) from run), (select last_value from run_id)
@@ -481,7 +502,7 @@ from (select 'task' as name, (select max(id) from task) as highest, (select last
 where %(archive)s::bigint is null and s.highest > s.last limit %(most)s;
 
 -- name: doctor_places
--- The places of some runs, to name them.
+-- The places of some runs, from which their names are made.
 select run.id, a.name as archive, b.name as branch, b.main, run.number, run.run
 from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id where run.id = any(%(runs)s);
 

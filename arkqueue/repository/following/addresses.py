@@ -1,7 +1,9 @@
-"""Reads addresses that committers write. Reads them strictly, so that the compared address is the requested one.
+"""Parses addresses that committers write, strictly, so that the compared address is the requested
+one.
 
-A URL that two programs may read in two ways is refused. Readers compare the parts of a URL, and fetch the URL that these
-parts make. Called by `settings` for what an administrator allows, and by readers for what a revision names.
+A URL that two programs may read in two ways is refused. Callers compare the parts of a URL, and
+fetch the URL that is made from these parts. Called by `settings` for the addresses that an
+administrator allows, and by readers for those that a revision names.
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ from dataclasses import dataclass, replace
 from urllib.parse import quote, unquote_to_bytes
 
 _SCHEMES = {"http": 80, "https": 443, "svn": 3690, "svn+ssh": 22, "ssh": 22, "git": 9418}
-"""With their ports."""
+"""The allowed schemes, with their default ports."""
 WITH_USERS = {"ssh", "svn+ssh"}
 HOME = "~"
-"""The folder of an SSH user, below which the paths of ``host:path`` are."""
+"""Stands for the home folder of an SSH user: paths of ``host:path`` are below it."""
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(.*)", re.DOTALL)
 _SCP_LIKE = re.compile(r"(?:([^/:@]+)@)?(\[[^]/]*\]|[^/:@\[\]]+):(.*)", re.DOTALL)
@@ -26,12 +28,14 @@ _PLAIN = "!$&'()*+,;=:@"
 
 
 class NoAddress(ValueError):
-    """Nothing that is ever followed; the text says why, as "it is …"."""
+    """An address that is never followed. The text is the reason, as "it is …"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A URL in parts. ``path``: its segments, with nothing escaped. ``query``: as it is, only where it was asked for."""
+    """A URL in parts. ``path``: its segments, unescaped. ``query``: unchanged; only read if the
+    caller asked for it.
+    """
 
     scheme: str
     host: str
@@ -41,7 +45,7 @@ class Address:
     query: str = ""
 
     def __str__(self) -> str:
-        """The one way to write it."""
+        """The only spelling of this address."""
         user = f"{self.user}@" if self.user else ""
         path = "/".join(quote(part, safe=_PLAIN) for part in self.path)
         if self.scheme == "ssh" and self.port is None and self.path[:1] == (HOME,):
@@ -51,18 +55,20 @@ class Address:
 
     @property
     def server(self) -> tuple[str, str, int | None, str]:
-        """Equal for two addresses of one server."""
+        """Equal for two addresses on one server."""
         return self.scheme, self.host, self.port, self.user
 
     def is_below(self, prefix: Address) -> bool:
-        """Whether it is that address, or one in a folder of it."""
+        """True if this address is ``prefix``, or below it."""
         return self.server == prefix.server and self.path[: len(prefix.path)] == prefix.path
 
 
 def read_address(text: str, *, with_query: bool = False) -> Address:
-    """The address that a text is. Raises `NoAddress`. ``with_query``: it may have one, as links to stored files do."""
+    """Parse an address. Raises `NoAddress`. ``with_query``: a query is allowed, as in links to
+    stored files.
+    """
     if not text or any(ord(sign) < 32 or 127 <= ord(sign) < 160 or sign in "\\\u2028\u2029" for sign in text):
-        raise NoAddress("it has signs that no address has")
+        raise NoAddress("it has characters that no address has")
     if text.startswith("-"):
         raise NoAddress("it begins like an option of a program")
     if "::" in text.split("/", 1)[0] and not text.startswith("["):
@@ -83,12 +89,14 @@ def read_address(text: str, *, with_query: bool = False) -> Address:
 
 
 def local_address(path: str) -> Address:
-    """The address of a repository on this host, of which only its own folders are ever followed."""
+    """The address of a repository on this host. Only its own folders can be followed from it."""
     return Address("file", "", tuple(part for part in path.split("/") if part))
 
 
 def segments(path: str, base: tuple[str, ...] | None = None) -> tuple[str, ...]:
-    """The parts of a path. ``base``: what it is relative to; it may then begin with ``..``. Raises `NoAddress`."""
+    """The segments of a path. ``base``: the path to which it is relative; it may then begin with
+    ``..``. Raises `NoAddress`.
+    """
     found = list(base or ())
     rest = path.removeprefix("/") if base is None else path
     for part in rest.removesuffix("/").split("/") if rest not in ("", "/") else []:
@@ -100,13 +108,13 @@ def segments(path: str, base: tuple[str, ...] | None = None) -> tuple[str, ...]:
             found.pop()
             continue
         if part.replace("%2e", ".").replace("%2E", ".") in ("", ".", ".."):
-            raise NoAddress("its path is not a plain one")
+            raise NoAddress("its path is not a plain path")
         try:
             name = unquote_to_bytes(part).decode()
         except UnicodeDecodeError:
             raise NoAddress("its path is not UTF-8") from None
         if "%" in _ESCAPE.sub("", part) or _ESCAPE.search(name) or not name.isprintable() or set(name) & {"/", "\\"}:
-            raise NoAddress("its path is not a plain one")
+            raise NoAddress("its path is not a plain path")
         found.append(name)
     return tuple(found)
 
@@ -127,7 +135,7 @@ def _authority(scheme: str, text: str) -> tuple[str, str, int | None]:
     if not _HOST.fullmatch(host):
         raise NoAddress("it has no host that can be compared")
     if colon and not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
-        raise NoAddress("its port is none")
+        raise NoAddress("its port is not valid")
     number = int(port) if colon else None
     return user, host, None if number == _SCHEMES[scheme] else number
 
@@ -137,9 +145,9 @@ def _scp_like(text: str) -> Address:
     if found is None:
         raise NoAddress("it is a path of this host")
     user, host, _ = _authority("ssh", f"{found[1]}@{found[2]}" if found[1] else found[2])
-    if found[3].startswith(("-", "//", "~")):  # "~name" is another user's folder, and not one of this user's
-        raise NoAddress("its path is not a plain one")
-    if "%" in found[3]:  # ssh takes it as it is, and a URL would not
-        raise NoAddress("its path is not a plain one")
+    if found[3].startswith(("-", "//", "~")):  # "~name" is the home folder of another user
+        raise NoAddress("its path is not a plain path")
+    if "%" in found[3]:  # ssh would take it literally, and a URL would not
+        raise NoAddress("its path is not a plain path")
     path = segments(found[3]) if found[3].startswith("/") else (HOME, *segments(found[3]))
     return Address("ssh", host, path, user)

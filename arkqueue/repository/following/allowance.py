@@ -1,9 +1,9 @@
 """The rights of one working copy to follow references: from which addresses, with which passwords,
-how much and for how long.
+how much, and for how long.
 
-A reference that is not allowed is noted, and is never an error: the task runs without it, and its
-log says so. An allowed reference that cannot be fetched is an error, so no task runs with a part of
-its files.
+A reference that is not allowed is noted in the task's log, and is never an error: the task runs
+without it. An allowed reference that cannot be fetched is an error, so no task runs with only a
+part of its files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_NOTES = 50
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How to sign in below a URL, as the configuration says."""
+    """A configured name and password for all addresses below a URL."""
 
     url: str
     username: str
@@ -34,7 +34,9 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """The caller's allowance: URL prefixes that may be followed, and the passwords for them."""
+    """The allowance that the caller gives: URL prefixes that may be followed, and the passwords for
+    them.
+    """
 
     prefixes: tuple[str, ...] = ()
     logins: tuple[Login, ...] = ()
@@ -42,14 +44,18 @@ class Following:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """``notes``: sentences for the log. ``wanted``: the prefixes that would allow what was not followed."""
+    """The result. ``notes``: sentences for the log. ``wanted``: the prefixes that would have to be
+    allowed for the references that were not followed.
+    """
 
     notes: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()
 
 
 class Allowance:
-    """The allowance of one working copy. ``own``: the root of the repository that prefixes with ``^/`` are about."""
+    """The allowance of one working copy. ``own``: the root of the archive's repository, for
+    prefixes that begin with ``^/``.
+    """
 
     def __init__(self, following: Following, own: Address | None = None) -> None:
         self.own = own
@@ -64,7 +70,7 @@ class Allowance:
         return any(address.is_below(prefix) for prefix in self._prefixes)
 
     def login(self, address: Address) -> Login | None:
-        """The longest one that fits."""
+        """The login with the longest prefix of an address; None if there is none."""
         fitting = [(len(prefix.path), login) for prefix, login in self._logins if address.is_below(prefix)]
         return max(fitting, key=lambda found: found[0])[1] if fitting else None
 
@@ -77,11 +83,11 @@ class Allowance:
             self._notes["further ones are not named"] = None
 
     def refuse(self, what: str, url: str, why: str) -> None:
-        """Something that is never followed."""
+        """Note a reference that is never followed."""
         self.note(f"{what} is not followed: {shown(without_password(url))}: {why}")
 
     def forbid(self, what: str, address: Address) -> None:
-        """Something that is followed where somebody allows it."""
+        """Note a reference that is not followed because the archive does not allow it."""
         own = self.own is not None and address.is_below(self.own)
         prefix = OWN + "/".join(str(address).split("/")[len(str(self.own).split("/")) :]) if own else str(address)
         self.note(f"{what} is not followed: the archive does not allow {shown(prefix)}")
@@ -91,10 +97,12 @@ class Allowance:
     def result(self) -> Followed:
         return Followed(tuple(self._notes), tuple(self._wanted))
 
-    # How much
+    # Limits
 
     def begin(self, what: str) -> None:
-        """Count one thing that is about to be followed."""
+        """Count one reference that is about to be followed. Raises `WorkspaceError` if there are
+        too many.
+        """
         self._count += 1
         if self._count > MOST_FOLLOWED:
             raise WorkspaceError(
@@ -102,7 +110,7 @@ class Allowance:
             )
 
     def take(self, what: str, size: int) -> None:
-        """Count bytes that are about to be written."""
+        """Count bytes that are about to be written. Raises `WorkspaceError` if there are too many."""
         self._bytes += size
         if self._bytes > MOST_FOLLOWED_BYTES:
             raise too_much(what)
@@ -124,13 +132,13 @@ def too_much(what: str) -> WorkspaceError:
 
 
 def shown(text: str, longest: int = LONGEST_SHOWN) -> str:
-    """A stranger's text in one line of a log."""
+    """The text of a stranger, as one line of a log."""
     line = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text[:longest])
     return line + ("…" if len(text) > longest else "")
 
 
 def check_prefix(prefix: str) -> None:
-    """Raise `NoAddress` for what cannot be an allowed prefix."""
+    """Raise `NoAddress` for a text that cannot be an allowed prefix."""
     if prefix.startswith(OWN):
         read_address("svn://own/" + prefix.removeprefix(OWN))
     else:
@@ -138,12 +146,12 @@ def check_prefix(prefix: str) -> None:
 
 
 def names_of(paths: Sequence[str]) -> str:
-    """Some paths for people."""
+    """Some paths, for people."""
     return ", ".join(paths[:3]) + (f" and {len(paths) - 3} others" if len(paths) > 3 else "")
 
 
 def _read(prefix: str, own: Address | None) -> Address | None:
-    """None where it allows nothing here."""
+    """The address of a prefix; None if the prefix allows nothing in this archive."""
     try:
         if not prefix.startswith(OWN):
             return read_address(prefix)

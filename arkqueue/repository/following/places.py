@@ -1,6 +1,7 @@
-"""Where in a working copy something may be put: in a real folder below it, through no symlink, and where nothing is yet.
+"""Where a followed reference may be put in a working copy: into a real folder below its top, not
+through a symlink, and only where nothing exists yet.
 
-Nobody else writes there meanwhile: a task gets its working copy when it is whole.
+No other process writes there meanwhile: a task gets its working copy when it is complete.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ _ADMINISTRATIVE = {".git", ".svn"}
 
 
 def refusal(top: Path, parts: Sequence[str], *, is_made: bool) -> str:
-    """Why nothing may be put there, "" where it may. ``is_made``: its empty folder is there already, as that of a submodule."""
+    """The reason why nothing may be put there; empty if it may. ``is_made``: True if the empty
+    folder already exists, as for a submodule.
+    """
     if not parts or any(part in ("", ".", "..") or part.lower() in _ADMINISTRATIVE for part in parts):
         return "its folder is not one in the working copy"
     if any(not part.isprintable() or "/" in part for part in parts):

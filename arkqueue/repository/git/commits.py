@@ -1,8 +1,10 @@
-"""Commits as they stand in a Git repository, also those that libgit2 refuses.
+"""Reads commits of a Git repository as they are stored, also those that libgit2 refuses.
 
-git lets everything pass for an author and a date, and old histories hold it: no address, a date that is none. libgit2 reads no such commit, nor answers a
-question on ancestry whose way leads past one. Nor does it where a commit takes more memory than this process may have, as it reads them whole. So commits are
-read here, and git, which has a limit of its own, is asked where libgit2 will not answer.
+git accepts any author and date, and old histories contain invalid ones: authors without an address,
+dates that are not numbers. libgit2 does not read such a commit, and answers no question on ancestry
+whose walk passes one. It also fails if a commit needs more memory than this process may have, as it
+reads commits whole. So this module parses commits, and asks git, which has a memory limit of its
+own, where libgit2 fails.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from pygit2.enums import ObjectType
 from arkqueue.repository.git.program import beginning_of_commit, commit_called, is_ancestor
 
 LONGEST_COMMIT = 2**27
-"""Bytes of a commit that is read whole. Its size is known before; of a longer one, only the beginning is read."""
+"""The most bytes of a commit that is read whole. Its size is known beforehand; of a longer commit,
+only the beginning is read.
+"""
 _READ = 2**20
 
 _BEGINNING = re.compile(rb"tree (?P<tree>[0-9a-f]+)\n(?P<parents>(?:parent [0-9a-f]+\n)*)")
@@ -27,7 +31,10 @@ _SECONDS = re.compile(rb"(-?\d{1,18})(?: [+-]?\d+)?\s*")
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """``author`` is a name and an address, ``time`` the committer's (seconds, UTC; 0 where it is none), ``encoding`` what the texts claim to be in. ``size``: all its bytes; where they are more than `LONGEST_COMMIT`, the end of the message is missing."""
+    """A commit. ``author``: name and address. ``time``: the committer's (seconds, UTC; 0 if it is
+    invalid). ``encoding``: the encoding that the commit names. ``size``: all its bytes; if they are
+    more than `LONGEST_COMMIT`, the end of the message is missing.
+    """
 
     id: pygit2.Oid
     tree: pygit2.Oid
@@ -40,8 +47,8 @@ class Commit:
 
 
 def has_object(repository: pygit2.Repository, id: pygit2.Oid | str) -> bool:
-    """Whether a repository holds an object with this whole id. False for anything that is not a
-    valid id of its kind.
+    """True if a repository holds an object with this whole id. False for a text that is not a valid
+    id.
     """
     try:
         return id in repository.odb
@@ -50,18 +57,20 @@ def has_object(repository: pygit2.Repository, id: pygit2.Oid | str) -> bool:
 
 
 def read_commit(repository: pygit2.Repository, id: pygit2.Oid) -> Commit | None:
-    """A commit, or None where the object is none. Raises KeyError where there is no object, and GitError where it cannot be read."""
+    """A commit; None if the object is of another kind. Raises KeyError if there is no object, and
+    GitError if it cannot be read.
+    """
     kind, size = repository.odb.read_header(id)
     if kind != ObjectType.COMMIT:
         return None
     raw = _raw(repository, id, size)
     tree, parents = _beginning(id, raw)
     head, _, message = raw.partition(b"\n\n")
-    # A line that goes on (of a signature) begins with a space, and so names nothing here.
+    # A continued line (of a signature) begins with a space, so its name is empty.
     lines = dict(line.partition(b" ")[::2] for line in reversed(head.split(b"\n")))
     person = _PERSON.match(_TIME.sub(b"", lines.get(b"author", b"")))
     seconds = _SECONDS.fullmatch(lines.get(b"committer", b"").rpartition(b">")[2].strip())
-    assert person is not None, "it matches everything"
+    assert person is not None, "the pattern matches every text"
     return Commit(
         id,
         tree,
@@ -75,7 +84,7 @@ def read_commit(repository: pygit2.Repository, id: pygit2.Oid) -> Commit | None:
 
 
 def parents(repository: pygit2.Repository, id: pygit2.Oid) -> tuple[pygit2.Oid, ...]:
-    """The parents that a commit names, also one that a shallow clone does not have."""
+    """The parents that a commit names, also those that a shallow clone does not have."""
     return _beginning(id, _raw(repository, id, repository.odb.read_header(id)[1]))[1]
 
 
@@ -84,7 +93,9 @@ def first_parent(repository: pygit2.Repository, id: pygit2.Oid) -> pygit2.Oid | 
 
 
 def commit_named(repository: pygit2.Repository, name: str) -> pygit2.Oid | None:
-    """The commit that a person means by a name, as git reads it; None where there is none. One that libgit2 refuses is found by its id, or the beginning of that."""
+    """The commit that git would find for a name; None if there is none. A commit that libgit2
+    refuses is found only by its id, or the beginning of its id.
+    """
     try:
         return repository.revparse_single(name).peel(pygit2.Commit).id
     except MemoryError:
@@ -100,7 +111,7 @@ def commit_named(repository: pygit2.Repository, name: str) -> pygit2.Oid | None:
 
 
 def contains(repository: pygit2.Repository, head: pygit2.Oid, id: pygit2.Oid) -> bool:
-    """Whether a commit is behind another one."""
+    """True if a commit is an ancestor of ``head``, or ``head`` itself."""
     try:
         return repository.descendant_of(head, id)
     except (pygit2.InvalidError, MemoryError):

@@ -1,8 +1,9 @@
-"""When files of a Git commit were last changed, which their modification times show (rule 38).
+"""Finds when files of a Git commit were last changed, for their modification times (rule 38).
 
-Git keeps no such date. So each commit is compared with its first parent, from the commit that is written backwards, until all
-files are found. The date of a merge is that of the files which it brought to the branch. The walk has limits: a file that was
-last changed before them gets the date of the last commit that was looked at, which is later than its own.
+Git does not store these dates. So each commit is compared with its first parent, from the exported
+commit backwards, until all files are found. The files that a merge brought to the branch get the
+date of the merge. The walk has limits: a file that it does not find gets the date of the last
+commit that was compared, which is later than its own.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from arkqueue.repository.limits import PathBudget, TooManyPaths
 from arkqueue.repository.tree_writer import TreeWriter
 
 MOST_COMMITS, MOST_ENTRIES = 500, 200_000
-"""How many commits, and how many entries of their folders, are looked at for the dates of one tree."""
+"""The most commits, and the most entries of their folders, that are compared for the dates of one
+tree.
+"""
 
 
 def set_dates(objects: Objects, commit: Commit, writer: TreeWriter, paths: Iterable[bytes]) -> None:
-    """Give files that were written the date of the commit that last changed each of them."""
+    """Give each of the written files the date of the commit that last changed it."""
     missing, at = dict.fromkeys(paths), commit
     budget = PathBudget(MOST_ENTRIES)
     for _ in range(MOST_COMMITS):
@@ -40,7 +43,7 @@ def set_dates(objects: Objects, commit: Commit, writer: TreeWriter, paths: Itera
 
 
 def _first_parent(objects: Objects, commit: Commit) -> Commit | None:
-    """None also at the end of a shallow clone."""
+    """The first parent; None also at the end of a shallow clone."""
     if not commit.parents or not has_object(objects.repository, commit.parents[0]):
         return None
     return objects.commit(commit.parents[0])

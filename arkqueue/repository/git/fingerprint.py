@@ -1,9 +1,10 @@
-"""The fingerprint of a local Git repository: what the file system says of its refs, read without libgit2.
+"""The fingerprint of a local Git repository: the file system's view of its refs, read without
+libgit2.
 
-A scan finds something new only where HEAD or a branch has changed. Git keeps these in `HEAD`, in `packed-refs` and in
-the files below `refs/heads`; and `config` says what kind of repository it is. What a scan also finds, such as a lost
-object, waits for the next whole scan. Where git keeps refs in tables (`reftable/`), `refs/heads` is no folder, and
-there is no fingerprint.
+A scan finds something new only if HEAD or a branch has changed. Git keeps these in `HEAD`, in
+`packed-refs` and in the files below `refs/heads`; `config` says what kind of repository it is.
+Other things that a scan would find, such as a lost object, are found by the next whole scan. If git
+keeps refs in tables (`reftable/`), `refs/heads` is not a folder, and there is no fingerprint.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import os
 from arkqueue.repository.files import ABSENT, State, digest, state
 
 _LENGTH = 4096
-"""Bytes of `HEAD` and of a ref, which are read whole."""
+"""The most bytes of `HEAD` and of a ref, which are read whole."""
 
 
 def fingerprint(path: str) -> bytes | None:
-    """Another one after each change of the repository's branches; None where the files do not tell."""
+    """The fingerprint, which differs after each change of the repository's branches; None if the
+    files do not show it.
+    """
     try:
         return _fingerprint(path)
     except OSError:
@@ -25,7 +28,7 @@ def fingerprint(path: str) -> bytes | None:
 
 
 def _fingerprint(path: str) -> bytes | None:
-    # A further work tree has a file there, and its refs elsewhere; so it has no `HEAD` here.
+    # A linked work tree has a file there, and its refs elsewhere; so it has no `HEAD` here.
     inner = path + "/.git"
     folder = inner if os.path.isdir(inner) else path
     head = state(folder + "/HEAD", _LENGTH)
@@ -36,7 +39,7 @@ def _fingerprint(path: str) -> bytes | None:
 
 
 def _refs(folder: str) -> list[tuple[str, State]] | None:
-    """The files below `refs/heads`; None where one of them stands for a ref elsewhere."""
+    """The files below `refs/heads`; None if one of them is a symbolic ref to something elsewhere."""
     found: list[tuple[str, State]] = []
     left = [folder + "/refs/heads"]
     while left:

@@ -32,12 +32,17 @@ from arkqueue.repository.limits import bounded
 from arkqueue.repository.origin import origin_of_message
 
 MOST_MERGES = 50
-"""Dropped merges whose other parents are followed: each asks whether the new history holds them, which may take a walk over all of that. Where a whole history is replaced, first parents are what matters."""
+"""The most dropped merges whose other parents are followed. Each needs the question whether the new
+history holds them, which may walk all of it. If a whole history is replaced, its first parents are
+enough.
+"""
 
 _ENCODINGS = re.compile(
     r"ascii|utf-(8|16|32).*|iso8859-\d+|cp\d+|koi8-.|mac-.*|tis-620|euc_.*|shift_jis.*|iso2022_.*|gb.*|hz|big5.*|johab|ptcp154"
 )
-"""The encodings of messages. Python knows others, some of which take hours for a megabyte (punycode)."""
+"""The allowed encodings of messages. Python knows others, some of which take hours for a megabyte
+(punycode).
+"""
 
 
 def followed(repository: pygit2.Repository, new: pygit2.Oid, old: pygit2.Oid, number: int, limit: int) -> Advance:
@@ -47,9 +52,9 @@ def followed(repository: pygit2.Repository, new: pygit2.Oid, old: pygit2.Oid, nu
     if old == new:
         return Advance()
     added = _new_to(repository, new, [old]).new
-    if contains(repository, new, old):  # a fast-forward, also where `old` is off the first-parent chain
+    if contains(repository, new, old):  # a fast-forward, even if `old` is not on the first-parent chain
         return _appended(repository, added, number, limit)
-    # Without anything new, it is a reset: the ancestor's turn again.
+    # If nothing is new, the branch was reset to an ancestor, which is appended again.
     return _appended(repository, added or (new,), number, limit, dropped=_dropped(repository, old, new))
 
 
@@ -60,11 +65,13 @@ def begun(
     known: Revision | None,
     limit: int,
 ) -> Advance:
-    """The ledger of a new branch: all of it where there is no other, else from where it left the others.
+    """The ledger of a new branch: the whole history if there is no other branch; otherwise from
+    where it left the others.
 
-    That place is the parent of its first own commit, and not a newer merge base that it merged in later: the
-    tree difference of the first own commit is the one to its parent. A branch that comes back goes on in number; its
-    last ``known`` commit may be gone, as nothing has held it since the branch was deleted.
+    That place is the parent of its first own commit, and not a newer merge base that was merged in
+    later: the tree difference of the first own commit is the one to its parent. A branch that comes
+    back continues its numbers. Its last ``known`` commit may be gone, as no ref has held it since
+    the branch was deleted.
     """
     if known is not None:
         old = [pygit2.Oid(hex=known.id)] if has_object(repository, known.id) else []
@@ -83,7 +90,9 @@ def begun(
 
 
 def counted(repository: pygit2.Repository, id: pygit2.Oid, counts: dict[pygit2.Oid, int] | None = None) -> Revision:
-    """A commit where a ledger starts: its number counts its first parents. ``counts``: what was counted before, and is from now on; branches share their past."""
+    """The revision of a commit where a ledger starts: its number counts its first parents.
+    ``counts``: a cache of such numbers, which is extended; branches share their history.
+    """
     counts = {} if counts is None else counts
     chain = list(takewhile(lambda one: one not in counts, first_parents(repository, id)))
     before = first_parent(repository, chain[-1]) if chain else None
@@ -97,21 +106,23 @@ def first_parents(repository: pygit2.Repository, start: pygit2.Oid) -> Iterator[
     while id is not None:
         yield id
         parent = first_parent(repository, id)
-        # The end of a shallow clone names a parent that is not there.
+        # The end of a shallow clone names a parent that it does not have.
         id = parent if parent is not None and has_object(repository, parent) else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """The first-parent commits that are new to someone, newest first, and the one before the oldest of them."""
+    """The first-parent commits that are new, the newest first, and the commit before the oldest of
+    them.
+    """
 
     new: tuple[pygit2.Oid, ...]
     before: pygit2.Oid | None
 
 
 def _dropped(repository: pygit2.Repository, old: pygit2.Oid, new: pygit2.Oid) -> tuple[str, ...]:
-    """The commits that were on the branch at ``old`` and are not at ``new``, newest first; by any
-    parent, because the former head may have become a second parent (``git pull``).
+    """The commits that were on the branch at ``old`` and are not at ``new``, newest first. All
+    parents are followed, because the former head may have become a second parent (``git pull``).
     """
     found: dict[pygit2.Oid, None] = {}
     starts = deque([old])
@@ -120,7 +131,7 @@ def _dropped(repository: pygit2.Repository, old: pygit2.Oid, new: pygit2.Oid) ->
             break
         for id in _new_to(repository, starts.popleft(), [new]).new:
             if id in found:
-                break  # and all behind it
+                break  # everything behind it is known, too
             found[id] = None
             starts += [parent for parent in parents(repository, id)[1:] if has_object(repository, parent)]
     return tuple(map(str, found))
@@ -146,7 +157,9 @@ def _new_to(repository: pygit2.Repository, start: pygit2.Oid, known: Sequence[py
 
 
 def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The least number from low to high that ``holds``; it does for high and all after the first."""
+    """The least number from low to high for which ``holds`` is true; it is true for high, and for
+    all after the first.
+    """
     while low < high:
         middle = (low + high) // 2
         if holds(middle):
@@ -190,7 +203,9 @@ def revision_of(repository: pygit2.Repository, id: pygit2.Oid, number: int) -> R
 
 
 def _text(raw: bytes, encoding: str) -> str:
-    """A committer names the encoding: it may be none, no encoding of texts, or one that makes halves of characters."""
+    """Decode a text. The committer names the encoding, which may be unknown, not for texts, or
+    produce lone surrogates.
+    """
     try:
         name = codecs.lookup(encoding).name
         text = raw.decode(name if _ENCODINGS.fullmatch(name) else "utf-8", errors="replace")
@@ -200,7 +215,9 @@ def _text(raw: bytes, encoding: str) -> str:
 
 
 def _date(seconds: int) -> datetime:
-    """A commit may claim any time; what the calendar lacks becomes its nearest end."""
+    """The date of a commit. Any time may be claimed; one that the calendar lacks becomes its
+    nearest end.
+    """
     try:
         return within_calendar(datetime.fromtimestamp(seconds, UTC))
     except (OverflowError, ValueError, OSError):

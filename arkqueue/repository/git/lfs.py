@@ -1,10 +1,13 @@
-"""Fetches the files that Git LFS keeps elsewhere, for a new clone, and puts them in place of their pointers.
+"""Fetches the files that Git LFS stores elsewhere, for a new clone, and replaces their pointers
+with them.
 
-The batch API (https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md) is small, and this module speaks it itself.
-So this host needs no git-lfs, and each address is judged: the server's, and those that the server gives for files.
-A redirect is not followed. A file counts only with the size and the SHA-256 that its pointer names.
+The batch API (https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md) is small, and this
+module implements it. So this host needs no git-lfs, and each address is checked: the server's, and
+those that the server gives for files. A redirect is not followed. A file is accepted only with the
+size and the SHA-256 that its pointer names.
 
-The clone is left as git-lfs leaves one, so that the task's own git-lfs finds the files and commits pointers.
+The clone is left as git-lfs would leave it, so that the task's own git-lfs finds the files and
+commits pointers.
 """
 
 from __future__ import annotations
@@ -34,12 +37,12 @@ from arkqueue.repository.git.program import run_git
 from arkqueue.repository.git.submodules import LONGEST_MODULES, Clone, Contents
 
 AT_ONCE = 100
-"""Files that are asked for in one request."""
+"""The most files that one request asks for."""
 LONGEST_POINTER = 1024
 LONGEST_ANSWER = 4 * 2**20
-"""Bytes."""
+"""The most bytes of a server's answer."""
 SILENCE = 60.0
-"""Seconds without a byte after which a server is given up."""
+"""Seconds without a byte after which a request fails."""
 _PIECE = 2**18
 _LATER = 3600.0
 """Seconds."""
@@ -54,15 +57,17 @@ SETTINGS = {
     "filter.lfs.smudge": "git-lfs smudge -- %f",
     "filter.lfs.process": "git-lfs filter-process",
     "filter.lfs.required": "true",
-    # The files are given to the task's user after this, and git is not to look into them for that.
+    # The files are given to the task's user after this. git must not read them all again because of
+    # that.
     "core.checkStat": "minimal",
     "core.trustctime": "false",
 }
 """The settings of ``git lfs install --local``, and two more."""
 _STORE = "ARKQUEUE_LARGE_FILES"
 _SMUDGE = f"cat \"${_STORE}/$(sed -n 's,^oid sha256:\\(..\\)\\(..\\)\\(.*\\)$,\\1/\\2/\\1\\2\\3,p')\""
-"""Writes the file of a pointer. The folder is told by the environment: it has a committer's name in it, and git puts the file's name in place of
-``%f`` in a command, also within quotes."""
+"""Prints the file of a pointer. The folder comes from an environment variable: its path may contain
+a name that a committer chose, and git replaces ``%f`` in a command, also within quotes.
+"""
 _PRE_PUSH = '#!/bin/sh\nexec git lfs pre-push "$@"\n'
 
 
@@ -73,7 +78,7 @@ class Pointer:
 
 
 class LargeFiles:
-    """Follows those of one working copy."""
+    """Follows the Git LFS files of one working copy."""
 
     def __init__(self, allowance: Allowance, timeout: float) -> None:
         self._allowance, self._timeout = allowance, timeout
@@ -121,18 +126,18 @@ class LargeFiles:
         return server
 
     def _configured(self, clone: Clone, contents: Contents) -> str:
-        """``lfs.url`` of ``.lfsconfig``; none of its other settings counts."""
+        """The value of ``lfs.url`` in ``.lfsconfig``. Its other settings are ignored."""
         id = contents.files.get(b".lfsconfig")
         if id is None or pygit2.Repository(str(clone.repository)).odb.read_header(id)[1] > LONGEST_MODULES:
             return ""
         place = ("--git-dir", str(clone.repository), "config", "--no-includes", "--blob", str(id), "-z")
         try:
             return self._git(".lfsconfig", *place, "--get", "lfs.url").rstrip("\0")
-        except ArchiveUnreachable:  # it has none
+        except ArchiveUnreachable:  # .lfsconfig has no lfs.url
             return ""
 
     def _some(self, what: str, server: Address, wanted: list[Pointer], store: Path) -> set[str]:
-        """Fetch some files; the answer is which of them are there."""
+        """Fetch some files. Returns the ids of those that were fetched."""
         objects = [{"oid": pointer.oid, "size": pointer.size} for pointer in wanted]
         body = {"operation": "download", "transfers": ["basic"], "objects": objects, "hash_algo": "sha256"}
         headers = {"Accept": _TYPE, "Content-Type": _TYPE, **self._signed_in(server)}
@@ -215,11 +220,14 @@ class LargeFiles:
             raise ArchiveUnreachable(thing, f"its server cannot be asked ({shown(str(error))})") from error
 
     def _put(self, what: str, clone: Clone, paths: list[str], store: Path) -> None:
-        """Have git write the files anew, with the fetched ones for pointers, so that its index knows them as they are."""
+        """Have git write the files again, with the fetched files for pointers, so that its index
+        knows their present state.
+        """
         if not paths:
             return
         index = clone.repository / "index"
-        # git looks into each file that is as young as its index, with a filter that this host or the task may lack.
+        # git reads each file that is not older than its index, with a filter that this host or the
+        # task may lack.
         os.utime(index, (time.time() + _LATER,) * 2)
         for path in paths:
             (clone.work / path).unlink()
@@ -246,7 +254,7 @@ class LargeFiles:
 
 
 def _beside(origin: Address) -> Address:
-    """Where git-lfs looks for the server of a repository."""
+    """The address where git-lfs looks for the server of a repository."""
     if origin.scheme == "ssh" and origin.path[:1] == ("~",):
         path: tuple[str, ...] = origin.path[1:]
     else:
@@ -276,7 +284,7 @@ def _pointers(clone: Clone, contents: Contents) -> dict[str, Pointer]:
 
 
 def _actions(what: str, text: bytes) -> dict[str, dict[str, Any]]:
-    """The server's answer for each file."""
+    """The server's actions for each file. Raises `WorkspaceError` for an invalid answer."""
     fault = WorkspaceError(what, "its server gives no answer of the batch API")
     if len(text) > LONGEST_ANSWER:
         raise fault

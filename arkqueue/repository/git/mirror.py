@@ -1,4 +1,4 @@
-"""Mirrors of remotes, and clones for tasks that commit; both made by git."""
+"""Mirrors of remotes, and clones for tasks that commit. Both are made by git."""
 
 from __future__ import annotations
 
@@ -24,32 +24,39 @@ _LOCK = "arkqueue.lock"
 class Mirror:
     """This host's bare copy of a remote, shared by the processes of the host under a file lock.
 
-    Commits that a force-push took off every branch are kept, for the runs that are about them.
+    Commits that a force-push took off every branch are kept, for the runs of these commits.
     """
 
     def __init__(self, location: Location, folder: Path, timeout: float) -> None:
         self._location, self.folder, self._timeout = location, folder, timeout
 
     def make(self) -> None:
-        """An empty one, on a host that has none yet; who misses a commit there asks the remote."""
+        """Make an empty mirror, if this host has none. A caller that needs a commit fetches it from
+        the remote.
+        """
         if not self._is_made():
             with self._locked():
                 pass
 
     def refresh(self, known: Callable[[], Mapping[str, str]]) -> None:
-        """Bring the branches and HEAD up to the remote's; ``known`` reads the mirror's branch refs and their ids."""
+        """Bring the branches and HEAD up to date with the remote. ``known``: reads the mirror's
+        branch refs and their ids.
+        """
         with self._locked():
             head, there = self._ask()
             if there != known():
                 self._remove_stale_locks()
-                # A remote can itself be cut off (shallow); its branches would else be left out, and git would not fail.
+                # A remote can itself be shallow. Without this option, git would leave its branches
+                # out, and would not fail.
                 self._git("fetch", "--quiet", "--prune", "--update-shallow", "--no-write-fetch-head", "--", self._location.url,
                           f"+{_HEADS}*:{_HEADS}*")  # fmt: skip
             if head and (self.folder / "HEAD").read_text(encoding="utf-8").strip() != f"ref: {head}":
                 self._git("symbolic-ref", "HEAD", head)
 
     def fetch_commit(self, id: str) -> None:
-        """Try to have a commit that no branch holds any more; most servers refuse, which is no error here."""
+        """Try to fetch a commit that no branch holds any more. Most servers refuse, which is not an
+        error here.
+        """
         with self._locked():
             try:
                 self._git("fetch", "--quiet", "--no-write-fetch-head", "--", self._location.url, id)
@@ -78,7 +85,9 @@ class Mirror:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Nothing is fetched meanwhile, and no packs are replaced: for those who read it file by file."""
+        """Keep other processes from fetching and from replacing packs, while the caller reads the
+        mirror file by file.
+        """
         with self._lock(fcntl.LOCK_SH):
             yield
 
@@ -96,7 +105,7 @@ class Mirror:
     @contextmanager
     def _lock(self, kind: int) -> Iterator[None]:
         try:
-            # A home folder of root's may let others pass.
+            # If root owns the home folder, its permissions may let other users pass.
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -110,15 +119,15 @@ class Mirror:
             os.close(lock)
 
     def _is_made(self) -> bool:
-        """Whether the last step of making the mirror was taken."""
+        """True if the last step of making the mirror is done."""
         try:
             return "pruneExpire" in (self.folder / "config").read_text(encoding="utf-8")
         except FileNotFoundError:
             return False
 
     def _remove_stale_locks(self) -> None:
-        """Remove the lock files of a killed git, which would stop every later git. None of ours
-        lives longer than the timeout.
+        """Remove the lock files of a killed git, which would stop every later git. A git that runs
+        here holds none longer than the timeout.
         """
         oldest = time.time() - self._timeout
         for lock in [*self.folder.glob("*.lock"), *(self.folder / "refs").rglob("*.lock")]:
@@ -127,7 +136,9 @@ class Mirror:
                     lock.unlink()
 
     def _store_credentials(self) -> None:
-        """The password reaches git in a file of the owner's, never in an argument; git removes what was refused."""
+        """Give git the password in a file of the owner, never in an argument. git removes a
+        password that was refused.
+        """
         path = self.folder / "arkqueue-credentials"
         parts = urlsplit(self._location.url)
         if not self._location.password or parts.scheme not in {"http", "https"}:
@@ -151,9 +162,11 @@ def clone_for_task(
     origin: Origin | None,
     timeout: float,
 ) -> None:
-    """A clone whose branch stands at the revision and pushes to the same branch of ``origin_url``.
+    """Make a clone whose branch stands at the revision and pushes to the branch of that name at
+    ``origin_url``.
 
-    Nothing is shared with ``source`` by hard links: the task owns the clone and could write through them.
+    It shares nothing with ``source`` by hard links: the task owns the clone and could write through
+    them.
     """
     thing = str(target)
     where = ("-C", str(target))
@@ -168,7 +181,8 @@ def clone_for_task(
             f"branch.{branch}.merge": _HEADS + branch,
             "user.name": name,
             "user.email": email,
-            # Before a user's own setting; git looks from the top of the working tree.
+            # Overrides the user's own setting. git resolves the path from the top of the working
+            # tree.
             "core.hooksPath": ".git/hooks",
         }
         for key, value in settings.items():

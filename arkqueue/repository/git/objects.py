@@ -1,8 +1,10 @@
-"""Commits and folders of a Git repository that were read lately, by their ids.
+"""A cache of commits and folders of a Git repository, by their ids.
 
-One workspace needs the same few several times: to say what changed, to count files, to write them, to date them. The next revision needs most of them again.
-libgit2 reads each of them twice from the disk, for its length and for its contents, and forgets it. What is kept here is for this repository alone: nobody
-proves that its objects are those of their ids. Whether the repository still holds a commit is asked of the repository each time.
+One workspace needs the same few several times: to list changes, to count files, to write them, and
+to date them. The next revision needs most of them again. libgit2 reads each of them twice from the
+disk, for its length and for its contents, and does not cache it. The cache belongs to one
+repository, because nothing proves that a repository's objects match their ids. Whether the
+repository still holds a commit is checked each time.
 """
 
 from __future__ import annotations
@@ -17,16 +19,16 @@ from arkqueue.repository.git.commits import Commit, read_commit
 from arkqueue.repository.limits import PathBudget, TooManyPaths
 
 LONGEST_KEPT, MOST_KEPT = 2**14, 2**18
-"""Bytes of one object that is kept, and of all of them."""
+"""The most bytes of one cached object, and of all of them."""
 
 LEAST_ENTRY = 28
-"""Bytes of the shortest entry of a folder."""
+"""The bytes of the shortest entry of a folder."""
 
 _ENTRY = re.compile(rb"([0-7]+) ([^\0]+)\0(.{20})", re.DOTALL)
-"""Mode, name and id."""
+"""The mode, name and id of an entry."""
 
 Entry = tuple[bytes, bytes]
-"""Mode and id."""
+"""The mode and id of an entry."""
 
 
 class Objects:
@@ -50,7 +52,9 @@ class Objects:
         return {name: (mode, entry) for mode, name, entry in _ENTRY.findall(self._folder(id, budget) or b"")}
 
     def all_entries(self, id: pygit2.Oid, budget: PathBudget) -> dict[bytes, Entry]:
-        """Like `entries`, for whoever writes them: raises `ArchiveError` where something else is there, or a name twice."""
+        """Like `entries`, for callers that write them: raises `ArchiveError` for an invalid folder,
+        or for a repeated name.
+        """
         raw = self._folder(id, budget)
         found = [] if raw is None else _ENTRY.findall(raw)
         entries = {name: (mode, entry) for mode, name, entry in found}
@@ -60,7 +64,7 @@ class Objects:
         return entries
 
     def _folder(self, id: pygit2.Oid, budget: PathBudget) -> bytes | None:
-        """As it is stored; None where the object is another one than a tree."""
+        """The stored content of a folder; None if the object is not a tree."""
         if (raw := self._folders.get(id)) is not None:
             if len(raw) > budget.most * LEAST_ENTRY:
                 raise TooManyPaths(budget.most)

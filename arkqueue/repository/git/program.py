@@ -1,6 +1,5 @@
-"""The git program, as arkqueue runs it.
-
-Without the user's and the system's configuration, without hooks, filters or prompts, and never in a tree that a task could write.
+"""Runs the git program: without the user's and the system's configuration, without hooks, filters
+or prompts, and never in a tree that a task could write.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from typing import IO
 
 from arkqueue.errors import ArchiveUnreachable
 
-# Through env(1), so that nothing of this process's environment is read here; what a hook that started us had set is
-# taken away.
+# env(1) sets the environment, so this module does not read its process's own. It also removes
+# variables that a calling hook had set.
 _GIT = (
     *("env", "-u", "GIT_DIR", "-u", "GIT_WORK_TREE", "-u", "GIT_INDEX_FILE", "-u", "GIT_OBJECT_DIRECTORY"),
     *("-u", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "-u", "GIT_QUARANTINE_PATH", "-u", "GIT_CONFIG_PARAMETERS"),
@@ -30,15 +29,17 @@ _GIT = (
     f"GIT_CONFIG_GLOBAL={Path(__file__).with_name('gitconfig')}",
     *("git", "-c", "core.hooksPath=/dev/null", "-c", "core.sshCommand=ssh -o BatchMode=yes -o ConnectTimeout=30"),
     *("-c", "gc.autoDetach=false", "-c", "maintenance.autoDetach=false"),
-    # What is fetched comes as one pack, which is there as a whole or not at all: others read the mirror meanwhile. The many small packs are packed together
-    # now and then, the large ones left alone.
+    # A fetch makes one pack, which appears as a whole: others may read the mirror meanwhile. Now
+    # and then the many small packs are packed together, and the large ones left alone.
     *("-c", "fetch.unpackLimit=1", "-c", "gc.bigPackThreshold=64m", "-c", "pack.windowMemory=256m"),
 )
 
 ANCESTRY_TIMEOUT = 600.0
-"""Seconds to walk a history, however long it is."""
+"""Seconds for a walk through a history of any length."""
 MEMORY = 2**32
-"""Bytes that git may allocate. It holds a file of up to 512 MiB and what it is made of in memory, for each of its threads."""
+"""Bytes that git may allocate: enough for a file of up to 512 MiB and its derived data, for each of
+its threads.
+"""
 _PIECE = 1 << 18
 """Bytes of a blob that are in memory at once."""
 _FAULTS = (
@@ -69,10 +70,13 @@ def run_git(
     longest_file: int | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> str:
-    """What git prints. A failure is `ArchiveUnreachable`, in plain words where git's own are known.
+    """Run git. Returns its output. A failure is `ArchiveUnreachable`, with our own words for known
+    messages.
 
-    It has a process group of its own, which is ended whole when it takes longer than ``timeout`` (seconds). ``given``: what it reads from its
-    standard input. ``longest_file``: bytes of a file that it may write. ``variables``: of its environment, which the programs that it starts have, too.
+    git has a process group of its own, which is ended as a whole if it takes longer than
+    ``timeout`` (seconds). ``given``: its standard input. ``longest_file``: the most bytes of a file
+    that it may write. ``variables``: additional environment variables, also for the programs that
+    git starts.
     """
     code, out, err = _run(thing, arguments, timeout, given, longest_file, variables)
     if code:
@@ -81,7 +85,7 @@ def run_git(
 
 
 def is_ancestor(repository: str, id: str, head: str) -> bool:
-    """Whether a commit is behind another one. A failure is `ArchiveUnreachable`."""
+    """True if a commit is an ancestor of another one. A failure is `ArchiveUnreachable`."""
     code, _, err = _run(
         repository, ["--git-dir", repository, "merge-base", "--is-ancestor", id, head], ANCESTRY_TIMEOUT
     )
@@ -91,7 +95,9 @@ def is_ancestor(repository: str, id: str, head: str) -> bool:
 
 
 def commit_called(repository: str, name: str) -> str | None:
-    """The id of the commit that a person means by a name. A failure is `ArchiveUnreachable`."""
+    """The id of the commit that git finds for a name; None if there is none. A failure is
+    `ArchiveUnreachable`.
+    """
     words = ["--git-dir", repository, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}"]
     code, out, err = _run(repository, words, ANCESTRY_TIMEOUT)
     if code > 1:
@@ -100,7 +106,9 @@ def commit_called(repository: str, name: str) -> str | None:
 
 
 def beginning_of_commit(repository: str, id: str, length: int) -> bytes:
-    """The first bytes of a commit that is too long to be read whole in this process. A failure is `ArchiveUnreachable`."""
+    """The first bytes of a commit that is too long for this process to read whole. A failure is
+    `ArchiveUnreachable`.
+    """
     command = ["env", "GIT_ALLOW_PROTOCOL=", *_GIT, "--git-dir", repository, "cat-file", "commit", id]
     with (
         tempfile.TemporaryFile() as said,
@@ -122,7 +130,7 @@ def _run(
     longest_file: int | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> tuple[int, bytes, bytes]:
-    """Its exit code, and what it prints."""
+    """Run git. Returns its exit code, its output and its error output."""
     command = ["env", *(f"{name}={value}" for name, value in (variables or {}).items()), *_GIT, *arguments]
     if longest_file is not None:
         command = ["sh", "-c", 'ulimit -f "$0" && exec "$@"', str(longest_file // 512), *command]
@@ -139,10 +147,12 @@ def _run(
 
 
 def read_blobs(thing: str, repository: str, ids: Sequence[str]) -> Generator[Iterator[bytes], None, None]:
-    """The contents of a repository's blobs, each in pieces that are to be taken before the next one is asked for.
+    """The contents of a repository's blobs, each in pieces, which the caller takes before the next
+    blob.
 
-    git undoes the deltas of a pack several times as fast as libgit2, and on another processor; its start makes it too dear for a few.
-    Nothing is asked of another repository, whatever this one's configuration says. A failure is `ArchiveUnreachable`.
+    git resolves the deltas of a pack several times as fast as libgit2, and on another processor;
+    its start costs too much for a few blobs. No other repository is asked, whatever this one's
+    configuration says. A failure is `ArchiveUnreachable`.
     """
     command = ["env", "GIT_ALLOW_PROTOCOL=", *_GIT, "--git-dir", repository, "cat-file", "--batch", "--buffer"]
     with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as said:
@@ -204,15 +214,17 @@ def _started(
 
 @atexit.register
 def end_all() -> None:
-    """End all running git processes, and start no more. Their process groups get no signal of a terminal and no hang-up, so they would outlive this process."""
-    _starting.acquire()  # for good: nothing is started any more
+    """End all running git processes, and start no more. Their process groups get no signal from a
+    terminal, so they would outlive this process.
+    """
+    _starting.acquire()  # never released: no git starts any more
     for process in list(_running):
         _end(process)
 
 
 def _in_its_memory() -> list[str]:
-    """The words before a command of git that set its memory limit, in place of the limit of the
-    reader process (`reader.process`): git packs and unpacks whole histories.
+    """The words before a git command that set its memory limit. It replaces the limit of the reader
+    process (`reader.process`), because git packs and unpacks whole histories.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     most = MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard)
@@ -220,7 +232,7 @@ def _in_its_memory() -> list[str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Gently, so that git takes its locks away."""
+    """End git with SIGTERM first, so that it removes its lock files."""
     with suppress(ProcessLookupError):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)

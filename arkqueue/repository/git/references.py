@@ -1,7 +1,9 @@
-"""The references of a Git tree that an export of the tree lacks: submodules, and the files that Git LFS keeps elsewhere.
+"""The references of a Git tree that an export of the tree lacks: submodules, and files that Git LFS
+stores elsewhere.
 
-Each folder of a tree is looked at once, and its findings are kept by the folder's id. So the next revision costs what it
-changes, and a tree that holds the same folder a thousand times costs no more than one folder.
+Each folder is read once, and the result is cached by the folder's id. So the next revision costs
+only its changes, and a tree that holds the same folder a thousand times costs no more than one
+folder.
 """
 
 from __future__ import annotations
@@ -14,28 +16,32 @@ from arkqueue.repository.limits import PathBudget
 from arkqueue.repository.unfollowed import LONGEST_ATTRIBUTES, NAMED, lfs, submodules
 
 MOST_FOLDERS = 100_000
-"""Folders that are remembered."""
+"""The most folders in the cache."""
 
 _ATTRIBUTES = b".gitattributes"
 
 _Found = tuple[tuple[bytes, ...], tuple[bytes, ...]]
-"""The submodules, and the folders whose attributes name Git LFS: paths from the folder. Some of each, if there are many."""
+"""The submodules, and the folders whose attributes name Git LFS, as paths from the folder. Only
+some of each, if there are many.
+"""
 
 
 class References:
-    """Remembers folders for all threads and repositories, as an id stands for what is in the folder."""
+    """The cache of folders, shared by all threads and repositories, as an id stands for the content
+    of a folder.
+    """
 
     def __init__(self) -> None:
         self._folders: dict[bytes, _Found] = {}
 
     def of(self, objects: Objects, tree: pygit2.Oid) -> tuple[str, ...]:
-        """Sentences for people. Raises `TooManyPaths`."""
+        """The references as sentences for people. Raises `TooManyPaths`."""
         if len(self._folders) > MOST_FOLDERS:
-            self._folders = {}  # another thread goes on with the one that it has
+            self._folders = {}  # another thread goes on with the old one
         known = self._folders
         budget = PathBudget()
         pending = [tree]
-        while pending:  # a tree may be nested more deeply than calls can be
+        while pending:  # not by recursion: a tree may be nested more deeply than Python's stack
             at = pending[-1]
             if at.raw in known:
                 pending.pop()

@@ -1,8 +1,8 @@
-"""Brings the difference between two trees of a Git repository to a plain tree on disk.
+"""Applies the difference between two trees of a Git repository to a plain tree on disk.
 
-The two are compared folder by folder, and folders with the same id are the same: the cost is that of what changed. It is
-compared here and not by libgit2's diff, which knows no empty folders: a tree has them where another tool made it, and
-where a submodule's place is.
+The trees are compared folder by folder, and folders with the same id are equal: the cost is that of
+the changes. libgit2's diff is not used, because it leaves out empty folders. A tree has them if
+another tool made it, and in the places of submodules.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from arkqueue.repository.tree_update import TreeUpdate
 def changed_entries(
     objects: Objects, before: pygit2.Oid, after: pygit2.Oid, update: TreeUpdate, budget: PathBudget
 ) -> list[tuple[Entry, bytes]]:
-    """Remove what is gone or replaced; the answer is what is to be written, with its paths."""
+    """Remove entries that are gone or replaced. Returns the entries to write, with their paths."""
     new: list[tuple[Entry, bytes]] = []
     pending = [(before, after, b"")]
     while pending:
@@ -45,9 +45,11 @@ def changed_entries(
 def changed_files(
     objects: Objects, before: pygit2.Oid | None, after: pygit2.Oid, budget: PathBudget
 ) -> dict[bytes, ChangeStatus]:
-    """All files that differ between two trees, by path; without ``before``, those of the tree. A submodule counts as a file.
+    """All files that differ between two trees, by path; without ``before``, all files of ``after``.
+    A submodule counts as a file.
 
-    Raises `TooManyPaths`. libgit2's own difference has no end where a tree holds itself a thousand times, on each of several levels.
+    Raises `TooManyPaths`. libgit2's own diff does not end if a tree holds itself a thousand times,
+    on each of several levels.
     """
     changed: dict[bytes, ChangeStatus] = {}
     pending: list[tuple[pygit2.Oid | None, pygit2.Oid | None, bytes]] = [(before, after, b"")]
@@ -70,7 +72,7 @@ def changed_files(
 
 
 def _status(old: Entry | None, new: Entry | None) -> ChangeStatus | None:
-    """The change of the file of a name; None if both entries are folders, or there is no second entry."""
+    """The change of the file with one name; None if both entries are folders, or both are missing."""
     was_file, is_file = (entry is not None and not is_folder(entry) for entry in (old, new))
     if was_file and is_file:
         return ChangeStatus.MODIFIED
@@ -80,10 +82,10 @@ def _status(old: Entry | None, new: Entry | None) -> ChangeStatus | None:
 
 
 def is_folder(entry: Entry) -> bool:
-    """Whether an entry is said to be a tree."""
+    """True if an entry claims to be a tree."""
     return kind_of(entry) == FileMode.TREE
 
 
 def kind_of(entry: Entry) -> int:
-    """`FileMode.TREE`, ``COMMIT`` or ``LINK``, or else of files."""
+    """The kind of an entry: `FileMode.TREE`, ``COMMIT`` or ``LINK``, or a kind of files."""
     return int(entry[0], 8) & 0o170000

@@ -1,7 +1,8 @@
-"""How many files and folders a tree of a Git repository has, and how many bytes, told before any of them is written.
+"""Counts the files and folders of a Git tree, and their bytes, before any of them is written.
 
-Each tree is looked at once, however often it is in others: 10 folders that are the same on each of 9 levels are 10⁹ paths and 10 trees. So the cost is
-that of its distinct trees, and what is known of them is kept: the next revision costs what differs.
+Each tree is read once, however often it is part of others: 10 equal folders on each of 9 levels are
+10⁹ paths, but 10 trees. So the cost is that of the distinct trees. Their results are cached: the
+next revision costs only its changes.
 """
 
 from __future__ import annotations
@@ -16,28 +17,32 @@ from arkqueue.repository.git.tree_difference import is_folder, kind_of
 from arkqueue.repository.limits import PathBudget, TooManyPaths
 
 MOST_KNOWN = 100_000
-"""Trees that are remembered."""
+"""The most trees in the cache."""
 ENDLESS = 10**15
-"""No tree has more: the numbers of a deep one would be longer than anybody can add."""
+"""The most that is counted. The numbers of a deeply nested tree would otherwise become too long to
+add.
+"""
 
 
 class TreeSizes:
-    """The sizes of trees of one repository. Other repositories do not use them: nobody proves that
-    a repository's objects are those of their ids.
+    """The sizes of trees of one repository. Repositories do not share them, because nothing proves
+    that a repository's objects match their ids.
     """
 
     def __init__(self, measure: Callable[[Objects, Collection[Entry]], int]) -> None:
-        """``measure``: what one folder has, without the folders in it."""
+        """``measure``: the size of one folder, without its subfolders."""
         self._measure = measure
         self._known: dict[pygit2.Oid, int] = {}
 
     def of(self, objects: Objects, tree: pygit2.Oid, budget: PathBudget) -> int:
-        """The sum below a tree. Raises `TooManyPaths` where its distinct trees have more than the budget, or it is in itself."""
+        """The sum over all of a tree. Raises `TooManyPaths` if its distinct trees have more entries
+        than the budget, or it contains itself.
+        """
         known = self._known
         if len(known) > MOST_KNOWN:
             known.clear()
         opened: dict[pygit2.Oid, tuple[int, list[pygit2.Oid]]] = {}
-        """The trees on the way to the one that is looked at."""
+        """The trees on the way to the current one."""
         pending = [tree]
         while pending:
             id = pending[-1]
@@ -58,11 +63,11 @@ class TreeSizes:
 
 
 def number(_objects: Objects, entries: Collection[Entry]) -> int:
-    """How many files and folders these are."""
+    """The number of these files and folders."""
     return len(entries)
 
 
 def weight(objects: Objects, entries: Collection[Entry]) -> int:
-    """The bytes of those of them that are files."""
+    """The bytes of the files among these entries."""
     ids = (pygit2.Oid(raw=entry[1]) for entry in entries if kind_of(entry) not in (FileMode.TREE, FileMode.COMMIT))
     return sum(objects.repository.odb.read_header(id)[1] for id in ids)

@@ -186,7 +186,7 @@ class ReaderProcess:
         self._send(request)
         said = self._hear(check)
         if "answer" not in said and "error" not in said:
-            raise Malformed("an answer that is none")
+            raise Malformed("an invalid answer")
         return said
 
     def end(self) -> str:
@@ -402,7 +402,7 @@ class ReaderProcesses:
             if call.request["location"] is not None:
                 self._kinds.add(call.request["location"][0])
             while True:
-                self._bury()
+                self._forget_ended()
                 if self._free:
                     reader = next((one for one in self._free if one.archive == archive), self._free[-1])
                     self._free.remove(reader)
@@ -418,7 +418,7 @@ class ReaderProcesses:
             self._busy[reader] = thread
             return reader
 
-    def _bury(self) -> None:
+    def _forget_ended(self) -> None:
         """Forget those that have ended while they had no call."""
         for reader in [reader for reader in self._free if not reader.is_alive]:
             self._free.remove(reader)
@@ -461,7 +461,7 @@ class ReaderProcesses:
     def _see_to_spare(self) -> None:
         """While calls may hang, one process is free for the next call."""
         with self._changed:
-            self._bury()
+            self._forget_ended()
             now = time.monotonic()
             all_may_hang = all(reader.is_ready and now - reader.since >= SLOW for reader in self._busy)
             if not self._free and all_may_hang and len(self._busy) < MOST:

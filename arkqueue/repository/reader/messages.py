@@ -134,43 +134,43 @@ def _exactly(connection: socket.socket, size: int) -> bytearray | None:
 
 def _dict(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Malformed(f"{type(value).__name__} in the place of an object")
+        raise Malformed(f"{type(value).__name__} in place of an object")
     return value
 
 
 def _list(value: object) -> list[Any]:
     if not isinstance(value, list):
-        raise Malformed(f"{type(value).__name__} in the place of a list")
+        raise Malformed(f"{type(value).__name__} in place of a list")
     return value
 
 
 def text(value: object) -> str:
     if not isinstance(value, str):
-        raise Malformed(f"{type(value).__name__} in the place of a text")
+        raise Malformed(f"{type(value).__name__} in place of a text")
     return value
 
 
 def number(value: object) -> int:
     if type(value) is not int or not -(2**63) <= value < 2**63:
-        raise Malformed("no whole number where one must be")
+        raise Malformed("something in place of a whole number")
     return value
 
 
 def truth(value: object) -> bool:
     if not isinstance(value, bool):
-        raise Malformed(f"{type(value).__name__} in the place of true or false")
+        raise Malformed(f"{type(value).__name__} in place of true or false")
     return value
 
 
 def nothing(value: object) -> None:
     if value is not None:
-        raise Malformed("an answer to what is no question")
+        raise Malformed("an answer where none is expected")
 
 
 def texts(value: object) -> tuple[str, ...]:
     found = _list(value)
     if not all(isinstance(one, str) for one in found):
-        raise Malformed("a list that holds more than texts")
+        raise Malformed("a list with something other than texts")
     return tuple(found)
 
 
@@ -178,7 +178,7 @@ def names(value: object) -> dict[str, str]:
     """Texts by name: heads of branches, keys of revisions."""
     found = _dict(value)
     if not all(isinstance(one, str) for one in found.values()):
-        raise Malformed("a name of something that is not a text")
+        raise Malformed("a mapping with something other than texts")
     return found
 
 
@@ -206,14 +206,14 @@ def take_revision(value: object) -> Revision:
     try:
         date = datetime.fromisoformat(text(found.get("date")))
     except ValueError as error:
-        raise Malformed(f"a date that is none ({error})") from None
+        raise Malformed(f"an invalid date ({error})") from None
     if date.tzinfo is None:
         raise Malformed("a date without a time zone")
     origin = None
     if found.get("origin") is not None:
         parts = _list(found["origin"])
         if len(parts) != 2:
-            raise Malformed("an origin that is none")
+            raise Malformed("an invalid origin")
         origin = Origin(text(parts[0]), number(parts[1]))
     return Revision(
         text(found.get("id")),
@@ -282,7 +282,7 @@ def put_identity(identity: Identity) -> list[str]:
 def take_identity(value: object) -> Identity:
     parts = texts(value)
     if len(parts) != 4 or parts[0] not in set(ArchiveKind):
-        raise Malformed("an identity that is none")
+        raise Malformed("an invalid identity")
     return Identity(ArchiveKind(parts[0]), *parts[1:])
 
 
@@ -297,11 +297,11 @@ def take_files(value: object) -> tuple[SourceFile, ...]:
 def take_file(value: object) -> SourceFile:
     parts = texts(value)
     if len(parts) != 3:
-        raise Malformed("a file that is none")
+        raise Malformed("an invalid file")
     try:
         return SourceFile(parts[0], base64.b64decode(parts[1], validate=True), parts[2])
     except (binascii.Error, ValueError):
-        raise Malformed("a file whose text is none") from None
+        raise Malformed("a file whose text is invalid") from None
 
 
 def put_workflow(
@@ -337,7 +337,7 @@ def take_workflow(value: object) -> Workflow:
         tasks = tuple(from_json(_dict(task)) for task in _list(found.get("tasks")))
         lists = {digest: take_items(items) for digest, items in _dict(found.get("lists")).items()}
     except ValueError as error:
-        raise Malformed(f"a task that is none ({str(error)[:200]})") from None
+        raise Malformed(f"an invalid task ({str(error)[:200]})") from None
     named = {task.foreach.items for task in tasks if task.foreach and not task.foreach.is_of_submission}
     if not named <= lists.keys():
         raise Malformed("a task whose list is not there")
@@ -345,7 +345,7 @@ def take_workflow(value: object) -> Workflow:
     if found.get("schema") is not None:
         parts = _list(found["schema"])
         if len(parts) != 2:
-            raise Malformed("a schema that is none")
+            raise Malformed("an invalid schema")
         schema = Schema(text(parts[0]), parts[1])
     faults = tuple(map(_fault, _list(found.get("faults"))))
     return Workflow(tasks, faults, lists, texts(found.get("list_files")), schema)
@@ -368,7 +368,7 @@ def take_lists(count: int) -> Callable[[object], tuple[list[tuple[Item, ...]], l
         found = _dict(value)
         lists = [take_items(items) for items in _list(found.get("lists"))]
         if len(lists) != count:
-            raise Malformed("other lists than those that were asked for")
+            raise Malformed("lists that were not asked for")
         return lists, list(map(_fault, _list(found.get("faults"))))
 
     return take
@@ -382,7 +382,7 @@ def _unread(path: str) -> SourceFile:
 def take_items(value: object) -> tuple[Item, ...]:
     pairs = [_list(pair) for pair in _list(value)]
     if any(len(pair) != 2 for pair in pairs):
-        raise Malformed("an item that is none")
+        raise Malformed("an invalid item")
     return tuple(Item(text(key), text(body)) for key, body in pairs)
 
 
@@ -416,7 +416,7 @@ def take_judged(value: object) -> tuple[dict[str, tuple[Item, ...]], tuple[Fault
 def _fault(value: object) -> Fault:
     parts = _list(value)
     if len(parts) != 6:
-        raise Malformed("a fault that is none")
+        raise Malformed("an invalid fault")
     path, line, column, *words = parts
     return Fault(text(path), number(line), number(column), *map(text, words))
 
@@ -430,7 +430,7 @@ def take_path(value: object) -> bytes:
     try:
         path = text(value).encode(errors="surrogateescape")
     except UnicodeEncodeError:
-        raise Malformed("a path that is none") from None
+        raise Malformed("an invalid path") from None
     if path.startswith(b"/") or b"\0" in path or b".." in path.split(b"/"):
         raise Malformed("a path that leads out of its tree")
     return path
@@ -458,7 +458,7 @@ def take_change(value: object) -> TreeChange:
 def _entered(value: object) -> tuple[int, bytes]:
     parts = _list(value)
     if len(parts) != 2:
-        raise Malformed("a folder that was entered and is none")
+        raise Malformed("an invalid entered folder")
     return number(parts[0]), take_path(parts[1])
 
 
@@ -470,7 +470,7 @@ def take_changes(value: object) -> tuple[FileChange, ...]:
     found = _dict(value)
     statuses, paths = texts(found.get("statuses")), texts(found.get("paths"))
     if len(statuses) != len(paths) or not set(statuses) <= set(ChangeStatus):
-        raise Malformed("changes that are none")
+        raise Malformed("invalid changes")
     known = {str(status): status for status in ChangeStatus}
     return tuple(FileChange(known[status], path) for status, path in zip(statuses, paths, strict=True))
 
