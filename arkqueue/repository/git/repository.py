@@ -77,24 +77,25 @@ if TYPE_CHECKING:
 
 _HEADS = "refs/heads/"
 LONGEST_REF = 1024
-"""Bytes of a ref's name and the zero behind it (GIT_REFNAME_MAX of libgit2)."""
+"""The most bytes of a ref's name, with its final zero (GIT_REFNAME_MAX of libgit2)."""
 LONGEST_TARGET = 4095
-"""Bytes of a symlink's target, without the zero behind it (PATH_MAX of Linux)."""
+"""The most bytes of a symlink's target, without the final zero (PATH_MAX of Linux)."""
 _Entry = tuple[Entry, bytes]
 
 LISTINGS = 20
-"""Times that branches are listed anew where refs are packed meanwhile."""
+"""The most listings of the branches, which are repeated while refs are being packed."""
 MANY, MOST = 100, 10_000
-"""From how many files on git reads them, and how many at a time."""
+"""The number of files from which on git reads them, and the most that it reads in one call."""
 LARGE = 2**26
-"""Bytes from which on git reads a file: libgit2 holds all of it in memory."""
+"""The bytes from which on git reads a file: libgit2 would hold all of it in memory."""
 
 _OTHER_KIND = re.compile("unknown object format|unsupported extension|unknown repository version", re.IGNORECASE)
 """libgit2's messages for repository formats of later versions of git."""
 
-# A server looks after repositories of other users; it only ever reads objects and refs of theirs.
+# A server reads repositories of other users, and only objects and refs of them.
 pygit2.option(Option.SET_OWNER_VALIDATION, False)
-# Like git, which hashes nothing anew that it reads from a repository: it would double the time of an export.
+# Like git, which does not verify the hashes of objects that it reads: verification would double the
+# time of an export.
 pygit2.option(Option.ENABLE_STRICT_HASH_VERIFICATION, False)
 
 
@@ -138,7 +139,7 @@ class GitArchive:
         self,
         branches: Sequence[str] = (),
         main: str | None = None,
-        known: Mapping[str, Revision] | None = None,  # noqa: ARG002  it is asked about right here
+        known: Mapping[str, Revision] | None = None,  # noqa: ARG002  reading in place needs no such hint
     ) -> dict[str, str]:
         self._refresh()
         main = None if branches else self.main_branch(main)
@@ -146,7 +147,8 @@ class GitArchive:
             if main is not None:
                 id = _branch(repository, main)
                 return {} if id is None else {main: str(id)}
-            # To match each of a thousand names with the one glob that all match would be a third of a scan.
+            # Matching each of a thousand names with the glob that matches all would take a third of
+            # a scan.
             is_tracked = _any_name if tuple(branches) == ("**",) else partial(matches, tuple(branches))
             return {name: str(id) for name, id in _branches(repository, is_tracked)}
 
@@ -169,7 +171,7 @@ class GitArchive:
             }
 
     def has(self, revision: str) -> bool:
-        """Any object will do: a tag is an object of its own, which a mirror fetches by its id."""
+        """True for any object: a tag is an object of its own, which a mirror fetches by its id."""
         self._refresh()
         if len(revision) not in {40, 64}:
             return False
@@ -184,14 +186,16 @@ class GitArchive:
             return has_object(repository, revision)
 
     def check_known(self, *known: Revision) -> None:
-        """A commit's id stands for its whole history: a repository that holds it is the same one."""
+        """A commit's id stands for its whole history: a repository that has it is the right one."""
         with self._reading() as repository:
             for revision in known:
                 if not has_object(repository, revision.id):
                     self._known(repository, revision)
 
     def check_gone(self, branch: str) -> None:
-        """A ref that cannot be read (empty after a power cut, or somebody else's alone) is left out by libgit2 as if it had been deleted."""
+        """libgit2 leaves out a ref that cannot be read (empty after a power cut, or unreadable for
+        this user), as if it had been deleted.
+        """
         with self._reading() as repository:
             try:
                 status = os.lstat(os.path.join(repository.path, _HEADS + branch))
@@ -199,12 +203,12 @@ class GitArchive:
                 if _branch(repository, branch) is not None:
                     raise ArchiveUnreachable(
                         self._location.shown,
-                        f"its branch {branch} came or was packed during the look",
-                        "It is tried again.",
+                        f"its branch {branch} came or was packed during the scan",
+                        "The scan is repeated.",
                     ) from None
                 return
             if not stat.S_ISDIR(status.st_mode) and _branch(repository, branch) is None:
-                raise pygit2.GitError(f"the ref of branch {branch} is there and cannot be read")
+                raise pygit2.GitError(f"the ref of branch {branch} exists, but cannot be read")
 
     # The ledger
 
@@ -222,7 +226,7 @@ class GitArchive:
             new = self._commit(repository, new_head).id
             if known is not None and siblings is None:
                 return history.followed(repository, new, self._known(repository, known), known.number, limit)
-            # Many branches may have the same head, and each is asked what it holds.
+            # Many branches may have the same head, and each needs the question what it contains.
             ids = dict.fromkeys(id for name, id in (siblings or {}).items() if name != branch)
             others = [pygit2.Oid(hex=id) for id in ids if has_object(repository, id)]
             return history.begun(repository, new, others, known, limit)
@@ -284,7 +288,9 @@ class GitArchive:
             return SourceFile(path, found.data)
 
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
-        """A previous revision that the repository has lost since (after a force-push) counts as none."""
+        """A previous revision that the repository has lost since (after a force-push) counts as no
+        previous revision.
+        """
         with self._reading() as repository:
             is_there = previous is not None and has_object(repository, previous)
             before = self._commit(repository, previous).tree if previous is not None and is_there else None
@@ -328,7 +334,8 @@ class GitArchive:
                     found = listed(changed_files(objects, before, commit.tree, PathBudget(most)))
             return Survey(str(commit.tree), found, _not_followed(objects, commit) if notes else ())
 
-    # ``recorded`` says nothing that the id of a commit does not say: it stands for its files, its author and its date.
+    # ``recorded`` is not needed here: the id of a commit stands for its files, its author and its
+    # date.
 
     def export(
         self,
@@ -389,7 +396,7 @@ class GitArchive:
         handover: Handover | None = None,
         recorded: Revision | None = None,  # noqa: ARG002
     ) -> Path | None:
-        """Needs no command of its own: the clone's hooks mark commits."""
+        """Returns no folder of commands: the clone's hooks mark commits."""
         with self._reading() as repository:
             commit = self._commit(repository, revision_id)
             self._check_size(self._known_objects(repository), revision_id, [_whole(commit)])
@@ -410,7 +417,7 @@ class GitArchive:
         *,
         recorded: Revision | None = None,  # noqa: ARG002
     ) -> Followed:
-        from arkqueue.repository.git.lfs import LargeFiles  # brings a client of HTTP, which few archives need
+        from arkqueue.repository.git.lfs import LargeFiles  # imports an HTTP client, which few archives need
 
         allowance = Allowance(following)
         submodules = Submodules(allowance, target, self._timeout)
@@ -428,17 +435,19 @@ class GitArchive:
                 files.follow(clone, contents)
         except TooManyPaths as error:
             if not clone.place:
-                return Followed((f"what the revision refers to is not looked for: {error}",))
+                return Followed((f"the references of the revision are not read: {error}",))
             raise WorkspaceError(f"submodule {clone.place}", str(error)) from error
         except (pygit2.GitError, KeyError) as error:
-            raise WorkspaceError(str(target), f"what it refers to cannot be read ({error})") from error
+            raise WorkspaceError(str(target), f"its references cannot be read ({error})") from error
         return allowance.result()
 
     # Below
 
     @contextmanager
     def _reading(self) -> Iterator[pygit2.Repository]:
-        """The open repository, opened anew after any error; libgit2's errors become ours."""
+        """The open repository, opened again after any error. Errors of libgit2 become errors of
+        arkqueue.
+        """
         try:
             if self._opened is None:
                 if self._mirror:
@@ -468,7 +477,9 @@ class GitArchive:
         return self._objects
 
     def _refresh(self) -> None:
-        """Before a look: the mirror up to date, and no handles on a folder that was replaced meanwhile."""
+        """Before a scan: update the mirror, and drop handles on a folder that was replaced
+        meanwhile.
+        """
         self._opened = None
         if self._mirror:
             self._mirror.refresh(self._refs)
@@ -479,7 +490,7 @@ class GitArchive:
             return {_HEADS + name: str(id) for name, id in _branches(repository)}
 
     def _commit(self, repository: pygit2.Repository, id: str) -> Commit:
-        """A commit by its full id; a mirror that lacks it asks its remote first."""
+        """A commit by its full id. A mirror that lacks it asks its remote first."""
         if self._mirror and not has_object(repository, id):
             self._mirror.refresh(self._refs)
             if not has_object(repository, id):
@@ -505,7 +516,7 @@ class GitArchive:
             ) from None
 
     def _resolve(self, repository: pygit2.Repository, branch: str, head: pygit2.Oid, at: str) -> pygit2.Oid:
-        """The commit that a person means: by its number on the branch first, else as git reads it."""
+        """The commit that a person names: first by its number on the branch, then as git finds it."""
         if at.isascii() and at.isdigit():
             chain = list(history.first_parents(repository, head))
             if 1 <= int(at) <= len(chain):
@@ -517,7 +528,9 @@ class GitArchive:
         raise NotFound(f"{self._location.shown} {branch}", f"has no revision {at}", "Give a number or a commit of it.")
 
     def _check_size(self, objects: Objects, revision_id: str, wanted: Sequence[Entry]) -> None:
-        """Raise WorkspaceError where these files, and all that is in these folders, are too many for a workspace."""
+        """Raise WorkspaceError if these files, and all contents of these folders, are too many for
+        a workspace.
+        """
         count: int | None = len(wanted)
         try:
             for entry in wanted:
@@ -536,7 +549,9 @@ class GitArchive:
         check_bytes(f"revision {revision_id}", count)
 
     def _write(self, objects: Objects, writer: TreeWriter, entries: list[_Entry]) -> list[bytes]:
-        """Write folders and what is in them; one may be nested more deeply than calls can be. The answer: the paths of its files."""
+        """Write folders and their contents, without recursion, as folders may be nested deeply.
+        Returns the paths of the written files.
+        """
         written: list[bytes] = []
         files: list[_Entry] = []
         budget = PathBudget(limits.MOST_FILES)
@@ -591,13 +606,15 @@ def _blob(repository: pygit2.Repository, id: pygit2.Oid) -> pygit2.Blob:
 
 
 def _target(repository: pygit2.Repository, id: pygit2.Oid) -> bytes:
-    """The target of a symlink. A target that is longer than the system accepts is not read whole; the text in its place is refused in the same way."""
+    """The target of a symlink. A target longer than the system accepts is not read; the result is
+    then too long, and is refused.
+    """
     length = repository.odb.read_header(id)[1]
     return _blob(repository, id).data if length <= LONGEST_TARGET else b"x" * (LONGEST_TARGET + 1)
 
 
 def _whole(commit: Commit) -> Entry:
-    """The tree of a commit, as an entry of another one would be."""
+    """The tree of a commit, in the form of an entry."""
     return b"%o" % FileMode.TREE, commit.tree.raw
 
 
@@ -613,7 +630,7 @@ def _any_name(_name: str) -> bool:
 
 
 def _branch(repository: pygit2.Repository, name: str) -> pygit2.Oid | None:
-    """The head of one branch that is wanted; see `_branches`."""
+    """The head of one wanted branch; see `_branches`."""
     try:
         reference = repository.lookup_reference(_HEADS + name)
     except (ValueError, KeyError, pygit2.GitError):
@@ -624,9 +641,11 @@ def _branch(repository: pygit2.Repository, name: str) -> pygit2.Oid | None:
 def _branches(
     repository: pygit2.Repository, wanted: Callable[[str], object] | None = None
 ) -> Iterator[tuple[str, pygit2.Oid]]:
-    """Every branch that names a commit, under its short name; names that are not UTF-8 or longer than libgit2 takes cannot be tracked.
+    """Every branch that names a commit, by its short name. Names that are not UTF-8, or longer than
+    libgit2 accepts, cannot be tracked.
 
-    A commit that cannot be read is an error for a ``wanted`` branch, which would be taken for a deleted one, and else no branch.
+    If the commit of a ``wanted`` branch cannot be read, that is an error: the branch would be taken
+    for deleted. Other such branches are left out.
     """
     for reference in _listed(repository):
         try:
@@ -641,7 +660,7 @@ def _branches(
 
 
 def _is_valid(name: str) -> bool:
-    """Whether libgit2 looks up a branch of this name; it lists others, too."""
+    """True if libgit2 finds a branch by this name. It also lists branches that it cannot find."""
     full = _HEADS + name
     return len(full.encode()) < LONGEST_REF and pygit2.reference_is_valid_name(full)
 
@@ -654,9 +673,9 @@ def _head(
         if not isinstance(id, pygit2.Oid):
             id = reference.resolve().raw_target
     except KeyError:
-        return None  # it stands for another branch, which is not there
+        return None  # a symbolic ref to a branch that does not exist
     try:
-        assert isinstance(id, pygit2.Oid), "what is resolved names an object"
+        assert isinstance(id, pygit2.Oid), "a resolved reference names an object"
         kind, _ = repository.odb.read_header(id)
     except (KeyError, ValueError, pygit2.GitError) as error:
         if not is_wanted:
@@ -666,7 +685,9 @@ def _head(
 
 
 def _listed(repository: pygit2.Repository) -> list[pygit2.Reference]:
-    """All branches. libgit2 misses what is packed (``git gc``) while it lists: between its looks at the packed ones and at the others."""
+    """All branches. libgit2 misses refs that are packed (``git gc``) between its reading of packed
+    refs and of the others, so the listing is then repeated.
+    """
     for _ in range(LISTINGS):
         before = _packed(repository)
         found = list(repository.references.iterator(ReferenceFilter.BRANCHES))
@@ -676,7 +697,7 @@ def _listed(repository: pygit2.Repository) -> list[pygit2.Reference]:
 
 
 def _packed(repository: pygit2.Repository) -> tuple[int, ...]:
-    """Another one where refs were packed."""
+    """The state of the packed refs, which differs after they were packed."""
     try:
         status = os.stat(os.path.join(repository.path, "packed-refs"))
     except FileNotFoundError:

@@ -1,10 +1,10 @@
-"""Fetches into a new clone the submodules that its commit pins, and their submodules, as far as the
-archive allows.
+"""Fetches the submodules of a commit into a new clone, and their submodules, as far as the archive
+allows.
 
-They are laid out as ``git submodule update`` leaves them: the repository in ``.git/modules/NAME``,
+They are stored as ``git submodule update`` stores them: the repository in ``.git/modules/NAME``,
 and a file ``.git`` in the folder. That command itself is not used: a ``.gitmodules`` can tell it to
-run a program, and the URL comes from a stranger. Here, git gets the checked URL, only the protocol
-of that URL, and no permission to follow a redirect.
+run a program, and the URL comes from a stranger. Here, git gets the checked URL, may use only its
+protocol, and must not follow a redirect.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ from arkqueue.repository.git.program import run_git
 from arkqueue.repository.limits import DEEPEST_FOLLOWED, PathBudget, TooManyPaths
 
 LONGEST_MODULES = 2**18
-"""Bytes of a ``.gitmodules`` that is read."""
+"""The most bytes of a ``.gitmodules`` that is read."""
 _MODULES, _ATTRIBUTES = b".gitmodules", b".gitattributes"
 _FILTER = b"filter=lfs"
 
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """A repository with its files. ``origin``: its address, None where it is one of this host. ``place``: its path for people, from the workspace's top."""
+    """A repository with its files. ``origin``: its address; None if it is on this host. ``place``:
+    its path from the workspace's top, for people.
+    """
 
     repository: Path
     work: Path
@@ -47,7 +49,9 @@ class Clone:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The references in a commit's tree. ``files``: its regular files and their ids, where a ``.gitattributes`` names Git LFS; else none."""
+    """The references in a commit's tree. ``files``: its regular files and their ids, if a
+    ``.gitattributes`` names Git LFS; otherwise empty.
+    """
 
     links: dict[bytes, pygit2.Oid]
     modules: pygit2.Oid | None
@@ -55,13 +59,15 @@ class Contents:
 
 
 class Submodules:
-    """Follows those of one working copy. ``timeout``: seconds for one transfer."""
+    """Follows the submodules of one working copy. ``timeout``: seconds for one transfer."""
 
     def __init__(self, allowance: Allowance, top: Path, timeout: float) -> None:
         self._allowance, self._top, self._timeout = allowance, top, timeout
 
     def follow(self, clone: Clone, links: Contents, depth: int = 1) -> list[Clone]:
-        """Follow the submodules of a clone; the answer are theirs, which may have some in turn."""
+        """Follow the submodules of a clone. Returns their clones, which may have submodules in
+        turn.
+        """
         if not links.links:
             return []
         named = self._named(clone, links)
@@ -106,7 +112,9 @@ class Submodules:
         return made
 
     def _named(self, clone: Clone, links: Contents) -> dict[str, tuple[str, str]]:
-        """The names and URLs in ``.gitmodules``, by path. It is read from the commit, and never what lies in the tree."""
+        """The names and URLs in ``.gitmodules``, by path. The file is read from the commit, never
+        from the tree on disk.
+        """
         repository = pygit2.Repository(str(clone.repository))
         if links.modules is None or repository.odb.read_header(links.modules)[1] > LONGEST_MODULES:
             return {}
@@ -115,7 +123,7 @@ class Submodules:
                 "its .gitmodules", "--git-dir", str(clone.repository), "config", "--no-includes",
                 "--blob", str(links.modules), "-z", "--get-regexp", r"^submodule\..*\.(path|url)$",
             )  # fmt: skip
-        except ArchiveUnreachable:  # it has no such line, or none that git can read
+        except ArchiveUnreachable:  # there is no such line, or git cannot read the file
             return {}
         found: dict[str, dict[str, str]] = {}
         for entry in said.split("\0")[:-1]:
@@ -126,7 +134,7 @@ class Submodules:
 
     def _fetch(self, what: str, clone: Clone) -> Clone:
         address, place = clone.origin, str(clone.repository)
-        assert address is not None, "it was judged"
+        assert address is not None, "it was checked before"
         thing = f"{what}: {address}"
         here = ("--git-dir", place)
         clone.repository.parent.mkdir(parents=True, exist_ok=True)
@@ -183,7 +191,9 @@ class Submodules:
 
 
 def contents_of(clone: Clone, allowance: Allowance, what: str, *, weighs: bool = False) -> Contents:
-    """Read the references of a commit. ``weighs``: its files are counted before they are written. Raises `TooManyPaths` for a tree without end."""
+    """Read the references of a commit. ``weighs``: count its files before they are written. Raises
+    `TooManyPaths` for a tree with too many entries.
+    """
     repository = pygit2.Repository(str(clone.repository))
     commit = read_commit(repository, clone.commit)
     if commit is None:
@@ -218,17 +228,21 @@ def names_lfs(repository: pygit2.Repository, id: pygit2.Oid) -> bool:
 
 
 def _fault_of(name: tuple[str, ...], taken: list[tuple[str, ...]]) -> str:
-    """Why a submodule of that name has no repository in ``.git/modules``."""
+    """The reason why a submodule with this name gets no repository in ``.git/modules``; empty if it
+    may.
+    """
     if any(part in ("", ".", "..") or not part.isprintable() or part.lower() == ".git" for part in name):
         return "its name is not a valid path"
-    # One repository would lie within another, among its hooks or its objects.
+    # One repository would be inside another, among its hooks or its objects.
     if any(name[: len(other)] == other or other[: len(name)] == name for other in taken):
         return "its name is within that of another submodule"
     return ""
 
 
 def _signing_in(login: Login | None, address: Address, folder: Path) -> tuple[str, ...]:
-    """The options with which git finds the password, in a file of ours, for that server alone."""
+    """The options with which git finds the password for this server only, in a file that only this
+    user can read.
+    """
     if login is None or login.password is None or address.scheme not in ("http", "https"):
         return ()
     file = folder / "git-credentials"
@@ -240,6 +254,6 @@ def _signing_in(login: Login | None, address: Address, folder: Path) -> tuple[st
 
 
 def _size(repository: Path) -> int:
-    """Bytes of its packs, those that were cut off included."""
+    """The bytes of a repository's packs, incomplete ones included."""
     folder = repository / "objects" / "pack"
     return sum(entry.stat().st_size for entry in os.scandir(folder)) if folder.is_dir() else 0

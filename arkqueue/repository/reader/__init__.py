@@ -1,1 +1,3 @@
-"""From revisions in a repository to entries for the ledger (``entries``)."""
+"""Reads repositories in processes of their own (``client``, ``process``), and makes entries for the
+ledger from revisions (``entries``).
+"""

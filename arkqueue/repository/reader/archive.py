@@ -1,4 +1,6 @@
-"""An archive that is read by reader processes: `Archive` for the server, which imports neither libsvn nor libgit2."""
+"""An archive that reader processes read: the `Archive` of the server, which imports neither libsvn
+nor libgit2.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ _keys = itertools.count(1)
 
 
 class ReadArchive:
-    """An `Archive` whose calls are made in a reader process. ``timeout``: seconds for one transfer by git. ``most_items``: of a list."""
+    """An `Archive` whose calls run in a reader process. ``timeout``: seconds for one transfer by
+    git. ``most_items``: the most items of a list.
+    """
 
     def __init__(
         self,
@@ -76,20 +80,22 @@ class ReadArchive:
         self._heads: dict[str, str] = {}
         """The heads that `heads` found."""
         self._main: tuple[str | None, str] | None = None
-        """The main branch as it was then, and what was known of it."""
+        """The main branch that `heads` found, and the known main branch of that call."""
         self._checked: frozenset[Revision] = frozenset()
         """The known revisions that the last `heads` found in the repository."""
         self._ahead: tuple[tuple[str, str, str], Advance] | None = None
-        """The advance that the last `heads` brought along: of which branch, from which known revision, to which head."""
+        """The advance that came with the last `heads`, with its branch, its known revision and its
+        head.
+        """
         self._workflows_keys: dict[str, str] = {}
-        """Those of the revisions that `advance` has found."""
+        """The keys of the revisions that `advance` found."""
 
     # Registration and looks
 
     def identity(self) -> Identity:
-        identity = self._read("identity", "asking who it is", take_identity)
+        identity = self._read("identity", "asking for its identity", take_identity)
         if self._location.kind is ArchiveKind.SUBVERSION and not self._location.uuid:
-            # Another process opens it anew, and must not take another repository for this one.
+            # Another process will open it again, and must not take another repository for this one.
             self._location = replace(self._location, uuid=identity.uuid)
             self._key = str(next(_keys))
         return identity
@@ -153,7 +159,7 @@ class ReadArchive:
         siblings: Mapping[str, str] | None = None,
         digests: bool = True,
     ) -> Advance:
-        """The advance that the last `heads` brought along is not asked for again."""
+        """An advance that came with the last `heads` is not asked for again."""
         if known is not None and siblings is None and self._ahead is not None:
             asked, ahead = self._ahead
             if asked == (branch, known.id, new_head) and len(ahead.revisions) <= limit:
@@ -167,7 +173,8 @@ class ReadArchive:
             "keys": True,
             "digests": digests,
         }
-        # Where one of the revisions breaks the process by its workflow files or its many paths, the others are told all the same.
+        # The workflow files or the many paths of one revision may break the process. The second try
+        # leaves them out, so that the other revisions are still listed.
         again = {**given, "keys": False, "digests": False}
         doing = f"listing what is new up to revision {new_head}"
         advance, self._workflows_keys = self._read("advance", doing, take_advance, again, **given)
@@ -317,7 +324,9 @@ class ReadArchive:
     def follow(
         self, revision_id: str, target: Path, following: Following, *, recorded: Revision | None = None
     ) -> Followed:
-        """This process counts the written bytes as well, because libsvn reports nothing during a checkout."""
+        """This process counts the written bytes as well, because libsvn reports nothing during a
+        checkout.
+        """
         given: dict[str, Any] = {
             "revision_id": revision_id,
             "target": str(target),

@@ -1,23 +1,27 @@
-"""The server's side of its reader processes: who starts them, gives them calls, and ends them.
+"""The server's side of its reader processes: starts them, gives them calls, and ends them.
 
-A call goes to one reader process, and a process has one call at a time; so it is known whose call a process was at when it broke. A process serves all archives
-in turns, and is kept warm. No archive waits for one whose repository hangs: another process is started when a call has waited for `TURN` seconds, and while a
-call takes longer than `SLOW`. Each further process ends when it has been idle for `IDLE` seconds.
+A process has one call at a time, so it is known which call a process had when it broke. A process
+serves all archives, and is kept running. No archive waits for one whose repository hangs: another
+process is started when a call has waited for `TURN` seconds, and while a call takes longer than
+`SLOW`. Each further process is ended when it has been idle for `IDLE` seconds.
 
-What becomes of a call whose process breaks:
+What happens to a call whose process breaks:
 
-    the process has ended, whatever the cause    the call is made again, with a new process; not where it writes files
-    it has ended again, by a crash or for lack   `ArchiveHarmful`: the archive is stopped
-      of memory
-    it has ended by a crash or for lack of       `WorkspaceError`: the task fails
-      memory, and writes
-    it has ended again, by somebody's signal     `ArchiveUnreachable`: tried again later
-    no answer before the deadline                the process is ended. `ArchiveHarmful` where it has computed instead of waiting, else
-                                                 `ArchiveUnreachable`: its server or its disk says nothing
-    an answer that is none, or too long          the process is ended: `ArchiveHarmful`
+    the process has ended, for any cause         the call is made again, in a new process; not if it
+                                                 writes files
+    it has ended again, by a crash or because    `ArchiveHarmful`: the archive is stopped
+      memory ran out
+    it has ended by a crash or because memory    `WorkspaceError`: the task fails
+      ran out, and writes files
+    it has ended again, by a signal of another   `ArchiveUnreachable`: tried again later
+      process
+    no answer before the deadline                the process is ended: `ArchiveHarmful` if it has
+                                                 computed instead of waiting, otherwise
+                                                 `ArchiveUnreachable`: its server or disk hangs
+    an invalid answer, or one that is too long   the process is ended: `ArchiveHarmful`
     nobody wants the answer (`give_up`)          the process is ended: `ArchiveUnreachable`
 
-Calls of other archives are in other processes, or wait for one: they notice nothing.
+Calls of other archives run in other processes, or wait for one. They are not affected.
 """
 
 from __future__ import annotations
@@ -48,7 +52,9 @@ from arkqueue.repository.reader.messages import (
 from arkqueue.repository.reader.process import OUT_OF_MEMORY, TERMINATED
 
 DEADLINE = 600.0
-"""Seconds in which a call is answered; of a call that writes files, seconds in which its process does something."""
+"""Seconds within which a call is answered. For a call that writes files: seconds within which its
+process has to use its processor.
+"""
 TRANSFER_DEADLINE = 1900.0
 """Seconds for a call that may transfer new commits from a remote Git repository. The git program has shorter limits of its own."""
 MEMORY = 2**30
@@ -60,19 +66,21 @@ SLOW = 0.5
 TURN = 0.05
 """Seconds that a call waits for a process before another one is started."""
 IDLE = 30.0
-"""Seconds without a call after which a process ends, if it is not the last one."""
+"""Seconds without a call after which a process is ended, unless it is the only one."""
 MOST_AT_ONCE = max(2, min(os.cpu_count() or 1, 8))
-"""Processes, beyond those whose calls may hang."""
+"""The most processes with a call, without those whose calls may hang."""
 MOST = 128
-"""Processes in all."""
+"""The most processes in all."""
 COMPUTES = 0.25
-"""The part of a deadline for which a process has used a processor that was not waiting for a server or a disk."""
+"""The part of a deadline during which a process has to use a processor to count as computing, and
+not as waiting for a server or a disk.
+"""
 TICK = 0.25
-"""Seconds between two looks at how long a call has taken."""
+"""Seconds between two checks of a running call."""
 _AT_ONCE = 2**16
-"""Bytes of a message that a socket takes at once."""
+"""The most bytes of a message that one call of the socket takes."""
 FORCE = 1.0
-"""Seconds that a process has to end, with the git that it has started."""
+"""Seconds that a process, and the git that it started, have to end by themselves."""
 
 SYNC = (
     "Remove what makes it so, then: arkqueue sync NAME; or go on behind that revision: arkqueue archive rewind NAME REV"
@@ -85,7 +93,9 @@ class Broken(Exception):
 
 
 class _Overdue(Exception):
-    """The deadline of a call is over. ``has_computed``: its process has used a processor, and not waited."""
+    """The deadline of a call is over. ``has_computed``: True if its process has used a processor,
+    and has not waited.
+    """
 
     def __init__(self, *, has_computed: bool) -> None:
         self.has_computed = has_computed
@@ -93,11 +103,13 @@ class _Overdue(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call. ``thing``: whose repository is asked, for people; ``doing``: what is being done.
+    """One call. ``thing``: the repository, for people. ``doing``: what the call does, for people.
 
-    ``request``: what the process is told. ``deadline``: seconds. ``writes``: it makes or changes files: it is not made a second time, and may go on for as
-    long as something happens. ``once``: it is not made a second time either, and waits for nothing. ``again``: what another process is told where the first one breaks, if that is
-    something else. ``longest``: seconds that it may take in all; ``most_written``: bytes that its process may write; more is a `WorkspaceError`.
+    ``request``: the message to the process. ``deadline``: seconds. ``writes``: the call makes or
+    changes files; it is not repeated, and may go on as long as its process works. ``once``: it is
+    not repeated either, and waits for nothing. ``again``: the request for the second try, if it
+    differs. ``longest``: the most seconds that it may take in all. ``most_written``: the most bytes
+    that its process may write; more is a `WorkspaceError`.
     """
 
     thing: str
@@ -126,8 +138,10 @@ class ReaderProcess:
     """One reader process. One thread at a time uses it."""
 
     def __init__(self, kinds: Collection[str] = ()) -> None:
-        """``kinds``: of repositories, whose libraries it loads before its first call."""
-        # The process does not get variables about the server's database and tokens.
+        """``kinds``: the kinds of repositories whose libraries the process loads before its first
+        call.
+        """
+        # The process does not get the variables with the server's database and tokens.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ARKQUEUE_")}
         ours, theirs = socket.socketpair()
         with theirs:
@@ -140,12 +154,12 @@ class ReaderProcess:
         ours.settimeout(TICK)
         self._socket, self._received = ours, b""
         self.is_ready = False
-        """It has said that it has come up."""
+        """True once it has reported that it is ready."""
         self.pid = self._process.pid
         self.since = time.monotonic()
-        """When its call began, or its idleness."""
+        """The start of its call, or of its idleness."""
         self.archive = ""
-        """The archive that it was asked about last."""
+        """The archive of its last call."""
         self.is_given_up = False
 
     @property
@@ -153,9 +167,10 @@ class ReaderProcess:
         return self._process.poll() is None
 
     def ask(self, call: Call, while_slow: Callable[[], None]) -> dict[str, Any]:
-        """Its answer or its error. Raises `Broken` and `Malformed`; it is good for nothing then.
+        """Send a call and return the answer, or raise its error. After `Broken` or `Malformed` the
+        process cannot be used any more.
 
-        ``while_slow``: is called now and then while it has not answered for a while.
+        ``while_slow``: called repeatedly once the answer takes long.
         """
         if not self.is_ready:
             self._await_ready()
@@ -163,7 +178,7 @@ class ReaderProcess:
         began = heard = time.monotonic()
         written = self._written() if call.most_written is not None else 0
         used: list[float] = []
-        """Its processor time, as it was the first and the last time."""
+        """Its processor time at the start (or at the last progress), and now."""
 
         def check() -> None:
             nonlocal heard
@@ -190,18 +205,22 @@ class ReaderProcess:
         return said
 
     def end(self) -> str:
-        """End it, with what it has started; the answer says how it ended, in case that it had done so by itself."""
+        """End the process, with the programs that it has started. Returns how it ended, in case it
+        had ended by itself.
+        """
         self._socket.close()
         try:
             self._process.wait(FORCE)
         except subprocess.TimeoutExpired:
             self._process.kill()
-        if self._process.wait() not in (0, TERMINATED):  # else it has ended git by itself
+        if self._process.wait() not in (0, TERMINATED):  # otherwise it has ended git by itself
             self._end_what_is_left()
         return self.how_it_ended()
 
     def _end_what_is_left(self) -> None:
-        """End the git that a killed process has left. It is in the session that the process began, whose number nobody else gets as long as it is there."""
+        """End the git that a killed process has left. git is in the session that the process began;
+        no other session gets its number as long as git runs.
+        """
         for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
             with suppress(ProcessLookupError):
                 if pid != self.pid and os.getsid(pid) == self.pid:
@@ -217,11 +236,13 @@ class ReaderProcess:
 
     @property
     def was_signaled(self) -> bool:
-        """Whether somebody has ended it, and not what it was at."""
+        """True if another process has ended it by a signal, and not the call."""
         return self._process.wait() in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, TERMINATED)
 
     def give_up(self) -> None:
-        """Let the thread that waits for it meet `Broken`, which then ends it. Called by another thread; never waits."""
+        """Let the thread that waits for it get `Broken`, and end the process. Called by another
+        thread; never waits.
+        """
         self.is_given_up = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -280,7 +301,7 @@ class ReaderProcess:
         return data[:size]
 
     def _written(self) -> int:
-        """Bytes."""
+        """The bytes that the process has written."""
         try:
             lines = dict(line.split(b": ") for line in Path(f"/proc/{self.pid}/io").read_bytes().splitlines())
             return int(lines[b"wchar"])
@@ -288,7 +309,7 @@ class ReaderProcess:
             return 0
 
     def _processor_time(self) -> float:
-        """Seconds."""
+        """The processor time of the process, in seconds."""
         try:
             return int(Path(f"/proc/{self.pid}/schedstat").read_bytes().split()[0]) / 1e9
         except (OSError, ValueError, IndexError):
@@ -301,14 +322,16 @@ class ReaderProcesses:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._free: list[ReaderProcess] = []
-        """The one that was used last is the last."""
+        """The last one is the one that was used last."""
         self._busy: dict[ReaderProcess, int] = {}
-        """The processes that have a call, and the thread that waits for each."""
+        """The processes that have a call, with the thread that waits for each."""
         self._kinds: set[str] = set()
-        """Of the repositories that calls were about. A library that nobody needs would take 10 to 20 MB."""
+        """The kinds of repositories that calls were about. Loading a library that nobody needs
+        would take 10 to 20 MB.
+        """
 
     def warm(self) -> None:
-        """Let one be there before the first call."""
+        """Start a process before the first call."""
         with self._changed:
             if not (self._free or self._busy):
                 with suppress(HostFault):
@@ -372,19 +395,21 @@ class ReaderProcesses:
         return ArchiveHarmful(call.thing, f"{call.doing}: its reader gave {found}", SYNC)
 
     def give_up(self, thread: int) -> None:
-        """Let a thread wait for its call no longer, if it has one. Never waits; a thread may make another call afterwards."""
+        """Let a thread stop waiting for its call, if it has one. Never waits. The thread may make
+        another call afterwards.
+        """
         with self._changed:
             for reader, waits in self._busy.items():
                 if waits == thread:
                     reader.give_up()
 
     def pids(self) -> list[int]:
-        """The processes that are there, for whoever looks at them."""
+        """The ids of the running processes, for diagnosis."""
         with self._changed:
             return [reader.pid for reader in (*self._free, *self._busy)]
 
     def close(self) -> None:
-        """End all of them; whoever waits for one meets an error. A later call starts a new one."""
+        """End all processes; threads that wait for one get an error. A later call starts a new one."""
         with self._changed:
             free, self._free = self._free, []
             busy = list(self._busy)
@@ -396,7 +421,9 @@ class ReaderProcesses:
     # Below
 
     def _take(self, archive: str, call: Call) -> ReaderProcess:
-        """A process for a call: that which has the archive open, else the one that was used last, else a new one."""
+        """A process for a call: the one that has the archive open, otherwise the one that was used
+        last, otherwise a new one.
+        """
         since, thread = time.monotonic(), threading.get_ident()
         with self._changed:
             if call.request["location"] is not None:
@@ -419,13 +446,13 @@ class ReaderProcesses:
             return reader
 
     def _forget_ended(self) -> None:
-        """Forget those that have ended while they had no call."""
+        """Remove processes that have ended while they had no call."""
         for reader in [reader for reader in self._free if not reader.is_alive]:
             self._free.remove(reader)
             reader.end()
 
     def _may_start(self, now: float, *, has_waited: bool) -> bool:
-        """Whether there is to be another process; one that comes up is waited for."""
+        """True if another process may be started. While one is starting, the caller waits for that."""
         if not self._busy:
             return True
         if not has_waited or len(self._busy) >= MOST or not all(reader.is_ready for reader in self._busy):
@@ -459,7 +486,7 @@ class ReaderProcesses:
         reader.end()
 
     def _see_to_spare(self) -> None:
-        """While calls may hang, one process is free for the next call."""
+        """Keep one process free for the next call while all other calls may hang."""
         with self._changed:
             self._forget_ended()
             now = time.monotonic()

@@ -1,6 +1,8 @@
-"""From revisions in a repository to entries for the ledger: workflow files and tree differences are asked for.
+"""Makes entries for the ledger from revisions of a repository, with their workflow files and tree
+differences.
 
-Between ``repository`` (which knows no ledger) and ``queue`` (which reads no repository). Called by the queue manager's readers and by registration.
+Stands between ``repository`` (which knows no ledger) and ``queue`` (which reads no repository).
+Called by the queue manager's readers and by registration.
 """
 
 from __future__ import annotations
@@ -17,18 +19,22 @@ from arkqueue.repository.limits import TooManyPaths
 
 MOST_KEPT = 100
 MOST_TASKS = 20_000
-"""Parsed workflow folders kept by each reader, and their tasks; revisions repeat theirs."""
+"""The most tasks in the parsed workflow folders that each reader caches. Revisions mostly repeat
+the folders of earlier ones.
+"""
 
 
 class EntryReader:
-    """Reads ledger entries from one open archive; remembers parsed workflow folders by content."""
+    """Reads ledger entries from one open archive; caches parsed workflow folders by content."""
 
     def __init__(self, archive: Archive) -> None:
         self.archive = archive
         self._parsed: OrderedDict[str, Workflow] = OrderedDict()
 
     def entries(self, previous: str | None, revisions: Sequence[Revision]) -> Iterator[Entry]:
-        """One entry for each revision, oldest first, read when it is asked for; ``previous`` is the id of the ledger's revision before the first."""
+        """One entry for each revision, oldest first, read when the caller takes it. ``previous``:
+        the id of the ledger's revision before the first.
+        """
         for revision in revisions:
             yield self.entry(previous, revision)
             previous = revision.id
@@ -37,7 +43,8 @@ class EntryReader:
         if revision.oversized:
             return Entry(revision, _faulty(revision, revision.oversized))
         parsed = self.workflow(revision.id)
-        # The tree difference is asked for only where a filter needs it: it can be as long as the archive is large.
+        # The tree difference is read only if a filter needs it: it can be as long as the archive is
+        # large.
         if not any(task.paths for task in parsed.tasks):
             return Entry(revision, parsed)
         try:
@@ -47,12 +54,12 @@ class EntryReader:
             return Entry(revision, _faulty(revision, fault))
 
     def workflow(self, revision: str) -> Workflow:
-        """The workflow files as they are at a revision, parsed."""
+        """The parsed workflow files of a revision."""
         key = self.archive.workflows_key(revision)
         if key not in self._parsed:
             parsed = self.archive.workflow(revision) if key else Workflow()
             if parsed.list_files:
-                return parsed  # the next revision may have other lists
+                return parsed  # not cached: the next revision may have other lists
             self._parsed[key] = parsed
             while len(self._parsed) > MOST_KEPT or (len(self._parsed) > 1 and self._tasks_kept() > MOST_TASKS):
                 self._parsed.popitem(last=False)
@@ -68,13 +75,15 @@ def _faulty(revision: Revision, fault: str) -> Workflow:
 
 
 def last_known(branch: Any) -> Revision:
-    """The ledger's last revision of a branch, by its row, as the repository told it."""
+    """The last revision of a branch's ledger, from its row, as the repository reported it."""
     origin = Origin(branch.origin, branch.generation) if branch.origin else None
     return Revision(branch.revision, branch.number, branch.author, branch.date, branch.message, origin)
 
 
 def named(mismatch: ArchiveMismatch, archive: str) -> str:
-    """Why an archive is stopped. The repository's reader knows the fault; which archive's commands help is known to its caller."""
+    """The stop reason of an archive. The reader reports the fault; the caller knows the archive's
+    name, which the commands need.
+    """
     text = str(mismatch)
     for verb in ("rewind", "sync", "accept"):
         text = text.replace(f"{verb} NAME", f"{verb} {archive}")

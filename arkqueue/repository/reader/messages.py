@@ -50,16 +50,22 @@ from arkqueue.repository.protocol import Advance, Survey
 T = TypeVar("T")
 
 LONGEST = 256 * 2**20
-"""Bytes of a frame. The paths of a million files take a quarter of that, the items of the longest list at most three."""
+"""The most bytes of a frame. The paths of a million files take a quarter of that, the items of the
+longest list at most three quarters.
+"""
 LENGTH = struct.Struct(">I")
 """The header of each frame: its number of bytes."""
 SHORT = 2**14
-"""Bytes of workflow files that the server parses itself, which takes it some milliseconds. The parser takes 11 MB of memory, once."""
+"""The most bytes of workflow files that the server parses itself, within some milliseconds. The
+parser takes 11 MB of memory, once.
+"""
 LONGEST_ITEMS = 96 * 2**20
-"""Bytes of the items of a payload as they go over the socket, where what is not ASCII takes six for each character."""
+"""The most bytes of the items of a payload on the socket, where a character outside ASCII takes
+six.
+"""
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 LONGEST_FAULT = 2**16
-"""Characters of an error's text."""
+"""The most characters of an error's text."""
 
 _KINDS: dict[str, type[errors.ArkqueueError]] = {
     kind.__name__: kind
@@ -77,15 +83,15 @@ _KINDS: dict[str, type[errors.ArkqueueError]] = {
 
 
 class Malformed(Exception):
-    """An answer that no reader gives which is what it should be."""
+    """An answer that no correct reader gives."""
 
 
 class ReaderFault(Exception):
-    """An error that arkqueue does not expect, met in a reader process; the text begins with its type."""
+    """An unexpected error in a reader process. The text begins with the error's type."""
 
 
 def frame(message: Mapping[str, Any]) -> bytes:
-    """A message as it goes over the socket. Raises `Malformed` where it is too long."""
+    """The bytes of a message with its header. Raises `Malformed` if it is too long."""
     body = _ENCODER.encode(message).encode()
     if len(body) > LONGEST:
         raise Malformed(f"an answer of {len(body):,} bytes, more than {LONGEST:,}")
@@ -93,7 +99,7 @@ def frame(message: Mapping[str, Any]) -> bytes:
 
 
 def length(head: bytes | bytearray) -> int:
-    """The bytes of the frame that comes. Raises `Malformed` where it is too long."""
+    """The length of the next frame, from its header. Raises `Malformed` if it is too long."""
     (announced,) = LENGTH.unpack(head)
     if announced > LONGEST:
         raise Malformed(f"an answer of {announced:,} bytes, more than {LONGEST:,}")
@@ -110,7 +116,9 @@ def message(body: bytes | bytearray) -> dict[str, Any]:
 
 
 def receive(connection: socket.socket) -> dict[str, Any] | None:
-    """The next message, for the reader, which waits for it without an end; None where the server is gone."""
+    """The next message, for the reader, which waits without a limit; None when the server has
+    ended.
+    """
     head = _exactly(connection, LENGTH.size)
     if head is None:
         return None
@@ -187,7 +195,9 @@ def optional(take: Callable[[Any], T]) -> Callable[[Any], T | None]:
 
 
 def put_revision(revision: Revision, *, with_message: bool = True) -> dict[str, Any]:
-    """``with_message``: False of a revision that the reader only compares; messages are long, and branches many."""
+    """``with_message``: False for a revision that the reader only compares. Messages are long, and
+    branches many.
+    """
     origin = revision.origin
     return {
         "id": revision.id,
@@ -237,7 +247,9 @@ def put_advance(advance: Advance) -> dict[str, Any]:
 
 
 def take_advance(value: object) -> tuple[Advance, dict[str, str]]:
-    """An advance, and the keys of the workflow files of its revisions, as far as they were asked for and could be had."""
+    """An advance, and the keys of the workflow files of its revisions, if they were asked for and
+    could be read.
+    """
     found = _dict(value)
     advance = Advance(
         texts(found.get("dropped")),
@@ -252,8 +264,9 @@ def take_advance(value: object) -> tuple[Advance, dict[str, str]]:
 class Heads:
     """The answer of `heads`: the heads of branches, and what a scan needs next.
 
-    ``main``: the main branch, where there is one. ``checked``: branches whose known revision is there. ``moved``: the one branch that has moved; ``ahead``
-    and ``workflows_keys``: its advance, where that is short, and the keys of the workflow files of its revisions.
+    ``main``: the main branch, if there is one. ``checked``: branches whose known revision exists.
+    ``moved``: the branch that has moved, if there is just one; ``ahead`` and ``workflows_keys``:
+    its advance, if that is short, and the keys of the workflow files of its revisions.
     """
 
     heads: dict[str, str]
@@ -307,7 +320,9 @@ def take_file(value: object) -> SourceFile:
 def put_workflow(
     files: Sequence[SourceFile], read_file: Callable[[str], SourceFile], most_items: int
 ) -> dict[str, Any]:
-    """Workflow files: short ones as they are, longer ones and those that may name a list or a schema parsed. `workflow` bounds what a committer can put into them."""
+    """Workflow files: short ones as texts; longer ones, and those that may name a list or a schema,
+    parsed. `workflow` limits what a committer can put into them.
+    """
     if sum(len(file.text) for file in files) <= SHORT and not any(
         word in file.text for word in (b"foreach", b"schema") for file in files
     ):
@@ -354,7 +369,7 @@ def take_workflow(value: object) -> Workflow:
 def put_lists(
     wanted: Sequence[tuple[str, str | None]], read_file: Callable[[str], SourceFile], most_items: int
 ) -> dict[str, Any]:
-    """Lists of a revision, and what is wrong with them."""
+    """Lists of a revision, and their faults."""
     from arkqueue.workflow.list_files import read_lists
 
     found, faults = read_lists(wanted, read_file, most_items)
@@ -362,7 +377,7 @@ def put_lists(
 
 
 def take_lists(count: int) -> Callable[[object], tuple[list[tuple[Item, ...]], list[Fault]]]:
-    """Takes so many lists."""
+    """A function that takes ``count`` lists."""
 
     def take(value: object) -> tuple[list[tuple[Item, ...]], list[Fault]]:
         found = _dict(value)
@@ -376,7 +391,9 @@ def take_lists(count: int) -> Callable[[object], tuple[list[tuple[Item, ...]], l
 
 def _unread(path: str) -> SourceFile:
     """Stands for a list that a short file names in a form that only a parser finds."""
-    return SourceFile(path, fault="it cannot be read, as the word foreach is written with escapes; write it as it is")
+    return SourceFile(
+        path, fault="it cannot be read, because the word foreach is written with escapes; write it plainly"
+    )
 
 
 def take_items(value: object) -> tuple[Item, ...]:
@@ -387,7 +404,7 @@ def take_items(value: object) -> tuple[Item, ...]:
 
 
 def judge_payload(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The parsed payload, whose bytes are in a file."""
+    """The parsed payload of the file that ``given`` names."""
     from arkqueue.workflow.payload import judge
 
     judged = judge(
@@ -426,7 +443,7 @@ def put_path(path: bytes) -> str:
 
 
 def take_path(value: object) -> bytes:
-    """A path below a tree; whoever writes to it may be root."""
+    """A path below a tree. It is checked, because the process that writes to it may be root."""
     try:
         path = text(value).encode(errors="surrogateescape")
     except UnicodeEncodeError:
@@ -490,7 +507,7 @@ def take_survey(value: object) -> Survey:
 
 
 def inside(folder: Path) -> Callable[[Any], Path | None]:
-    """Takes a path in a folder, or none."""
+    """A function that takes a path in a folder, or None."""
 
     def take(value: object) -> Path:
         found = Path(text(value))
@@ -511,7 +528,7 @@ def put_location(location: Location) -> Sequence[str | None]:
 
 
 def take_location(value: Sequence[Any]) -> Location:
-    """For the reader."""
+    """For the reader, which trusts the server."""
     return Location(ArchiveKind(value[0]), *value[1:])
 
 
@@ -519,7 +536,9 @@ def take_location(value: Sequence[Any]) -> Location:
 
 
 def put_error(error: BaseException) -> dict[str, Any]:
-    """An error of a call. Errors of arkqueue arrive as what they are, with what the system said of this host."""
+    """An error of a call. Errors of arkqueue keep their type, together with the system's message
+    about this host.
+    """
     if isinstance(error, TooManyPaths):
         return {"kind": "TooManyPaths", "most": error.args[0]}
     if isinstance(error, errors.ArkqueueError):

@@ -1,5 +1,5 @@
-"""Payloads of submissions are validated in a reader process, like workflow files: a payload may be
-made to take memory or time without end (design 5.31).
+"""Validates payloads of submissions in a reader process, like workflow files: a payload may be made
+to take memory or time without end (design 5.31).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from arkqueue.repository.reader.client import Call, processes
 from arkqueue.repository.reader.messages import Malformed, take_judged
 
 DEADLINE, PER_MIB = 20.0, 2.5
-"""Seconds in which a payload is judged: those that any one has, and more for each MiB."""
+"""Seconds within which a payload is validated: a constant part, and more for each MiB."""
 THING = "the payload"
 """The thing that an error names."""
 SMALLER = "Make it smaller or simpler, or hand it in as several."
@@ -23,7 +23,10 @@ SMALLER = "Make it smaller or simpler, or hand it in as several."
 def judge(
     file: Path, kind: PayloadKind, keys: Sequence[str | None], most_items: int, schema: Any
 ) -> tuple[dict[str, tuple[Item, ...]], tuple[Fault, ...]]:
-    """The items of the payload in a file, by `Foreach.items`, or its faults. ``keys``, ``most_items``, ``schema``: as `workflow.payload.judge` has them. Raises ``Invalid`` where it takes too much to judge it."""
+    """The items of the payload in a file, by `Foreach.items`, or its faults. ``keys``,
+    ``most_items``, ``schema``: as in `workflow.payload.judge`. Raises ``Invalid`` if validation
+    takes too much time or memory.
+    """
     deadline = DEADLINE + PER_MIB * (file.stat().st_size / 2**20)
     request = {
         "archive": "",

@@ -1,11 +1,15 @@
-"""A reader process: reads repositories for the server, one call at a time, and answers over the socket that is its standard input.
+"""A reader process: reads repositories for the server, one call at a time, and answers over the
+socket that is its standard input.
 
-It is the only process of a server that libsvn and libgit2 run in. So what strangers have committed can make this process crash, compute without an end or
-use up its memory, but not the server. `client` starts it, gives it a deadline for each answer, and ends it where it breaks that. The kernel holds the limit
-of its memory (RLIMIT_DATA): what it allocates counts, packs of Git that libgit2 maps into memory do not. A watch from outside would come too late: a tree
-of a kilobyte can take a gigabyte in a second.
+It is the only process of a server in which libsvn and libgit2 run. So a committed file can make
+this process crash, compute without end or use up its memory, but not the server. `client` starts
+it, gives it a deadline for each answer, and ends it if it misses the deadline. The kernel enforces
+its memory limit (RLIMIT_DATA): allocations count, packs of Git that libgit2 maps into memory do
+not. A watch from outside would be too slow: a tree of a kilobyte can take a gigabyte in a second.
 
-It keeps an archive open for a while, as commits come in bursts. Run as ``python -m``; its arguments are the limit in bytes, and the kinds of repositories whose libraries it loads at once.
+It keeps an archive open for a while, because commits come in bursts. Run as ``python -m``. Its
+arguments are the memory limit in bytes, and the kinds of repositories whose libraries it loads at
+once.
 """
 
 from __future__ import annotations
@@ -52,17 +56,19 @@ from arkqueue.repository.reader.messages import (
 )
 
 OUT_OF_MEMORY, TERMINATED = 71, 72
-"""The exit codes of a reader that has reached its limit, and of one whose server has hung up."""
+"""The exit codes of a reader whose memory ran out, and of one whose server has ended."""
 MOST_OPEN = 64
-"""Archives that are open at once."""
+"""The most archives that are open at the same time."""
 QUIET = 20.0
 """Seconds without a call after which an archive is closed. Commits come in bursts."""
 MOST_AHEAD = 20
-"""Revisions that are told along with the heads; where there are more, they are asked for."""
+"""The most revisions that are sent along with the heads. If there are more, they are asked for."""
 GROWN = 2**28
-"""Bytes of memory after which a process is replaced when it has answered: it does not give all of them back."""
+"""The bytes of memory after which a process is replaced once it has answered, because it does not
+give all of them back.
+"""
 SPARE = 5.0
-"""Seconds after a deadline at which a reader ends by itself, should nobody be there any more who ends it."""
+"""Seconds after a deadline at which a reader ends by itself, in case no server is left to end it."""
 
 Given = dict[str, Any]
 
@@ -73,7 +79,7 @@ def main() -> None:
         os.dup2(nothing.fileno(), 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _limit_memory(int(sys.argv[1]))
-    # Before the first call, which a notice waits for.
+    # Load the libraries before the first call, for which a notice waits.
     if ArchiveKind.GIT in sys.argv[2:]:
         import arkqueue.repository.git.repository
     if ArchiveKind.SUBVERSION in sys.argv[2:]:
@@ -93,7 +99,9 @@ def _limit_memory(limit: int) -> None:
 
 
 def _watch(connection: socket.socket) -> None:
-    """End this process, and git where it runs, when the server hangs up or is gone; also in the middle of a call."""
+    """End this process, and the git that it runs, when the server closes the connection or ends,
+    also in the middle of a call.
+    """
     poll = select.poll()
     poll.register(connection, select.POLLRDHUP)
     poll.poll()
@@ -107,7 +115,7 @@ class _Reader:
         self._opened: OrderedDict[str, Archive] = OrderedDict()
         self._memory = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._used: dict[str, float] = {}
-        """When each of them had its last call."""
+        """The time of the last call of each open archive."""
 
     def serve(self) -> None:
         poll = select.poll()
@@ -118,7 +126,8 @@ class _Reader:
             request = receive(self._connection)
             if request is None:
                 return
-            # Not even a call that never gives the interpreter back outlives this.
+            # The signal ends the process even during a call into a library that never returns to
+            # the interpreter.
             signal.setitimer(signal.ITIMER_REAL, request["deadline"] + SPARE if request["deadline"] else 0)
             try:
                 answer = self._answer(request)
@@ -154,7 +163,7 @@ class _Reader:
             if request["call"] == "survey":
                 return frame({**answer, "answer": {**answer["answer"], "changes": None}})
             if request["call"] in ("changed_paths", "changes"):
-                # Their names are longer than such a number of them may be.
+                # The names of that many paths are longer than a frame may be.
                 return frame({"error": put_error(TooManyPaths(_count(answer["answer"])))})
             return frame({"error": put_error(error)})
 
@@ -179,7 +188,9 @@ def _count(paths: Any) -> int:
 
 
 def _is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether memory was wanting, also where libgit2 says so and its caller has taken that for a fault of the repository."""
+    """True if memory ran out; also if libgit2 says so and its caller has taken that for a fault of
+    the repository.
+    """
     while error is not None:
         if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
             return True
@@ -226,11 +237,13 @@ def _follow(archive: Archive, given: Given) -> dict[str, Any]:
 
 
 def _heads(archive: Archive, given: Given) -> dict[str, Any]:
-    """The heads, and what a scan needs next, as each further call would cost another exchange: the main branch, which known revisions are there, and the advance of a branch that has moved."""
+    """The heads, and what a scan needs next, because each further call would cost another exchange:
+    the main branch, the known revisions that exist, and the advance of a branch that has moved.
+    """
     heads = archive.heads(tuple(given["branches"]), given["main"])
     known = {name: take_revision(one) for name, one in given["known"].items() if name in heads}
     found: dict[str, Any] = {"heads": heads, "main": None, "checked": [], "moved": None, "ahead": None}
-    with suppress(Exception):  # it is met again by whoever asks
+    with suppress(Exception):  # a later call meets the same error and reports it
         found["main"] = archive.main_branch(given["main"])
         archive.check_known(*known.values())
         found["checked"] = list(known)
@@ -244,7 +257,9 @@ def _heads(archive: Archive, given: Given) -> dict[str, Any]:
 
 
 def _advance(archive: Archive, given: Given) -> dict[str, Any]:
-    """With the keys of the workflow files, if they are asked for, each of which would be a call of its own."""
+    """An advance; if asked for, with the keys of the workflow files, each of which would otherwise
+    need a call.
+    """
     advance = archive.advance(
         given["branch"],
         given["known"] and take_revision(given["known"]),
@@ -258,7 +273,7 @@ def _advance(archive: Archive, given: Given) -> dict[str, Any]:
 
 def _with_keys(archive: Archive, advance: Advance) -> dict[str, Any]:
     keys = {}
-    with suppress(Exception):  # it is met again by whoever asks
+    with suppress(Exception):  # a later call meets the same error and reports it
         for revision in advance.revisions:
             if not revision.oversized:
                 keys[revision.id] = archive.workflows_key(revision.id)
@@ -319,7 +334,7 @@ CALLS: dict[str, Callable[[Archive, Given], Any]] = {
 }
 
 OF_NO_REPOSITORY: dict[str, Callable[[Given], Any]] = {"judge_payload": judge_payload}
-"""Calls that judge what somebody has handed in."""
+"""Calls without a repository, which validate submitted payloads."""
 
 if __name__ == "__main__":
     main()

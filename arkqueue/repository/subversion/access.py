@@ -1,4 +1,6 @@
-"""Who opens a Subversion repository, and under which URL. Called by `subversion` only."""
+"""Opens connections to Subversion repositories, with the right URL and credentials. Called by
+`subversion` only.
+"""
 
 from __future__ import annotations
 
@@ -21,23 +23,25 @@ from arkqueue.repository.location import Location, local_path
 from arkqueue.repository.subversion.library import ra
 
 Server = tuple[str, str, int]
-"""Scheme, host and port."""
+"""The scheme, host and port of a server."""
 _PORTS = {"http": 80, "https": 443, "svn": 3690}
 _REALM = re.compile(r"<([a-z+]+)://\[?([^<>]*?)\]?:(\d+)>")
-"""How what libsvn calls a realm begins; then comes its name."""
+"""Matches the beginning of libsvn's realm, before its name."""
 _realms: ContextVar[list[str] | None] = ContextVar("realms", default=None)
-"""The list that `realms_asked` fills; libsvn asks in the thread that called it."""
+"""The list that `realms_asked` fills. libsvn asks for passwords in the thread that called it."""
 
 
 def session_url(location: Location) -> str:
-    """The URL as libsvn wants it, of a path too."""
+    """The URL of a location in libsvn's form, also for a path."""
     path = local_path(location)
     url: str = subr.uri_canonicalize("file://" + quote(os.path.abspath(path)) if path is not None else location.url)
     return url
 
 
 def connected(location: Location, auth: Any) -> Any:
-    """A session. Where a server says that the repository has moved for good, libsvn answers with none, and each call of it would end this process."""
+    """A session. If a server says that the repository has moved for good, libsvn returns no
+    session, and each call on it would end this process. So that is refused.
+    """
     session = ra.RemoteAccess(session_url(location), auth=auth)
     if session.corrected_url:
         raise _moved(location, session.corrected_url)
@@ -45,16 +49,17 @@ def connected(location: Location, auth: Any) -> Any:
 
 
 def check_out(location: Location, auth: Any, path: Path, revision: int, peg: int) -> None:
-    """Make a working copy without externals. Nothing is left of one that comes from elsewhere.
+    """Make a working copy without externals. If it came from another place, it is removed.
 
-    libsvn's client has sessions of its own, and each of them follows a server that says that the repository has moved.
+    libsvn's client has sessions of its own, and each of them follows a server that says that the
+    repository has moved.
     """
     client.Client(auth=auth).checkout(session_url(location), str(path), revision, peg, True, ignore_externals=True)
     check_place(location, path)
 
 
 def check_place(location: Location, path: Path) -> None:
-    """Raise `ArchiveUnreachable`, and remove a working copy, where it is not of its location any more."""
+    """Raise `ArchiveUnreachable`, and remove a working copy, if it is not a copy of its location."""
     found = wc.Context().status(str(path))
     url = f"{found.repos_root_url}/{quote(found.repos_relpath)}".rstrip("/")
     if unquote(url) != unquote(session_url(location)):
@@ -71,13 +76,15 @@ def _moved(location: Location, to: str) -> ArchiveUnreachable:
 
 
 def begin_commit(location: Location, auth: Any) -> None:
-    """Begin a commit and give it up, so that the server asks who commits."""
-    with suppress(SubversionException):  # it does not let us; the task will see
+    """Begin a commit and abort it, so that the server asks for credentials."""
+    with suppress(SubversionException):  # the server refuses; the task's own commit will show that
         connected(location, auth).get_commit_editor({"svn:log": ""}, lambda *_: None).abort()
 
 
 def credentials(location: Location) -> Any:
-    """The credentials of the configuration, which libsvn does not store, or those that this host's user keeps. Asks nobody."""
+    """The configured credentials, which libsvn does not store, or those that this host's user has
+    stored. Never asks a person.
+    """
     name, password = location.username or "", location.password
     passwords = _passwords_kept() if password is None else _passwords_given(name, password, _server_of(location.url))
     auth = ra.Auth([passwords, *_other_providers()])
@@ -88,7 +95,9 @@ def credentials(location: Location) -> Any:
 
 @contextmanager
 def realms_asked() -> Iterator[list[str]]:
-    """The names under which servers ask this thread for a configured password inside the ``with`` block, in order."""
+    """The realms for which servers ask this thread for a configured password inside the ``with``
+    block, in order.
+    """
     realms: list[str] = []
     token = _realms.set(realms)
     try:
@@ -102,14 +111,15 @@ def _server_of(url: str) -> Server:
     return parts.scheme, (parts.hostname or "").lower(), parts.port or _PORTS.get(parts.scheme, 0)
 
 
-# Providers are made once in a process and shared by all sessions. `ra.Auth` of subvertpy 0.11.1 never frees a provider:
-# its constructor takes each one by `PySequence_GetItem` and does not drop that reference. A provider takes 5 kB, and each
-# session needs five. A provider keeps nothing between two sessions (answers are kept in the `Auth`), so threads can share it.
+# Providers are made once in a process and shared by all sessions. `ra.Auth` of subvertpy 0.11.1
+# never frees a provider: its constructor takes each one by `PySequence_GetItem` and does not drop
+# that reference. A provider takes 5 kB, and each session needs five. A provider has no state
+# between two sessions (the `Auth` keeps the answers), so threads can share it.
 
 
 @cache
 def _other_providers() -> tuple[Any, ...]:
-    """The providers of everything but passwords."""
+    """The providers of all credentials other than passwords."""
     return (
         ra.get_username_provider(),
         ra.get_ssl_server_trust_file_provider(),
@@ -120,15 +130,17 @@ def _other_providers() -> tuple[Any, ...]:
 
 @cache
 def _passwords_kept() -> Any:
-    """The provider of the passwords that this host's user keeps."""
+    """The provider of the passwords that this host's user has stored."""
     return ra.get_simple_provider()
 
 
 @cache
 def _passwords_given(name: str, password: str, server: Server) -> Any:
-    """The provider of a configured password; the configuration is read once, so there are only a few.
+    """The provider of a configured password. The configuration is read once, so there are only a
+    few.
 
-    It is for its server alone. Another one asks where the first says that the repository has moved, and gets an empty one.
+    It gives the password to its own server only. If that server says that the repository has moved,
+    libsvn asks for another server, which gets an empty password.
     """
 
     def answer(asked: str | bytes, _username: object, _may_save: object) -> tuple[str, str, bool]:

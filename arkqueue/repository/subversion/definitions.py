@@ -1,4 +1,6 @@
-"""Reads ``svn:externals`` as Subversion does, and stricter: where a line names what, at which revision, into which folder."""
+"""Parses ``svn:externals`` like Subversion, but more strictly: the address, the revision and the
+folder of each line.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ _REVISION = re.compile("[0-9]{1,9}")
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One line. ``revision`` and ``peg``: None: not pinned. ``target``: the parts of its path in the folder that has the property."""
+    """One line. ``revision``, ``peg``: None: not pinned. ``target``: the parts of its path in the
+    folder that has the property.
+    """
 
     url: str
     target: tuple[str, ...]
@@ -23,17 +27,17 @@ class Definition:
 
 
 class NoDefinition(ValueError):
-    """A line that is not followed; the text says why."""
+    """A line that is not followed. The text is the reason."""
 
 
 def lines_of(value: str) -> list[str]:
-    """The lines of a property that define something."""
+    """The lines of a property that define an external."""
     lines = [line.strip() for line in value.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
     return [line for line in lines if line and not line.startswith("#")]
 
 
 def read_definition(line: str) -> Definition:
-    """Raises `NoDefinition`."""
+    """Parse a line. Raises `NoDefinition`."""
     try:
         words = shlex.split(line)
     except ValueError:
@@ -58,7 +62,9 @@ def read_definition(line: str) -> Definition:
 
 
 def address_of(definition: Definition, folder: Address, root: Address) -> Address:
-    """What it names. ``folder``: the URL of the folder that has the property. Raises `NoAddress`."""
+    """The address that a definition names. ``folder``: the URL of the folder that has the property.
+    Raises `NoAddress`.
+    """
     url = definition.url
     if url.lower().startswith("file://"):
         host, _, path = url[len("file://") :].partition("/")

@@ -1,7 +1,9 @@
-"""Editors: what libsvn drives to tell a tree, or the difference of two, one node after another.
+"""Editors: objects whose methods libsvn calls to report a tree, or the difference of two, one node
+after another.
 
-`DifferenceEditor` collects the paths that differ, `ExportEditor` writes a tree as it comes. Both are called from inside
-libsvn while the connection is busy, and so never ask it anything. The names of their methods are Subversion's.
+`DifferenceEditor` collects the paths that differ, `ExportEditor` writes a tree as it is reported.
+Both are called from inside libsvn while the connection is busy, and so never use the connection.
+The names of their methods are Subversion's.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from arkqueue.repository.subversion.translation import Translation, is_translate
 from arkqueue.repository.tree_writer import TreeWriter
 
 IN_MEMORY = 2**20
-"""Bytes of a text that is kept in memory until it is translated. Over http, some dozens of them come at once."""
+"""The most bytes of a text that is kept in memory until it is translated. Over http, some dozens of
+them come at once.
+"""
 
 LAST_CHANGED = "svn:entry:committed-rev"
 
@@ -36,9 +40,11 @@ Window = tuple[int, int, int, int, list[tuple[int, int, int]], bytes]
 
 
 class DifferenceEditor:
-    """``added``: files that came; ``modified``: files that differ; ``deleted``: files and folders gone (a replaced one is in both).
+    """Collects a difference. ``added``: new files. ``modified``: changed files. ``deleted``: files
+    and folders that are gone (a replaced one is in both).
 
-    ``touched``: files that are only another one, or changed by another revision, with the same text and properties; keywords show it.
+    ``touched``: files with the same text and properties that are another node, or were last changed
+    by another revision; keywords show that.
     """
 
     def __init__(self, budget: PathBudget, prefix: str = "") -> None:
@@ -50,13 +56,13 @@ class DifferenceEditor:
         self._prefix = f"{prefix}/" if prefix else ""
 
     def set_target_revision(self, revision: int) -> None:
-        """Known already."""
+        """Nothing to do: the revision is known."""
 
     def open_root(self, _revision: int) -> _DifferenceFolder:
         return _DifferenceFolder(self)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to do."""
 
     abort = close
 
@@ -90,19 +96,21 @@ class _DifferenceFolder:
         self._editor.deleted.append(path)
 
     def change_prop(self, name: str, value: bytes | None) -> None:
-        """A folder's properties are no file's."""
+        """Properties of folders do not count."""
 
     def absent_directory(self, path: str) -> None:
-        """Not readable for us: not there."""
+        """Nothing to do: a folder that this user may not read is left out."""
 
     absent_file = absent_directory
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to do."""
 
 
 class _DifferenceFile:
-    """An opened file counts as changed only if its text or one of its own properties differs. Often only its history does."""
+    """A reported file counts as changed only if its text or one of its own properties differs.
+    Often only its history does.
+    """
 
     def __init__(self, editor: DifferenceEditor, path: str, *, is_new: bool = False) -> None:
         self._editor, self._path, self._is_new = editor, editor.place(path), is_new
@@ -122,11 +130,13 @@ class _DifferenceFile:
             self._editor.modified.add(self._path)
 
     def close(self, checksum: str | None = None) -> None:
-        """Nothing is held."""
+        """Nothing to do."""
 
 
 def remembered(method: Callable[Concatenate[N, P], R]) -> Callable[Concatenate[N, P], R]:
-    """A method of a node that is being written, whose error the editor remembers (`ExportEditor.finish`)."""
+    """A method of a node that is being written. The editor stores its error
+    (`ExportEditor.finish`).
+    """
 
     @wraps(method)
     def call(self: N, /, *arguments: P.args, **options: P.kwargs) -> R:
@@ -140,7 +150,9 @@ def remembered(method: Callable[Concatenate[N, P], R]) -> Callable[Concatenate[N
 
 
 class ExportEditor:
-    """Writes every folder and file that it is told of; what is told is a whole tree, compared with an empty one."""
+    """Writes every folder and file that is reported, as the difference of a whole tree to an empty
+    one.
+    """
 
     def __init__(self, writer: TreeWriter, translation: Translation, prefix: str = "") -> None:
         self.writer, self.translation = writer, translation
@@ -148,12 +160,13 @@ class ExportEditor:
         self._prefix = f"{prefix}/" if prefix else ""
 
     def set_target_revision(self, revision: int) -> None:
-        """Known already."""
+        """Nothing to do: the revision is known."""
 
     def finish(self, reporter: Any) -> None:
-        """Let libsvn tell what it was asked for; raises the first error of this editor.
+        """Let libsvn report the requested tree. Raises the first error of this editor.
 
-        Over http, libsvn goes on calling for a while after an error. Python then finds no inherited method, and the error that comes out says that.
+        Over http, libsvn goes on calling for a while after an error. Python then finds no inherited
+        method, and the error of that would hide the first one.
         """
         try:
             reporter.finish()
@@ -169,7 +182,7 @@ class ExportEditor:
         return ExportFolder(self)
 
     def close(self) -> None:
-        """All is written."""
+        """Nothing to do: everything is written."""
 
     abort = close
 
@@ -193,21 +206,21 @@ class ExportFolder:
         return ExportFile(self.editor, self.editor.place(path))
 
     def change_prop(self, name: str, value: bytes | None) -> None:
-        """Externals among them: they are not followed."""
+        """Properties of folders are ignored. Externals are among them; they are not followed."""
 
     def absent_directory(self, path: str) -> None:
-        """Not readable for us: not there."""
+        """Nothing to do: a folder that this user may not read is left out."""
 
     absent_file = absent_directory
 
     def close(self) -> None:
-        """Its mode is as it was made."""
+        """Nothing to do."""
 
 
 class ExportFile:
-    """One file on its way; its properties may come before or after its text.
+    """One file that is being received. Its properties may come before or after its text.
 
-    A short text that is to be translated is kept in memory. Any other one is written as it comes.
+    A short text that has to be translated is kept in memory. Any other text is written as it comes.
     """
 
     def __init__(self, editor: ExportEditor, place: bytes) -> None:
@@ -255,7 +268,7 @@ class ExportFile:
 
 
 def _text(window: Window) -> bytes:
-    """A window's part of the text. Against an empty base it nearly always is one run of new data."""
+    """The new data of a window. Against an empty base, it is nearly always one piece."""
     _, _, length, _, operations, new = window
     if len(operations) == 1 and operations[0] == (delta.TXDELTA_NEW, 0, length) and len(new) == length:
         return new

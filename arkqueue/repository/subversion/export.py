@@ -1,10 +1,13 @@
-"""Subversion trees read node by node, one request for each. `subversion` does so where an editor fails.
+"""Reads Subversion trees node by node, one request for each. `subversion` does so if an editor
+fails.
 
-An editor is told a tree, or a difference, in one request. But subvertpy makes texts of the properties that it tells, and fails where one is not UTF-8: an author's
-name in a repository that was converted long ago, or what somebody keeps in a property of his own. Asked for a node, it gives them as they are.
+An editor gets a tree, or a difference, in one request. But subvertpy decodes the reported
+properties, and fails if one is not UTF-8: an author's name in a repository that was converted long
+ago, or a custom property. For single nodes, it returns the bytes of properties.
 
-It takes long where much is there: a difference reads every file of both revisions. By the revisions that nodes were made in, no shorter way can be trusted: what lies below a
-copied folder keeps those of the original.
+This is slow for large trees: a difference reads every file of both revisions. The revisions in
+which nodes were made cannot be used to read less: nodes below a copied folder keep those of the
+original.
 """
 
 from __future__ import annotations
@@ -23,14 +26,14 @@ from arkqueue.repository.subversion.translation import Translation
 from arkqueue.repository.tree_writer import TreeWriter
 
 ABOUT_THE_NODE = ("svn:entry:", "svn:wc:")
-"""How properties begin that say where a node comes from, not what it is."""
+"""The prefixes of properties that say where a node comes from, and are not part of its content."""
 
 Content = tuple[bytes, frozenset[tuple[str, bytes]]]
 """The identity of a file: the digest of its text, and its properties."""
 
 
 def export(session: Any, folder: str, number: int, writer: TreeWriter, translation: Translation) -> None:
-    """Write a folder of a revision, and all below it."""
+    """Write a folder of a revision, with all its contents."""
     if folder:
         writer.folder(_place(folder))
     for path, is_folder, _ in _below(session, folder, number):
@@ -45,7 +48,9 @@ def export(session: Any, folder: str, number: int, writer: TreeWriter, translati
 
 
 def contents(session: Any, number: int, budget: PathBudget, *, with_history: bool = False) -> dict[str, Content]:
-    """All files of a revision; none where the archive's folder is not there. ``with_history``: the revision that last changed a file is part of what it is."""
+    """All files of a revision; empty if the archive's folder does not exist. ``with_history``:
+    include the revision that last changed a file in its identity.
+    """
     if session.check_path("", number) != subvertpy.NODE_DIR:
         return {}
     found = {}
@@ -57,9 +62,11 @@ def contents(session: Any, number: int, budget: PathBudget, *, with_history: boo
 
 
 def check_size(session: Any, folder: str, number: int, budget: PathBudget, until: float | None = None) -> int:
-    """The bytes of all files of a folder, as they are stored. Raises `TooManyPaths` where there are more files and folders than the budget has.
+    """The bytes of all files of a folder, as they are stored. Raises `TooManyPaths` if there are
+    more files and folders than the budget allows.
 
-    ``until``: when (`time.monotonic`) it is enough; the answer is what was found until then.
+    ``until``: the time (`time.monotonic`) at which to stop; the result is then what was counted
+    until then.
     """
     size = 0
     for _, _, bytes in _below(session, folder, number):
@@ -82,7 +89,7 @@ def _content(session: Any, path: str, number: int, with_history: bool) -> Conten
 
 
 class _Digest:
-    """A file that keeps no more of what is written than its sum."""
+    """A file-like object that keeps only a digest of what is written."""
 
     def __init__(self) -> None:
         self.sum = hashlib.sha256()
@@ -92,7 +99,9 @@ class _Digest:
 
 
 def _below(session: Any, folder: str, number: int) -> Iterator[tuple[str, bool, int]]:
-    """Each path below a folder, folders before what is in them, whether it is one, and its bytes."""
+    """Each path below a folder, folders before their contents, with whether it is a folder, and its
+    bytes.
+    """
     pending = [folder]
     while pending:
         at = pending.pop()

@@ -1,4 +1,6 @@
-"""Finds the folders with ``svn:externals``, by the properties that libsvn tells with the difference of two trees."""
+"""Finds the folders with ``svn:externals``, from the properties that libsvn reports with the
+difference of two trees.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,18 @@ class ExternalsEditor:
         self.folders, self._budget = set(folders), budget
 
     def set_target_revision(self, revision: int) -> None:
-        """Known already."""
+        """Nothing to do: the revision is known."""
 
     def open_root(self, _revision: int) -> _Folder:
         return _Folder(self, "")
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to do."""
 
     abort = close
 
     def look(self) -> None:
-        """Called at each node; raises `TooManyPaths`."""
+        """Count a node; raises `TooManyPaths`."""
         self._budget.look()
 
     def drop(self, path: str) -> None:
@@ -40,10 +42,10 @@ class _File:
         return lambda _window: None
 
     def change_prop(self, name: str, value: str | None) -> None:
-        """A file has no externals."""
+        """Nothing to do: a file has no externals."""
 
     def close(self, checksum: str | None = None) -> None:
-        """Nothing is held."""
+        """Nothing to do."""
 
 
 class _Folder:
@@ -71,9 +73,9 @@ class _Folder:
             (self._editor.folders.discard if not (value or "").strip() else self._editor.folders.add)(self._path)
 
     def absent_directory(self, path: str) -> None:
-        """Not readable for us: not there."""
+        """Nothing to do: a folder that this user may not read is left out."""
 
     absent_file = absent_directory
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to do."""

@@ -1,4 +1,4 @@
-"""The errors of libsvn in plain words. Called by `subversion` only."""
+"""Errors of libsvn in plain words. Called by `subversion` only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FAULTS = {
     220001: _REFUSED,
     215001: ("the server asks for a name and password", "Set them for this archive in the configuration."),
     215004: ("the server refuses the name or password", "Correct this archive's username and password."),
-    # libsvn reads that file once in a process.
+    # The remedy includes a restart, because libsvn reads that file once in a process.
     230001: (
         "the server's certificate is not trusted",
         "Add its authority to this user's ~/.subversion/servers (ssl-authority-files), and start arkqueue again.",
@@ -39,7 +39,9 @@ _FAULTS = {
 
 
 def explained(thing: str, error: SubversionException) -> ArkqueueError:
-    """libsvn tells a chain of faults, the cause last; the innermost that we have words for speaks."""
+    """The error for libsvn's chain of faults, which has the cause last. The innermost fault that
+    this module knows gives the text.
+    """
     chain = _chain(error)
     codes = [code for _, code in chain]
     cause = chain[-1][0]

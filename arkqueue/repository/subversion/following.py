@@ -1,11 +1,14 @@
-"""Puts into a new checkout what its ``svn:externals`` name, as far as the archive allows: each folder a checkout of its own.
+"""Puts the ``svn:externals`` of a revision into a new checkout, as far as the archive allows: each
+folder is a checkout of its own.
 
-A definition without a revision is as it was when the archive's revision was made: in the same repository that revision, in
-another one the last revision of that date. So a run gives the same files whenever it runs; its log says which.
+A definition without a revision is pinned to the time of the archive's revision: in the same
+repository to that revision, in another one to the last revision of that date. So a run gives the
+same files whenever it runs; its log shows the revisions.
 
-Folders are checked out one by one, each after its address was judged, and never with the externals of their own: those are
-judged in turn. At last libsvn is told of those that have no externals, and of files, so that ``svn`` knows them in the
-working copy. It then meets nothing that was not judged.
+Folders are checked out one by one, each after its address was checked, and never with their own
+externals: these are checked in turn. At the end, libsvn is told of the folders without externals,
+and of files, so that ``svn`` knows them in the working copy. So libsvn gets no address that was not
+checked.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ _EXTERNALS = "svn:externals"
 
 
 def address_at(url: str) -> Address:
-    """The address of a URL that libsvn gives. Raises `NoAddress`."""
+    """The address of a URL from libsvn. Raises `NoAddress`."""
     if url.startswith("file://"):
         return local_address(unquote(url.removeprefix("file://")))
     return read_address(url)
@@ -62,7 +65,7 @@ class Checkout:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An external that libsvn is to be told of. ``line``: its definition, judged and pinned."""
+    """An external of which libsvn will be told. ``line``: its definition, checked and pinned."""
 
     line: str
     parts: tuple[str, ...]
@@ -72,14 +75,16 @@ class Known:
 
 
 class Externals:
-    """Follows those of one working copy. ``number``, ``date``: of the archive's revision; ``uuid``: of its repository."""
+    """Follows the externals of one working copy. ``number``, ``date``: those of the archive's
+    revision. ``uuid``: that of its repository.
+    """
 
     def __init__(self, allowance: Allowance, top: Path, number: int, date: datetime, uuid: str) -> None:
         self._allowance, self._top = allowance, top
         self._number, self._date, self._uuid = number, date, uuid
 
     def follow(self, checkout: Checkout, depth: int = 1) -> bool:
-        """Follow the externals of a checkout; the answer is whether it has any."""
+        """Follow the externals of a checkout. Returns whether it has any."""
         svn = client.Client(auth=checkout.auth)
         try:
             found = svn.propget(_EXTERNALS, str(checkout.path), "WORKING", "WORKING", True)
@@ -89,7 +94,8 @@ class Externals:
             )
             return True
         values = {name: value if isinstance(value, str) else value.decode() for name, value in sorted(found.items())}
-        # A value that svn refuses could not be put back, and libsvn would meet its lines, which were not judged.
+        # A value that svn refuses could not be restored, and libsvn would read its lines, which
+        # were not checked.
         is_told = all(_is_taken(svn, name, value) for name, value in values.items())
         told: dict[str, list[Known]] = {name: [] for name in values}
         for name, value in values.items():
@@ -110,7 +116,7 @@ class Externals:
     # Below
 
     def _one(self, checkout: Checkout, below: tuple[str, ...], line: str, depth: int) -> Known | None:
-        """Follow one definition; the answer is what libsvn is to be told of it, if anything."""
+        """Follow one definition. Returns what libsvn has to be told of it, if anything."""
         inside = "/".join(part for part in (checkout.place, *below) if part) or "the root"
         try:
             definition = read_definition(line)
@@ -198,7 +204,7 @@ class Externals:
         return Location(ArchiveKind.SUBVERSION, _escaped(address), login.username or None, login.password)
 
     def _at_the_time(self, session: Any, what: str) -> int:
-        """The revision of another repository when the archive's was made."""
+        """The revision of another repository at the date of the archive's revision."""
         if session.get_uuid() == self._uuid:
             self._allowance.note(f"{what} names no revision: it is as in revision {self._number}, the archive's own")
             return self._number
@@ -215,10 +221,12 @@ class Externals:
         return first
 
     def _tell(self, svn: Any, checkout: Checkout, values: dict[str, str], told: dict[str, list[Known]]) -> None:
-        """Let libsvn know externals by properties that name the judged ones alone, and put the properties back."""
+        """Tell libsvn of externals by properties that name only the checked ones, and restore the
+        properties.
+        """
         all_of_them = [known for lines in told.values() for known in lines]
         for known in all_of_them:
-            # What came after it was judged may have brought a symlink.
+            # A later checkout may have brought a symlink.
             if known.is_file and (refusal := places.refusal(self._top, known.parts, is_made=False)):
                 raise WorkspaceError(known.what, refusal)
         try:
@@ -241,7 +249,7 @@ class Externals:
 
 
 def _is_taken(svn: Any, folder: str, value: str) -> bool:
-    """Whether svn takes the value that a folder's property has; another client may have set it."""
+    """True if svn accepts the value of a folder's property. Another client may have set it."""
     try:
         svn.propset(_EXTERNALS, value, folder, False, False)
     except SubversionException:
@@ -250,7 +258,7 @@ def _is_taken(svn: Any, folder: str, value: str) -> bool:
 
 
 def _escaped(address: Address) -> str:
-    """As libsvn wants it."""
+    """An address in libsvn's escaped form."""
     url: str = subvertpy.subr.uri_canonicalize(str(address))
     return url
 

@@ -1,9 +1,11 @@
-"""libsvn as this process needs it; what has to be said to it comes before its first use, and so at the import of this module.
+"""Prepares libsvn for this process. Its settings have to be made before its first use, and so at
+the import of this module.
 
-libsvn caches what it read from local repositories for the whole process, by path and UUID: after a backup was restored
-it would go on to answer from the lost future. So that cache is switched off. And the OpenSSL in subvertpy's wheel looks
-for certificate authorities where Red Hat keeps them; elsewhere it would trust nobody. And in the locale C, in which services
-are started, Python takes paths for UTF-8, and libsvn for ASCII. Called by `subversion` only.
+libsvn caches data of local repositories for the whole process, by path and UUID. After a backup is
+restored, it would still answer from the lost revisions, so that cache is switched off. The OpenSSL
+in subvertpy's wheel looks for certificate authorities where Red Hat keeps them, and would trust
+nobody on other systems. In the locale C, in which services are started, Python takes paths for
+UTF-8, and libsvn for ASCII. Called by `subversion` only.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import os
 import ssl
 import sys
 
-# Not subvertpy.ra: its RemoteAccess only looks at the scheme, by a function that Python is about to drop.
+# Not subvertpy.ra: its RemoteAccess only dispatches by the scheme, with a function that Python is
+# about to remove.
 from subvertpy import _ra as ra
 
 __all__ = ["ra"]
@@ -28,7 +31,7 @@ class _CacheConfiguration(ctypes.Structure):
 
 
 def _switch_off_process_cache() -> None:
-    """It must happen before the process opens its first local repository."""
+    """Switch the cache off. It must happen before the process opens its first local repository."""
     library = ctypes.CDLL(ra.__file__)
     library.svn_cache_config_get.restype = ctypes.POINTER(_CacheConfiguration)
     now = library.svn_cache_config_get().contents
@@ -36,7 +39,9 @@ def _switch_off_process_cache() -> None:
 
 
 def _trust_what_this_host_trusts() -> None:
-    """Where the environment names authorities, these are the ones that are found, and nothing changes."""
+    """Let OpenSSL find this host's certificate authorities. If the environment names some, nothing
+    changes.
+    """
     trusted = ssl.get_default_verify_paths()
     for name, path in ((trusted.openssl_cafile_env, trusted.cafile), (trusted.openssl_capath_env, trusted.capath)):
         if path:
@@ -45,7 +50,7 @@ def _trust_what_this_host_trusts() -> None:
 
 def _take_paths_as_python_does() -> None:
     if sys.getfilesystemencoding() == "utf-8" and locale.nl_langinfo(locale.CODESET) != "UTF-8":
-        with contextlib.suppress(locale.Error):  # a system without it has none that would do
+        with contextlib.suppress(locale.Error):  # this system has no such locale
             locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
 
 

@@ -100,13 +100,15 @@ from arkqueue.repository.tree_writer import Early, TreeWriter, outermost
 from arkqueue.repository.unfollowed import externals
 
 _CHUNK = 1000
-"""Revisions of the log that are read at a time."""
+"""The number of revisions that are read from the log at a time."""
 
 
 _MOST_ARCHIVES = 1000
 
 externals_known: dict[tuple[str, str], tuple[Revision, frozenset[str]]] = {}
-"""The folders with externals of the revision that was last asked for, by UUID and URL. All threads share it, as the first question is about all folders."""
+"""The folders with externals of the revision that was last asked for, by UUID and URL. All threads
+share it, because the first query reads all folders.
+"""
 
 
 class SubversionArchive:
@@ -118,12 +120,14 @@ class SubversionArchive:
         self._is_local = path is not None
         self._path = os.path.abspath(path) if path is not None else ""
         self._fingerprint: bytes | None = None
-        """Of a local repository, as it was before the connection was made."""
+        """The fingerprint of a local repository from before the connection was made."""
         self._connection: Any = None
         self._identity = Identity(ArchiveKind.SUBVERSION, "")
-        """As the connection tells it; empty before the first one."""
+        """The identity that the connection reported; empty before the first connection."""
         self._searched: tuple[int, Revision] | None = None
-        """After which revision, and up to which, nothing touches the folder: quiet archives are not searched again."""
+        """A range of revisions (after, up to) that do not touch the folder, so that quiet archives
+        are not searched again.
+        """
 
     # Registration and looks
 
@@ -131,23 +135,25 @@ class SubversionArchive:
         with self._session(fresh=True):
             return self._identity
 
-    def main_branch(self, known: str | None = None) -> str:  # noqa: ARG002  there is one
+    def main_branch(self, known: str | None = None) -> str:  # noqa: ARG002  there is only one branch
         return ""
 
     def heads(
         self,
-        branches: Sequence[str] = (),  # noqa: ARG002  there is one
-        main: str | None = None,  # noqa: ARG002  there is one
-        known: Mapping[str, Revision] | None = None,  # noqa: ARG002  it is asked about right here
+        branches: Sequence[str] = (),  # noqa: ARG002  there is only one branch
+        main: str | None = None,  # noqa: ARG002  there is only one branch
+        known: Mapping[str, Revision] | None = None,  # noqa: ARG002  reading in place needs no such hint
     ) -> dict[str, str]:
         with self._session(fresh=True) as session:
             return {"": str(session.get_latest_revnum())}
 
     def check_gone(self, branch: str) -> None:
-        """The one branch is always there."""
+        """Nothing to do: the only branch always exists."""
 
     def baseline(self, branch: str, at: str | None = None, *, digests: bool = True) -> Revision | None:  # noqa: ARG002
-        """At a folder: the last revision up to ``at`` that touches it, else (before it existed) ``at`` itself."""
+        """For a folder: the last revision up to ``at`` that touches it; before it existed, ``at``
+        itself.
+        """
         with self._session(fresh=True) as session:
             head = session.get_latest_revnum()
             number = (
@@ -168,7 +174,7 @@ class SubversionArchive:
             return revision_of(number, session.rev_proplist(number))
 
     def has(self, revision: str) -> bool:
-        """Also a revision that does not touch the archive's folder."""
+        """True also for a revision that does not touch the archive's folder."""
         try:
             number = number_of(revision, self._location.shown)
         except NotFound:
@@ -194,7 +200,7 @@ class SubversionArchive:
             self._compare(now, known)
 
     def _compare(self, now: Revision, known: Revision) -> None:
-        """Raise ArchiveMismatch where the author or the date of a revision is not what is known."""
+        """Raise ArchiveMismatch if the author or the date of a revision is not the known one."""
         if (now.author, now.date) != (known.author, known.date):
             raise self._mismatch(
                 f"has another revision {known.id} ({made(now)}) than the one that is known ({made(known)})",
@@ -230,13 +236,16 @@ class SubversionArchive:
         return Advance(revisions=tuple(found[:limit]), complete=len(found) <= limit)
 
     def _searched_up_to(self, session: Any, after: int, head: int) -> int:
-        """Where a backup was restored, the numbers that were searched are those of other revisions, also when it has grown past them."""
+        """The last revision up to which the log was searched. After a backup was restored, the
+        searched numbers may belong to other revisions, also when the repository has grown past
+        them.
+        """
         if self._searched is None or self._searched[0] != after or (last := self._searched[1]).number > head:
             return after
         return last.number if revision_of(last.number, session.rev_proplist(last.number)) == last else after
 
     def _log(self, session: Any, start: int, end: int, *, digests: bool) -> list[tuple[Revision, bool | None]]:
-        """Revisions that touch the archive's folder. None: they may, as `touches` says."""
+        """Revisions that touch the archive's folder. None: they may, as in `touches`."""
         folder = self._identity.folder
         found: list[tuple[Revision, bool | None]] = []
 
@@ -253,12 +262,14 @@ class SubversionArchive:
         home = session.get_session_url()
         try:
             with self._at(session, self._identity.repository):
-                # To see a parent of the folder move, all changed paths are needed; the root needs them for digests alone.
+                # All changed paths are needed to see that a parent of the folder moves. For the
+                # root, only digests need them.
                 session.get_log(receive, [""], start, end, 0, bool(folder) or digests, revprops=PROPERTIES)
         except SubversionException as error:
             if not folder or codes_of(error).isdisjoint(UNREADABLE):
                 raise
-            # Who may read nothing but the folder has its own history, which knows no time before a deletion.
+            # A user who may read only the folder gets the folder's own history, which ends at a
+            # deletion.
             session.reparent(home)
             session.get_log(receive, [""], start, end, 0, True, revprops=PROPERTIES)
         return found
@@ -266,14 +277,16 @@ class SubversionArchive:
     # One revision
 
     def workflows_key(self, revision_id: str) -> str:
-        """Where the folder's node was made: its own path and revision, whatever copies it came through."""
+        """The path and revision where the node of the folder was made, whatever copies it came
+        through.
+        """
         number = number_of(revision_id, self._location.shown)
         with self._session() as session:
             if session.check_path(WORKFLOWS, number) == subvertpy.NODE_NONE:
                 return ""
             made = session.stat(WORKFLOWS, number)["created_rev"]
             path = session.get_locations(WORKFLOWS, number, [made]).get(made)
-            # Where it was copied from a place that we may not read, nobody says what it was there.
+            # If it was copied from a place that this user may not read, its path there is unknown.
             return f"{path}@{made}" if path else f"{WORKFLOWS}@{number}"
 
     def read_workflows(self, revision_id: str) -> tuple[SourceFile, ...]:
@@ -352,7 +365,9 @@ class SubversionArchive:
     def _changed(
         self, previous: str | None, revision_id: str, budget: PathBudget, *, with_history: bool = False
     ) -> dict[str, ChangeStatus]:
-        """``with_history``: a file that only another revision changed last is modified, as its keywords say so in a workspace."""
+        """The changes of files. ``with_history``: a file that only another revision changed last
+        counts as modified, as its keywords show that in a workspace.
+        """
         number = number_of(revision_id, self._location.shown)
         before = None if previous is None else number_of(previous, self._location.shown)
         try:
@@ -430,13 +445,17 @@ class SubversionArchive:
         return Survey(key, found, self.not_followed(revision_id) if notes else ())
 
     def _tree_key(self, session: Any, number: int, recorded: Revision | None = None) -> str:
-        """The revision, who made it when (a restored backup may give its number to another one), and the URL, which keywords show."""
+        """The tree key: the revision, its author and date (a restored backup may give its number to
+        another one), and the URL, which keywords show.
+        """
         properties = self._properties(session, number, recorded)
         made = "|".join((properties.get(f"svn:{name}") or b"").decode(errors="replace") for name in ("date", "author"))
         return f"{self._identity.uuid} {session.get_session_url()}@{number}|{made}"
 
     def _with_externals(self, session: Any, number: int) -> set[str]:
-        """The folders with externals. Only the first question is about all folders; each later one costs what differs."""
+        """The folders with externals. Only the first query reads all folders; each later one costs
+        what differs.
+        """
         place = self._identity.uuid, session.get_session_url()
         known = externals_known.get(place)
         head = session.get_latest_revnum()
@@ -488,7 +507,7 @@ class SubversionArchive:
             kinds = self._kinds(session, number, outermost(paths) if paths else [""])
             folders = [path for path, kind in kinds.items() if kind == subvertpy.NODE_DIR]
             self._looks_ahead(writer, number, folders)
-            if not self._is_local:  # once it has begun to send, it would wait for us while another connection counts
+            if not self._is_local:  # a server that has begun to send would wait while another connection counts
                 budget = PathBudget(limits.MOST_FILES)
                 budget.look(len(kinds))
                 for folder in folders:
@@ -504,7 +523,7 @@ class SubversionArchive:
                 translation.finish(writer, name, properties)
 
     def _kinds(self, session: Any, number: int, paths: Sequence[str]) -> dict[str, int]:
-        """Whether each path of a revision is a folder or a file; one that is neither raises."""
+        """The kind of each path of a revision: folder or file. Raises for a path that is neither."""
         kinds: dict[str, int] = {}
         for path in paths:
             if ".." in path.split("/"):
@@ -580,7 +599,7 @@ class SubversionArchive:
         handover: Handover | None = None,
         recorded: Revision | None = None,
     ) -> Path | None:
-        """The answer holds the ``svn`` that marks commits (see `origin`)."""
+        """Returns a folder with the ``svn`` that marks commits (see `origin`)."""
         number = number_of(revision_id, self._location.shown)
         with self._session(fresh=True) as session:
             if recorded is not None:
@@ -594,10 +613,10 @@ class SubversionArchive:
                     raise WorkspaceError(str(target), "is not empty", "Empty it.")
                 with realms_asked() as realms:
                     check_out(self._location, credentials(self._location), target, number, number)
-                    if recorded is not None:  # the checkout has opened the repository by itself, after our look at it
+                    if recorded is not None:  # the checkout used a connection of its own, after the first check
                         self._properties(self._connected(), number, recorded)
                     hands_over = handover is not None and self._location.password is not None
-                    if hands_over and not realms:  # whoever reads is not asked; whoever commits may be
+                    if hands_over and not realms:  # reading needed no password, but committing may
                         begin_commit(self._location, credentials(self._location))
                 settings = hand_to_subversion(self._location, realms[0], handover) if handover and realms else None
                 commands = target / ".svn" / "arkqueue"
@@ -624,7 +643,9 @@ class SubversionArchive:
     # Below
 
     def _check_size(self, number: int) -> None:
-        """Raise WorkspaceError where a revision has too many files and folders for a workspace: libsvn counts nothing while it checks out."""
+        """Raise WorkspaceError if a revision has too many files and folders for a workspace: libsvn
+        does not count during a checkout.
+        """
         with _judged(number):
             try:
                 with self._session() as session:
@@ -634,9 +655,11 @@ class SubversionArchive:
                     check_size(session, "", number, PathBudget(limits.MOST_FILES))
 
     def _looks_ahead(self, writer: TreeWriter, number: int, folders: Sequence[str]) -> None:
-        """Have what is to come counted once there is much. The connection is busy then, so another one does it.
+        """Have the rest counted once many files have been written. The connection is busy then, so
+        another one counts.
 
-        A server that waits meanwhile hangs up in the end. So its files are counted before, and its bytes for as long as it waits for sure.
+        A server that waits too long disconnects. So its files are counted beforehand, and its bytes
+        only as long as it surely waits.
         """
 
         def look() -> None:
@@ -653,7 +676,9 @@ class SubversionArchive:
 
     @contextmanager
     def _session(self, *, fresh: bool = False) -> Iterator[Any]:
-        """The connection, dropped after any error. ``fresh``: where a look begins, it is proved to be one to what is there now, or made anew."""
+        """The connection, dropped after any error. ``fresh``: at the beginning of a scan, it is
+        proved to belong to the present repository, or made again.
+        """
         try:
             if fresh and self._connection is not None and not self._is_still_there():
                 self._connection = None
@@ -670,11 +695,11 @@ class SubversionArchive:
         except BaseException as error:
             self._connection = None
             if isinstance(error, OSError) and (fault := error.strerror or "").startswith("Can't "):
-                # libsvn's words for a file of the repository, here or at its server.
+                # libsvn's error for a file of the repository, on this host or at its server.
                 remedy = "Bring it back where the repository lies, or make it readable."
                 raise ArchiveUnreachable(self._location.shown, fault, remedy) from error
             if isinstance(error, SystemError) and error.__cause__ is not None:
-                raise error.__cause__ from None  # an editor's own, which subvertpy has wrapped
+                raise error.__cause__ from None  # an editor's error, which subvertpy has wrapped
             raise
 
     def _is_still_there(self) -> bool:
@@ -687,13 +712,15 @@ class SubversionArchive:
         return True
 
     def _connected(self) -> Any:
-        """A new connection to the repository as it is now."""
+        """A new connection to the repository in its present state."""
         connection = connected(self._location, credentials(self._location))
         self._identify(connection)
         return connection
 
     def _properties(self, session: Any, number: int, recorded: Revision | None = None) -> Mapping[str, bytes]:
-        """The properties of a revision. Raises ArchiveMismatch where it is not the one that the ledger has under its number."""
+        """The properties of a revision. Raises ArchiveMismatch if it is not the one that the ledger
+        has under its number.
+        """
         try:
             properties: Mapping[str, bytes] = session.rev_proplist(number)
         except SubversionException as error:
@@ -705,11 +732,15 @@ class SubversionArchive:
         return properties
 
     def _translation(self, session: Any) -> Translation:
-        """For files whose paths are relative to the archive's folder, where the session is now."""
+        """The translation of files whose paths are relative to the archive's folder, where the
+        session is now.
+        """
         return Translation(session.get_session_url(), session.get_repos_root())
 
     def _identify(self, session: Any) -> Identity:
-        """Asked of each new connection before all else, so that no other repository's data comes through."""
+        """The identity of a new connection, asked for before everything else, so that no data of
+        another repository is used.
+        """
         root, uuid = session.get_repos_root(), session.get_uuid()
         expected = self._location.uuid or self._identity.uuid
         if expected and uuid != expected:
@@ -718,13 +749,15 @@ class SubversionArchive:
         return Identity(ArchiveKind.SUBVERSION, root, uuid, folder)
 
     def _mismatch(self, fault: str, also: str = "") -> ArchiveMismatch:
-        """``also``: what a remedy ends with."""
+        """``also``: the end of the remedy."""
         remedy = "Bring the right one back, then: arkqueue sync NAME; if it is meant to be as it is now: arkqueue archive rewind NAME REV"
         return ArchiveMismatch(self._location.shown, fault, remedy + also)
 
     @contextmanager
     def _at(self, session: Any, url: str) -> Iterator[None]:
-        """The session at another folder for a while; after an error it is dropped anyway."""
+        """The session at another folder inside the ``with`` block. After an error it is dropped
+        anyway.
+        """
         home = session.get_session_url()
         if url != home:
             session.reparent(url)
@@ -741,7 +774,9 @@ def _statuses(added: Iterable[str], modified: Iterable[str], deleted: Iterable[s
 
 @contextmanager
 def _judged(number: int) -> Iterator[None]:
-    """Says why a revision with more files and folders than a workspace may have is not written."""
+    """Raises an error that says why a revision with more files and folders than a workspace may
+    have is not written.
+    """
     try:
         yield
     except TooManyPaths:
@@ -749,7 +784,7 @@ def _judged(number: int) -> Iterator[None]:
 
 
 def _empty(folder: Path) -> None:
-    """Remove what is in a folder; the folder itself may be a mount."""
+    """Remove the contents of a folder. The folder itself may be a mount."""
     for entry in list(os.scandir(folder)):
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry)

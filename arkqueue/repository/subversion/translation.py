@@ -1,10 +1,13 @@
-"""Makes of a stored text the file that ``svn export`` writes: line ends, keywords, symlinks, executable bits, the time.
+"""Turns a stored text into the file that ``svn export`` writes: line ends, keywords, symlinks,
+executable bits, and the modification time.
 
-libsvn translates. subvertpy does not bind that part of it, so its functions are called here through `ctypes`, in the same
-copy of libsvn that reads the repository. The rules are those of the export editor in libsvn_client. `svn:mime-type` and
-`svn:needs-lock` change nothing there, and properties of folders (inherited ones too) say nothing about files.
+libsvn translates. subvertpy does not bind that part of it, so its functions are called here through
+`ctypes`, in the copy of libsvn that reads the repository. The rules are those of the export editor
+in libsvn_client. `svn:mime-type` and `svn:needs-lock` have no effect, and properties of folders
+(also inherited ones) do not apply to files.
 
-Only `TreeWriter` touches names: libsvn gets two open files. ``$Date$`` is written in this host's time zone, as by ``svn``.
+Only `TreeWriter` handles names: libsvn gets two open files. ``$Date$`` is written in this host's
+time zone, as by ``svn``.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ _FIRST_OF_APR = 20000
 
 
 def is_translated(properties: Mapping[str, bytes]) -> bool:
-    """Whether a file with these properties may differ from its stored text."""
+    """True if a file with these properties may differ from its stored text."""
     return "svn:special" not in properties and (_LINE_ENDS in properties or _KEYWORDS in properties)
 
 
@@ -43,13 +46,15 @@ def _set_bits_and_time(writer: TreeWriter, place: bytes, properties: Mapping[str
 
 
 class Translation:
-    """Finishes the files of one archive. ``url``: the archive's folder, as the session names it; ``root``: the repository."""
+    """Finishes the files of one archive. ``url``: the archive's folder, as the session names it.
+    ``root``: the repository.
+    """
 
     def __init__(self, url: str, root: str) -> None:
         self._url, self._root = url.encode(), root.encode()
 
     def finish(self, writer: TreeWriter, place: bytes, properties: Mapping[str, bytes]) -> None:
-        """Make of a file, whose stored text has been written to ``place``, what its properties say it is."""
+        """Apply a file's properties to the file at ``place``, which has its stored text."""
         if "svn:special" in properties and writer.make_symlink(place):
             return
         if is_translated(properties):
@@ -61,7 +66,7 @@ class Translation:
         _set_bits_and_time(writer, place, properties)
 
     def write(self, writer: TreeWriter, place: bytes, text: bytes, properties: Mapping[str, bytes]) -> None:
-        """Write a file whose stored text is in memory: that takes less than to write it twice."""
+        """Write a file whose stored text is in memory. That is faster than writing it twice."""
         if not is_translated(properties):
             writer.write(place, (text,))
             self.finish(writer, place, properties)
@@ -73,7 +78,7 @@ class Translation:
         _set_bits_and_time(writer, place, properties)
 
     def _keywords(self, place: bytes, properties: Mapping[str, bytes], pool: c_void_p) -> c_void_p:
-        """The keywords of a file and their values: a hash of libsvn's, or a null pointer."""
+        """The keywords of a file and their values: a hash of libsvn, or a null pointer."""
         keywords = c_void_p()
         if _KEYWORDS in properties:
             url = _lib.svn_path_url_add_component2(self._url, place, pool)
@@ -136,7 +141,7 @@ def _run(outcome: ctypes._Pointer[_Error]) -> None:
     if outcome:
         status, message = outcome.contents.status, (outcome.contents.message or b"").decode(errors="replace")
         _lib.svn_error_clear(outcome)
-        if status < _FIRST_OF_APR:  # the disk is full, say: `TreeWriter` knows what to do about that
+        if status < _FIRST_OF_APR:  # such as a full disk, for which `TreeWriter` has a message
             raise OSError(status, os.strerror(status))
         fault = message or f"libsvn answers with error {status}"
         raise WorkspaceError("files", f"cannot be translated ({fault})", "Free space there, or correct the properties.")
@@ -151,7 +156,7 @@ def _copy(stored: c_void_p, new: int, line_end: bytes | None, keywords: c_void_p
 
 
 def _stream(descriptor: int, flags: int, pool: c_void_p) -> c_void_p:
-    """A stream of libsvn's over an open file, which it does not close."""
+    """A stream of libsvn over an open file, which it does not close."""
     file = c_void_p()
     if status := _lib.apr_os_file_put(byref(file), byref(c_int(descriptor)), flags, pool):
         raise OSError(status, "a file cannot be given to libsvn")
@@ -159,7 +164,9 @@ def _stream(descriptor: int, flags: int, pool: c_void_p) -> c_void_p:
 
 
 def _line_end(style: bytes | None) -> bytes | None:
-    """The line end that a style asks for on this host; None: as stored, also where libsvn does not know the style."""
+    """The line end of a style on this host; None: as stored, also for a style that libsvn does not
+    know.
+    """
     if style is None:
         return None
     kind, line_end = c_int(), c_char_p()
@@ -169,7 +176,7 @@ def _line_end(style: bytes | None) -> bytes | None:
 
 @lru_cache(1000)
 def _microseconds(date: bytes | None) -> int:
-    """Microseconds since 1970, of a revision's date; 0 where it has none, or one that nobody can read."""
+    """The microseconds since 1970 of a revision's date; 0 if it has none, or an invalid one."""
     found = c_int64()
     with _pool() as pool:
         outcome = _lib.svn_time_from_cstring(byref(found), _c_string(date or b""), pool)

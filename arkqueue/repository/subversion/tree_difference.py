@@ -1,9 +1,11 @@
-"""The editors that bring a plain tree on disk from one revision to another, as libsvn tells the difference.
+"""The editors that bring a plain tree on disk from one revision to another, from the difference
+that libsvn reports.
 
-It takes two requests. The first one asks which files are changed in their places: text, properties, or only the revision that
-changed them last, which keywords and modification times show. The second one tells libsvn that these files are missing, so
-that it sends each of them whole and with all its properties, like new ones. A difference of texts would be of no use: the
-file on disk is translated, and a difference names only those properties that changed.
+There are two requests. The first one asks which files changed in place: in their text or
+properties, or only in the revision that changed them last, which keywords and modification times
+show. The second request tells libsvn that these files are missing, so that it sends each of them
+whole and with all properties, like new ones. A difference of texts would not help: the file on disk
+is translated, and a difference has only the properties that changed.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from arkqueue.repository.tree_update import TreeUpdate
 
 
 class ChangedInPlace:
-    """``files``: those that both revisions have in the same place, one changed from the other, or from the same one. ``added``: how many files and folders come."""
+    """Collects the files that changed in place: ``files``, which both revisions have under one
+    name. ``added``: the number of new files and folders.
+    """
 
     def __init__(self, budget: PathBudget) -> None:
-        """``budget``: what may come."""
+        """``budget``: the limit of new files and folders."""
         self.files: list[str] = []
         self.added = 0
         self._budget = budget
@@ -32,27 +36,27 @@ class ChangedInPlace:
         self.added += 1
 
     def set_target_revision(self, revision: int) -> None:
-        """Known already."""
+        """Nothing to do: the revision is known."""
 
     def open_root(self, _revision: int) -> _LookedAtFolder:
         return _LookedAtFolder(self)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to do."""
 
     abort = close
 
     def in_order(self) -> list[str]:
-        """As a report wants them: what a folder holds, together."""
+        """The files in the order that a report needs: those of a folder together."""
         return sorted(self.files, key=lambda path: path.split("/"))
 
 
 class _LookedAt:
     def change_prop(self, name: str, value: str | None) -> None:
-        """The second request tells it."""
+        """Nothing to do: the second request reports it."""
 
     def close(self, checksum: str | None = None) -> None:
-        """Nothing is held."""
+        """Nothing to do."""
 
 
 class _LookedAtFile(_LookedAt):
@@ -80,20 +84,20 @@ class _LookedAtFolder(_LookedAt):
         return _LookedAtFile()
 
     def delete_entry(self, path: str, _revision: int) -> None:
-        """The second request tells it."""
+        """Nothing to do: the second request reports it."""
 
     def absent_directory(self, path: str) -> None:
-        """Not readable for us: not there."""
+        """Nothing to do: a folder that this user may not read is left out."""
 
     absent_file = absent_directory
 
 
 def _ignore(_window: Window | None) -> None:
-    """No text is asked for."""
+    """Ignore a window: no text was requested."""
 
 
 class UpdateEditor(ExportEditor):
-    """``replaced``: the files that come as new ones, and are there already."""
+    """Writes the difference. ``replaced``: the existing files that are sent as new ones."""
 
     def __init__(self, update: TreeUpdate, translation: Translation, replaced: Collection[str]) -> None:
         super().__init__(update, translation)
@@ -102,12 +106,13 @@ class UpdateEditor(ExportEditor):
     def open_root(self, _revision: int) -> _UpdateFolder:
         return _UpdateFolder(self)
 
-    # subvertpy looks it up while an error is under way: Python then finds only what is of the class itself, and else the error would be lost.
+    # subvertpy looks the method up while an error is raised. Python then finds only attributes of
+    # the class itself, and the error would be lost.
     abort = ExportEditor.abort
 
 
 class _UpdateFolder(ExportFolder):
-    """A folder that is there already, or a new one."""
+    """A folder that exists, or a new one."""
 
     editor: UpdateEditor
 
@@ -122,7 +127,9 @@ class _UpdateFolder(ExportFolder):
 
     @remembered
     def open_file(self, path: str, _revision: int) -> ExportFile:
-        """Each file that is changed in its place is reported as missing; a server that sends a difference all the same is not believed."""
+        """Files that changed in place are reported as missing, so a server must not send a
+        difference.
+        """
         raise WorkspaceError(path, "was sent as a delta instead of the whole file", "Export it anew.")
 
     @remembered

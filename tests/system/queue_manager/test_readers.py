@@ -403,7 +403,7 @@ def test_a_branch_whose_ref_cannot_be_read_is_no_deleted_one(
     ref.write_text("")
     papers.notify()
     papers.wait_for(lambda: papers.row()["trouble"])
-    assert "the ref of branch main is there and cannot be read" in papers.row()["trouble"]
+    assert "the ref of branch main exists, but cannot be read" in papers.row()["trouble"]
     assert papers.tasks("main") == {"index@2": "ready"}
     ref.write_text(kept)
     papers.notify()
