@@ -1,7 +1,9 @@
-"""Definitions and what a branch has → the nodes and edges of a run. Pure: no clock, no file, no connection.
+"""Plans the nodes and edges of a run from definitions and the earlier tasks of a branch. Pure: no
+clock, no file, no connection.
 
-``entry`` is what was read of a revision, and how many go into one transaction. ``graph`` plans one run with its ``edges``, ``ledger`` drafts all
-rows that a transaction adds, ``globs`` matches paths and branches.
+``entry`` has the revisions to append, and the portions for one transaction each. ``graph`` plans
+one run, with its ``edges``. ``ledger`` drafts all rows that a transaction adds. ``globs`` matches
+paths and branches.
 """
 
 from arkqueue.plan.edges import Edge, Occurrence, gate_name, gates_of_list

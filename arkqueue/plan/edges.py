@@ -1,8 +1,8 @@
-"""The edges of one run: what its tasks and gates wait for, in the run and in earlier ones (design 5.3–5.7, 5.18, 5.30). Pure.
+"""The edges of one run: what its tasks and gates wait for, in the run and in earlier ones (design
+5.3–5.7, 5.18, 5.30). Pure. Called by ``graph``.
 
-A dependency that is not part of the run stands for the *product* of its nearest earlier occurrence (design 5.6, 5.18): only a completed source will do.
-
-``graph`` calls this module.
+A dependency that is not part of the run stands for the *product* of its nearest earlier occurrence
+(design 5.6, 5.18): only a completed source meets such an edge.
 """
 
 from __future__ import annotations
@@ -17,30 +17,40 @@ from arkqueue.plan.items import Lists
 EVERYTHING: Final = "PREV:*"
 """The beginning of the names of the gates of ``PREV:*``. No task can have such a name."""
 LONGEST_EXCEPT: Final = 100
-"""Characters of excepted names in the name of a gate; of longer ones it has the beginning and a digest."""
+"""The most characters of excepted names in the name of a gate. If they are longer, the gate's name
+has their beginning and a digest.
+"""
 
 
 class Occurrence(NamedTuple):
-    """A task of an earlier run. ``settled``: it meets an edge from another run that waits for any end of it. ``passes``: also one that needs its completion (design 5.9)."""
+    """A task of an earlier run. ``settled``: it meets an edge from another run that waits for any
+    end. ``passes``: it also meets an edge that needs completion (design 5.9).
+    """
 
     task: TaskId
     kind: TaskKind
     settled: bool = False
     passes: bool = False
     produced: bool | None = None
-    """Whether its product is there (design 5.18): it completed, or was waived as completed. False: the product will not come, unless a person retries it."""
+    """True if its product exists (design 5.18): it completed, or was waived as completed. False:
+    the product will never exist, unless a person retries the task.
+    """
     failed: bool | None = None
-    """Whether it failed or rejected its input. None: it has not settled."""
+    """True if it failed or rejected its input. None: it has not settled."""
     place: tuple[int, int] = (0, 0)
-    """The number and run of its run."""
+    """The place of its run: number and run."""
     ignored: bool = False
-    """Whether no gate of its list waits for it: its item was deleted, or it was waived as completed."""
+    """True if no gate of its list waits for it: its item was deleted, or it was waived as
+    completed.
+    """
 
 
 class Edge(NamedTuple):
-    """``target`` waits for ``source`` (or cancels it): a task of the same run by its key, or one of an earlier run by its id.
+    """An edge: ``target`` waits for ``source``, or cancels it. A task of the same run is named by
+    its key, a task of an earlier run by its id.
 
-    ``settled``: any end meets the edge; with ``failed`` beside it, a failure or rejection alone (design 5.6).
+    ``settled``: any end meets the edge. With ``failed`` as well, only a failure or rejection meets
+    it (design 5.6).
     """
 
     target: Key
@@ -53,12 +63,16 @@ class Edge(NamedTuple):
 
     @property
     def rank(self) -> tuple[bool, bool]:
-        """The edge that counts of two edges between the same tasks: the stricter one, then the declared one."""
+        """The rank of this edge among edges between the same tasks: the stricter one counts, then
+        the declared one.
+        """
         return self.product or self.failed, self.declared
 
 
 def gate_name(target: str, entry: Depends) -> str:
-    """The name of the gate that an entry ``PREV:*`` of a task goes through: entries that wait for the same have the same gate."""
+    """The name of the gate for an entry ``PREV:*`` of a task. Entries that wait for the same tasks
+    have the same gate.
+    """
     name = EVERYTHING + (":commits" if target == COMMIT else "") + (":settled" if entry.when is When.SETTLED else "")
     if not entry.excepted:
         return name
@@ -69,7 +83,9 @@ def gate_name(target: str, entry: Depends) -> str:
 
 
 def gate_of_list(name: str, when: When) -> Key:
-    """The gate of a task that has a list: it passes when all of its items have completed, or settled (design 5.30). No task can have such a name."""
+    """The gate of a task that has a list. It passes when all items have completed, or settled
+    (design 5.30). No task can have such a name.
+    """
     return Key(f"{name}:{When.SETTLED if when is When.SETTLED else When.COMPLETED}")
 
 
@@ -84,10 +100,12 @@ def edge_to(target: Key, source: Key | TaskId, when: When, *, declared: bool = T
 
 
 class Edges:
-    """Collects the edges of a run, each once, the gates that ``PREV:*`` goes through, and what its tasks depend on in vain.
+    """Collects the edges of a run, each once, the gates of ``PREV:*``, and the dependencies that
+    cannot be met.
 
-    ``defined``: the tasks of its workflow. ``inside``: the names of those that are part of the run. ``of_commits``: it is a commit run. ``lists``: the keys of
-    the items of its tasks. The rest is as in `plan`.
+    ``defined``: the tasks of the workflow. ``inside``: the names of those that are part of the run.
+    ``of_commits``: True for a commit run. ``lists``: the keys of the items of its tasks. The other
+    parameters are those of `plan`.
     """
 
     def __init__(
@@ -132,8 +150,8 @@ class Edges:
             self._depend_outside(target, name, entry)
 
     def _inside_source(self, target: Key, name: str, when: When) -> Key | None:
-        """The node that a task of the run waits for when it depends on a name of the run: an item,
-        the gate of a list, or the task. None: an empty list, which passes.
+        """The node for a dependency on a name of the run: an item, the gate of a list, or the task.
+        None: an empty list, which passes.
         """
         if name not in self._lists:
             return Key(name)
@@ -142,25 +160,29 @@ class Edges:
         return gate_of_list(name, when) if name in self._lists.filled else None
 
     def _by_item(self, target: Key, name: str) -> bool:
-        """Whether the edge of a task to one of a name connects items: both are over the same list (design 5.30)."""
+        """True if an edge between two tasks connects them item by item: both are over the same list
+        (design 5.30).
+        """
         if not target.item or name not in self._defined:
             return False
         return self._defined[name].foreach == self._defined[target.name].foreach
 
     def close(self, name: str) -> None:
-        """Add the edges of the gates of a list."""
+        """Add the edges into the gates of a list."""
         for when, gate in zip((When.COMPLETED, When.SETTLED), gates_of_list(name), strict=True):
             for key in self._lists.keys_here(name):
                 self.add(edge_to(gate, key, when, declared=False))
 
     def add_gates(self, target: Key, entries: Iterable[Depends]) -> None:
-        """Add the gates of ``PREV:*`` that items wait for which other portions have."""
+        """Add the gates of ``PREV:*`` for which items in other portions wait."""
         for entry in entries:
             if entry.task == "*":
                 self._gate(target, entry)
 
     def _nearest(self, target: Key, name: str, when: When) -> Occurrence | None:
-        """The nearest earlier occurrence of a name: with the same key or without a list, where items are connected; else without a list, or through the gate of one."""
+        """The nearest earlier occurrence of a name. If items are connected: with the same key, or
+        without a list. Otherwise: without a list, or the gate of a list.
+        """
         of_list = Key(name, target.item) if self._by_item(target, name) else gate_of_list(name, when)
         found = [self._past[key] for key in (Key(name), of_list) if key in self._past]
         return max(found, key=lambda one: one.place) if found else None
@@ -169,7 +191,8 @@ class Edges:
         """Add the edge of one entry of ``cancels``."""
         name = victim.task or canceler.name
         if victim.previous:
-            # Who has no item supersedes all of a list; one edge to a gate of it says so.
+            # A canceler without an item supersedes a whole list. One edge to a gate of the list
+            # stands for all.
             keys = [Key(name), Key(name, canceler.item) if canceler.item else gate_of_list(name, When.SETTLED)]
             if found := [self._past[key] for key in keys if key in self._past]:
                 nearest = max(found, key=lambda one: one.place)
@@ -196,7 +219,9 @@ class Edges:
         return self._by_item(target, name) and Key(name, target.item) in self._purged
 
     def _depend_outside(self, target: Key, name: str, entry: Depends) -> None:
-        """A dependency that is not part of the run stands for the product of its nearest earlier occurrence (design 5.6, 5.18)."""
+        """Add the edge of a dependency that is not part of the run. It stands for the product of
+        its nearest earlier occurrence (design 5.6, 5.18).
+        """
         source = Key(name, target.item) if self._by_item(target, name) else Key(name)
         is_defined = name in self._defined
         if is_defined and (found := self._nearest(target, name, entry.when)):
@@ -215,7 +240,9 @@ class Edges:
             self._skip(target)
 
     def _skip(self, target: Key) -> None:
-        """Skip the target: its source never ran, or completed and was purged, so it has not failed. The edge comes from COMMIT, which never fails."""
+        """Skip the target: its source has not failed, because it never ran, or completed and was
+        purged. The edge comes from COMMIT, which never fails.
+        """
         self.add(edge_to(target, Key(COMMIT), When.FAILED, declared=False))
 
     def _gate(self, target: Key, entry: Depends) -> Key:
@@ -230,7 +257,9 @@ class Edges:
                     self.add(Edge(gate, occurrence.task, settled=entry.when is When.SETTLED))
             for key, occurrence in past.items():
                 if key.item and not occurrence.settled and key.name not in excepted:
-                    # The gate of its own list blocks as long as it does, where that asks for completion, and knows of it.
+                    # The gate of an item's own list blocks as long as the item, if the entry asks
+                    # for completion and the gate waits for the item. Then no edge to the item is
+                    # needed.
                     is_told = entry.when is When.COMPLETED and not occurrence.ignored
                     through = nearest.get(key.name) if is_told else None
                     if through and through.kind is TaskKind.GATE and through.place == occurrence.place:
@@ -240,7 +269,7 @@ class Edges:
 
 
 def _nearest_of_all(past: Mapping[Key, Occurrence], when: When) -> dict[str, Occurrence]:
-    """The nearest earlier occurrence of each name, of lists through their gates."""
+    """The nearest earlier occurrence of each name; of a list, its gate."""
     nearest: dict[str, Occurrence] = {}
     for key, occurrence in past.items():
         name = key.name

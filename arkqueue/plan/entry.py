@@ -1,5 +1,5 @@
-"""The entries that are appended to a ledger: revisions with their contents, in portions that one
-transaction can take. Pure.
+"""The entries to append to a ledger: revisions with their contents, in portions for one transaction
+each. Pure.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from arkqueue.plan.items import MOST_BYTES, MOST_ROWS, rows_of_item
 
 MOST_REVISIONS = 100
 OVERHEAD = 500
-"""Bytes of a task beside its texts."""
+"""The approximate bytes of a task without its texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A revision that is to be appended, with its parsed workflow files and its tree difference to the previous ledger revision."""
+    """A revision to append, with its parsed workflow files and its tree difference to the previous
+    ledger revision.
+    """
 
     revision: Revision
     workflow: Workflow
@@ -26,7 +28,9 @@ class Entry:
 
     @property
     def rows(self) -> int:
-        """About how many tasks and edges its commit run has. A gate of ``PREV:*`` is taken for as many edges as there are tasks."""
+        """The approximate number of tasks and edges of its commit run. A gate of ``PREV:*`` counts
+        as many edges as there are tasks.
+        """
         tasks = self.workflow.tasks
         edges = sum(len(task.depends) + len(task.cancels) for task in tasks)
         rows = 2 + (2 + gates_needed(self.workflow)) * len(tasks) + edges
@@ -36,7 +40,9 @@ class Entry:
 
     @property
     def is_large(self) -> bool:
-        """Whether its commit run is planned in portions: it has items, and more rows than one transaction appends."""
+        """True if its commit run is planned in portions: it has items, and more rows than one
+        transaction appends.
+        """
         return bool(self.workflow.lists) and (self.rows > MOST_ROWS or self.bytes_of_items > MOST_BYTES)
 
     @property
@@ -45,9 +51,10 @@ class Entry:
 
 
 def portions(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Entries in their order, in as many lists as transactions have to append them; one empty list where there are no entries.
+    """Entries in their order, in one list for each transaction; without entries, one empty list.
 
-    An entry is taken from ``entries`` when it is looked at, so that no more of them are in memory than one portion and the next entry.
+    An entry is taken from ``entries`` when it is needed, so that memory holds at most one portion
+    and the next entry.
     """
     portion = _Portion()
     for entry in entries:
@@ -63,11 +70,12 @@ class _Portion:
         self.entries: list[Entry] = []
         self._rows = self._bytes = 0
         self._workflows: set[int] = set()
-        """By identity: entries that share one store it once."""
+        """The workflows of the portion, by identity: entries with the same workflow store it once."""
 
     def has_room(self, entry: Entry) -> bool:
         return (
-            # Behind a revision that is stored, the gate of its list speaks for ten thousand open items; behind one of the same portion each is read.
+            # After a stored revision, the gate of a list stands for ten thousand open items. After
+            # a revision in the same portion, each item would have to be read.
             not (entry.workflow.lists and gates_needed(entry.workflow))
             and len(self.entries) < MOST_REVISIONS
             and self._rows + entry.rows <= MOST_ROWS
@@ -91,6 +99,6 @@ class _Portion:
 
 
 def _size_of(task: TaskDefinition) -> int:
-    """About how many bytes a definition has."""
+    """The approximate bytes of a definition."""
     texts = [task.script or "", *(task.command or ""), *task.env, *task.env.values(), *task.paths, *task.branches]
     return OVERHEAD + sum(map(len, texts))

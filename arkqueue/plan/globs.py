@@ -1,7 +1,9 @@
-"""Globs of ``paths`` and ``branches`` (design 3), and of the allowances in an archive's settings. Pure.
+"""Globs of ``paths`` and ``branches`` (design 3), and of the allow-lists in an archive's settings.
+Pure.
 
-Globs come from committers. RE2 matches them in time that grows with the length of the path, whatever the glob is; Python's ``re`` tries every way in which many stars
-can share a path, and lets no other thread run meanwhile.
+Globs come from committers. RE2 matches them in time linear in the length of the path, whatever the
+glob is. Python's ``re`` would try all ways in which many stars can divide a path, and let no other
+thread run meanwhile.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ def matches_branch(globs: tuple[str, ...], branch: str) -> bool:
 
 
 def matches(globs: Iterable[str], path: str) -> bool:
-    """Whether a glob matches the whole path: ``*`` and ``?`` stay inside one folder, ``**`` does not, ``docs/`` is ``docs/**``; ``!x`` takes back.
+    """True if the globs match the whole path. ``*`` and ``?`` stay inside one folder, ``**`` does
+    not; ``docs/`` is ``docs/**``; ``!x`` excludes again.
 
-    A glob of more than ``LONGEST_GLOB`` characters is a fault of its workflow file; here, it matches nothing.
+    A glob of more than ``LONGEST_GLOB`` characters is a fault of its workflow file; here, it
+    matches nothing.
     """
     path = _encodable(path)
     found = False
@@ -50,5 +54,7 @@ def _pattern(glob: str) -> Any:
 
 
 def _encodable(text: str) -> str:
-    """A text as RE2 takes it: bytes that are not UTF-8 are written with backslashes, in globs and paths alike."""
+    """A text in a form that RE2 accepts: bytes that are not UTF-8 become backslash escapes, in
+    globs and in paths.
+    """
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

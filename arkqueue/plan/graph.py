@@ -1,9 +1,9 @@
-"""The graph of one run: definitions and what the branch has → nodes and edges (design 5.3–5.7, 5.14, 5.18). Pure.
+"""Plans the graph of one run from definitions and the earlier tasks of the branch (design 5.3–5.7,
+5.14, 5.18). Pure: never reads a repository or a clock.
 
-The caller has locked the branch, so that "the nearest earlier occurrence" of a key is a fact: it arrives as ``past``. Whether an edge is
-met already is not asked here; ``plan.ledger`` judges that.
-
-Called by ``plan.ledger`` and ``queue.triggering``; never reads a repository or a clock.
+The caller has locked the branch, so the nearest earlier occurrence of a key cannot change; the
+caller passes these as ``past``. This module does not judge whether an edge is met; ``plan.ledger``
+does. Called by ``plan.ledger`` and ``queue.triggering``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ from arkqueue.plan.items import Lists, Portion
 
 
 class Node(NamedTuple):
-    """A task to be. ``definition`` is None for COMMIT, a REPORT without a command and the gates of ``PREV:*``; ``position`` orders the tasks of a run."""
+    """A task to be stored. ``definition``: None for COMMIT, a REPORT without a command, and the
+    gates of ``PREV:*``. ``position``: the order of tasks in a run.
+    """
 
     key: Key
     position: int
@@ -50,7 +52,9 @@ class Node(NamedTuple):
 class Plan:
     """A run, or a portion of one.
 
-    ``to_come``: of a portion, how many edges other portions have that its tasks wait for. ``tasks_to_come``: of the first one, the tasks of all items. ``items_to_come``: the items, as `Portion` counts them.
+    ``to_come``: in a portion, the number of edges into each of its tasks that other portions add.
+    ``tasks_to_come``: in the first portion, the number of tasks of all items. ``items_to_come``:
+    the number of items, counted as in `Portion`.
     """
 
     nodes: tuple[Node, ...]
@@ -62,7 +66,7 @@ class Plan:
     unneeded: tuple[tuple[str, TaskId], ...] = ()
     """(task, source) pairs: the task runs only if the source fails, and this source, a stored task of another run, ended otherwise."""
     names: tuple[str, ...] = ()
-    """Of the tasks that are part of the run, COMMIT and REPORT left aside."""
+    """The names of the run's tasks, without COMMIT and REPORT."""
     to_come: Mapping[Key, int] = field(default_factory=dict)
     tasks_to_come: int = 0
     items_to_come: int = 0
@@ -74,27 +78,34 @@ def gates_needed(workflow: Workflow) -> int:
 
 
 def asks_for_commit_runs(workflow: Workflow) -> bool:
-    """Whether the plan may ask for the nearest occurrences in commit runs: ``PREV:*`` on COMMIT means these (design 5.7)."""
+    """True if the plan may need the nearest occurrences in commit runs: ``PREV:*`` on COMMIT takes
+    these (design 5.7).
+    """
     return any(entry.task == "*" for task in workflow.tasks if task.name == COMMIT for entry in task.depends)
 
 
 def waits_for_any_end(workflow: Workflow) -> bool:
-    """Whether a ``PREV:*`` asks for more or less than completion: the gate of a list passes once all have settled, also while one of them that never began blocks what waits for its end."""
+    """True if a ``PREV:*`` does not ask for completion. Then the gates of lists are not enough: a
+    gate passes once all items have settled, even if an item that never began still blocks tasks
+    that wait for its end.
+    """
     return any(
         entry.task == "*" and entry.when is not When.COMPLETED for task in workflow.tasks for entry in task.depends
     )
 
 
 def tasks_needed(workflow: Workflow) -> int:
-    """The most tasks that a run of a workflow has, COMMIT and REPORT apart."""
+    """The most tasks of a run of a workflow, without COMMIT and REPORT."""
     lists = sum(task.foreach is not None for task in workflow.tasks)
     return len(workflow.tasks) + gates_needed(workflow) + workflow.item_tasks + 2 * lists
 
 
 def keys_needed(workflow: Workflow, *, some: bool = False, lists: bool = False) -> set[Key] | None:
-    """The keys whose nearest earlier occurrence the plan may ask for; None: all (``PREV:*``), and those of items beside them.
+    """The keys whose nearest earlier occurrence the plan may need. None: all keys (``PREV:*``), and
+    keys of items.
 
-    ``some``: the run may have any of the tasks alone. ``lists``: whether a task of the branch may have had a list.
+    ``some``: True if the run may have any of the tasks alone. ``lists``: True if a task of the
+    branch may have had a list.
     """
     names = _names_needed(workflow, some=some)
     if names is None:
@@ -106,7 +117,7 @@ def keys_needed(workflow: Workflow, *, some: bool = False, lists: bool = False) 
 
 
 def items_needed(workflow: Workflow, *, some: bool = False) -> set[Key]:
-    """The keys of items whose nearest earlier occurrence the plan may ask for."""
+    """The keys of items whose nearest earlier occurrence the plan may need."""
     if not workflow.lists:
         return set()
     names = _names_needed(workflow, some=some) or {one.name for one in workflow.tasks}
@@ -142,11 +153,14 @@ def plan(
 ) -> Plan:
     """The nodes and edges of a run.
 
-    ``changed``: paths of the tree difference. ``past``: the nearest earlier occurrences, at least of the ``keys_needed``. ``purged``: keys whose
-    nearest occurrence completed and was purged; an edge to it would be met (design 5.27). ``commits``: the nearest
-    occurrences in commit runs, where the workflow `asks_for_commit_runs`. ``names``: for a run that is no
-    commit run, the tasks asked for, of those that ``on`` and ``branches`` allow. None: all of these; of a run by hand only those that commits run, too.
-    ``without``: names that nothing of the run waits for where they are not part of it. ``portion``: plan this portion alone; ``names`` are those of its whole run then.
+    ``changed``: paths of the tree difference. ``past``: the nearest earlier occurrences, at least
+    those of `keys_needed`. ``purged``: keys whose nearest occurrence completed and was purged; an
+    edge to it would be met (design 5.27). ``commits``: the nearest occurrences in commit runs, if
+    the workflow `asks_for_commit_runs`. ``names``: for a run that is not a commit run, the
+    requested tasks, among those that ``on`` and ``branches`` allow. None: all of these; for a run
+    by hand, only those that commits run, too. ``without``: names for which no task of the run
+    waits, unless they are part of it. ``portion``: plan only this portion; ``names`` are then those
+    of the whole run.
     """
     defined = {d.name: d for d in workflow.tasks}
     chosen = {
@@ -159,7 +173,9 @@ def plan(
     edges = Edges(past, commits, purged, defined, {COMMIT, *(key.name for key in chosen)}, without, of_commits, lists)
 
     commit = Key(COMMIT)
-    if lists.has_rest and trigger is not Trigger.SUBMISSION:  # which waits at no gate, and for no commit (design 5.14)
+    if (
+        lists.has_rest and trigger is not Trigger.SUBMISSION
+    ):  # a submission waits for no gate and no commit (design 5.14)
         if commit in past:
             edges.add(Edge(commit, past[commit].task, declared=False))
         for entry in defined[COMMIT].depends if COMMIT in defined else ():
@@ -189,7 +205,9 @@ def plan(
 
 
 def _add_exclusive(edges: Edges, lists: Lists, chosen: Collection[TaskDefinition]) -> Counter[Key]:
-    """Add the edges that keep the exclusive tasks of a run one after another; the answer counts those that other portions have."""
+    """Add the edges that order the exclusive tasks of a run. Returns the number of such edges into
+    each task that other portions add.
+    """
     to_come: Counter[Key] = Counter()
     if not any(definition.exclusive for definition in chosen):
         return to_come
@@ -230,7 +248,7 @@ def _wanted(
     if names is not None and definition.name not in names:
         return False
     if names is None and trigger is Trigger.MANUAL and Trigger.COMMIT not in definition.on:
-        return False  # a release, say: only who names it means it (design 5.18)
+        return False  # such as a release: a run by hand has it only if a person names it (design 5.18)
     if not is_for(definition, trigger, branch):
         return False
     if trigger is not Trigger.COMMIT or not definition.paths or names is not None:
@@ -239,12 +257,14 @@ def _wanted(
 
 
 def is_for(definition: TaskDefinition, trigger: Trigger, branch: str) -> bool:
-    """Whether ``on`` and ``branches`` allow a task in a run."""
+    """True if ``on`` and ``branches`` allow a task in a run."""
     return trigger in definition.on and matches_branch(definition.branches, branch)
 
 
 def _in_order(chosen: list[TaskDefinition]) -> list[TaskDefinition]:
-    """Topological order of the ``depends`` edges inside the run, ties in the order of the file."""
+    """The tasks in topological order of the ``depends`` edges inside the run; ties in the order of
+    the files.
+    """
     position = {d.name: i for i, d in enumerate(chosen)}
     needs = {d.name: {e.task for e in d.depends if not e.previous and e.task in position} for d in chosen}
     dependents: dict[str, list[str]] = {d.name: [] for d in chosen}

@@ -1,7 +1,10 @@
-"""The items of a run's tasks, and the portions in which a large run is planned and stored (design 5.30). Pure.
+"""The items of a run's tasks, and the portions in which a large run is planned and stored (design
+5.30). Pure.
 
-The first portion has everything of the run but its items. The others have so many items each, with the tasks of all lists for these; they are counted through, one list after the
-other. An edge between two tasks is part of the portion in which the later of them is stored. Called by ``graph`` and by ``queue.planning``.
+The first portion has the run without its items. Each other portion has a number of items, with
+their tasks of all lists; items are numbered through, one list after the other. An edge between two
+tasks belongs to the portion in which the later one is stored. Called by ``graph`` and by
+``queue.planning``.
 """
 
 from __future__ import annotations
@@ -15,11 +18,15 @@ from arkqueue.model import Foreach, Item, Key, TaskDefinition, Workflow
 
 MOST_ROWS: Final = 10_000
 MOST_BYTES: Final = 8 * 2**20
-"""The most that one transaction appends, unless one revision without items, or one item, has more. So an archive is locked for some tenths of a second."""
+"""The most bytes that one transaction appends, unless one revision without items, or one item, has
+more. So an archive is locked for some tenths of a second.
+"""
 
 
 class Portion(NamedTuple):
-    """A part of a large run: its items from ``first`` on, those before ``last``; up to 0: everything but items."""
+    """A part of a large run: its items from ``first`` on, before ``last``. ``last`` 0: the run
+    without its items.
+    """
 
     first: int
     last: int
@@ -29,23 +36,25 @@ BEGINNING: Final = Portion(0, 0)
 
 
 class Lists:
-    """The items of some tasks of a run, and the ones that are planned now: all items, or those of one portion."""
+    """The items of some tasks of a run, and those that are being planned: all items, or those of
+    one portion.
+    """
 
     def __init__(self, workflow: Workflow, chosen: Iterable[TaskDefinition], portion: Portion | None = None) -> None:
         self._portion = portion
         self.come_later = portion == BEGINNING
-        """Whether all items are in later portions."""
+        """True if all items are in later portions."""
         self.has_rest = portion is None or self.come_later
-        """Whether the part of the plan without items is planned."""
+        """True if the part without items is being planned."""
         self.filled: dict[str, tuple[Item, ...]] = {}
         """The items of each task that has some."""
         self.here: dict[str, Sequence[Item]] = {}
-        """The items that are planned, by the name of their task."""
+        """The items that are being planned, by the name of their task."""
         self._places: dict[str, dict[str, int]] = {}
-        """The places of keys in their list, by the name of the task."""
+        """The positions of keys in their list, by the name of the task."""
         of_lists: dict[Foreach, tuple[int, dict[str, int]]] = {}
         self.count = 0
-        """Of the items."""
+        """The number of items."""
         for definition in chosen:
             if definition.foreach is None:
                 continue
@@ -74,21 +83,21 @@ class Lists:
         return [Key(name)] if self.has_rest else []
 
     def keys_stored(self, name: str) -> list[Key]:
-        """The tasks of a name that are stored once the present portion is stored."""
+        """The tasks of a name that are stored after the present portion."""
         return self.keys_here(name) if self.has_rest else [key for key in self.keys(name) if not self.is_to_come(key)]
 
     def has_key(self, key: Key) -> bool:
         return key.item in self._places[key.name]
 
     def is_here(self, *keys: Key) -> bool:
-        """Whether a task, or the edge between two tasks, is part of what is planned."""
+        """True if a task, or the edge between two tasks, is part of the present portion."""
         if self._portion is None:
             return True
         place = max(self._place(key) for key in keys)
         return place < 0 if self.come_later else self._portion.first <= place < self._portion.last
 
     def is_to_come(self, key: Key) -> bool:
-        """Whether a later portion has a task."""
+        """True if a later portion has a task."""
         return self._portion is not None and self._place(key) >= self._portion.last
 
     def _place(self, key: Key) -> int:
@@ -96,7 +105,9 @@ class Lists:
 
 
 def next_portion(workflow: Workflow, names: Collection[str], first: int) -> Portion:
-    """The portion of a run's items from a place on that one transaction stores. ``names``: of the run's tasks."""
+    """The portion of items from a position on that one transaction stores. ``names``: those of the
+    run's tasks.
+    """
     rows_of: Counter[Foreach] = Counter()
     lists: dict[Foreach, tuple[Item, ...]] = {}
     for task in workflow.tasks:
@@ -115,12 +126,16 @@ def next_portion(workflow: Workflow, names: Collection[str], first: int) -> Port
 
 
 def rows_of_item(task: TaskDefinition) -> int:
-    """About how many rows a task for an item adds: itself, its edges, and one to each gate of the list."""
+    """The approximate number of rows for a task of an item: the task, its edges, and one to each
+    gate of the list.
+    """
     return 4 + len(task.depends) + len(task.cancels)
 
 
 def part_of(workflow: Workflow, names: Collection[str], portion: Portion) -> Workflow:
-    """The workflow with only the items of a portion, by which the tasks of the branch are read. The first part of the run has the sources of ``PREV:*``."""
+    """The workflow with only the items of a portion, for reading the earlier tasks of the branch.
+    The first portion of the run has the sources of ``PREV:*``.
+    """
     chosen = [task for task in workflow.tasks if task.name in names]
     here: dict[str, set[Item]] = {digest: set() for digest in workflow.lists}
     found = Lists(workflow, chosen, portion)

@@ -1,11 +1,14 @@
-"""The rows that a transaction adds to a branch: entries and the tasks of the branch → rows of the ledger and of the graph (design 2, 5.1). Pure.
+"""The rows that a transaction adds to a branch, made from entries and the branch's earlier tasks:
+rows of the ledger and of the graph (design 2, 5.1). Pure.
 
-    read what the branch has → Known ─┐
-    entries of a repository ──────────┴→ Draft: plan each run, number its tasks, judge its edges → rows to write
+    the branch's earlier tasks → Known ─┐
+    entries of a repository ────────────┴→ Draft: plans each run, numbers its tasks, judges its edges → rows to write
 
-Ids are taken from their sequences beforehand, so that edges can name tasks which are not stored yet. Whether an edge is met is known before it is
-stored: its source was read after the archive was locked, and nothing settles without that lock. A COMMIT that can pass at once is stored as
-completed, so that a long chain of revisions needs no round for each, and a task that waits for nothing, cancels nothing and names no lock is stored as ready.
+Ids are taken from their sequences beforehand, so that edges can name tasks which are not stored
+yet. Whether an edge is met is known before it is stored: its source was read after the archive was
+locked, and no task settles without that lock. A COMMIT that can pass at once is stored as
+completed, so that a long chain of revisions needs no further steps. A task that waits for nothing,
+cancels nothing and names no lock is stored as ready.
 
 Called by ``queue.ledger`` and ``queue.triggering``, which read before and write after.
 """
@@ -40,13 +43,17 @@ from arkqueue.plan.graph import Plan, plan, tasks_needed
 from arkqueue.plan.items import BEGINNING
 
 IMPLICIT = 2
-"""The tasks of a run that no file defines, beside gates of ``PREV:*``: COMMIT and REPORT."""
+"""The number of tasks of a run that no file defines, without gates of ``PREV:*``: COMMIT and
+REPORT.
+"""
 BY_ITS_FILE = 0
-"""In the place of an audit log entry: the workflow file itself holds the task (``hold: true``)."""
+"""Stands for an audit log entry: the workflow file itself holds the task (``hold: true``)."""
 BY_A_GUARD = -1
-"""In the place of an audit log entry: the archive's settings hold the task (``require_approval``)."""
+"""Stands for an audit log entry: the archive's settings hold the task (``require_approval``)."""
 BY_WORKFLOW_AUTHORS = -2
-"""In the place of an audit log entry: somebody else than the archive's ``workflow_authors`` changed the workflow files, and nobody has accepted them."""
+"""Stands for an audit log entry: a person other than the archive's ``workflow_authors`` changed the
+workflow files, and nobody has accepted them.
+"""
 
 
 class NewRevision(NamedTuple):
@@ -80,9 +87,11 @@ class NewRun(NamedTuple):
 
 
 class NewTask(NamedTuple):
-    """``entry``: the id of its run's revision. ``unmet``: how many edges it waits for. ``passed``, ``ready``: it is stored in that state already.
+    """A task to store. ``entry``: the id of its run's revision. ``unmet``: the number of edges that
+    it waits for. ``passed``, ``ready``: it is stored as completed, or as ready.
 
-    ``hold``: the audit log entry because of which it is held, or `BY_ITS_FILE`. None: it is not.
+    ``hold``: the audit log entry because of which it is held, or `BY_ITS_FILE`. None: it is not
+    held.
     """
 
     id: TaskId
@@ -128,7 +137,9 @@ class NewEdge(NamedTuple):
 
 
 class NewPlanning(NamedTuple):
-    """The unplanned rest of a large run. ``hold`` and ``behind``: as in `Draft.add_run`."""
+    """The part of a large run that is still to be planned. ``hold`` and ``behind``: as in
+    `Draft.add_run`.
+    """
 
     run: int
     branch: int
@@ -142,7 +153,7 @@ class NewPlanning(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A run, and where it is. ``revision``: the id of its revision."""
+    """A run and its place. ``revision``: the id of its revision."""
 
     id: int
     revision: int
@@ -153,7 +164,10 @@ class Place(NamedTuple):
 
 
 def _begins(planned: Plan) -> set[Key]:
-    """The tasks of a large run, or of a portion of one, that wait beside their edges until all of it is stored. The others need another task of the run, and so one of these, to complete (``begin_to_let_in``)."""
+    """The tasks of a large run, or of a portion of one, that wait, beside their edges, until all of
+    the run is stored. All others need another task of the run, and so one of these, to complete
+    (``begin_to_let_in``).
+    """
     behind = {
         edge.target
         for edge in planned.edges
@@ -167,15 +181,17 @@ def _begins(planned: Plan) -> set[Key]:
 
 
 _Edge = tuple[TaskId, TaskId, str, bool, bool, bool, bool, bool]
-"""A `NewEdge` of which it is not known yet whether it is met."""
+"""A `NewEdge` before it is judged whether it is met."""
 
 
 @dataclass(slots=True)
 class Known:
-    """The tasks of a branch on which the planned runs may depend. They are read while the archive is locked.
+    """The tasks of a branch on which the planned runs may depend, read while the archive is locked.
 
-    ``past``: the nearest earlier occurrence of each key. ``purged``: the keys whose nearest occurrence completed and was purged. ``commits``: as in `plan`.
-    ``exclusives``: stored exclusive tasks that close the gate to the next revision. ``others``: further tasks to which an edge may lead.
+    ``past``: the nearest earlier occurrence of each key. ``purged``: the keys whose nearest
+    occurrence completed and was purged. ``commits``: as in `plan`. ``exclusives``: stored exclusive
+    tasks that close the gate to the next revision. ``others``: further tasks to which an edge may
+    lead.
     """
 
     past: dict[Key, Occurrence] = field(default_factory=dict)
@@ -198,7 +214,7 @@ class NewIds:
 def ids_needed(workflows: Iterable[Workflow]) -> tuple[int, int, int]:
     """The most runs, tasks and items that runs of these workflows have."""
     of_one: dict[int, int] = {}
-    """By identity: the revisions of an archive share their workflows."""
+    """The tasks of each workflow, by identity: the revisions of an archive share their workflows."""
     runs = tasks = items = 0
     for workflow in workflows:
         if id(workflow) not in of_one:
@@ -209,7 +225,9 @@ def ids_needed(workflows: Iterable[Workflow]) -> tuple[int, int, int]:
 
 
 def generations(revisions: Iterable[Revision], before: int, author: str | None) -> Iterator[int]:
-    """How many commits by tasks lead to each revision (design 5.15). ``before``: to the ledger's last one. ``author``: who commits for tasks."""
+    """The number of commits by tasks that lead to each revision (design 5.15). ``before``: the
+    number for the ledger's last one. ``author``: the author of commits by tasks.
+    """
     for revision in revisions:
         if revision.origin:
             before = revision.origin.generation
@@ -219,34 +237,44 @@ def generations(revisions: Iterable[Revision], before: int, author: str | None) 
 
 
 class Draft:
-    """Revisions and runs of one branch that are not stored yet; each is planned behind those that were drafted before it."""
+    """Revisions and runs of one branch that are not stored yet. Each is planned behind those that
+    were drafted before it.
+    """
 
     def __init__(self, branch: int, name: str, known: Known, ids: NewIds) -> None:
-        """``branch``: its id. ``name``: its name, which the globs of ``branches`` are for."""
+        """``branch``: its id. ``name``: its name, for the globs of ``branches``."""
         self.branch, self.name, self._ids = branch, name, ids
         self._past = dict(known.past)
         self._purged = set(known.purged)
         self._commits = dict(known.commits)
         self.exclusives = list(known.exclusives)
-        """The exclusive tasks that the next commit run waits for: those of the run that was drafted last."""
-        # Tasks of `past` come last: only their rows say whether the product exists.
+        """The exclusive tasks for which the next commit run waits: those of the run that was
+        drafted last.
+        """
+        # Tasks of `past` come last: only their rows have whether the product exists.
         occurrences = [*known.others, *known.commits.values(), *known.past.values()]
         self._passes = {one.task: one.passes for one in occurrences if one.settled}
-        """Settled tasks, and whether they meet an edge from another run that waits for their completion."""
+        """Settled tasks, and whether they meet an edge from another run that waits for their
+        completion.
+        """
         self._produced = {one.task: one.produced for one in occurrences}
         self._failed = {one.task: one.failed for one in occurrences}
         self.lost: list[TaskId] = []
-        """Settled tasks that skip a drafted one: it needs a product that they will never have (design 5.18), or waits for their failure, and they did not fail (5.6)."""
+        """Settled tasks that skip a drafted one: it needs a product that they will never have
+        (design 5.18), or waits for their failure, and they did not fail (5.6).
+        """
         self.revisions: list[NewRevision] = []
         self.runs: list[NewRun] = []
         self.tasks: list[tuple[Any, ...]] = []
         self.edges: list[tuple[Any, ...]] = []
-        """The fields of `NewTask` and `NewEdge` as plain tuples: of those there are thousands, and they take half the time."""
+        """The fields of `NewTask` and `NewEdge` as plain tuples. There are thousands of them, and
+        plain tuples take half the time.
+        """
         self.items: list[NewItem] = []
         self.lists: list[tuple[int, str]] = []
-        """Runs, and the lists that their workflow files have."""
+        """Runs, with the lists that their workflow files have."""
         self.planning: list[NewPlanning] = []
-        """The rest of the planning of large runs."""
+        """The parts of large runs that are still to be planned."""
         self.names: dict[str, bool] = {}
         """The names of ordinary tasks, and whether a commit run has one."""
         self.ready: list[TaskId] = []
@@ -264,7 +292,9 @@ class Draft:
         hold: int | None = None,
         guards: Sequence[str] = (),
     ) -> int:
-        """Add a revision and its commit run; returns the revision's id. ``faults``: the run has no other task because of these. ``hold``, ``guards``: as in `add_run`."""
+        """Add a revision and its commit run. Returns the revision's id. ``faults``: with faults,
+        the run has no other tasks. ``hold``, ``guards``: as in `add_run`.
+        """
         foreign = hold == BY_WORKFLOW_AUTHORS
         revision = self._add_revision(entry, previous, generation, is_baseline=False, is_foreign=foreign)
         workflow = Workflow() if faults else entry.workflow
@@ -274,7 +304,7 @@ class Draft:
         return revision
 
     def append_baseline(self, entry: Entry, previous: str | None, generation: int, *, is_foreign: bool = False) -> int:
-        """Add a revision that watching begins at: a run of a completed COMMIT and no other task (design 2)."""
+        """Add a baseline revision: its run has a completed COMMIT and no other task (design 2)."""
         revision = self._add_revision(entry, previous, generation, is_baseline=True, is_foreign=is_foreign)
         planned = self._plan(Workflow(), entry)
         commit = tuple(node for node in planned.nodes if node.kind is TaskKind.COMMIT)
@@ -297,11 +327,12 @@ class Draft:
         behind: int = 0,
         without: Collection[str] = (),
     ) -> int:
-        """Add a planned run, or the beginning of a large one; returns its id.
+        """Add a planned run, or the beginning of a large one. Returns its id.
 
-        ``closing``: exclusive tasks that its COMMIT waits for. ``hold``: the audit log entry because of which its tasks are held (design 5.21); its gates pass.
-        ``guards``: globs; a task whose name matches is held whatever its file says (5.22). ``behind``: by so much its tasks have a higher priority number than their definitions say.
-        ``without``: as in `plan`.
+        ``closing``: exclusive tasks for which its COMMIT waits. ``hold``: the audit log entry
+        because of which its tasks are held (design 5.21); its gates pass. ``guards``: globs; a task
+        whose name matches is held whatever its file says (5.22). ``behind``: a number to add to the
+        priority numbers of its tasks. ``without``: as in `plan`.
         """
         id = next(self._ids.runs)
         ids = {node.key: TaskId(next(self._ids.tasks)) for node in planned.nodes}
@@ -340,7 +371,9 @@ class Draft:
         guards: Sequence[str],
         behind: int,
     ) -> None:
-        """Add a portion of a large run. ``stored``: those of its tasks that are stored and that edges of the portion lead to."""
+        """Add a portion of a large run. ``stored``: the stored tasks of the run to which edges of
+        the portion lead.
+        """
         ids = {node.key: TaskId(next(self._ids.tasks)) for node in planned.nodes}
         known = {**stored, **ids}
         edges = [
@@ -393,7 +426,8 @@ class Draft:
                     held_by = BY_A_GUARD
                 if task != report:
                     self.names[key.name] = self.names.get(key.name, False) or trigger is Trigger.COMMIT
-            # REPORT, the last one, waits for every other task that is not settled yet; it has no edges (design 5.4).
+            # REPORT is the last task. It has no edges, and waits for every other task that has not
+            # settled (design 5.4).
             waits_for, passed = unsettled if task == report else unmet[task], task in self._passes
             ready = program and not (waits_for or cancels or locks) and held_by is None
             self.tasks.append(
@@ -415,7 +449,7 @@ class Draft:
                 self.exclusives.append(task)
 
     def _item(self, known: dict[tuple[str, str], int], definition: TaskDefinition | None, item: Item, run: int) -> int:
-        """The id of an item of a run, which tasks over lists of the same items share."""
+        """The id of an item of a run. Tasks over lists of the same items share it."""
         assert definition is not None
         assert definition.foreach is not None
         place = definition.foreach.items, item.key

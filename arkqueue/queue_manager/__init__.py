@@ -1,7 +1,9 @@
-"""The queue manager: reads repositories and plans their revisions, fires schedules, takes up deferred tasks, lets leases lapse.
+"""The queue manager: reads repositories and plans their revisions, fires schedules, resumes
+deferred tasks, ends attempts whose leases are over.
 
-One loop for each duty; each turn is a sentence of the design. Any number of queue managers may do this on one database: the ledger is filled by
-compare-and-set, schedules move on by compare-and-set, and everything else is guarded by locks and states. None of them knows a task's program.
+There is one loop for each duty. Any number of queue managers may work on one database: the ledger
+and the schedules move on by compare-and-set, and locks and states guard everything else. No queue
+manager runs the program of a task.
 """
 
 from arkqueue.queue_manager.manager import QueueManager

@@ -15,7 +15,9 @@ from arkqueue.runtime.loop import Loop
 CONNECTIONS = 8
 """Database connections: one for each loop."""
 PACE = 0.02
-"""Seconds between two questions which archives are to be looked at: one is enough for the notices that came meanwhile."""
+"""Seconds between two queries for archives to scan. One query is enough for all notices that came
+meanwhile.
+"""
 
 
 class QueueManager:
@@ -36,7 +38,7 @@ class QueueManager:
         self._sender = sender.Sender(session.share(sender.CONNECTIONS), configuration, again=notify.ring)
         poll = configuration.poll
         self._labels: list[list[str]] | None = None
-        """Of the task managers for which all lines of locks were judged."""
+        """The labels of the task managers for which all lines of locks were judged."""
         self._loops = [
             Loop("read repositories", self._readers.turn, look, poll, pace=PACE),
             Loop("fire schedules", self._fire_schedules, bell("schedule"), poll),
@@ -50,7 +52,8 @@ class QueueManager:
             Loop("tell receivers", self._sender.turn, notify, poll),
             Loop("count the queue", self._count, bell("depth"), depth.EVERY),
             Loop("grant locks", self._grant_locks, bell("locks"), 5 * poll),
-            # Often enough never to take its own pauses for gaps of the database, after which no lease lapses for a while.
+            # Often enough that its own pauses never count as gaps of the database, after which no
+            # lease lapses for a while.
             Loop("lapse leases", self._lapse_leases, bell("lapse"), min(configuration.lease / 9, 5.0)),
         ]
 
@@ -60,7 +63,7 @@ class QueueManager:
             loop.start()
 
     def close(self) -> None:
-        """Stop the loops; a reader whose repository hangs is left behind as a daemon."""
+        """Stop the loops. A reader whose repository hangs is left behind as a daemon thread."""
         for loop in self._loops:
             loop.ask_to_close()
         for loop in self._loops:
@@ -84,7 +87,9 @@ class QueueManager:
         depth.count(self._session)
 
     def _grant_locks(self) -> float | None:
-        """Other task managers than before can run other tasks."""
+        """Judge the lines of locks again when other task managers live than before: they may run
+        other tasks.
+        """
         labels = locks.labels_that_live(self._session)
         if labels != self._labels:
             locks.forget_turns(self._session)
@@ -92,6 +97,6 @@ class QueueManager:
         return 0.1 if locks.pass_on(self._session) else None
 
     def _lapse_leases(self) -> float | None:
-        """A batch; where it was not empty, the next one at once."""
+        """End one batch of lapsed attempts. If there were any, ask for the next iteration at once."""
         lease = self._configuration.lease
         return 0.0 if finish.lapse(self._session, lease=lease, gap=lease / 3) else None

@@ -1,17 +1,16 @@
 """Quick checks: scans of quiet local archives that open no repository.
 
-A whole scan remembers the repository's fingerprint from before the scan: the ledger contains all
+A whole scan stores the repository's fingerprint from before the scan: the ledger contains all
 commits until then. When the archive's next scan is due, the quick check computes the fingerprint
-again. If the fingerprint is unchanged, nothing was committed since, and the archive is recorded as
-read, together with all others of the check. Otherwise a whole scan follows at once. A whole scan
-also follows a notice, a failure, and ten minutes after the last whole scan, whatever the files say.
+again. If it is unchanged, nothing was committed since, and the archive is recorded as read,
+together with all others of the check. Otherwise a whole scan follows at once. A whole scan also
+follows a notice, a failure, and ten minutes after the last whole scan, whatever the files say.
 Other changes of the ledger (a rewind) give a notice.
 
-A whole scan that nobody asked for, of an archive without trouble, is recorded together with the
-next check.
+A periodic whole scan of an archive without trouble is recorded together with the next check.
 
-A check never does a reader's work: it asks for a few files, in a thread of its own. If a file
-system hangs, that thread is left behind, and the archive goes to a reader, which reports that its
+A check never does a reader's work: it reads a few files, in a thread of its own. If a file system
+hangs, that thread is left behind, and the archive goes to a reader, which reports that its
 repository hangs.
 
 Fingerprints are kept in memory only: a queue manager that starts begins with whole scans. Called by
@@ -35,11 +34,13 @@ from arkqueue.queue import archives
 log = logging.getLogger("arkqueue")
 
 WHOLE = 590.0
-"""Seconds from one whole scan of an archive to the next, at most. A scan may begin a little later than it is due: ten minutes hold all the same."""
+"""The most seconds from one whole scan of an archive to the next one. It is a little less than ten
+minutes, because a scan may begin a little later than it is due.
+"""
 SLOW = 2.0
 """Seconds after which a file system hangs."""
 MOST = 500
-"""Archives that are recorded by one statement, which locks their rows for its time."""
+"""The most archives that one statement records, which locks their rows."""
 
 GOLDEN = 0.618033988749895
 """The golden section: its multiples are spread evenly between the whole numbers."""
@@ -48,10 +49,11 @@ Fingerprint = Callable[[], bytes | None]
 
 
 def next_whole(archive: int, now: float, sweep: float) -> float:
-    """When the next whole scan of an archive is due after one that ends ``now``.
+    """The time at which the next whole scan of an archive is due, after one that ends ``now``.
 
-    Each archive has times of its own, one in every period: all are scanned at once when a queue manager starts, and no
-    longer together afterwards. A due whole scan begins with the next periodic scan, thus within ``sweep`` seconds.
+    Each archive has its own times, one in every period: all are scanned at once when a queue
+    manager starts, but not together afterwards. A due whole scan begins with the next periodic
+    scan, thus within ``sweep`` seconds.
     """
     period = WHOLE - sweep
     if period <= 0:
@@ -62,7 +64,9 @@ def next_whole(archive: int, now: float, sweep: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """An archive after a whole scan. ``until``: when the next whole scan is due, by the clock of `time.monotonic`."""
+    """An archive after a whole scan. ``until``: the time at which the next whole scan is due, by
+    `time.monotonic`.
+    """
 
     take: Fingerprint
     last: bytes
@@ -70,31 +74,37 @@ class _Known:
 
 
 class QuickChecks:
-    """The fingerprints of one queue manager. ``changed`` is called when an archive needs a whole scan after all."""
+    """The fingerprints of one queue manager. ``changed``: called when an archive needs a whole scan
+    after all.
+    """
 
     def __init__(self, session: Session, sweep: float, changed: Callable[[], None]) -> None:
         self._session, self._sweep, self._changed = session, sweep, changed
         self._known: dict[int, _Known] = {}
         self._read: set[int] = set()
-        """Archives that had a whole scan which is not recorded yet."""
+        """Archives whose last whole scan is not recorded yet."""
         self._check: _Check | None = None
 
     def remember(self, archive: int, take: Fingerprint, last: bytes) -> None:
-        """A whole scan has found everything that was there when the fingerprint was taken."""
+        """Store a fingerprint, after a whole scan that has found everything that existed when it
+        was taken.
+        """
         self._known[archive] = _Known(take, last, until=next_whole(archive, time.monotonic(), self._sweep))
 
     def record_soon(self, archive: int) -> None:
-        """A whole scan that nobody asked for has been taken to its end."""
+        """Have a complete periodic whole scan recorded with the next check."""
         self._read.add(archive)
 
     def forget(self, archive: int) -> None:
-        """The next scan is a whole one."""
+        """Let the next scan be a whole one."""
         self._known.pop(archive, None)
 
     def take_over(self, rows: Sequence[Any]) -> list[Any]:
-        """Check those of the due archives (rows of `archives.to_read`) that may be quiet; the others are the answer.
+        """Check those of the due archives (rows of `archives.to_read`) that may be quiet. Returns
+        the others.
 
-        Called by the dispatcher alone, again and again: an archive under check is in neither.
+        Only the dispatcher calls this, repeatedly. An archive that is being checked is not among
+        the others.
         """
         now = time.monotonic()
         quiet: list[int] = []
@@ -115,7 +125,7 @@ class QuickChecks:
                 return others
             self._check.leave()
             self.forget(self._check.at)
-        # One that is no longer due has been recorded otherwise.
+        # An archive that is not due any more was recorded in another way.
         self._read.intersection_update(read)
         self._check = None
         if read or quiet:
@@ -128,7 +138,9 @@ class QuickChecks:
             self._check.leave()
 
     def look(self, archive: int) -> bool:
-        """Whether an archive is as it was at its last whole scan; if not, the next scan is a whole one."""
+        """True if an archive is unchanged since its last whole scan. If not, its next scan is a
+        whole one.
+        """
         known = self._known.get(archive)
         if known is not None and known.take() == known.last:
             return True
@@ -137,15 +149,15 @@ class QuickChecks:
         return False
 
     def record(self, done: Sequence[int]) -> None:
-        """Archives had their scan."""
+        """Record that archives were scanned."""
         archives.read_quietly(self._session, done, self._sweep)
         self._read.difference_update(done)
 
 
 class _Check(threading.Thread):
-    """One check of some archives, recorded at its end, as are those that were ``read`` before.
+    """One check of some archives, which are recorded at its end, with the archives in ``read``.
 
-    ``at`` is the archive whose files are being read, ``since`` when that began.
+    ``at``: the archive whose files are being read. ``since``: the time at which that began.
     """
 
     def __init__(self, checks: QuickChecks, read: Sequence[int], quiet: Sequence[int]) -> None:
@@ -155,7 +167,7 @@ class _Check(threading.Thread):
         self.at, self.since = 0, time.monotonic()
 
     def leave(self) -> None:
-        """Nobody waits for it any more: what it finds is not recorded."""
+        """Give the check up: its results are not recorded."""
         self._is_left = True
 
     def run(self) -> None:
@@ -174,7 +186,7 @@ class _Check(threading.Thread):
         except DatabaseUnavailable as error:
             log.warning("%s: %s", self.name, error)
         except Exception:
-            log.exception("%s: its archives are checked again", self.name)
+            log.exception("%s failed; its archives are checked again", self.name)
 
     def _record(self, done: Sequence[int]) -> None:
         self.since = math.inf  # the database has limits of its own

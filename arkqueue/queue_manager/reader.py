@@ -30,29 +30,37 @@ from arkqueue.repository.reader.entries import EntryReader, last_known, named
 log = logging.getLogger("arkqueue")
 
 CHUNK = 100
-"""Revisions that the repository is asked for at once."""
+"""The most revisions that are requested from the repository at once."""
 SLOW = 2.0
-"""Seconds."""
+"""Seconds after which a scan counts as slow, and does not keep another one from beginning."""
 PACE = 0.05
-"""Seconds from the beginning of a look to that of the next one at the same archive: the first commit of a burst is planned at once, those behind it together."""
+"""Seconds from the beginning of a scan to the beginning of the next one of the archive. So the
+first commit of a burst is planned at once, and the commits behind it together.
+"""
 SILENT = 60.0
-"""Seconds without an answer after which a person is told that a repository hangs. It is waited for all the same, until the deadline of its reader process."""
+"""Seconds without an answer after which the archive shows that its repository hangs. The reader
+still waits, until the deadline of its reader process.
+"""
 LINGER = 20.0
-"""Seconds that a reader keeps its connection after a notice."""
+"""Seconds for which a reader keeps its connection after a notice."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds between two attempts to read a repository that fails."""
+"""The shortest and the longest pause, in seconds, between two tries to read a repository that
+fails.
+"""
 LONGEST_EXPECTATION = 600.0
-"""Seconds that a revision is expected which a notice named and the repository does not have."""
+"""Seconds for which a revision is expected that a notice named and the repository does not have."""
 
 
 def up_to(revisions: Sequence[Revision], until: str | None) -> Sequence[Revision]:
-    """Revisions up to the one of an id, where that is among them; else all."""
+    """The revisions up to the one with an id, if it is among them; otherwise all."""
     place = next((place for place, revision in enumerate(revisions, 1) if revision.id == until), len(revisions))
     return revisions[:place]
 
 
 class Reader(threading.Thread):
-    """Looks at one archive's repository when it is told to; ends after that, or when no other notice came for a while."""
+    """Scans one archive's repository when it is told to. Ends after that, or if no other notice
+    came for a while.
+    """
 
     def __init__(
         self, session: Session, configuration: Configuration, row: Any, freed: Callable[[], bool], checks: QuickChecks
@@ -66,23 +74,25 @@ class Reader(threading.Thread):
         self._take_fingerprint: Callable[[], bytes | None] | None = None
         """Takes the fingerprint of the repository at that URL, if it is on this host."""
         self._fingerprint: bytes | None = None
-        """The repository's fingerprint right before it was read; None where it has none, or was not read to its end."""
+        """The repository's fingerprint right before the scan; None if it has none, or was not read
+        to its end.
+        """
         self._condition = threading.Condition()
         self._next: Any = row
         self._present: Any = None
         self._since = self._heard = time.monotonic()
-        """When the look began, and when it last came a step further."""
+        """The start of the scan, and the time of its last progress."""
         self._rests_until = 0.0
         self._told: Any = None
-        """The look that a person has been told of."""
+        """The scan whose hang is shown on the archive."""
         self._trouble: str | None = None
-        """What the log has said of the archive, and has not taken back."""
+        """The trouble that the log has reported last, until the archive can be read again."""
         self._closing = False
         self.ended = False
 
     @property
     def is_reading(self) -> bool:
-        """Whether a look has been under way for a short time only."""
+        """True while a scan has been under way for only a short time."""
         return not self.lingers and not self.ended and time.monotonic() - self._since < SLOW
 
     @property
@@ -90,13 +100,13 @@ class Reader(threading.Thread):
         return self._next is None and self._present is None and not self.ended
 
     def is_at(self, row: Any) -> bool:
-        """Whether a look for this notice or sweep is under way or about to begin."""
+        """True if a scan for this notice or periodic scan is under way or about to begin."""
         with self._condition:
             at = self._next or self._present
             return at is not None and (row.asked is None or at.asked == row.asked)
 
     def look(self, row: Any) -> bool:
-        """Ask for a look, after the one that is under way; False where this reader has ended."""
+        """Ask for a scan, after the one that is under way. Returns False if this reader has ended."""
         with self._condition:
             if self.ended or self._closing:
                 return False
@@ -105,21 +115,22 @@ class Reader(threading.Thread):
             return True
 
     def see_to_silence(self) -> None:
-        """Show on the archive that its repository hangs (design 2); the end of the look takes that back, or says more.
+        """Show on the archive that its repository hangs (design 2). The end of the scan clears
+        that, or reports more.
 
-        Called by the dispatcher alone.
+        Only the dispatcher calls this.
         """
         row = self._present
         if row is None or row is self._told or time.monotonic() - self._heard < SILENT:
             return
         fault = f"{row.name}: its repository has not answered for {SILENT:.0f} s; the reader still waits for it. Check its server and the network"
-        # The dispatcher waits for no archive; the next turn tries again.
+        # The dispatcher waits for no archive. If it is busy, the next iteration tries again.
         if archives.say_trouble(self._session, self._id, fault, FIRST_PAUSE, LONGEST_PAUSE):
             log.warning("%s", fault)
             self._told, self._trouble = row, fault
 
     def close(self) -> None:
-        """Let it end as soon as it is between two transactions."""
+        """Let the reader end as soon as it is between two transactions."""
         with self._condition:
             self._closing = True
             self._condition.notify()
@@ -132,14 +143,16 @@ class Reader(threading.Thread):
             except DatabaseUnavailable as error:
                 log.warning("%s: %s", self.name, error)
             except Exception:
-                # Its archive is still due: another look comes with the dispatcher's next turn.
-                log.exception("%s: what came of a look could not be stored", self.name)
+                # Its archive is still due: the dispatcher's next iteration starts another scan.
+                log.exception("%s: the result of a scan could not be stored", self.name)
             with self._condition:
                 self._present = None
             lingers = self._freed() and row.asked is not None and self._entries is not None
 
     def _wait(self, seconds: float) -> Any:
-        """What to look for next; None at the end. Under one lock with ``look``: what is handed over is taken, or handed to another reader."""
+        """The next request; None at the end. ``look`` uses the same lock, so a request is either
+        taken here or handed to another reader.
+        """
         with self._condition:
             if seconds:
                 self._condition.wait_for(lambda: self._next is not None or self._closing, seconds)
@@ -151,16 +164,17 @@ class Reader(threading.Thread):
             return None if self.ended else self._present
 
     def _look(self, row: Any) -> None:
-        """One look at the repository, and what its answer means for the archive."""
+        """Scan the repository once, and record the result for the archive."""
         try:
             again = self._read(row)
         except DatabaseUnavailable as error:
             if not isinstance(error, Overdue):
                 raise
-            # The database is there, and the next attempt would take as long.
+            # The database answers, and the next try would take as long.
             self._fail(row, f"{row.name}: cannot be stored: {error}")
         except ArchiveMismatch as error:
-            # The repository's reader knows the fault; which archive is to be rewound is known here.
+            # The repository's reader reports the fault; the archive's name for the remedy is known
+            # here.
             why = named(error, row.name)
             archives.stop(self._session, self._id, why)
             log.warning("%s is stopped: %s", row.name, why)
@@ -168,12 +182,13 @@ class Reader(threading.Thread):
         except ArkqueueError as error:
             self._fail(row, str(error))
         except Exception as error:
-            # A revision that cannot be read or stored stops its own archive only, and a person has to know.
-            log.exception("%s: a look failed and is taken again", self.name)
+            # A revision that cannot be read or stored affects its own archive only, and a person
+            # has to know.
+            log.exception("%s: a scan failed, and is repeated", self.name)
             self._fail(row, f"{row.name}: cannot be read or stored: {type(error).__name__}: {error}")
         else:
             if self._closing:
-                return  # it may not have been read to its end, and goes on being due
+                return  # the scan may be incomplete, and stays due
             if self._trouble is not None:
                 log.warning("%s is read again", row.name)
             self._trouble = None
@@ -186,7 +201,9 @@ class Reader(threading.Thread):
                 archives.expect(self._session, self._id, row.asked, again)
 
     def _remember_fingerprint(self) -> bool:
-        """Let quick checks tell from now on whether there is something to read, if this repository has a fingerprint."""
+        """Let quick checks detect changes from now on, if this repository has a fingerprint.
+        Returns whether it has.
+        """
         if self._fingerprint is None or self._take_fingerprint is None:
             return False
         self._checks.remember(self._id, self._take_fingerprint, self._fingerprint)
@@ -194,14 +211,16 @@ class Reader(threading.Thread):
 
     def _fail(self, row: Any, trouble: str) -> None:
         if self._closing:
-            return  # it may be our own end that it met, and it goes on being due
+            return  # the failure may come from closing; the scan stays due
         archives.read_failed(self._session, self._id, trouble, FIRST_PAUSE, LONGEST_PAUSE)
-        if trouble != self._trouble:  # once, and not at each attempt
+        if trouble != self._trouble:  # once, and not at each try
             log.warning("%s cannot be read: %s", row.name, trouble)
         self._entries, self._trouble = None, trouble
 
     def _read(self, row: Any) -> float | None:
-        """Append what the ledger lacks. The answer: seconds until a revision that was named and is not there is looked for again."""
+        """Append the revisions that the ledger lacks. Returns the seconds until a named but missing
+        revision is looked for again; None if there is none.
+        """
         while not self._closing:
             self._fingerprint = None
             registered, branches = archives.with_branches(self._session, self._id)
@@ -217,17 +236,21 @@ class Reader(threading.Thread):
                 self._take_fingerprint, self._where = fingerprint_of(location), where
             settings = ArchiveSettings(**registered.settings)
             if settings.author is None and registered.kind == ArchiveKind.GIT:
-                # Whom nobody else is called. In Subversion that may be the account of whoever commits by a program of his own.
+                # The default author, a name that no real committer has. For Subversion there is
+                # none: commits by people's own programs may come from that account.
                 settings = replace(settings, author=AUTHORS[ArchiveKind.GIT])
-            # Before anything else: what is committed from here on makes another one.
+            # The fingerprint comes first: any commit from here on changes it.
             self._fingerprint = self._take_fingerprint() if self._take_fingerprint else None
-            # The ledger before the repository: what is known must be there, while what is there need not be known.
+            # The ledger is read before the repository: the repository must have all known
+            # revisions, while the ledger may lack some of the repository's.
             if self._catch_up(settings, {branch.name: branch for branch in branches}):
                 return self._expected(row)
         return None
 
     def _catch_up(self, settings: ArchiveSettings, known: dict[str, Any]) -> bool:
-        """Bring the ledger's branches, which are ``known``, to the repository's heads; False where another queue manager was at it, and all is to be looked at again."""
+        """Bring the ledger's branches, which are ``known``, to the repository's heads. Returns
+        False if another queue manager has moved one, and the scan has to begin again.
+        """
         assert self._entries is not None
         archive = self._entries.archive
         former = next((branch for branch in known.values() if branch.main), None)
@@ -240,21 +263,23 @@ class Reader(threading.Thread):
         heads = archive.heads(settings.branches, former_name, last)
         main = archive.main_branch(former_name)
         if not (heads or settings.branches) and former_name and archive.heads([former_name]):
-            # Not what a person means who lets HEAD name a branch that is still to come, or has mistyped it.
-            fault = f"HEAD names the branch {main}, which is not there, while {former_name} is"
+            # HEAD names a branch that does not exist yet, or has a typing error. That does not mean
+            # that the former main branch was deleted.
+            fault = f"HEAD names the branch {main}, which does not exist, while {former_name} does"
             remedy = f"Push {main}, or correct HEAD: git symbolic-ref HEAD refs/heads/{former_name}"
             raise ArchiveUnreachable("its repository", fault, remedy)
         left = [branch for branch in known.values() if branch.name in heads and not branch.deleted]
         gone = [b for b in known.values() if b.name not in heads and not b.deleted and b.head_id is not None]
         if former in gone and not (heads and settings.branches):
-            left.append(former)  # another repository, or an empty one, may be in the place of the right one
+            left.append(former)  # another repository, or an empty one, may have replaced the right one
         for branch in gone:
-            archive.check_gone(branch.name)  # what has not started there will be canceled
-        # Of other branches that are gone the repository need not keep anything.
+            archive.check_gone(branch.name)  # its unstarted tasks will be canceled
+        # The repository need not keep the commits of other deleted branches.
         archive.check_known(*(last[branch.name] for branch in left if branch.name in last))
-        # What is new on a branch is told by what is not on others: the main one comes first, and those that are gone count with what they had.
-        # Only branches that are in the ledger: two new ones would hide their common commits from each other.
-        # What a rewind retired (``rewound~1``) is another history.
+        # The new commits of a branch are those that are not on other branches. So the main branch
+        # comes first, and deleted branches count with their last heads. Only branches of the ledger
+        # count: two new branches would hide their common commits from each other. A branch that a
+        # rewind retired (``rewound~1``) has another history.
         ledger = {name: heads.get(name, branch.revision) for name, branch in known.items() if "~" not in name}
         for name in sorted(heads, key=lambda name: name != main):
             becomes_main = name == main != former_name
@@ -279,9 +304,11 @@ class Reader(threading.Thread):
         settings: ArchiveSettings,
         becomes_main: bool,
     ) -> bool:
-        """Bring the ledger of one branch to its head; False where another queue manager moved it meanwhile.
+        """Bring the ledger of one branch to its head. Returns False if another queue manager moved
+        it meanwhile.
 
-        ``ledger_heads``: the heads of all branches in the ledger, which tell what is new on a new branch.
+        ``ledger_heads``: the heads of all branches in the ledger, which show the new commits of a
+        new branch.
         """
         assert self._entries is not None
         if known is not None and known.planning and not planning.finish(self._session, known.id, self._goes_on):
@@ -293,7 +320,8 @@ class Reader(threading.Thread):
         if branch is None:
             return False
         before = last_known(known) if known is not None and known.head_id is not None else None
-        # One without a revision is new too: whoever began to track it may have been killed before he could append. An archive that began empty has no siblings.
+        # A branch without a revision counts as new: the process that began to track it may have
+        # been killed before it appended any. An archive that began empty has no siblings.
         others = None
         if known is None or known.deleted or known.head_id is None:
             others = {other: id for other, id in ledger_heads.items() if other != name and id is not None}
@@ -318,7 +346,7 @@ class Reader(threading.Thread):
                 return False
             branch = appended
             if until is not None and revisions and revisions[-1].id == until:
-                return bool(until == head)  # what lies behind an import is judged anew
+                return bool(until == head)  # revisions behind an import are judged again
             if advance.complete:
                 if until is not None:
                     ledger.end_import(self._session, branch)
@@ -327,7 +355,9 @@ class Reader(threading.Thread):
         return False
 
     def _tracked(self, name: str, known: Any, until: str | None, *, becomes_main: bool) -> ledger.Branch | None:
-        """The branch of the ledger, which begins to be tracked if it was not; None where another queue manager moved it meanwhile. ``until``: the end of its import."""
+        """The branch in the ledger, which is tracked from now on if it was not. None: another queue
+        manager moved it meanwhile. ``until``: the end of its import.
+        """
         if known is None or known.deleted or becomes_main:
             branch = archives.track(self._session, self._id, name, main=becomes_main)
             if branch.head != (known.head_id if known else None):
@@ -349,7 +379,8 @@ class Reader(threading.Thread):
         advance = self._entries.archive.advance(name, before, head, limit=CHUNK, siblings=others)
         begins = advance.baseline and advance.baseline.id
         if before is None and others and not settings.branches and begins not in others.values():
-            # Another main branch, which does not go on where the ledger ends, is older than its tracking: its head stands for all of it.
+            # A new main branch that does not continue the ledger is older than its tracking. Its
+            # baseline is its head.
             revision = self._entries.archive.baseline(name, head)
             return Advance(revisions=(revision,) if revision else ())
         return advance
@@ -362,7 +393,9 @@ class Reader(threading.Thread):
         revisions: Sequence[Revision],
         author: str | None,
     ) -> ledger.Branch | None:
-        """Append some revisions of an advance; returns the branch with its new head. None: another queue manager moved it meanwhile, or this reader closes."""
+        """Append some revisions of an advance. Returns the branch with its new head. None: another
+        queue manager moved it meanwhile, or this reader closes.
+        """
         assert self._entries is not None
         baseline = self._entries.entry(None, advance.baseline) if advance.baseline else None
         start = advance.baseline or before
@@ -378,7 +411,9 @@ class Reader(threading.Thread):
         return branch
 
     def _is_import(self, name: str, advance: Advance, head: str) -> bool:
-        """Whether there are more new revisions than `import_limit` (design 5.22). ``advance``: the first of them."""
+        """True if there are more new revisions than `import_limit` (design 5.22). ``advance``: the
+        first of them.
+        """
         assert self._entries is not None
         limit, found = self._configuration.import_limit, len(advance.revisions)
         while limit is not None and found <= limit and not advance.complete:
@@ -406,7 +441,9 @@ class Reader(threading.Thread):
             raise
 
     def _expected(self, row: Any) -> float | None:
-        """Whether a notice named a revision that the repository does not have yet; then when to look for it."""
+        """Seconds until a revision that a notice named is looked for again; None if the repository
+        has it, or it is not expected any more.
+        """
         if row.revision is None or row.asked is None:
             return None
         assert self._entries is not None

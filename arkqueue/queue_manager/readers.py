@@ -1,8 +1,11 @@
-"""Repositories are read by threads of their own, outside any lock, at most one for each archive (design 2).
+"""Reads repositories in threads of their own, outside any lock, at most one for each archive
+(design 2).
 
-The dispatcher (``Readers.turn``) asks the database which archives a notice names or whose sweep is due, and hands each to its reader's thread. Before a
-sweep, quick checks take those where nothing has happened. A repository that hangs holds up its own reader only. A reader ends with its look; after a
-notice it keeps its connection for a while, as commits come in bursts. A sweep of a thousand archives goes through a few readers at a time, notices first.
+The dispatcher (``Readers.turn``) queries which archives a notice names, or whose periodic scan is
+due, and hands each to its reader's thread. Before a periodic scan, quick checks take the archives
+without changes. A repository that hangs holds up its own reader only. A reader ends with its scan;
+after a notice it keeps its connection for a while, because commits come in bursts. A periodic scan
+of a thousand archives goes through a few readers at a time, notices first.
 """
 
 from __future__ import annotations
@@ -23,18 +26,22 @@ from arkqueue.queue_manager.reader import Reader
 log = logging.getLogger("arkqueue")
 
 SWEEPS_AT_ONCE, NOTICES_AT_ONCE = 16, 64
-"""How many looks may be under way for another to begin. Those that have taken ``SLOW`` seconds do not count: they wait for their repository."""
+"""The most scans under way, such that another periodic scan, or a scan for a notice, may begin.
+Scans that have taken ``SLOW`` seconds do not count: they wait for their repository.
+"""
 MOST_AT_ONCE = 1000
-"""Archives that the dispatcher asks for in one turn."""
+"""The most archives that the dispatcher queries in one iteration."""
 CLOSING = 5.0
-"""Seconds that the readers have to come to an end."""
+"""Seconds that the readers have to end."""
 MOST_LINGERING = 64
 CONNECTIONS = 6
-"""Database connections for what the readers have found."""
+"""Database connections for the results of readers."""
 
 
 class Readers:
-    """The readers of one queue manager; ``idle`` is called when a reader has become free for what waits for one."""
+    """The readers of one queue manager. ``idle``: called when a reader has become free for waiting
+    archives.
+    """
 
     def __init__(self, session: Session, configuration: Configuration, idle: Callable[[], None]) -> None:
         self._session, self._configuration, self._idle = session, configuration, idle
@@ -43,21 +50,23 @@ class Readers:
         self._lock = threading.Lock()
         self._closing = False
         self._to_sweep: Sequence[ArchiveId] | None = None
-        """The archives that the present sweep has not reached yet; None: all."""
+        """The archives that the present periodic scan has not reached yet; None: all."""
         self._losses = 0
         self._are_waiting = False
         self._checks = QuickChecks(self._reading, configuration.sweep, changed=idle)
 
     def turn(self) -> None:
-        """Hand every archive that is to be looked at to its reader; the first turn is a sweep of all, and the first one after the database was away."""
+        """Hand every archive that has to be scanned to its reader. The first iteration scans all
+        archives, and so does the first one after an outage of the database.
+        """
         try:
             self._hand_out()
         except DatabaseUnavailable:
-            self._to_sweep = None  # what hooks told meanwhile was not kept either
+            self._to_sweep = None  # notices of hooks were lost meanwhile, too
             raise
 
     def _hand_out(self) -> None:
-        # An outage that was over before any turn met it is known to the listener.
+        # The listener also knows an outage that ended before an iteration noticed it.
         losses = self._session.wakeups.losses if self._session.wakeups else 0
         if losses != self._losses:
             self._to_sweep, self._losses = None, losses
@@ -65,7 +74,7 @@ class Readers:
             self._to_sweep = archives.sweep_all(self._session, self._to_sweep)
         for each in self._readers.values():
             each.see_to_silence()
-        # As many more as may be under way, so that these are never all.
+        # More archives than may be under way are queried, so that there is always one that is not.
         rows = self._checks.take_over(archives.to_read(self._session, MOST_AT_ONCE + len(self._readers)))
         with self._lock:
             self._readers = {id: reader for id, reader in self._readers.items() if not reader.ended}
@@ -87,7 +96,7 @@ class Readers:
                     self._readers[row.id] = reader
 
     def close(self) -> None:
-        """End the readers; one whose repository hangs is left behind."""
+        """End the readers. A reader whose repository hangs is left behind."""
         with self._lock:
             self._closing = True
             readers = list(self._readers.values())
@@ -99,7 +108,7 @@ class Readers:
             reader.join(timeout=max(0.0, deadline - time.monotonic()))
 
     def _freed(self) -> bool:
-        """A look has ended. The answer: whether its reader may linger."""
+        """Note that a scan has ended. Returns whether its reader may keep its connection."""
         with self._lock:
             are_waiting = self._are_waiting
             lingering = sum(reader.lingers for reader in self._readers.values())

@@ -1,1 +1,1 @@
-"""The calls of the HTTP API (design 7), one file a subject."""
+"""The calls of the HTTP API (design 7), one file for each subject."""

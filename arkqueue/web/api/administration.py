@@ -1,4 +1,4 @@
-"""The installation over HTTP: tokens, task managers, health and numbers."""
+"""The installation over HTTP: tokens, task managers, health and metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from arkqueue.web.api.calls import calls
 from arkqueue.web.openid_check import with_openid
 
 PATIENCE = 5.0
-"""Seconds after which health says that the database does not answer: whoever asks for it gives up soon."""
+"""Seconds after which /healthz reports that the database does not answer: its callers do not wait
+long.
+"""
 
 router = calls("installation")
 open_router = APIRouter(tags=["installation"])
@@ -32,7 +34,7 @@ open_router = APIRouter(tags=["installation"])
 
 
 class NewToken(BaseModel):
-    """A token to be made; without archives it is for every one."""
+    """A token to make. Without archives, it is for all."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -43,7 +45,7 @@ class NewToken(BaseModel):
 
 
 class MadeToken(BaseModel):
-    """A new token with its secret, which is shown this once."""
+    """A new token with its secret, which is shown only once."""
 
     id: int
     name: str
@@ -54,7 +56,9 @@ class MadeToken(BaseModel):
 
 
 class SignInLink(BaseModel):
-    """Where a browser is signed in, after the address of the server, and for how many seconds."""
+    """A link that signs a browser in: the path after the server's address, and the seconds for
+    which it is valid.
+    """
 
     path: str
     seconds: int
@@ -62,20 +66,20 @@ class SignInLink(BaseModel):
 
 @router.get("/whoami")
 def whoami(request: Request) -> Token:
-    """The token that asks."""
+    """The token of this request."""
     return admit(request).token
 
 
 @router.get("/tokens")
 def list_tokens(request: Request) -> list[Token]:
-    """All tokens; their secrets are not kept."""
+    """All tokens, without their secrets, which are not stored."""
     caller = admit(request, Scope.ADMIN)
     return [token for token in tokens.tokens(caller.session) if _is_within(token, caller.token)]
 
 
 @router.post("/tokens", status_code=201)
 def create_token(request: Request, new: NewToken) -> MadeToken:
-    """Make a token, for no more than the one that asks is for."""
+    """Make a token, with no more rights than the token of this request."""
     caller = admit(request, Scope.ADMIN)
     for archive in new.archives or ():
         check_name(archive)
@@ -108,7 +112,9 @@ def _is_within(token: Token, admin: Token) -> bool:
 
 @router.post("/sign-in-links", status_code=201)
 def create_sign_in_link(request: Request) -> SignInLink:
-    """Make a link that signs one browser in to the pages, once, with the rights of this token; it can be used for ten minutes."""
+    """Make a link that signs one browser in to the pages, once, with the rights of this token. It
+    is valid for ten minutes.
+    """
     caller = admit(request, Scope.READ)
     return SignInLink(path=f"/-/sign-in?code={sign_ins.code(caller.session, caller.token)}", seconds=int(sign_ins.LINK))
 
@@ -122,13 +128,15 @@ def show_status(request: Request) -> Status:
 
 @router.get("/task-managers")
 def list_task_managers(request: Request) -> list[TaskManagerView]:
-    """The processes that run tasks, and those that did within a day."""
+    """The task managers that run, or ran within a day."""
     return task_managers(admit(request, Scope.READ).session)
 
 
 @router.post("/task-managers/{name}/drain")
 def drain(request: Request, name: str, pause: NewPause = NewPause()) -> list[TaskManagerView]:  # noqa: B008  frozen by use
-    """Let the task managers of a host claim nothing, also those that are started later; its name, or the beginning of its id."""
+    """Let the task managers of a host claim nothing, later started ones included. The host is given
+    by its name, or by the beginning of its id.
+    """
     caller = admit(request, Scope.OPERATE)
     caller.require_every_archive("draining a task manager")
     host = host_named(caller.session, name)
@@ -148,7 +156,7 @@ def undrain(request: Request, name: str) -> list[TaskManagerView]:
 
 @router.post("/pause", status_code=204, response_class=Response)
 def pause_all(request: Request, pause: NewPause = NewPause()) -> None:  # noqa: B008  frozen by use
-    """Let nothing start, of any archive."""
+    """Let no task of any archive start."""
     caller = admit(request, Scope.OPERATE)
     caller.require_every_archive("a pause of the installation")
     pauses.pause_all(caller.session, pause.reason, caller.by)
@@ -164,7 +172,10 @@ def resume_all(request: Request) -> None:
 
 @router.get("/doctor")
 def doctor(request: Request, archive: str | None = None) -> Diagnosis:
-    """Check the database for rows that break arkqueue's rules: of one archive, or of all archives and of rows without one. Without an archive, also whether persons can sign in with their provider."""
+    """Check the database for rows that break arkqueue's rules: of one archive, or of all archives
+    and of rows without one. Without an archive, also check whether persons can sign in with their
+    provider.
+    """
     caller = admit(request, Scope.ADMIN)
     if archive is None:
         caller.require_every_archive("/doctor")
@@ -175,7 +186,7 @@ def doctor(request: Request, archive: str | None = None) -> Diagnosis:
 @open_router.head("/healthz", include_in_schema=False)
 @open_router.get("/healthz")
 def health(request: Request) -> JSONResponse:
-    """Whether this server can do its work; 503 and what is wrong where it cannot."""
+    """Whether this server can do its work; 503 with the faults if it cannot."""
     session = request.app.state.session
     try:
         numbers = measure(session, PATIENCE)
@@ -187,7 +198,7 @@ def health(request: Request) -> JSONResponse:
 
 @router.get("/metrics", response_class=PlainTextResponse)
 def metrics(request: Request) -> PlainTextResponse:
-    """Numbers for Prometheus."""
+    """Metrics for Prometheus."""
     caller = admit(request, Scope.READ)
     caller.require_every_archive("/metrics")
     n = measure(caller.session)
@@ -195,25 +206,25 @@ def metrics(request: Request) -> PlainTextResponse:
         ("tasks", "gauge", "Tasks that are not settled, by state.",
          {f'{{state="{s}"}}': n.tasks.get(s, 0) for s in State if s in UNSETTLED}),
         ("tasks_planned_total", "counter", "Tasks that were ever planned.", {"": n.tasks_planned}),
-        ("attempts_total", "counter", "Attempts that were ever begun.", {"": n.attempts_begun}),
+        ("attempts_total", "counter", "Attempts that were ever started.", {"": n.attempts_begun}),
         ("attempts_live", "gauge", "Attempts that are running.", {"": n.attempts_live}),
         ("attempts_lapsed", "gauge", "Running attempts whose lease is over.", {"": n.attempts_lapsed}),
-        ("archives", "gauge", "Archives that are watched.", {"": n.archives}),
-        ("archives_in_trouble", "gauge", "Archives that could not be read the last time.", {"": n.archives_in_trouble}),
+        ("archives", "gauge", "Watched archives.", {"": n.archives}),
+        ("archives_in_trouble", "gauge", "Archives whose last scan failed.", {"": n.archives_in_trouble}),
         ("archives_stopped", "gauge", "Archives that are not read until they are rewound.", {"": n.archives_stopped}),
-        ("archives_paused", "gauge", "Archives of which nothing starts until a person resumes them.", {"": n.archives_paused}),
-        ("deliveries_failing", "gauge", "Notifications that were tried in vain more than twice, and are tried again.", {"": n.deliveries_failing}),
+        ("archives_paused", "gauge", "Archives whose tasks do not start until a person resumes them.", {"": n.archives_paused}),
+        ("deliveries_failing", "gauge", "Notifications that failed more than twice, and are tried again.", {"": n.deliveries_failing}),
         ("deliveries_failed", "gauge", "Notifications that were given up in the last week.", {"": n.deliveries_failed}),
-        ("fires_left_out", "gauge", "Fires of schedules that made no run, as the last run waits or failed.", {"": n.fires_left_out[0]}),
-        ("oldest_notice_seconds", "gauge", "Age of the oldest notice that waits.", {"": n.oldest_notice or 0}),
-        ("oldest_ready_seconds", "gauge", "How long the oldest ready task has been ready.", {"": n.oldest_ready or 0}),
-        ("queue_manager_silence_seconds", "gauge", "Since a queue manager was heard.", {"": n.silence_of_queue_managers}),
+        ("fires_left_out", "gauge", "Fires of schedules that made no run, because the last run waits or failed.", {"": n.fires_left_out[0]}),
+        ("oldest_notice_seconds", "gauge", "Age of the oldest waiting notice.", {"": n.oldest_notice or 0}),
+        ("oldest_ready_seconds", "gauge", "Time since the oldest ready task became ready.", {"": n.oldest_ready or 0}),
+        ("queue_manager_silence_seconds", "gauge", "Time since a queue manager last reported.", {"": n.silence_of_queue_managers}),
         ("task_managers", "gauge", "Task managers that are running.", {"": n.task_managers}),
-        ("task_managers_unfit", "gauge", "Those that can start no tasks for now, or none in containers.",
+        ("task_managers_unfit", "gauge", "Task managers that can start no tasks now, or none in containers.",
          {"": n.task_managers_unfit}),
-        ("task_managers_low_on_disk", "gauge", "Those that claim nothing, as a disk has less room than min_free.",
+        ("task_managers_low_on_disk", "gauge", "Task managers that claim nothing, because a disk has less room than min_free.",
          {"": n.task_managers_low_on_disk}),
-        ("task_managers_drained", "gauge", "Those that claim nothing until a person takes that back.", {"": n.task_managers_drained}),
+        ("task_managers_drained", "gauge", "Task managers that claim nothing until a person ends the drain.", {"": n.task_managers_drained}),
         ("slots", "gauge", "Tasks that can run at once.", {"": n.slots}),
     ]  # fmt: skip
     lines: list[str] = []

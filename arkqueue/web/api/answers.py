@@ -1,4 +1,4 @@
-"""The answers of verbs on many tasks: the tasks that were done, and the refusals."""
+"""The answers of verbs on many tasks: the tasks on which the verb acted, and the refusals."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAction:
-    """The result of an action on a run or an item: the tasks that were done, and the refusals. ``left``: the number of tasks that the action did not reach; repeat the call. ``run``: after an
-    action on an item with the tasks of that item alone.
+    """The result of an action on a run or an item: the tasks on which it acted, and the refusals.
+    ``left``: the number of tasks that it did not reach; repeat the call. ``run``: after an action
+    on an item, with only the tasks of that item.
     """
 
     done: list[str]
@@ -38,9 +39,11 @@ class RunAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveAction:
-    """The result of an action on an archive: the tasks that were done, the waived ones (``skip_outdated``), and the refusals.
+    """The result of an action on an archive: the tasks on which it acted, the waived ones
+    (``skip_outdated``), and the refusals.
 
-    ``approved``: those of ``done`` that are approval steps, which a release approved. ``left``: how many it did not reach; give it again.
+    ``approved``: those of ``done`` that are approval steps, which a release approved. ``left``: the
+    number of tasks that it did not reach; repeat the call.
     """
 
     done: list[str]
@@ -53,7 +56,7 @@ class ArchiveAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillAction:
-    """The result of an action on a backfill; as `ArchiveAction`."""
+    """The result of an action on a backfill, with the fields of `ArchiveAction`."""
 
     done: list[str]
     approved: list[str]

@@ -1,4 +1,4 @@
-"""Archives over HTTP: register, look after, look at."""
+"""Archives over HTTP: register, change, inspect."""
 
 from __future__ import annotations
 
@@ -24,17 +24,21 @@ from arkqueue.web.api.calls import DryRun, calls
 router = calls("archives", "/archives")
 
 HOST = {"process", "process_user", "task_url", "follow", "images", "users", "networks"}
-"""Settings by which an archive's tasks get what is not the archive's: a host's processes, the configuration's passwords, and what its containers are allowed."""
+"""Settings that give an archive's tasks access to other things: processes on a host, passwords of
+the configuration, and rights of containers.
+"""
 RETENTION = {"keep", "keep_logs"}
-"""Settings that can be tried, and that hold for an archive that was removed, too: its history goes on being purged by its age."""
+"""Settings that can be tried. They can also be changed for a removed archive, whose history is
+still purged by age.
+"""
 GLOBS = ("branches", "images", "users", "networks", "require_approval", "workflow_authors")
 
 Revision = StrictInt | str
-"""A number of the ledger, or a SHA or a prefix of one."""
+"""A number of the ledger, or a SHA or the beginning of one."""
 
 
 class Settings(BaseModel):
-    """The settings of an archive. Fields that are left out stay as they are."""
+    """The settings of an archive. Omitted fields stay unchanged."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -148,12 +152,14 @@ class Settings(BaseModel):
 
 
 def _occasions(words: list[str]) -> list[str]:
-    """What a receiver is told of that names branches at most."""
+    """The occasions of a receiver, of which there may be none but branches."""
     return [] if any(not word.startswith(OF_BRANCH) for word in words) else list(map(str, USUAL_OCCASIONS))
 
 
 class NewArchive(Settings):
-    """An archive to be registered. ``start``: the revision after which its ledger begins; without it, at the head."""
+    """An archive to register. ``start``: the revision after which its ledger begins; without it,
+    the head.
+    """
 
     name: str
     url: str = Field(min_length=1, max_length=4096)
@@ -163,13 +169,15 @@ class NewArchive(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedView(ArchiveView):
-    """An archive after a change of its settings. ``goes``: of a trial of `keep` and `keep_logs`, what these rules would purge now."""
+    """An archive after a change of its settings. ``goes``: for a trial of `keep` and `keep_logs`,
+    what these rules would purge now.
+    """
 
     goes: PurgedByAge | None
 
 
 class Rewind(BaseModel):
-    """Where the ledger starts anew."""
+    """The revision at which the ledger starts anew."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -197,7 +205,7 @@ class Waiver(BaseModel):
 
 
 class NewPause(BaseModel):
-    """Why nothing is to start."""
+    """The reason of a pause."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -217,7 +225,7 @@ def list_archives(request: Request) -> list[ArchiveView]:
 
 @router.post("", status_code=201)
 def add_archive(request: Request, response: Response, new: NewArchive) -> ArchiveView:
-    """Register an archive: its repository is opened now, with the rights of the server."""
+    """Register an archive. Its repository is opened now, with the rights of the server."""
     caller = admit(request, Scope.ADMIN)
     caller.require_every_archive("registering one, which may be of any repository,")
     added = registration.add(
@@ -237,7 +245,7 @@ def add_archive(request: Request, response: Response, new: NewArchive) -> Archiv
 
 @router.get("/{name}")
 def show_archive(request: Request, name: str) -> ArchiveView:
-    """An archive with its branches, schedules and what is the matter with it."""
+    """An archive with its branches, its schedules and its trouble."""
     caller = admit(request, Scope.READ)
     return views.archive(caller.session, caller.archive(name))
 
@@ -265,7 +273,7 @@ def change_archive(request: Request, name: str, settings: Settings, dry_run: Dry
 
 @router.delete("/{name}", status_code=204, response_class=Response)
 def remove_archive(request: Request, name: str) -> None:
-    """Stop watching an archive; what has not started is canceled, history stays."""
+    """Stop watching an archive. Its unstarted tasks are canceled; its history stays."""
     caller = admit(request, Scope.ADMIN)
     archives.remove(caller.session, _watched(caller, name), caller.by)
     request.app.state.watched.forget()
@@ -273,7 +281,9 @@ def remove_archive(request: Request, name: str) -> None:
 
 @router.post("/{name}/sync", status_code=202)
 def sync_archive(request: Request, name: str) -> ArchiveView:
-    """Look at the repository now. A stopped archive goes on if its repository is the registered one again."""
+    """Scan the repository now. A stopped archive is resumed if its repository is the registered one
+    again.
+    """
     caller = admit(request, Scope.OPERATE)
     archive = _watched(caller, name)
     registration.sync(caller.session, caller.configuration, archive, caller.by)
@@ -291,7 +301,7 @@ def pause_archive(request: Request, name: str, pause: NewPause = NewPause()) -> 
 
 @router.post("/{name}/resume")
 def resume_archive(request: Request, name: str) -> ArchiveView:
-    """Take the pause of an archive back."""
+    """End the pause of an archive."""
     caller = admit(request, Scope.OPERATE)
     archive = _watched(caller, name)
     pauses.resume(caller.session, archive, name, caller.by)
@@ -300,7 +310,7 @@ def resume_archive(request: Request, name: str) -> ArchiveView:
 
 @router.post("/{name}/rewind")
 def rewind_archive(request: Request, name: str, rewind: Rewind) -> RewoundView:
-    """Go on with a repository that went back in time, or was replaced: the ledger starts anew."""
+    """Start the ledger anew, for a repository that went back in time, or was replaced."""
     caller = admit(request, Scope.ADMIN)
     archive = _watched(caller, name)
     note = registration.rewind(
@@ -312,7 +322,9 @@ def rewind_archive(request: Request, name: str, rewind: Rewind) -> RewoundView:
 
 @router.post("/{name}/accept")
 def accept_correction(request: Request, name: str, correction: Correction) -> AcceptedView:
-    """Take over the author and the date that a Subversion revision has now. A stopped archive goes on if its repository is the registered one."""
+    """Accept the present author and date of a Subversion revision. A stopped archive is resumed if
+    its repository is the registered one.
+    """
     caller = admit(request, Scope.ADMIN)
     archive = _watched(caller, name)
     meant = Name(name, str(correction.revision), correction.branch)
@@ -323,7 +335,7 @@ def accept_correction(request: Request, name: str, correction: Correction) -> Ac
 
 @router.post("/{name}/skip")
 def waive_until(request: Request, name: str, waiver: Waiver, dry_run: DryRun = False) -> Waived:
-    """Waive every failure of a task up to a revision, so that what waits for them goes on."""
+    """Waive every failure of a task up to a revision, so that the tasks which wait for it go on."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
     branch = find.find_branch(caller.session, archive, waiver.branch, name)
@@ -340,6 +352,6 @@ def _watched(caller: Caller, name: str) -> ArchiveId:
         raise NotFound(
             f"archive {name}",
             "was removed",
-            "Its history stays readable as long as its keep and keep-logs say; add it again to go on.",
+            "Its history stays readable as long as its keep and keep-logs say. To watch it again, add it again.",
         )
     return archive

@@ -1,7 +1,8 @@
-"""Attempts and their logs over HTTP: bytes as they are, or followed as events while the attempt runs.
+"""Attempts and their logs over HTTP: the bytes of a log, or events while the attempt runs.
 
-A follower waits in the event loop until the process's watcher says that its log has grown (``logs.follow``), and holds no thread meanwhile. Then it reads
-by a short call, which it shares with those who are at the same place.
+A follower waits in the event loop until the watcher of this process reports that its log has grown
+(``logs.follow``), and holds no thread meanwhile. Then it reads with a short call, which it shares
+with followers at the same position.
 """
 
 from __future__ import annotations
@@ -32,16 +33,18 @@ from arkqueue.web.shared import Shared
 router = calls("attempts", "/attempts")
 
 CHECKED = 1.0
-"""Seconds after which a follower's token is checked again, also where nothing is written."""
+"""Seconds after which a follower's token is checked again, even if nothing is written."""
 HEARTBEAT = 15.0
-"""Seconds of silence after which a follower is told that the connection lives."""
+"""Seconds of silence after which a follower gets a heartbeat."""
 AWAY = 2.0
-"""Seconds until a follower's next look when the database is away."""
+"""Seconds until a follower tries again while the database is unavailable."""
 PAGE = 1 << 20
 
 
 class Followers:
-    """What those who follow logs through this application share. All of them are in one event loop."""
+    """The state that followers of logs share in this application. All of them are in one event
+    loop.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -49,14 +52,16 @@ class Followers:
         self._reads = Shared[logs.Page]()
 
     async def read(self, attempt: AttemptId, followed: logs.Followed, offset: int) -> logs.Page:
-        """The next page of a log, at least as far as the watcher has seen it by now. Who asks for it while it is being read for another gets that one's."""
+        """The next page of a log, at least as far as the watcher knows it. A caller that asks
+        during the same read of another caller gets that result.
+        """
         key = attempt, offset, followed.size, followed.ended
         return await self._reads.get(key, logs.read, self._session, attempt, offset)
 
 
 @router.get("/{id}")
 def show_attempt(request: Request, id: int) -> AttemptView:
-    """One execution of a task."""
+    """One attempt, an execution of a task."""
     caller = admit(request, Scope.READ)
     return tasks.attempt(caller.session, caller.attempt(id))
 
@@ -68,10 +73,12 @@ def log_of_attempt(
     offset: Annotated[int, Query(ge=0, lt=2**63)] = 0,
     limit: Annotated[int, Query(ge=1, le=8 << 20)] = PAGE,
 ) -> Any:
-    """A part of a log from a byte on, as it was written; `Accept: text/event-stream` follows it.
+    """A part of a log from a byte on, as it was written. `Accept: text/event-stream` follows the
+    log.
 
-    `Log-Next-Offset` says where to go on, `Log-Complete` whether no more will come, `Log-Size` how long the log is. A long log is kept without its
-    middle: the answer ends where bytes are missing, and `Log-Cut` of the next one says how many they are.
+    `Log-Next-Offset`: where to continue. `Log-Complete`: whether more will come. `Log-Size`: the
+    length of the log. Of a long log, the middle is not kept: the answer ends where bytes are
+    missing, and `Log-Cut` of the next answer gives their number.
     """
     caller = admit(request, Scope.READ)
     attempt = caller.attempt(id)
@@ -107,13 +114,15 @@ def _page(page: logs.Page, offset: int) -> Response:
 
 
 async def _events(request: Request, attempt: AttemptId, offset: int) -> AsyncIterator[bytes]:
-    """Server-sent events: `log` with a chunk (its data in base64), `end` when the attempt has ended and all was sent."""
+    """Server-sent events: `log` with a chunk (its data in base64), `end` when the attempt has ended
+    and all of its log was sent.
+    """
     leaving: asyncio.Event | None = getattr(request.app.state, "leaving", None)
     followers: Followers = request.app.state.followers
     changed, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def wake() -> None:
-        with suppress(RuntimeError):  # the server has left meanwhile
+        with suppress(RuntimeError):  # the event loop has ended meanwhile
             loop.call_soon_threadsafe(changed.set)
 
     heard, is_due = loop.time(), True
@@ -123,7 +132,7 @@ async def _events(request: Request, attempt: AttemptId, offset: int) -> AsyncIte
             try:
                 await authenticated(request)
                 page = await followers.read(attempt, followed, offset) if is_due or followed.has_more(offset) else None
-            except Refused:  # its token was revoked meanwhile
+            except Refused:  # the token was revoked meanwhile
                 return
             except DatabaseUnavailable:
                 yield b": the database does not answer\n\n"
@@ -150,6 +159,7 @@ def _event(kind: str, offset: int, said: dict[str, Any], data: bytes | None = No
     text = json.dumps(said).encode()
     if data is None:
         return b"id: %d\nevent: %b\ndata: %b\n\n" % (offset, kind.encode(), text)
-    # Base64 has nothing that JSON would have to escape, and to look for it takes longer than all the rest. It is copied once: each copy is new memory.
+    # JSON needs no escapes in base64, and searching for them would take longer than everything
+    # else. The data is copied only once, because each copy takes new memory.
     encoded = pybase64.b64encode(data)
     return b'id: %d\nevent: %b\ndata: %b, "data": "%b"}\n\n' % (offset, kind.encode(), text[:-1], encoded)

@@ -1,4 +1,6 @@
-"""Backfills over HTTP: a task over old revisions, with the head's definition. Included by ``app`` before ``runs``."""
+"""Backfills over HTTP: runs of old revisions with the head's definitions. Included by ``app``
+before ``runs``.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,18 @@ Number = Annotated[int, Path(ge=1, lt=2**31)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedBackfill(BackfillDetail):
-    """A backfill that would be made. ``first_run``: the run of its first revision; ``obstacles``: the reasons that would keep the tasks of this run from starting now."""
+    """A backfill that would be made. ``first_run``: the run of its first revision. ``obstacles``:
+    the reasons that would keep its tasks from starting now.
+    """
 
     first_run: ProposedRun
     obstacles: list[Reason]
 
 
 class NewBackfill(BaseModel):
-    """A backfill. ``first``, ``last``: revisions of the ledger, or SHAs or prefixes of them; without ``last`` the revision before the head. ``without``: dependencies to leave out."""
+    """A backfill. ``first``, ``last``: revisions of the ledger, or SHAs or their beginnings;
+    without ``last``, the revision before the head. ``without``: dependencies to leave out.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -55,7 +61,7 @@ class NewBackfill(BaseModel):
 
 @router.get("")
 def list_backfills(request: Request, name: str) -> list[BackfillView]:
-    """The backfills of an archive, the newest first, at most 100."""
+    """The newest backfills of an archive, at most 100."""
     caller = admit(request, Scope.READ)
     return backfills.backfills(caller.session, caller.archive(name))
 
@@ -64,7 +70,9 @@ def list_backfills(request: Request, name: str) -> list[BackfillView]:
 def make_backfill(
     request: Request, response: Response, name: str, new: NewBackfill, dry_run: DryRun = False
 ) -> BackfillDetail | ProposedBackfill:
-    """Run tasks over old revisions, in order, with the head's definitions. Its first runs are planned at once, the others soon after."""
+    """Run tasks for old revisions, in order, with the head's definitions. The first runs are
+    planned at once, the others soon after.
+    """
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
     branch = find.find_branch(caller.session, archive, new.branch, name)
@@ -91,7 +99,7 @@ def make_backfill(
 
 @router.get("/{number}")
 def show_backfill(request: Request, name: str, number: Number) -> BackfillDetail:
-    """A backfill: how far it is, and its runs that failed or are open."""
+    """A backfill: its progress, and its failed and open runs."""
     caller, id = _found(request, name, number, Scope.READ)
     return backfills.backfill(caller.session, id)
 
@@ -104,7 +112,7 @@ def hold_backfill(
     hold: Hold = Hold(),  # noqa: B008  frozen by use
     dry_run: DryRun = False,
 ) -> BackfillAction:
-    """Hold what has not started of a backfill, and what is planned of it from now on."""
+    """Hold the unstarted tasks of a backfill, and runs that are planned for it from now on."""
     caller, id = _found(request, name, number)
     with caller.acting(dry_run, archive=caller.archive(name)) as caller:
         return on_backfill(caller, id, backfill.hold(caller.session, id, caller.by, hold.reason))
@@ -118,7 +126,7 @@ def release_backfill(
     release: Release = Release(),  # noqa: B008  frozen by use
     dry_run: DryRun = False,
 ) -> BackfillAction:
-    """Release what is held of a backfill, the oldest runs first."""
+    """Release the held tasks of a backfill, the oldest runs first."""
     caller, id = _found(request, name, number)
     with caller.acting(dry_run, archive=caller.archive(name)) as caller:
         done = backfill.release(caller.session, id, caller.by, release.reason, how(caller, release))
@@ -127,7 +135,7 @@ def release_backfill(
 
 @router.post("/{number}/cancel")
 def cancel_backfill(request: Request, name: str, number: Number, dry_run: DryRun = False) -> BackfillAction:
-    """Cancel what is not settled of a backfill, and plan no more of it."""
+    """Cancel the unsettled tasks of a backfill, and plan no more runs of it."""
     caller, id = _found(request, name, number)
     with caller.acting(dry_run, archive=caller.archive(name)) as caller:
         return on_backfill(caller, id, backfill.cancel(caller.session, id, caller.by, caller.approver))
@@ -137,7 +145,7 @@ def cancel_backfill(request: Request, name: str, number: Number, dry_run: DryRun
 def prioritize_backfill(
     request: Request, name: str, number: Number, options: Options, dry_run: DryRun = False
 ) -> BackfillAction:
-    """Set the priority of what has not started of a backfill."""
+    """Set the priority of the unstarted tasks of a backfill."""
     caller, id = _found(request, name, number)
     priority = options.the_priority()
     with caller.acting(dry_run, archive=caller.archive(name)) as caller:
@@ -150,7 +158,9 @@ def _found(request: Request, name: str, number: int, scope: Scope = Scope.OPERAT
 
 
 def _number(caller: Caller, archive: ArchiveId, name: str, branch: str | None, given: int | str) -> int:
-    """The number of a revision that a backfill begins or ends at. A number need not be in the ledger: the revisions between count."""
+    """The number of the first or last revision of a backfill. A given number need not be in the
+    ledger; the revisions between the two count.
+    """
     text = as_revision(given)
     if text.startswith("g"):
         return find.find_revision(caller.session, archive, Name(name, text, branch)).number

@@ -1,4 +1,4 @@
-"""How each part of the API begins: where its calls are, and what is looked at before each of them."""
+"""The common parts of all API calls: their routers, and the checks before each call."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ PREFIX = "/api/v1"
 
 
 DryRun = Annotated[bool, Query(description="say what would be done and what refused, and do nothing")]
-"""The parameter of calls that can be tried."""
+"""The parameter of calls that can be rehearsed."""
 
 
 def calls(tag: str, prefix: str = "") -> APIRouter:
-    """A router with all that its routes have in common, for the application to take them as they are.
+    """A router with everything that its routes have in common, so that the application can use the
+    routes unchanged.
 
-    FastAPI builds each route anew where a router is included into an application: 0.2 s of every server, before it answers first.
+    FastAPI would build each route again when a router is included: 0.2 s at the start of every
+    server.
     """
     checks = [Depends(bearer), Depends(authenticated), Depends(_only_known)]
     return APIRouter(tags=[tag], prefix=PREFIX + prefix, dependencies=checks, responses=RESPONSES, route_class=Call)
 
 
 async def _only_known(request: Request) -> None:
-    """Refuse query parameters that a call does not have, or has once: left aside, a misspelt filter would show, or change, more than was asked for."""
+    """Refuse unknown query parameters, and repeated ones that a call takes once. If they were
+    ignored, a misspelt filter would show, or change, more than was asked for.
+    """
     fields = {field.alias: field.field_info.annotation for field in request.scope["route"].dependant.query_params}
     for name in sorted(request.query_params):
         if name not in fields:

@@ -1,4 +1,4 @@
-"""Notifications over HTTP: what was sent to whom, and sending it again."""
+"""Notifications over HTTP: list deliveries, and send one again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def list_deliveries(
     before: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> DeliveryPage:
-    """Deliveries, the newest first: those of an archive, or of all that the token is for."""
+    """Deliveries, the newest first: those of an archive, or of all archives of the token."""
     caller = admit(request, Scope.READ)
     archives = caller.archives() if archive is None else [caller.archive(archive)]
     return views.deliveries(caller.session, archives, states=state or (), before=before, limit=limit)
@@ -35,7 +35,7 @@ def list_deliveries(
 
 @router.post("/{id}/resend", status_code=202, response_class=Response)
 def resend_delivery(request: Request, id: int) -> None:
-    """Send a delivery again, or try it at once where it waits for its next try."""
+    """Send a delivery again; if it waits for its next try, try at once."""
     caller = admit(request, Scope.OPERATE)
     if not caller.token.covers(views.archive_of(caller.session, id)):
         raise NotFound(f"delivery {id}", "does not exist")

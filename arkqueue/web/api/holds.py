@@ -23,7 +23,7 @@ router = calls("holds")
 
 
 class Hold(BaseModel):
-    """Why something is held, or put on hold no more; it is kept in the audit log."""
+    """The reason of a hold, or of its end, for the audit log."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -31,14 +31,18 @@ class Hold(BaseModel):
 
 
 class Release(Hold):
-    """How a release is meant. ``force``: also what is out of date (design 5.19). ``skip_outdated``: waive that, and release the rest."""
+    """The options of a release. ``force``: also release outdated tasks (design 5.19).
+    ``skip_outdated``: waive these, and release the rest.
+    """
 
     force: bool = False
     skip_outdated: bool = False
 
 
 class HoldOfRun(Hold):
-    """The hold of a run. ``item``: only the tasks of this item. ``list`` and ``states``: only these items of a list, as in ``Options``."""
+    """The hold of a run. ``item``: only the tasks of this item. ``list`` and ``states``: only these
+    items of a list, as in ``Options``.
+    """
 
     item: Item = None
     list: OfList = None
@@ -60,7 +64,7 @@ def hold_task(
     hold: Hold = Hold(),  # noqa: B008  frozen by use
     dry_run: DryRun = False,
 ) -> TaskDetail:
-    """Hold a task that has not started, until somebody releases it."""
+    """Hold a task that has not started, until a person releases it."""
     caller = admit(request, Scope.OPERATE)
     task = caller.task(id)
     with caller.acting(dry_run, task=task) as caller:
@@ -75,7 +79,7 @@ def release_task(
     release: Release = Release(),  # noqa: B008  frozen by use
     dry_run: DryRun = False,
 ) -> TaskDetail:
-    """Let a held task go on."""
+    """Release a held task."""
     caller = admit(request, Scope.OPERATE)
     task = caller.task(id)
     with caller.acting(dry_run, task=task) as caller:
@@ -90,7 +94,7 @@ def hold_run(
     hold: HoldOfRun = HoldOfRun(),  # noqa: B008  frozen by use
     dry_run: DryRun = False,
 ) -> RunAction:
-    """Hold the tasks of a run, or of an item or a list of it, that have not started."""
+    """Hold the unstarted tasks of a run, or of an item or a list of it."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
     _check(caller, run, hold)
@@ -136,7 +140,9 @@ def hold_archive(
     hold: Hold = Hold(),  # noqa: B008  frozen by use
     dry_run: DryRun = False,
 ) -> ArchiveAction:
-    """Put an archive on hold: its runs that have not begun are held, and so is what is planned from now on."""
+    """Put an archive on hold: its runs that have not begun are held, and so are runs that are
+    planned from now on.
+    """
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
     with caller.acting(dry_run, archive=archive) as caller:
@@ -145,7 +151,7 @@ def hold_archive(
 
 @router.post("/archives/{name}/unhold")
 def unhold_archive(request: Request, name: str, hold: Hold = Hold()) -> ArchiveView:  # noqa: B008
-    """End the hold of an archive. Held tasks stay held until somebody releases them."""
+    """End the hold of an archive. Held tasks stay held until a person releases them."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
     holds.unhold(caller.session, archive, caller.by, hold.reason)
@@ -159,7 +165,7 @@ def release_archive(
     release: Release = Release(),  # noqa: B008  frozen by use
     dry_run: DryRun = False,
 ) -> ArchiveAction:
-    """Release everything of an archive, the oldest runs first. Refused while it is on hold."""
+    """Release all held tasks of an archive, the oldest runs first. Refused while it is on hold."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
     with caller.acting(dry_run, archive=archive) as caller:
@@ -168,7 +174,9 @@ def release_archive(
 
 
 def _check(caller: Caller, run: RunId, which: HoldOfRun | ReleaseOfRun) -> None:
-    """Raise ``Invalid`` or ``NotFound`` where an item and a list are named, states without a list, or a name that is not a list."""
+    """Raise ``Invalid`` or ``NotFound`` if both an item and a list are named, if states are named
+    without a list, or if a name is not that of a list.
+    """
     if which.list is None:
         check_states(which.states)
         return
@@ -178,5 +186,5 @@ def _check(caller: Caller, run: RunId, which: HoldOfRun | ReleaseOfRun) -> None:
 
 
 def how(caller: Caller, release: Release) -> How:
-    """How a caller means a release."""
+    """The options of a caller's release."""
     return How(release.force, release.skip_outdated, caller.approver)

@@ -1,4 +1,6 @@
-"""Locks over HTTP: who has them, how many may, and their pauses. A lock is named ``ARCHIVE/NAME``, one of the whole installation ``global/NAME``."""
+"""Locks over HTTP: their holders, their capacities, and their pauses. A lock is named
+``ARCHIVE/NAME``, a lock of the whole installation ``global/NAME``.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ router: APIRouter = calls("locks", "/locks")
 
 
 class Capacity(BaseModel):
-    """How many tasks may have a lock at once; null: any number."""
+    """The number of tasks that may have a lock at once; null: any number."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -30,7 +32,9 @@ class Capacity(BaseModel):
 
 @router.get("")
 def list_locks(request: Request, archive: str | None = None) -> list[LockView]:
-    """The locks that are set, or that a task has or waits for; of one archive with those of the installation that it uses, or of all."""
+    """The locks that have a capacity, or that a task has or waits for: those of one archive, with
+    the locks of the installation that it uses; or all.
+    """
     caller = admit(request, Scope.READ)
     return views.locks(caller.session, caller.archives() if archive is None else [caller.archive(archive)])
 
@@ -55,7 +59,7 @@ def pause_lock(request: Request, name: str, pause: NewPause = NewPause()) -> Loc
 
 @router.post("/{name:path}/resume")
 def resume_lock(request: Request, name: str) -> LockView:
-    """Take the pause of a lock back."""
+    """End the pause of a lock."""
     caller = admit(request, Scope.OPERATE)
     archive, lock = _found(caller, name)
     locks.resume(caller.session, archive, lock, name, caller.by)

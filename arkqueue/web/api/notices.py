@@ -1,7 +1,10 @@
-"""Notices: a hook says "look at this repository", and every archive of that repository is looked at (design 2, 7).
+"""Notices: a hook asks for a scan of a repository, and every archive of that repository is scanned
+(design 2, 7).
 
-This is on a commit's way, so it costs one statement: the token and the watched repositories are remembered for a moment. Notices are an upsert of one row for
-each archive, so that a burst of them is one look; those that come while others are being stored are stored together. Whoever posts is answered when his is.
+A commit waits for this call, so it costs one statement: the token and the watched repositories are
+cached for a moment. A notice is an upsert of one row for each archive, so a burst of notices causes
+one scan. Notices that come while others are being stored are stored together. A caller is answered
+when its notice is stored.
 """
 
 from __future__ import annotations
@@ -32,13 +35,17 @@ from arkqueue.web.api.calls import calls
 router = calls("notices")
 
 KEPT = 1.0
-"""Seconds for which the watched repositories are not asked for again; an unknown one is asked for at once."""
+"""Seconds for which the watched repositories are cached. An unknown repository reloads the cache at
+once.
+"""
 
 _HEX = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 
 class Notice(BaseModel):
-    """The contents of a notice: ``revision`` and ``txn`` of Subversion, or ``ref``, ``old`` and ``new`` of Git. All of it is a hint."""
+    """The contents of a notice: ``revision`` and ``txn`` from Subversion, or ``ref``, ``old`` and
+    ``new`` from Git. All of them are hints.
+    """
 
     revision: int | None = Field(default=None, ge=0, lt=2**63)
     txn: str | None = Field(default=None, max_length=200)
@@ -55,14 +62,14 @@ class Notice(BaseModel):
 
     @property
     def named(self) -> str | None:
-        """The revision that is expected; a deleted ref names none."""
+        """The expected revision; None if the notice names none, or a deleted ref."""
         if self.revision is not None:
             return str(self.revision)
         return self.new if self.new and self.new.strip("0") else None
 
 
 class RepositoryNotice(Notice):
-    """A notice that says which repository: its UUID, URL or path on the server."""
+    """A notice that names its repository: by UUID, by URL, or by its path on the server."""
 
     repository: str = Field(min_length=1, max_length=4096)
 
@@ -76,18 +83,18 @@ class RepositoryNotice(Notice):
 
 
 class Watched:
-    """Caches the archives of each repository for a moment. A repository without a known archive reloads the cache.
-
-    Caches the keys of each repository. A key that is not in the cache reloads it: computing keys takes reads of the disk, where links may change.
+    """Caches the archives of each repository for a moment, and the keys of each repository for
+    longer: to compute keys, the disk has to be read. A repository that is not in the cache reloads
+    all of it, keys included, because symlinks may have changed.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._keys: dict[tuple[str, ...], frozenset[str]] = {}
-        """By what is registered of a repository."""
+        """The keys of each repository, by its registered fields."""
         self._by_key: dict[str, list[tuple[ArchiveId, str]]] = {}
         self._stamp: tuple[int, ...] = ()
-        """Of what is remembered."""
+        """The stamp of the cached rows, which differs after each change of the archives."""
         self._until = 0.0
         self._lock = threading.Lock()
 
@@ -104,12 +111,13 @@ class Watched:
         self._until = 0.0
 
     def _refresh(self) -> None:
-        """Load them again where anything has changed; there may be thousands, and a commit waits."""
+        """Load the archives again if any has changed. There may be thousands, and a commit waits."""
         (stamp,) = self._session.rows("repositories_stamp")
         if stamp == self._stamp:
             self._until = time.monotonic() + KEPT
         else:
-            # It was read before them, so that what changes meanwhile is found the next time.
+            # The stamp was read before the rows, so that the next refresh finds changes made
+            # meanwhile.
             self._load(self._keys, stamp)
 
     def _load(self, known: dict[tuple[str, ...], frozenset[str]], stamp: tuple[int, ...] = ()) -> None:
@@ -132,11 +140,11 @@ class Intake:
         self._session = session
         self._waiting: list[tuple[ArchiveId, str | None]] = []
         self._stored: asyncio.Future[None] | None = None
-        """Of what waits."""
+        """Completes when the waiting notices are stored."""
         self._storing: asyncio.Task[None] | None = None
 
     async def store(self, notices: list[tuple[ArchiveId, str | None]]) -> None:
-        """Returns when they are stored."""
+        """Store notices. Returns when they are stored."""
         self._waiting += notices
         if self._stored is None:
             self._stored = asyncio.get_running_loop().create_future()
@@ -157,12 +165,14 @@ class Intake:
 
 @router.post("/notices", status_code=202, response_class=JSONResponse)
 async def notice(request: Request, notice: RepositoryNotice) -> Any:
-    """Look at a repository: every archive of it."""
+    """Scan a repository: every archive of it."""
     return await _look(request, notice)
 
 
 async def notice_directly(request: Request) -> Response:
-    """Answers ``notice``, which only declares the call: FastAPI's routing and validation take longer than the call."""
+    """Answers the call that ``notice`` only declares: FastAPI's routing and validation would take
+    longer than the call itself.
+    """
     await authenticated(request)
     try:
         body = await request.json()
@@ -190,7 +200,7 @@ async def _look(request: Request, notice: RepositoryNotice) -> JSONResponse:
 
 @router.post("/archives/{name}/notices", status_code=202, response_class=JSONResponse)
 def notice_of_archive(request: Request, name: str, notice: Notice) -> Any:
-    """Look at one archive."""
+    """Scan one archive."""
     caller = _admit(request)
     archive = caller.archive(name)
     if archives.one(caller.session, archive).removed_at is not None:

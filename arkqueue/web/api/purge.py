@@ -1,4 +1,6 @@
-"""Removing for good over HTTP (design 5.27). Included by ``app`` before ``runs``, whose ``/tasks/{id}/{verb}`` would take this address."""
+"""Purges over HTTP (design 5.27). Included by ``app`` before ``runs``, whose ``/tasks/{id}/{verb}``
+would take this path.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class Purge(BaseModel):
 
 
 class PurgeRun(BaseModel):
-    """Why runs are purged; it is told to who asks for the run later."""
+    """The reason of a purge of runs. Whoever asks for a purged run is told it."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -41,7 +43,9 @@ def purge_run(
     purge: PurgeRun = PurgeRun(),  # noqa: B008  frozen by use
     dry_run: DryRun = False,
 ) -> Purged:
-    """Remove a settled run for good, with its attempts and logs; 409 says what hangs on it."""
+    """Remove a settled run for good, with its attempts and logs. 409 names the runs or tasks that
+    need it.
+    """
     caller = admit(request, Scope.ADMIN)
     run = caller.run(id)
     with caller.acting(dry_run, run=run) as caller:
@@ -55,14 +59,18 @@ def purge_archive(
     purge: PurgeRun = PurgeRun(),  # noqa: B008  frozen by use
     dry_run: DryRun = False,
 ) -> PurgedByAge:
-    """Remove what an archive keeps no longer (`keep`, `keep_logs`). Give it again where `is_whole` is false: the time for one call was over."""
+    """Remove the runs and logs that an archive's rules (`keep`, `keep_logs`) no longer keep. If
+    `is_whole` is false, repeat the call: the time for one call was over.
+    """
     caller = admit(request, Scope.ADMIN)
     return purge_by_age(caller.session, caller.archive(name), caller.by, purge.reason, dry_run=dry_run)
 
 
 @router.post("/tasks/{id}/purge")
 def purge_task(request: Request, id: int, purge: Purge) -> Removed:
-    """Remove the logs or the outputs of a task's ended attempts at once and for good; says what may still hold them."""
+    """Remove the logs or the outputs of a task's ended attempts at once and for good. The answer
+    names other places that may still hold them.
+    """
     caller = admit(request, Scope.ADMIN)
     task = caller.task(id)
     if not (purge.log or purge.outputs):

@@ -1,4 +1,6 @@
-"""Reports of runs over HTTP (design 5.32). Included by ``app`` before ``runs``, whose ``/runs/{id}/{verb}`` would take this address."""
+"""Reports of runs over HTTP (design 5.32). Included by ``app`` before ``runs``, whose
+``/runs/{id}/{verb}`` would take this path.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ Number = Annotated[int, Path(ge=1, lt=2**31)]
 
 
 class NewReport(BaseModel):
-    """A further report of a run. ``now``: also while some of its tasks have not settled."""
+    """A further report of a run. ``now``: make it even if tasks have not settled."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -37,7 +39,9 @@ def list_reports(request: Request, id: int) -> list[ReportView]:
 
 @router.get("/runs/{id}/reports/{number}")
 def show_report(request: Request, id: int, number: Number) -> Report:
-    """A report of a run: what its tasks had come to when it was made. Its JSON Schema is docs/report.schema.json."""
+    """A report of a run: the outcomes of its tasks when it was made. Its JSON Schema is
+    docs/report.schema.json.
+    """
     caller = admit(request, Scope.READ)
     return reports.report(caller.session, caller.run(id), number)
 

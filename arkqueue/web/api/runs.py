@@ -1,4 +1,4 @@
-"""Runs and tasks over HTTP: lists, graphs, explanations, and what people do to them."""
+"""Runs and tasks over HTTP: lists, graphs, explanations, and the verbs of people."""
 
 from __future__ import annotations
 
@@ -40,13 +40,15 @@ from arkqueue.web.api.calls import DryRun, calls
 router = calls("runs")
 
 LONGEST_NOTE = 10_000
-"""Characters."""
+"""The most characters of a note."""
 
 _SHA = re.compile(r"g?([0-9a-fA-F]{4,64})")
 
 
 class NewRun(BaseModel):
-    """A run by hand. ``revision``: of the ledger, or a SHA or a prefix of one; without it the head. ``tasks``: these alone. ``without``: dependencies to leave out."""
+    """A run by hand. ``revision``: of the ledger, or a SHA or the beginning of one; without it, the
+    head. ``tasks``: only these. ``without``: dependencies to leave out.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -59,19 +61,19 @@ class NewRun(BaseModel):
 
 
 Item = Annotated[str | None, Field(min_length=1, max_length=LONGEST_KEY)]
-"""The key of an item, where a verb on a run is for the tasks of that item alone."""
+"""The key of an item, if a verb on a run is only for the tasks of that item."""
 
 
 OfList = Annotated[str | None, Field(min_length=1, max_length=100)]
-"""The name of a task that has a list, where a verb on a run is for the items of that list."""
+"""The name of a task that has a list, if a verb on a run is only for the items of that list."""
 States = Annotated[list[State], Field(max_length=len(State))]
-"""States of the items that a verb on a list is for; empty: any."""
+"""The states of the items for which a verb on a list is; empty: any."""
 
 
 OfItem = Annotated[
     str | None, Query(min_length=1, max_length=LONGEST_KEY, description="of a run, only the tasks of this item")
 ]
-"""The same as a parameter."""
+"""Like `Item`, as a query parameter."""
 
 
 class Verb(StrEnum):
@@ -84,12 +86,15 @@ class Verb(StrEnum):
 
 
 class Options(BaseModel):
-    """How an action is meant. ``assume_gone``: of cancel of one task; ``force``: of retry and skip; ``as_completed``: of skip. ``failed``: of retry of
-    a run or an archive, the failed tasks alone, and none that is out of date. ``from_start``: of retry, the command also of what is polled.
-    ``from_task``: of retry of a run or an item, the task of this name and everything behind it, also what had completed.
+    """The options of an action. ``assume_gone``: of cancel of one task. ``force``: of retry and
+    skip. ``as_completed``: of skip. ``failed``: of retry of a run or an archive: only failed tasks
+    that are not outdated. ``from_start``: of retry: run the command again, also of a polled task.
+    ``from_task``: of retry of a run or an item: the task with this name and everything behind it,
+    also completed tasks.
 
-    ``priority``: of prioritize; lower numbers go first. ``item``: of a run, only the tasks of this item. ``list``: of a run, only the items of the list of the task with this name;
-    ``states``: of these, those in one of these states. A retry of a list without ``states`` is for those that failed.
+    ``priority``: of prioritize; lower numbers go first. ``item``: of a run, only the tasks of this
+    item. ``list``: of a run, only the items of the list of the task with this name; ``states``:
+    only items in one of these states. A retry of a list without ``states`` takes failed items.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -106,13 +111,15 @@ class Options(BaseModel):
     states: States = []
 
     def check(self, *meant: str) -> None:
-        """Raise ``Invalid`` where an option is set that means nothing here, rather than do half of what was asked."""
+        """Raise ``Invalid`` if an option is set that has no meaning here, instead of doing half of
+        the request.
+        """
         for name in type(self).model_fields:
             if name in self.model_fields_set and getattr(self, name) is not False and name not in meant:
                 raise Invalid("the request", f"{name} means nothing here", "See /docs for what is expected.")
 
     def the_failed(self) -> bool:
-        """Whether only what failed is meant; none of that is forced."""
+        """True if only failed tasks are meant. These cannot be forced."""
         if self.failed and self.force:
             fault = "asks to force what failed"
             raise Invalid("the request", fault, "Name the task or the run that is to be forced, without failed.")
@@ -125,7 +132,7 @@ class Options(BaseModel):
         return self.failed
 
     def the_priority(self) -> int:
-        """The priority, which `prioritize` cannot do without."""
+        """The priority; raises ``Invalid`` if it is missing."""
         self.check("priority")
         if self.priority is None:
             raise Invalid("the request", "names no priority", "Give priority, a whole number.")
@@ -133,7 +140,7 @@ class Options(BaseModel):
 
 
 class DeletionOfItems(BaseModel):
-    """The items that are deleted; ``list`` and ``states`` as in ``Options``."""
+    """The items to delete. ``list`` and ``states``: as in ``Options``."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -142,7 +149,7 @@ class DeletionOfItems(BaseModel):
 
 
 class NewNote(BaseModel):
-    """A person's note; characters that cannot be stored are refused."""
+    """A person's note. Characters that cannot be stored are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -166,19 +173,23 @@ _OF_RUNS = _MEANT | {
     Verb.SKIP: ("as_completed", "force", "item", "list", "states"),
     Verb.PRIORITIZE: ("priority", "item", "list", "states"),
 }
-"""And on a run."""
+"""The options of each verb on a run."""
 
 
 @dataclass(slots=True, kw_only=True)  # not frozen, as TaskView
 class MadeRun(RunDetail):
-    """A run that was made by hand. ``note``: why what was committed last may be missing in it; empty: it is not."""
+    """A run that was made by hand. ``note``: the reason why the newest commits may be missing in
+    it; empty if they are not.
+    """
 
     note: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedAndScanned(ProposedRun):
-    """A run that would be made, by hand or of a submission; ``note`` as in ``MadeRun``. ``obstacles``: the reasons that would keep its tasks from starting now."""
+    """A run that would be made, by hand or for a submission. ``note``: as in ``MadeRun``.
+    ``obstacles``: the reasons that would keep its tasks from starting now.
+    """
 
     note: str
     obstacles: list[Reason]
@@ -186,7 +197,10 @@ class ProposedAndScanned(ProposedRun):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The meaning of a name. ``task`` None: the name of a run, of an ``item`` of it (``RUN/*/KEY``), or of a ``list`` of it (``RUN/TASK/*``). ``earlier``: the revision of the same number in a ledger from before a rewind; None: there is none, or the name says which is meant."""
+    """The thing that a name names. ``task`` None: a run, an ``item`` of it (``RUN/*/KEY``), or a
+    ``list`` of it (``RUN/TASK/*``). ``earlier``: the revision of the same number in a ledger from
+    before a rewind; None if there is none, or the name says which is meant.
+    """
 
     full_name: str
     run: int
@@ -213,7 +227,9 @@ def list_runs(
     tasks: Annotated[bool, Query(description="with the tasks of each run")] = False,
     backfills: Annotated[bool | None, Query(description="those of backfills alone, or none of them")] = None,
 ) -> RunPage:
-    """Runs, newest first. Deleted ones are among them only where `state` names them, which takes the scope `admin`."""
+    """Runs, newest first. Deleted runs are included only if `state` names them, which needs the
+    scope `admin`.
+    """
     caller = admit(request, Scope.ADMIN if state and RunState.DELETED in state else Scope.READ)
     if archive is None and branch is not None:
         raise Invalid("the request", "names a branch and no archive", "Give archive too.")
@@ -242,7 +258,9 @@ def trigger_run(
     new: NewRun,
     dry_run: Annotated[bool, Query(description="say what would run, and make nothing")] = False,
 ) -> MadeRun | ProposedAndScanned:
-    """Make a run by hand, at a revision in the ledger, for which the repository is scanned first: of the named tasks, or of all that run both on commits and by hand."""
+    """Make a run by hand, of the named tasks, or of all that run both on commits and by hand. The
+    repository is scanned first, so that the newest revisions are in the ledger.
+    """
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(new.archive)
     revision, note = revision_scanned(caller.session, archive, new)
@@ -279,14 +297,18 @@ def changes_of_run(
     id: int,
     limit: Annotated[int, Query(ge=0, le=10_000, description="at most so many files")] = 100,
 ) -> ChangedFiles:
-    """The files that the revision of a run changes, against the revision before it; the repository is asked for them."""
+    """The files that the revision of a run changes, compared with the revision before it. Reads the
+    repository.
+    """
     caller = admit(request, Scope.READ)
     return changed_files(caller.session, caller.configuration, caller.run(id), limit)
 
 
 @router.get("/runs/{id}/not-followed")
 def not_followed_of_run(request: Request, id: int) -> NotFollowed:
-    """The references of a run's revision that its tasks do not get with the files. Asks the repository."""
+    """The references of a run's revision that its tasks do not get with the files. Reads the
+    repository.
+    """
     caller = admit(request, Scope.READ)
     return not_followed(caller.session, caller.configuration, caller.run(id))
 
@@ -314,7 +336,9 @@ def graph_of_revisions(
 
 @router.delete("/runs/{id}")
 def delete_run(request: Request, id: int, item: OfItem = None, dry_run: DryRun = False) -> RunDetail:
-    """Delete a run, or an item of a run; none of its tasks may be running. Unsettled tasks are canceled. The history stays readable with the scope `admin`."""
+    """Delete a run, or an item of a run; none of its tasks may be running. Unsettled tasks are
+    canceled. The history stays readable with the scope `admin`.
+    """
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id, also_deleted=True)
     with caller.acting(dry_run, run=run) as caller:
@@ -327,7 +351,7 @@ def delete_run(request: Request, id: int, item: OfItem = None, dry_run: DryRun =
 
 @router.post("/runs/{id}/undelete")
 def undelete_run(request: Request, id: int, item: OfItem = None, dry_run: DryRun = False) -> RunDetail:
-    """Take a tombstone away: what the deletion canceled comes back as held."""
+    """Remove a tombstone: the tasks that the deletion canceled come back as held."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id, also_deleted=True)
     with caller.acting(dry_run, run=run) as caller:
@@ -340,7 +364,9 @@ def undelete_run(request: Request, id: int, item: OfItem = None, dry_run: DryRun
 
 @router.post("/runs/{id}/delete-items")
 def delete_items(request: Request, id: int, which: DeletionOfItems, dry_run: DryRun = False) -> RunAction:
-    """Delete the items of a list of a run, or those of them that are in one of some states, each with its tasks of all names."""
+    """Delete the items of a list of a run, or only those in one of some states, each with all of
+    its tasks.
+    """
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
     check_list(caller, run, which.list)
@@ -358,21 +384,23 @@ def list_items(
     after: Annotated[int | None, Query(ge=1, description="the cursor of the page before")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> ItemPage:
-    """A page of the items of a run, in the order of its files and lists: of long ones the run itself has only the numbers."""
+    """A page of the items of a run, in the order of its files and lists. Of long lists, the run
+    itself has only the numbers.
+    """
     caller = admit(request, Scope.READ)
     return items.page_of_items(caller.session, caller.run(id), task, state, after, limit)
 
 
 @router.get("/runs/{id}/deleted-items")
 def list_deleted_items(request: Request, id: int) -> list[DeletedItem]:
-    """The items of a run that were deleted, with their tasks."""
+    """The deleted items of a run, with their tasks."""
     caller = admit(request, Scope.ADMIN)
     return items.deleted_items(caller.session, caller.run(id))
 
 
 @router.post("/runs/{id}/note")
 def note_run(request: Request, id: int, new: NewNote) -> RunDetail:
-    """Keep a note with a run."""
+    """Store a note with a run."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
     control.note(caller.session, new.text, caller.by, run=run)
@@ -396,7 +424,7 @@ def act_on_run(
 
 
 def do_to_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Done:
-    """Do what a verb says to the tasks of a run."""
+    """Apply a verb to the tasks of a run."""
     session, by, who = caller.session, caller.by, caller.approver
     force, as_completed, from_start = options.force, options.as_completed, options.from_start
     if options.list is not None:
@@ -426,13 +454,13 @@ def do_to_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Done:
 
 
 def check_states(states: Sequence[State]) -> None:
-    """Raise ``Invalid`` where a call without a list names states."""
+    """Raise ``Invalid`` if a call without a list names states."""
     if states:
         raise Invalid("the request", "names states, and no list", "Give list, the name of the task that has it.")
 
 
 def check_list(caller: Caller, run: RunId, name: str) -> None:
-    """Raise ``NotFound`` where no task of this name has a list in a run."""
+    """Raise ``NotFound`` if no task with this name has a list in a run."""
     if not has_list(caller.session, run, name):
         here = list_name(find.name_of_run(caller.session, run), name)
         raise NotFound(here, "is not a list of this run", f"arkqueue show {here.partition('/')[0]} --items")
@@ -454,7 +482,7 @@ def do_to_list(caller: Caller, verb: Verb, run: RunId, name: str, states: Sequen
 
 
 def _do_to_item(caller: Caller, verb: Verb, run: RunId, item: str, options: Options) -> Done:
-    """Do what a verb says to the tasks of an item."""
+    """Apply a verb to the tasks of an item."""
     failed = options.the_failed()
     of_each = Options(**options.model_dump(exclude_unset=True, exclude={"item", "failed"}))
     if verb is Verb.PRIORITIZE:
@@ -466,12 +494,16 @@ def _do_to_item(caller: Caller, verb: Verb, run: RunId, item: str, options: Opti
 
 @router.post("/archives/{name}/retry")
 def retry_archive(request: Request, name: str, options: Options, dry_run: DryRun = False) -> ArchiveAction:
-    """Retry the failed tasks of an archive, the oldest runs first; ``failed`` has to be set. Tasks that are out of date are refused."""
+    """Retry the failed tasks of an archive, the oldest runs first. ``failed`` has to be set.
+    Outdated tasks are refused.
+    """
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
     options.check("failed")
     if not options.the_failed():
-        raise Invalid("the request", "would retry all of an archive", "Set failed: only what has failed is retried so.")
+        raise Invalid(
+            "the request", "would retry all tasks of an archive", "Set failed: only failed tasks can be retried so."
+        )
     with caller.acting(dry_run, archive=archive) as caller:
         done = many.retry_failed_of_archive(caller.session, archive, caller.by, caller.approver)
         return on_archive(caller, archive, done)
@@ -491,28 +523,28 @@ def refresh_archive(request: Request, name: str, dry_run: DryRun = False) -> Arc
 
 @router.get("/tasks/{id}")
 def show_task(request: Request, id: int) -> TaskDetail:
-    """A task with its definition, attempts and what people did to it."""
+    """A task with its definition, its attempts and its audit log entries."""
     caller = admit(request, Scope.READ)
     return tasks.task(caller.session, caller.task(id))
 
 
 @router.get("/tasks/{id}/attempts")
 def list_attempts(request: Request, id: int) -> list[AttemptView]:
-    """The attempts of a task, the first first."""
+    """The attempts of a task, the oldest first."""
     caller = admit(request, Scope.READ)
     return tasks.attempts(caller.session, caller.task(id))
 
 
 @router.get("/tasks/{id}/explain")
 def explain_task(request: Request, id: int) -> Explanation:
-    """Why a task is where it is, and the commands that help."""
+    """The reasons for a task's state, and the commands that help."""
     caller = admit(request, Scope.READ)
     return explain(caller.session, caller.task(id))
 
 
 @router.post("/tasks/{id}/note")
 def note_task(request: Request, id: int, new: NewNote) -> TaskDetail:
-    """Keep a note with a task; its run shows it, too."""
+    """Store a note with a task. Its run shows the note, too."""
     caller = admit(request, Scope.OPERATE)
     task = caller.task(id)
     found = tasks.task(caller.session, task)
@@ -528,7 +560,9 @@ def act_on_task(
     options: Options = Options(),  # noqa: B008  frozen by use
     dry_run: DryRun = False,
 ) -> TaskDetail:
-    """Cancel, restart, retry, refresh, skip or prioritize a task; 409 says why its state forbids it."""
+    """Cancel, restart, retry, refresh, skip or prioritize a task. 409 if its state forbids that,
+    with the reason.
+    """
     caller = admit(request, Scope.OPERATE)
     task = caller.task(id)
     with caller.acting(dry_run, task=task) as caller:
@@ -537,7 +571,7 @@ def act_on_task(
 
 
 def do_to_task(caller: Caller, verb: Verb, task: TaskId, options: Options) -> None:
-    """Do what a verb says to a task; raises what becomes 409 where its state forbids it."""
+    """Apply a verb to a task. Raises the error that becomes 409 if the task's state forbids it."""
     options.check(*_MEANT[verb])
     session, by, who = caller.session, caller.by, caller.approver
     force, as_completed = options.force, options.as_completed
@@ -557,7 +591,10 @@ def do_to_task(caller: Caller, verb: Verb, task: TaskId, options: Options) -> No
 
 @router.get("/find")
 def find_name(request: Request, name: str) -> Found:
-    """The run or task that a name means: ARCHIVE@REVISION or ARCHIVE@REVISION/TASK, in full ARCHIVE:BRANCH@REVISION.RUN/TASK/ITEM. ARCHIVE@REVISION/*/ITEM is an item, and ARCHIVE@REVISION/TASK/* a list."""
+    """The run or task with a name: ARCHIVE@REVISION or ARCHIVE@REVISION/TASK, in full
+    ARCHIVE:BRANCH@REVISION.RUN/TASK/ITEM. ARCHIVE@REVISION/*/ITEM is an item, and
+    ARCHIVE@REVISION/TASK/* a list.
+    """
     caller = admit(request, Scope.READ)
     parsed = parse_name(name)
     caller.archive(parsed.archive)
@@ -583,14 +620,16 @@ def find_name(request: Request, name: str) -> Found:
 
 @router.get("/explain")
 def explain_by_name(request: Request, name: str) -> Explanation:
-    """Why something is not running, by its name; it need not exist yet."""
+    """The reasons why something is not running, by its name; it need not exist yet."""
     caller = admit(request, Scope.READ)
     caller.archive(parse_name(name).archive)
     return explain_name(caller.session, name)
 
 
 def revision_scanned(session: Session, archive: ArchiveId, new: NewRun) -> tuple[int, str]:
-    """Scan the repository, then find the revision as `revision_wanted` does (design 5.31). Also returns why the newest commits may be missing. A revision that is known needs no scan."""
+    """Scan the repository, then find the revision as `revision_wanted` does (design 5.31). Also
+    returns the reason why the newest commits may be missing. A known revision needs no scan.
+    """
     if new.revision is not None:
         with suppress(NotFound):
             return revision_wanted(session, archive, new), ""
@@ -599,14 +638,16 @@ def revision_scanned(session: Session, archive: ArchiveId, new: NewRun) -> tuple
 
 
 def revision_wanted(session: Session, archive: ArchiveId, new: NewRun) -> int:
-    """The id of the ledger's entry that a run is wanted at."""
+    """The id of the ledger's entry for which a run is requested."""
     if new.revision is None:
         return head_wanted(session, archive, new.archive, new.branch)[0]
     return find.find_revision(session, archive, Name(new.archive, as_revision(new.revision), new.branch)).id
 
 
 def head_wanted(session: Session, archive: ArchiveId, name: str, branch: str | None) -> tuple[int, BranchId]:
-    """The id of the ledger's last entry of a branch (None: the main one), and the branch. ``name``: the archive's."""
+    """The id of the last entry of a branch's ledger (None: the main branch), and the id of the
+    branch. ``name``: the archive's name.
+    """
     found = find.find_branch(session, archive, branch, name)
     head = session.rows("head_revision", branch=found)
     if not head:
@@ -615,7 +656,9 @@ def head_wanted(session: Session, archive: ArchiveId, name: str, branch: str | N
 
 
 def as_revision(given: int | str) -> str:
-    """A revision that a caller gave, as it stands in a name: a number, or ``g`` and a prefix of a SHA."""
+    """A caller's revision in the form that names use: a number, or ``g`` and the beginning of a
+    SHA.
+    """
     text = str(given)
     if text.isascii() and text.isdecimal():
         return text

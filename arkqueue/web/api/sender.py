@@ -1,4 +1,4 @@
-"""The id by which the sender of a submission knows it, as a header carries it (design 5.31)."""
+"""The sender's id of a submission, from its HTTP header (design 5.31)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from arkqueue.model import LONGEST_SENDER_ID
 
 
 def sender_id_of(given: str | None) -> str | None:
-    """The id that the header ``Idempotency-Key`` gives, which is UTF-8."""
+    """The id in the header ``Idempotency-Key``, which is UTF-8."""
     if given is None:
         return None
     try:
@@ -15,6 +15,6 @@ def sender_id_of(given: str | None) -> str | None:
     except UnicodeDecodeError:
         text = ""
     if not 1 <= len(text) <= LONGEST_SENDER_ID or not text.isprintable() or text != text.strip() or text in (".", ".."):
-        fault = "is not a valid id: write 1 to 200 characters that can be seen, without spaces at its ends, and not '.' or '..'"
+        fault = "is not a valid id: write 1 to 200 visible characters, without spaces at its ends, and not '.' or '..'"
         raise Invalid("Idempotency-Key", fault)
     return text

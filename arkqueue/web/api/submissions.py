@@ -1,6 +1,8 @@
-"""Submissions over HTTP: a payload in, a run out; and what became of it, by the sender's own id (design 5.31).
+"""Submissions over HTTP: send a payload and get a run; show the state of a submission by the
+sender's own id (design 5.31).
 
-A payload goes to a file as it comes, so that no more of it is in memory than one piece. It is judged when it is whole.
+A payload is written to a file as it arrives, so that only one piece of it is in memory. It is
+validated when it is complete.
 """
 
 from __future__ import annotations
@@ -52,11 +54,11 @@ KINDS = {
 """The kind of a payload by its media type."""
 NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
 MOST_AT_ONCE = 16
-"""Payloads that are taken at once: each has a file until its run is made."""
+"""The most payloads that are received at once. Each has a file until its run is made."""
 FOLDER = "submitting"
-"""Where these are, in the home folder."""
+"""The name of the folder of these files, in the home folder."""
 ABANDONED = 24 * 3600.0
-"""Seconds after which such a file is removed: the process that was writing it is gone."""
+"""Seconds after which such a file is removed: the process that wrote it is gone."""
 
 _taken = 0
 
@@ -79,7 +81,11 @@ async def submit(
     dry_run: DryRun = False,
     idempotency_key: Annotated[str | None, Header(description="the sender's own id: the same one makes no second run")] = None,
 ) -> SubmissionView | ProposedAndScanned | Response:  # fmt: skip
-    """Make a run of the tasks that are `on: submission`. The body is the payload: JSON, YAML, CSV with a header, or lines of text. 201: a run was made; 200: the id has one already, or had one. 202: with `attachments`, the payload has no faults, and not all attachments are there: nothing was made, and it is to be sent again when they are."""
+    """Make a run of the tasks with `on: submission`. The body is the payload: JSON, YAML, CSV with
+    a header, or lines of text. 201: a run was made. 200: the id already has a run, or had one. 202:
+    with `attachments`, the payload has no faults, but attachments are missing: nothing was made;
+    send the payload again when all have arrived.
+    """
     caller = admit(request, Scope.OPERATE)
     kind = _kind(request)
     sender_id = sender_id_of(idempotency_key)
@@ -107,7 +113,7 @@ async def submit(
 
 @router.get("/{id:path}")
 def show_submission(request: Request, name: str, id: str) -> SubmissionView:
-    """The state of a submission, by its sender's own id; also after its run was purged."""
+    """The state of a submission, by its sender's own id, also after its run was purged."""
     caller = admit(request, Scope.READ)
     shown = submissions.submission(caller.session, caller.archive(name), name, id)
     return _seen(caller, shown)
@@ -124,7 +130,7 @@ def payload_of_run(request: Request, id: int) -> StreamingResponse:
 
 
 def payload_as_file(session: Session, run: RunId) -> StreamingResponse:
-    """The payload of a run as a file to be saved; raises what a run without a submission is refused with."""
+    """The payload of a run as a file to save. Raises the error for a run without a submission."""
     shown = submissions.submission_of(session, run, "")
     media_type = next(name for name, kind in KINDS.items() if kind is shown.kind)
     name = f"submission.{FILE[shown.kind]}"
@@ -150,7 +156,7 @@ def _submit(
     *,
     is_held: bool,
 ) -> tuple[SubmissionView, bool] | None:
-    """The submission, and whether it is new; None: attachments are missing."""
+    """The submission, and whether it is new; None if attachments are missing."""
     session = caller.session
     archive = caller.archive(name)
     attached: Callable[[], Upload | None] | None = None
@@ -180,7 +186,7 @@ def _preview(
     *,
     is_held: bool,
 ) -> SubmissionView | ProposedAndScanned:
-    """The run that a submission would make, or the submission that has its id already."""
+    """The run that a submission would make, or the submission that already has its id."""
     session = caller.session
     archive = caller.archive(name)
     found = submitting.preview(
@@ -197,14 +203,16 @@ def _preview(
 def _wanted(
     session: Session, archive: ArchiveId, name: str, revision: str | None, branch: str | None
 ) -> tuple[int, BranchId | None]:
-    """The entry of the ledger that a submission is for, and the branch whose head it must be (None: the revision is named)."""
+    """The entry of the ledger for a submission, and the branch whose head it must be (None: the
+    sender named the revision).
+    """
     if revision is None:
         return head_wanted(session, archive, name, branch)
     return find.find_revision(session, archive, Name(name, as_revision(revision), branch)).id, None
 
 
 def _seen(caller: Caller, shown: SubmissionView) -> SubmissionView:
-    """A submission as a caller may see it: the history of a deleted run is not for everybody."""
+    """The part of a submission that a caller may see: a deleted run is not visible to everybody."""
     if shown.run is not None:
         caller.run(shown.run.id)
     return shown
@@ -221,10 +229,10 @@ def _kind(request: Request) -> PayloadKind:
 
 @asynccontextmanager
 async def _received(request: Request, folder: Path, kind: PayloadKind) -> AsyncIterator[_Received]:
-    """The payload of a request, in a file that is there as long as the block lasts."""
+    """The payload of a request, in a file that exists inside the ``with`` block."""
     global _taken
     if _taken >= MOST_AT_ONCE:
-        raise Busy("the payload", "cannot be taken: too many are being submitted", "Submit it again in a moment.")
+        raise Busy("the payload", "cannot be accepted: too many are being submitted", "Submit it again in a moment.")
     _taken += 1
     try:
         file = await run_in_threadpool(_open, folder)
@@ -249,10 +257,10 @@ def too_long() -> Refused:
 
 
 def _open(folder: Path) -> Any:
-    """A file of its own for one payload; what a process that was killed has left there goes."""
+    """A new file for one payload. Removes files that killed processes left in the folder."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for left in os.scandir(folder):
-        with suppress(FileNotFoundError):  # the payload of another request, which is done
+        with suppress(FileNotFoundError):  # the file of another request, which is done
             if left.stat().st_mtime < time.time() - ABANDONED:
                 os.unlink(left.path)
     return tempfile.NamedTemporaryFile(dir=folder)

@@ -1,12 +1,14 @@
-"""Attachments over HTTP, in the manner of resumable uploads (tus 1.0): a list of files in, each file in as many pieces as it takes (design 5.31; decision 25).
+"""Attachments over HTTP, by resumable uploads (like tus 1.0): first the list of files, then each
+file in any number of pieces (design 5.31; decision 25).
 
-    POST  /archives/{name}/uploads    which files are to come; the same id again says what is there
+    POST  /archives/{name}/uploads    declares the files; with a known id, shows what has arrived
     HEAD  /uploads/{id}/{position}    where to continue
-    PATCH /uploads/{id}/{position}    the next piece, appended at once; with the last one the digest is checked
-    POST  /archives/{name}/submissions?attachments=true    the run, once all are there
+    PATCH /uploads/{id}/{position}    the next piece, appended at once; after the last one the digest is checked
+    POST  /archives/{name}/submissions?attachments=true    the run, once all files have arrived
 
-A piece is written as it comes, and is on the disk when its answer is sent: the end of a connection, of this server or of its host loses nothing of it. A call holds no database connection and no thread of
-other calls meanwhile.
+A piece is written as it arrives, and is on the disk when its answer is sent: if the connection,
+this server or its host fails, nothing of it is lost. A call holds no database connection, and no
+thread of other calls, meanwhile.
 """
 
 from __future__ import annotations
@@ -50,20 +52,24 @@ router: APIRouter = calls("submissions", "/uploads")
 PIECE = 1 << 20
 """Bytes that are written at once, and held in memory for one call."""
 MOST_AT_ONCE = 16
-"""Files that come at once."""
+"""The most files that are received at once."""
 AT_WORK = 4
 """Threads that write files and compute digests."""
 PATIENCE = 10.0
-"""Seconds for which one call computes a digest; then the next one goes on."""
+"""Seconds for which one call computes a digest; the next call continues."""
 DRAINED = 64 << 20
-"""Bytes of a refused piece that the server still reads: a sender reads the answer only after it has sent the piece."""
+"""Bytes of a refused piece that the server still reads: some senders read the answer only after
+they have sent the piece.
+"""
 TYPES = ("application/offset+octet-stream", "application/octet-stream")
 LONGEST_LIST = 8 << 20
-"""Bytes of a list of files."""
+"""The most bytes of a list of files."""
 
 
 class NewAttachment(BaseModel):
-    """A file that is to come. ``name``: its path among the others, without `..`; ``digest``: its SHA-256, in hexadecimal digits."""
+    """A file to upload. ``name``: its path among the others, without `..`. ``digest``: its SHA-256,
+    in hexadecimal digits.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -82,7 +88,9 @@ class NewUpload(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachmentView:
-    """A file. ``received``: how many bytes of it have come; ``is_there``: all of it, and with its digest."""
+    """A file. ``received``: the bytes that have arrived. ``is_there``: True if it is complete and
+    its digest is right.
+    """
 
     name: str
     size: int
@@ -93,9 +101,11 @@ class AttachmentView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadView:
-    """The attachments of a submission. ``full_name``: what its sender calls it; ``id``: of the upload, None where the submission was made and needs none any more.
+    """The attachments of a submission. ``full_name``: the submission's name. ``id``: the upload's
+    id; None if the submission was made and needs none any more.
 
-    ``is_submitted``: there is a run of it, or was one. ``attachments``: in the order of their positions.
+    ``is_submitted``: True if its run exists, or existed. ``attachments``: in the order of their
+    positions.
     """
 
     id: int | None
@@ -107,7 +117,7 @@ class UploadView:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a file goes, and what it is to be."""
+    """The path of a file, with its declared size and digest."""
 
     folder: int
     name: str
@@ -118,7 +128,7 @@ class _Place:
 
 @dataclass(slots=True)
 class Uploads:
-    """Where this process puts attachments. Any thread may call it."""
+    """Where this process stores attachments. Any thread may call it."""
 
     session: Session
     configuration: Configuration
@@ -134,33 +144,39 @@ class Uploads:
         return self._folders
 
     def with_room(self, size: int) -> Path:
-        """The folder below which attachments are, for what is not one yet. Raises `Refused` where it has no room for ``size`` bytes more."""
+        """The folder for attachments, also for those without an upload yet. Raises `Refused` if it
+        has no room for ``size`` more bytes.
+        """
         try:
             return self.folders.with_room(size)
         except Full as full:
             raise _full(full) from None
 
     def store(self) -> str:
-        """The store that this process writes to. Raises Conflict where no task would find there what it writes."""
+        """The store to which this process writes. Raises Conflict if no task would find the files
+        there.
+        """
         root = self.configuration.scratch
         if self.configuration.scratch_shared:
             make_root(root)
             return id_in(root, "store-id")
         host = known_host_id(self.configuration.home)
         if host is None or not queue.has_managers(self.session, host):
-            fault = f"cannot be taken by this server: {root} is not shared, and its home folder is that of no task manager, so no task would find them there"
+            fault = f"cannot be accepted by this server: {root} is not shared, and no task manager has its home folder, so no task would find them there"
             remedy = "Run the server with the home folder of a task manager (arkqueue serve, for one), or give both one scratch_folder with scratch_shared = true."
             raise Conflict("attachments", fault, remedy)
         make_root(root)
         return host
 
     def check(self, row: Any) -> None:
-        """Raise Conflict where an upload is at another server."""
+        """Raise Conflict if an upload is at another server."""
         if row.store != self.store():
             raise Conflict(f"upload {row.id}", "was begun at another server, which has its files", "Continue it there.")
 
     def whole(self, archive: ArchiveId, name: str, sender_id: str) -> Upload | None:
-        """The attachments of a submission, once all of them are there; they have their names then. None: some are missing. Raises Conflict where none were begun."""
+        """The complete attachments of a submission, under their names. None: some are missing.
+        Raises Conflict if none were begun.
+        """
         here = submission_name(name, sender_id)
         for row in self.session.rows("upload_named", archive=archive, sender=sender_id):
             self.check(row)
@@ -170,10 +186,12 @@ class Uploads:
             self.folders.seal(row.folder, [file.name for file in files])
             return Upload(row.id, row.store, row.digest, row.files, row.size)
         fault = "has no attachments here: none were begun, or nobody continued them for a day"
-        raise Conflict(here, fault, f"POST /api/v1/archives/{name}/uploads says which are to come.")
+        raise Conflict(here, fault, f"Declare them first: POST /api/v1/archives/{name}/uploads.")
 
     def refuse_begun(self, archive: ArchiveId, name: str, sender_id: str | None) -> None:
-        """Raise Conflict where attachments of an id are being uploaded, which a submission without them would lose."""
+        """Raise Conflict if attachments of an id are being uploaded: a submission without them
+        would lose them.
+        """
         for row in self.session.rows("upload_named", archive=archive, sender=sender_id) if sender_id else ():
             remedy = (
                 f"Submit it with them (--attach, or ?attachments=true), or end that: DELETE /api/v1/uploads/{row.id}"
@@ -181,16 +199,16 @@ class Uploads:
             raise Conflict(submission_name(name, sender_id or ""), "has attachments that are being uploaded", remedy)
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Work on files, in one of the threads that do nothing else."""
+        """Run ``work`` on files, in one of the threads that are only for that."""
         if self._threads is None:
             self._threads = anyio.CapacityLimiter(AT_WORK)
         return await anyio.to_thread.run_sync(work, *arguments, limiter=self._threads)
 
     @asynccontextmanager
     async def opened(self, place: _Place, position: int) -> AsyncIterator[Part]:
-        """A file, for one call at a time to continue it."""
+        """A file, open for one call at a time."""
         if self.coming >= MOST_AT_ONCE:
-            raise Busy("the attachment", "cannot be taken: too many come at once", "Send it again in a moment.")
+            raise Busy("the attachment", "cannot be accepted: too many are being sent", "Send it again in a moment.")
         self.coming += 1
         try:
             part = await self.in_thread(self.folders.open, place.folder, position)
@@ -199,7 +217,7 @@ class Uploads:
             finally:
                 await asyncio.shield(self.in_thread(part.close))
         except Taken:
-            remedy = "Ask again in a moment what has come."
+            remedy = "Ask again in a moment how much has arrived."
             raise Refused(423, place.name, "is being sent by another call", remedy, Retry_After="2") from None
         except FileNotFoundError:
             raise NotFound(place.name, "its upload is gone", "Begin it again.") from None
@@ -223,7 +241,9 @@ def begin_upload(
     body: NewUpload,
     idempotency_key: Annotated[str | None, Header(description="the id that the submission is to have")] = None,
 ) -> UploadView:
-    """Say which files a submission is to have. 201: it was begun; 200: the id has these files already, and goes on; nobody needs to continue it within less than a day."""
+    """Declare the files of a submission. 201: the upload was begun. 200: the id already has these
+    files, and the upload continues. An upload that nobody continues for a day is removed.
+    """
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
     if (sender_id := sender_id_of(idempotency_key)) is None:
@@ -255,7 +275,7 @@ def begin_upload(
 
 @router.get("/{id}")
 def show_upload(request: Request, id: int) -> UploadView:
-    """The attachments of a submission, and how much of each was received; until its run is purged."""
+    """The attachments of a submission, with the received bytes of each; until its run is purged."""
     caller = admit(request, Scope.READ)
     return _view(caller, uploads_of(request), _upload(caller, id))
 
@@ -274,7 +294,9 @@ def end_upload(request: Request, id: int) -> None:
 
 @router.head("/{id}/{position}")
 def offset_of_attachment(request: Request, id: int, position: int) -> Response:
-    """Where to continue a file: ``Upload-Offset`` says how many bytes have come, ``Upload-Length`` how many there are to be."""
+    """Where to continue a file: ``Upload-Offset`` gives the bytes that have arrived,
+    ``Upload-Length`` the size of the file.
+    """
     caller = admit(request, Scope.OPERATE)
     uploads = uploads_of(request)
     place = _place(caller, uploads, id, position)
@@ -286,15 +308,18 @@ def offset_of_attachment(request: Request, id: int, position: int) -> Response:
     "/{id}/{position}",
     status_code=204,
     openapi_extra={"requestBody": {"required": True, "content": {TYPES[0]: {}}}},
-    responses={202: {"description": "All of it has come, and its digest is still being computed: send an empty piece at its end to wait for that."}},
+    responses={202: {"description": "The file has arrived, and its digest is still being computed: send an empty piece at its end to wait for that."}},
 )  # fmt: skip
 async def continue_attachment(
     request: Request,
     id: int,
     position: int,
-    upload_offset: Annotated[int | None, Header(ge=0, description="where the piece begins: how many bytes have come")] = None,
+    upload_offset: Annotated[int | None, Header(ge=0, description="where the piece begins: the bytes that have arrived")] = None,
 ) -> Response:  # fmt: skip
-    """Append a piece to a file; it may be cut off anywhere. 204: so many bytes of it are on the disk as ``Upload-Offset`` says. With the last one the digest is checked: if it is another one, all of the file is refused (422) and comes again from its beginning."""
+    """Append a piece to a file; a piece may end anywhere. 204: ``Upload-Offset`` gives the bytes
+    that are on the disk. After the last piece the digest is checked: if it is wrong, the file is
+    refused (422), and has to be sent again from its beginning.
+    """
     caller = admit(request, Scope.OPERATE)
     uploads = uploads_of(request)
     place = await run_in_threadpool(_place, caller, uploads, id, position)
@@ -321,7 +346,7 @@ async def continue_attachment(
 
 
 async def receive(request: Request, uploads: Uploads, part: Part, place: _Place) -> None:
-    """Append what comes to a file, up to its end or that of the connection."""
+    """Append the bytes that arrive to a file, up to its end or to the end of the connection."""
     stream, pending, waiting = request.stream(), list[bytes](), 0
     try:
         try:
@@ -335,7 +360,7 @@ async def receive(request: Request, uploads: Uploads, part: Part, place: _Place)
                     await uploads.in_thread(_write, part, pending)
                     pending, waiting = [], 0
         except ClientDisconnect:
-            pass  # what has come counts
+            pass  # the bytes that arrived count
         if pending:
             await uploads.in_thread(_write, part, pending)
     except (Full, Refused) as refused:
@@ -351,17 +376,17 @@ async def receive(request: Request, uploads: Uploads, part: Part, place: _Place)
 
 
 def _write(part: Part, pieces: Sequence[bytes]) -> None:
-    """Append pieces one by one: to join them first would cost more than the calls of the system that it saves."""
+    """Append pieces one by one: joining them would cost more than the system calls that it saves."""
     for piece in pieces:
         part.write(piece)
 
 
 async def _is_whole(uploads: Uploads, part: Part, place: _Place) -> bool:
-    """Whether a file of which all has come has its digest; False: that is not known yet."""
+    """Check the digest of a complete file. False: the digest is still being computed."""
     try:
         return await uploads.in_thread(part.verify, place.digest, time.monotonic() + PATIENCE)
     except Wrong as wrong:
-        fault = f"has the SHA-256 {wrong.found}, and its sender said {place.digest}: nothing of it is kept"
+        fault = f"has the SHA-256 {wrong.found}, but its sender declared {place.digest}: nothing of it is kept"
         raise Invalid(place.name, fault, "Send it again. If the file has changed, submit it with another id.") from None
 
 

@@ -420,7 +420,7 @@ def test_what_failed_of_an_archive_is_retried(operator: httpx.Client, session: S
     done = operator.post("/archives/papers/retry", json={"failed": True}).json()
     assert (done["done"], done["refused"], done["archive"]["name"]) == (["papers@2/a"], [], "papers")
     assert archive.states() == {"a@2": "ready", "b@2": "deferred"}
-    problem(operator.post("/archives/papers/retry", json={}), 422, "would retry all of an archive")
+    problem(operator.post("/archives/papers/retry", json={}), 422, "would retry all tasks of an archive")
     problem(operator.post("/archives/papers/retry", json={"force": True}), 422, "force means nothing here")
     run = f"/runs/{archive.run_id(2)}"
     problem(operator.post(f"{run}/retry", json={"failed": True, "force": True}), 422, "asks to force what failed")
