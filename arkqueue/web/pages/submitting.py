@@ -247,7 +247,7 @@ def _a_place() -> Iterator[None]:
     if _sent >= MOST_AT_ONCE:
         raise Busy(
             "the document",
-            "cannot be taken now: too many documents are being submitted",
+            "cannot be accepted now: too many documents are being submitted",
             "Submit it again in a moment.",
         )
     _sent += 1

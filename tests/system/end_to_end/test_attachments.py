@@ -185,7 +185,7 @@ def test_a_web_process_beside_no_task_manager_says_so(
     batch.write_text("{}")
     file.write_bytes(b"x")
     refused = arkqueue("submit", papers.name, batch, "--id", "x", "--attach", file, code=1)
-    assert "is not shared, and its home folder is that of no task manager" in refused.err
+    assert "is not shared, and no task manager has its home folder" in refused.err
     arkqueue.configure(scratch_folder=str(tmp_path / "shared"), scratch_shared=True)
     web.stop()
     arkqueue.start("web", home="web")

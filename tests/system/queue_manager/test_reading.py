@@ -560,7 +560,7 @@ def test_a_head_that_names_no_branch_takes_the_one_that_is_there_for_no_deleted_
     run("git", "symbolic-ref", "HEAD", "refs/heads/nope", cwd=repository.path)
     papers.notify()
     papers.wait_for(lambda: papers.row()["trouble"])
-    assert "HEAD names the branch nope, which is not there, while main is" in papers.row()["trouble"]
+    assert "HEAD names the branch nope, which does not exist, while main does" in papers.row()["trouble"]
     assert papers.sql("select name, deleted_at from branch") == [{"name": "main", "deleted_at": None}]
     second = repository.commit({"readme": "2"})
     run("git", "symbolic-ref", "HEAD", "refs/heads/main", cwd=repository.path)

@@ -144,7 +144,7 @@ def test_an_id_has_one_set_of_files(operator: httpx.Client) -> None:
 def test_a_wrong_digest_is_refused_and_the_file_comes_again(operator: httpx.Client, archive: AnArchive) -> None:
     begun = begin(operator, a=b"right", b=b"b")
     wrong = hashlib.sha256(b"wrong").hexdigest()
-    problem(send(operator, part(begun), 0, b"wrong"), 422, f"a: has the SHA-256 {wrong}, and its sender said")
+    problem(send(operator, part(begun), 0, b"wrong"), 422, f"a: has the SHA-256 {wrong}, but its sender declared")
     assert offset(operator, part(begun)) == 0
     assert submit(operator, "[]", "x", attachments="true").status_code == 202
     assert send(operator, part(begun), 0, b"ri").status_code == 204
@@ -286,8 +286,8 @@ def test_another_server_goes_on_with_what_one_has_begun(
 
 def test_a_server_beside_no_task_manager_takes_none(operator: httpx.Client, archive: AnArchive) -> None:
     archive.sql("delete from task_manager")
-    told = problem(begin(operator, a=b"1"), 409, "attachments: cannot be taken by this server")
-    assert "scratch is not shared, and its home folder is that of no task manager" in str(told["detail"])
+    told = problem(begin(operator, a=b"1"), 409, "attachments: cannot be accepted by this server")
+    assert "scratch is not shared, and no task manager has its home folder" in str(told["detail"])
     assert "scratch_shared = true" in str(told["remedy"])
 
 
