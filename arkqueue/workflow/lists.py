@@ -78,7 +78,9 @@ def _item(node: Node, key: str | None) -> Item:
         has = f"{len(text):,} characters" if text else "no characters"
         raise _Faulty(place, f"foreach: the key of an item has {has}; give it 1 to {LONGEST_KEY}")
     if not text.isprintable() or text != text.strip() or text in (".", ".."):
-        fault = "is not a valid key for an item: write visible characters, without spaces at its ends, and not '.' or '..'"
+        fault = (
+            "is not a valid key for an item: write visible characters, without spaces at its ends, and not '.' or '..'"
+        )
         raise _Faulty(place, f"foreach: {shown(text)} {fault}")
     body = json.dumps(_plain(node), ensure_ascii=False, separators=(",", ":"))
     if (size := len(body.encode())) > LONGEST_ITEM:
