@@ -25,7 +25,9 @@ USER, PASSWORD = "arkqueue", "a password"
 
 @dataclass
 class MailServer:
-    """A server. ``answers``: what it says to the next mails; after them it takes everything. ``refused``: addresses that it does not know."""
+    """A server. ``answers``: what it says to the next mails; after them it takes everything. ``refused``: addresses that it does not know; ``greylisted``: those that it wants to be tried
+    twice. ``farewells``: how many sessions ended with QUIT.
+    """
 
     address: str
     certificate: Path
@@ -33,7 +35,9 @@ class MailServer:
     tried: list[EmailMessage] = field(default_factory=list)
     answers: list[str] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)
+    greylisted: set[str] = field(default_factory=set)
     encrypted: list[bool] = field(default_factory=list)
+    farewells: int = 0
 
 
 class _Handler:
@@ -43,8 +47,15 @@ class _Handler:
     async def handle_RCPT(self, _: SMTP, __: Session, envelope: Envelope, address: str, ___: list[str]) -> str:
         if address in self._known.refused:
             return "550 5.1.1 no such user \x1b[31m here"
+        if address in self._known.greylisted:
+            self._known.greylisted.discard(address)
+            return "451 4.7.1 greylisted, try again later"
         envelope.rcpt_tos.append(address)
         return "250 OK"
+
+    async def handle_QUIT(self, _: SMTP, __: Session, ___: Envelope) -> str:
+        self._known.farewells += 1
+        return "221 Bye"
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
         assert isinstance(envelope.content, bytes)
@@ -70,11 +81,11 @@ def _check(_: SMTP, __: Session, ___: Envelope, ____: str, data: Any) -> AuthRes
 
 
 @contextmanager
-def a_mail_server(folder: Path, *, implicit_tls: bool = False) -> Iterator[MailServer]:
-    """A server on the loopback interface, which wants a password, and STARTTLS or (as at port 465) TLS from the first byte."""
+def a_mail_server(folder: Path, *, implicit_tls: bool = False, name: str = "localhost") -> Iterator[MailServer]:
+    """A server on the loopback interface, which wants a password, and STARTTLS or (as at port 465) TLS from the first byte. ``name``: whose certificate it shows."""
     certificate, key = folder / "mail-certificate.pem", folder / "mail-key.pem"
-    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-        "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", certificate)  # fmt: skip
+    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
+        "-addext", f"subjectAltName=DNS:{name}", "-keyout", key, "-out", certificate)  # fmt: skip
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
     with a_port() as port:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -24,6 +25,9 @@ from arkqueue.notifications.message import Message, Shown
 from arkqueue.notifications.sending import NotSent, within_time
 from arkqueue.plan.globs import matches
 from arkqueue.text import one_line
+
+if TYPE_CHECKING:
+    import aiosmtplib
 
 GOODBYE = 2.0
 """Seconds for the end of a connection, when the server has the mail already."""
@@ -116,9 +120,12 @@ async def _send(mail: Mail, written: EmailMessage, to: str, password: str | None
             await client.starttls(tls_context=context)
         if password is not None:
             await client.login(mail.username, password)
-        await client.send_message(written, sender=mail.sender, recipients=[to])
-        with suppress(aiosmtplib.SMTPException, OSError), anyio.move_on_after(GOODBYE):
-            await client.execute_command(b"QUIT")
+        try:
+            await client.send_message(written, sender=mail.sender, recipients=[to])
+        except (aiosmtplib.SMTPResponseException, aiosmtplib.SMTPRecipientsRefused):
+            await _quit(client)  # a server that refuses hears that as well
+            raise
+        await _quit(client)
     except aiosmtplib.SMTPRecipientsRefused as error:
         raise NotSent(mail.server, f"refuses {to}: {_words(error.recipients[0])}") from None
     except aiosmtplib.SMTPAuthenticationError as error:
@@ -131,6 +138,14 @@ async def _send(mail: Mail, written: EmailMessage, to: str, password: str | None
     finally:
         if isinstance(client.transport, asyncio.WriteTransport):
             client.transport.abort()
+
+
+async def _quit(client: aiosmtplib.SMTP) -> None:
+    """End the session as SMTP wants it, without insisting."""
+    import aiosmtplib
+
+    with suppress(aiosmtplib.SMTPException, OSError), anyio.move_on_after(GOODBYE):
+        await client.execute_command(b"QUIT")
 
 
 def _words(error: object) -> str:

@@ -15,6 +15,7 @@ from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, AttemptId, Occasion, Stream
 from arkqueue.names import branch_name
 from arkqueue.queue.notifications import Delivery
+from arkqueue.states import State
 from arkqueue.text import one_line, visible
 from arkqueue.views import archives
 from arkqueue.views.runs import RunView, views_of_runs
@@ -149,10 +150,12 @@ def _of_run(session: Session, configuration: Configuration, delivery: Delivery) 
     named = ", ".join(view.label for view, _ in pairs)
     more = delivery.count - len(tasks)
     beside = f" and {more} more" if more > 0 else ""
-    title = f"{run.full_name} {_VERBS[delivery.occasion]}" + (f": {named}{beside}" if named else "")
+    was_held = delivery.occasion is Occasion.HELD and bool(pairs) and all(v.state is not State.HELD for v, _ in pairs)
+    verb = "waited for a release, and does so no longer" if was_held else _VERBS[delivery.occasion]
+    title = f"{run.full_name} {verb}" + (f": {named}{beside}" if named else "")
     return Message(
         delivery, run.archive, _line(title, LONGEST_LINE), run, tasks, max(more, 0), faults, "",
-        _commands(delivery, run, [view for view, _ in pairs]), f"{configuration.pages_url}/{run.full_name}",
+        _commands(delivery, run, [view for view, _ in pairs], was_held=was_held), f"{configuration.pages_url}/{run.full_name}",
         author=run.author,
     )  # fmt: skip
 
@@ -185,9 +188,9 @@ def _of_many(session: Session, configuration: Configuration, delivery: Delivery)
     )  # fmt: skip
 
 
-def _commands(delivery: Delivery, run: RunView, tasks: list[TaskView]) -> list[str]:
+def _commands(delivery: Delivery, run: RunView, tasks: list[TaskView], *, was_held: bool) -> list[str]:
     """The commands that help, the gentlest first; each name is one word of a shell."""
-    if delivery.occasion is Occasion.HELD:
+    if delivery.occasion is Occasion.HELD and not was_held:
         return [f"arkqueue show {run.full_name}", f"arkqueue release {run.full_name}"]
     if delivery.occasion is not Occasion.FAILED:
         return [f"arkqueue show {run.full_name}"]

@@ -146,8 +146,10 @@ def _judge(connection: Connection, moved: Sequence[Any], patience: float) -> Non
             {**key, "occasion": str(news.occasion), "digest": news.digest, "is_failed": has_failed},
         )  # fmt: skip
         wanted = _wanted(known.receivers or {}, news.occasion, shown[known.run_id].branch if known.run_id else "")
-        if known.run_id == 0 or not address_of(shown[known.run_id].author):
-            wanted.pop(AUTHOR, None)  # news of an archive has no author, and a repository may have no addresses
+        author = address_of(shown[known.run_id].author) if known.run_id else ""
+        if not author or author.lower() in (receiver.lower() for receiver in wanted):
+            # News of an archive has no author, a repository may have no addresses, and one mail is enough.
+            wanted.pop(AUTHOR, None)
         if wanted:
             post = {"tasks": list(news.tasks), "attempts": list(news.attempts), "count": news.count, "what": news.what}
             told_to = {"receivers": list(wanted), "occasions": [str(occasion) for occasion in wanted.values()]}

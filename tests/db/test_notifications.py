@@ -173,6 +173,19 @@ def test_each_receiver_is_told_what_it_asked_for(archive: AnArchive) -> None:
     ]
 
 
+def test_an_author_who_is_a_receiver_too_is_told_once(archive: AnArchive) -> None:
+    set_receivers(archive, author=ALL, **{"ann@example.org": ["failed"]})
+    archive.commit({"a": ""}, author="Ann <Ann@example.org>")
+    archive.fail("a@2")
+    assert [receiver for _, _, receiver in outbox(archive)] == ["ann@example.org"]
+    archive.retry("a@2")
+    archive.run("a@2")
+    assert [receiver for _, _, receiver in outbox(archive)] == [
+        "ann@example.org",
+        "author",
+    ]  # fixed, which only authors asked for
+
+
 def test_an_archive_without_receivers_has_nothing_judged(archive: AnArchive) -> None:
     archive.commit({"a": ""})
     archive.fail("a@2")

@@ -116,6 +116,49 @@ def test_a_refused_address_holds_up_no_other(
         server.refused.clear()
         until_all(archive, "sent")
     assert [sent["to"] for sent in server.mails].count(ANN) == 2
+    # Whoever refused a mail, or took one, was left as SMTP wants it.
+    eventually(lambda: server.farewells == sum(row["tries"] for row in deliveries(archive)))
+
+
+def test_a_server_that_greylists_gets_the_mail_at_the_second_try_and_others_meanwhile(
+    session: Session, configuration: Configuration, archive: AnArchive, server: MailServer
+) -> None:
+    set_receivers(archive, **{ANN: ALL, BEN: ALL})
+    server.greylisted.add(ANN)
+    failed_runs(archive, 2)
+    with managing(session, configuration):
+        rows = until_all(archive, "sent")
+    assert {row["tries"] for row in rows} == {1, 2}
+    assert sorted(sent["to"] for sent in server.mails) == [ANN, BEN]
+
+
+def test_a_server_with_the_certificate_of_another_gets_nothing(
+    session: Session, configuration: Configuration, archive: AnArchive, tmp_path: Path
+) -> None:
+    assert configuration.mail is not None
+    (tmp_path / "other").mkdir()
+    with a_mail_server(tmp_path / "other", name="mail.example.org") as other:
+        told = {"server": other.address, "ca_file": other.certificate}
+        failed_runs(archive, 2)
+        with managing(session, configuration.model_copy(update={"mail": configuration.mail.model_copy(update=told)})):
+            eventually(
+                lambda: "certificate is not valid for" in deliveries(archive)[0]["fault"], lambda: deliveries(archive)
+            )
+        assert other.tried == []
+
+
+def test_a_mail_that_comes_when_nobody_waits_any_more_says_so(
+    session: Session, configuration: Configuration, archive: AnArchive, server: MailServer
+) -> None:
+    archive.commit({"a": "", "b": "depends: [a]\nhold: true"})
+    notifications.judge(session)
+    archive.fail("a@2")
+    with managing(session, configuration):
+        until_all(archive, "sent")
+    held = server.mails[0]
+    assert held["subject"] == "[papers] papers@2 waited for a release, and does so no longer: b"
+    assert "arkqueue release" not in text(held)
+    assert "papers@2/b: skipped" in text(held)
 
 
 def test_a_server_that_hangs_is_given_up_and_tried_again(
