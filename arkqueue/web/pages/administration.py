@@ -42,6 +42,13 @@ SECTIONS: Final = {
     "Who is told": ("notify",),
 }
 """The settings, in the order of the form."""
+IN_LINES: Final = {
+    "keep": "how long its runs are kept, a state on each line: completed 30d; those of other states for ever",
+    "notify": "who is told of its runs, a receiver on each line, and then of what: ann@example.org failed fixed held completed stopped;"
+    " without these words: of all but completed; branch=GLOB behind them: of runs on these branches alone. A receiver is an address,"
+    " the URL of a webhook, or author.",
+}
+"""The settings that the form has in lines, and the API as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +199,7 @@ def fields_of(settings: ArchiveSettings) -> list[Field]:
         Field(
             name,
             _text(getattr(settings, name)),
-            Settings.model_fields[name].description or "",
+            IN_LINES.get(name) or Settings.model_fields[name].description or "",
             _kind(name),
             name in HOST,
         )

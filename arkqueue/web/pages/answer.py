@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 import psycopg
 from fastapi.encoders import jsonable_encoder
@@ -52,6 +52,10 @@ SHAPES: Final = {
 
 LONGEST_NAME: Final = 32
 """Characters of the name of a task that a table shows: its beginning and its end, as names differ there."""
+LONGEST_KEY: Final = 20
+"""Characters of an item's key there."""
+SHORTEST_NAME: Final = 11
+"""Characters of the name of an item's task that are left there beside a long key."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:@~%-]*")
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9_./:@~%,;() -]*")
 
@@ -227,7 +231,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ends": lambda text: shortened(text, LONGEST_NAME), "ago": ago, "until": until, "took": took,
+        "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ends": ends, "unquoted": unquote, "ago": ago, "until": until, "took": took,
         "person": person, "sentence": as_sentence, "path": path, "relative": relative, "number": lambda n: f"{n:,}", "shape": shape_of, "run_words": run_words, "drawn": drawn_state, "marked": marked,
     }  # fmt: skip
     return made
@@ -236,6 +240,15 @@ def environment() -> Environment:
 def path(name: str) -> str:
     """A name as a part of an address."""
     return name if _PLAIN.fullmatch(name) else quote(name, safe="/:@.~%")
+
+
+def ends(label: str) -> str:
+    """The name of a task as a table shows it. Of an item, the key is what tells one from the other, so the name gives way."""
+    name, slash, key = label.partition("/")
+    if not slash:
+        return shortened(label, LONGEST_NAME)
+    key = shortened(key, LONGEST_KEY)
+    return f"{shortened(name, max(SHORTEST_NAME, LONGEST_NAME - 1 - len(key)))}/{key}"
 
 
 def in_markup(text: str) -> str:

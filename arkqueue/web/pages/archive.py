@@ -204,7 +204,8 @@ def _coming(visitor: Visitor, name: str, branch: BranchId | None) -> dict[str, o
         found = coming(visitor.caller.session, head[0].id)
     is_drawn = found is not None and 0 < len(found.graph.nodes) <= MOST_DRAWN
     picture = drawn(found.graph, name, words=_words(found)) if found and is_drawn else None
-    return {"coming": found, "_coming": picture}
+    is_empty = found is not None and not found.graph.nodes and not found.faults
+    return {"coming": found, "_coming": picture, "is_empty": is_empty}
 
 
 def _words(coming: Coming) -> dict[int, str]:
@@ -238,6 +239,7 @@ def _nothing_yet(view: views.ArchiveView) -> dict[str, object]:
         "rare": [],
         "coming": None,
         "_coming": None,
+        "is_empty": True,
     }
     nothing |= {"filter": Filter("", "", "", ""), "filter_address": "", "states": []}
     return nothing | {"newest": None, "complete": None, "failures": [], "failed": 0, "faulty": None}

@@ -252,6 +252,8 @@ def _numbers(of: ListView) -> str:
     """How many items a list has, and how many of them are in the state that needs somebody most."""
     items = f"{of.tasks:,} item{'s' if of.tasks != 1 else ''}"
     state, number = next(iter(of.counts.items()), (State.COMPLETED, of.tasks))
+    if state in (State.FAILED, State.REJECTED):
+        state, number = State.FAILED, sum(of.counts.get(bad, 0) for bad in (State.FAILED, State.REJECTED))
     return f"{items} · {state}" if number == of.tasks else f"{items} · {number:,} {state}"
 
 

@@ -60,7 +60,10 @@ def nearby(caller: Caller, address: str) -> Nearby:
     except Invalid:
         return Nearby(unquote(found["rest"]).strip("@:/ "), _existing(caller, _branches(caller, archive, address)))
     words = name.item.strip(EVERY_TASK) or (name.task or "").strip(EVERY_TASK) or name.revision
-    return Nearby(words, _existing(caller, _of_archive(caller, name)))
+    places = _existing(caller, _of_archive(caller, name))
+    return Nearby(
+        "" if str(name) in places else words, places
+    )  # the page is of something that is there, and lacks a part
 
 
 def _archives(caller: Caller) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -129,6 +130,7 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
             "item": key,
             "name": view.full_name + task_in_run(EVERY_TASK, key),
             "tasks": [(task, words_of(task)) for task in view.tasks],
+            "sentence": sentence_of_item(view.tasks),
             "states": {task.state for task in view.tasks},
             "again": again(view.tasks),
         },
@@ -201,13 +203,13 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
         return f"Its workflow files have {count} fault{'s' if count > 1 else ''}, so it has no tasks."
     if view.baseline:
         return "Watching begins here: no task runs for this revision."
-    running = [task.label for task in view.tasks if task.state is State.RUNNING]
-    failed = [task.label for task in view.tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
-    held = [task.label for task in view.tasks if task.state is State.HELD]
+    running = _labels([task for task in view.tasks if task.state is State.RUNNING])
+    failed = _labels([t for t in view.tasks if t.state in (State.FAILED, State.REJECTED) and not t.waived])
+    held = _labels([task for task in view.tasks if task.state is State.HELD])
     waits = (State.WAITING, State.READY, State.DEFERRED)
     waiting = sum(task.state in waits for task in view.tasks) + _number(lists, *waits)
     failed += _of_lists(lists, State.FAILED, State.REJECTED)
-    is_one = len(running) + _number(lists, State.RUNNING) == 1
+    is_one = sum(task.state is State.RUNNING for task in view.tasks) + _number(lists, State.RUNNING) == 1
     running += _of_lists(lists, State.RUNNING)
     held += _of_lists(lists, State.HELD)
     said = []
@@ -228,6 +230,31 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
     if not said:
         return f"It is {view.state}: {view.counts.completed} of {view.counts.tasks} tasks completed."
     return "; ".join(said) + "."
+
+
+def sentence_of_item(tasks: Sequence[TaskView]) -> str:
+    """A summary of an item in a sentence."""
+    bad = [task.name for task in tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
+    held = [task.name for task in tasks if task.state is State.HELD]
+    running = [task.name for task in tasks if task.state is State.RUNNING]
+    waiting = sum(task.state in (State.WAITING, State.READY, State.DEFERRED) for task in tasks)
+    said = [f"{_listed(bad)} failed"] if bad else []
+    if running:
+        said.append(f"{_listed(running)} {'is' if len(running) == 1 else 'are'} running")
+    if held:
+        said.append(f"{_listed(held)} {'waits' if len(held) == 1 else 'wait'} for a release")
+    if waiting:
+        said.append(f"{waiting} {'tasks wait' if waiting > 1 else 'task waits'}")
+    completed = sum(task.state is State.COMPLETED for task in tasks)
+    said.append(f"{completed} of {len(tasks)} tasks completed" if len(tasks) > 1 or completed else "no task completed")
+    return "; ".join(said) + "."
+
+
+def _labels(tasks: Sequence[TaskView]) -> list[str]:
+    """The names of tasks inside their run; of several items of a list, how many there are."""
+    items = Counter(task.name for task in tasks if task.item)
+    labels = [f"{items[t.name]:,} items of {t.name}" if t.item and items[t.name] > 1 else t.label for t in tasks]
+    return list(dict.fromkeys(labels))
 
 
 def _number(lists: Sequence[ListView], *states: State) -> int:

@@ -514,7 +514,7 @@ def test_the_run_of_a_submission_is_found_by_its_senders_id(operator: httpx.Clie
     archive.submit("{}", sender_id="batch 17")
     words = said(operator.get("/papers@id:batch%2017"))
     assert "papers@3.2" in words
-    assert "Made for a submission, ann Submission batch%2017" in words
+    assert "Made for a submission, ann Submission batch 17" in words
     press(operator, "/papers@id:batch%2017", "papers@id:batch%2017", "hold", "why")
     assert archive.state("check@3.2") == "held"
 
@@ -647,3 +647,51 @@ def test_what_no_database_stores_is_refused_on_a_page(reader: httpx.Client, addr
     page = reader.get(address, headers={"accept": "text/html"})
     assert page.headers["content-type"].startswith("text/html"), page.text
     assert page.status_code in (200, 404, 422)
+
+
+# What is long
+
+
+def test_items_of_a_task_with_a_long_name_are_told_apart_by_their_keys(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    name = "fetch-all-the-volumes-of-the-printed-edition"
+    keys = ", ".join(f"volume-{n}" for n in range(8))
+    archive.commit(
+        {
+            name: f"foreach: [{keys}, a-key-that-is-longer-than-others-are]",
+            "check": f"depends: [{name}]\nforeach: [{keys}]",
+        }
+    )
+    for n in range(8):
+        archive.fail(f"{name}/volume-{n}@3")
+    words = said(operator.get("/papers@3"))
+    for n in range(8):
+        assert f"fetch-all-t…ted-edition/volume-{n}" in words
+    assert "fetch…ition/a-key-tha…others-are" in words
+    assert f"8 items of {name} failed; " in words
+    assert f"skipped because of {name}/volume-0" in words
+    item = said(operator.get("/papers@3/*/volume-0"))
+    assert f"{name} failed; 0 of 2 tasks completed." in item
+
+
+def test_the_box_of_a_list_counts_the_rejected_items_as_failed(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"fetch": "foreach: [a, b, c]"})
+    archive.fail("fetch/a@3")
+    archive.end("fetch/b@3", 65)
+    assert "3 items · 2 failed" in operator.get("/papers@3").text
+
+
+def test_what_has_no_task_offers_no_trigger(admin: httpx.Client, session: Session) -> None:
+    an_archive(session, "empty")
+    page = admin.get("/empty")
+    assert "/-/trigger" not in page.text
+    assert "A first one, in the archive itself" in page.text
+    assert "Go back" in said(admin.get("/-/trigger?of=empty"))
+
+
+def test_settings_that_the_form_has_in_lines_are_told_in_lines(admin: httpx.Client, archive: AnArchive) -> None:
+    assert archive.name == "papers"
+    words = said(admin.get("/-/settings/papers"))
+    assert "ann@example.org failed fixed held completed stopped" in words
+    assert "{" not in words
