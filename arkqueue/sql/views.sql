@@ -1,6 +1,9 @@
 -- Reads for people. Called by arkqueue/views; changes nothing. The cost of a statement follows the
 -- size of its answer, not the length of the history: a list first finds its page by id, and then
 -- reads the tasks of that page only.
+--
+-- Statements with many joins take their ids as `array(select unnest(…))`, so that the server keeps
+-- their plans (claim.sql): planning `show_runs` takes ten times as long as running it.
 
 -- name: show_archives
 -- Archives with their faults and pauses: the watched ones, or one archive, also a removed one, by
@@ -318,7 +321,7 @@ cross join lateral (
            max(settled_at) as settled_at
 {part of_run}
 ) c
-where run.id = any(%(runs)s)
+where run.id = any(array(select unnest(%(runs)s::bigint[])))
 order by run.id desc;
 
 -- name: runs_in_short
@@ -343,7 +346,7 @@ cross join lateral (
            count(*) filter (where shown and state = 'canceled' and is_superseded_by_later) as superseded_by_later
 {part of_run}
 ) c
-where run.id = any(%(runs)s)
+where run.id = any(array(select unnest(%(runs)s::bigint[])))
 order by run.id desc;
 
 -- part: listed
@@ -459,13 +462,13 @@ join run on run.id = t.run_id
 join archive a on a.id = t.archive_id
 join branch b on b.id = t.branch_id
 join revision r on r.id = run.revision_id
-left join pause p on a.paused_with_all
+left join (select * from pause limit 1) p on a.paused_with_all
 left join attempt at on at.id = t.attempt_id
 left join task_manager tm on tm.process = at.process
 left join deed h on h.id = t.hold_id
 left join deed l on l.id = t.release_id
 left join deed o on o.id = a.hold_id
-where t.id = any(%(tasks)s)
+where t.id = any(array(select unnest(%(tasks)s::bigint[])))
 order by t.position, t.id;
 
 -- name: awaited

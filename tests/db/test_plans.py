@@ -204,16 +204,39 @@ def test_what_is_done_for_each_task_is_not_planned_each_time(plans: Plans) -> No
         claim.started(session, {one.attempt: 0.1})
         finish.finish(session, ME, [Outcome(one.attempt, End.EXITED, 0)])
 
-    def plannings() -> dict[str, int]:
-        with session.database.statement() as connection:
-            query = b"select statement, custom_plans from pg_prepared_statements"
-            return {row["statement"]: row["custom_plans"] for row in connection.execute(query, prepare=False)}
-
     for _ in range(6):  # the server tries five times
         one_task()
-    before = plannings()
+    before = plannings(session)
     one_task()
-    assert plannings() == before
+    assert plannings(session) == before
+
+
+def test_what_people_ask_most_is_not_planned_each_time(plans: Plans) -> None:
+    session = plans.session
+    with session.database.statement() as connection:
+        (task,) = connection.execute("select id, run_id from task limit 1").fetchall()
+    of_runs = "show_runs", "runs_in_short"
+
+    def ask() -> None:
+        for block in of_runs:
+            session.rows(block, runs=[task["run_id"]])
+        session.rows("show_tasks", tasks=[task["id"]], silence=1.0)
+
+    for _ in range(7):
+        ask()
+    before = plannings(session)
+    ask()
+    after = plannings(session)
+    for block in (*of_runs, "show_tasks"):
+        text = SQL.statements[block].text.decode()
+        assert after[text] == before[text], block
+
+
+def plannings(session: Session) -> dict[str, int]:
+    """How often each statement of the connection was planned for its values."""
+    with session.database.statement() as connection:
+        query = b"select statement, custom_plans from pg_prepared_statements"
+        return {row["statement"]: row["custom_plans"] for row in connection.execute(query, prepare=False)}
 
 
 def test_what_queue_managers_do_again_and_again_does_not_read_through_the_past(plans: Plans) -> None:
