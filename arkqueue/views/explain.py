@@ -19,7 +19,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
-from arkqueue.model import ArchiveId, RunId, TaskId, TaskKind, Trigger
+from arkqueue.model import SILENCE, ArchiveId, RunId, TaskId, TaskKind, Trigger
 from arkqueue.names import EVERY_TASK, PURGED, Name, backfill_command, name_of, parse_name, run_name, task_in_run
 from arkqueue.plan import matches_branch
 from arkqueue.states import UNSETTLED, State, run_state
@@ -52,6 +52,7 @@ from arkqueue.views.reasons import (
     fate,
     faults,
     fires_left_out,
+    from_first_with_scratch,
     gone,
     held,
     is_gate_of_list,
@@ -297,6 +298,9 @@ class _Task:
         later = self._later(row) if again in helps else []
         if later:
             helps = [f"{again} --force" if command == again else command for command in helps]
+        from_first = self._from_first_with_scratch()
+        if from_first:
+            helps = [from_first if command.startswith(again) else command for command in helps]
         commands = [f"arkqueue logs {name}", *helps]
         if row.state == State.REJECTED:
             text = f"It rejected its input{when} (exit code 65) and is never retried.{waived} Fix the input, and commit or submit it again."
@@ -308,9 +312,25 @@ class _Task:
         if later:
             names = [self._beside(other) for other in later]
             text += f" Later revisions have already run ({_some(names)}): a retry may replace newer results with older ones."
+        if from_first:
+            text += (
+                " Its scratch folder is gone, so it runs again only together with the first task that uses the folder."
+            )
         if row.end == "lost" and not lost:
             text += " Before a retry, find out why its task manager or container engine ended: the task itself may have used up memory or disk."
         return Reason(kind=Why.FAILED, text=text, commands=commands)
+
+    def _from_first_with_scratch(self) -> str:
+        """The command that runs the tasks of its scratch folder again from the first one, if the folder is gone; empty: it is not."""
+        if self.brief:
+            return ""
+        row = self.row
+        for first in self.session.rows("first_with_scratch", task=row.id):
+            lost = self.session.rows("lost_scratch", run=row.run_id, item=row.item, silence=SILENCE)
+            its_own = row.item if first.is_of_item else ""
+            if first.id != row.id and any(folder.is_removed and folder.item == its_own for folder in lost):
+                return from_first_with_scratch(row, first)
+        return ""
 
     def _beside(self, other: Any) -> str:
         """The name of a task of the same branch."""

@@ -450,11 +450,16 @@ def _no_store(
     text = f"{state}, but its scratch folder is on {where}, and {since}. The task waits for that host. Start its task manager again, with the same home folder. Or run the tasks of the folder again from the first one, with a new folder."
     name, commands = task_name(row), list[str]()
     for first in session.rows("first_with_scratch", task=row.id):
-        part = item_name(row, row.item) if first.is_of_item else run_name(row)
         # A task that has not ended cannot be retried, so it is canceled first.
         commands = [f"arkqueue cancel {name}"] if first.id == row.id else []
-        commands.append(f"arkqueue retry {shlex.quote(part)} --from {first.name}")
+        commands.append(from_first_with_scratch(row, first))
     return Reason(kind=Why.NO_SCRATCH, text=text, tasks=[name], commands=commands)
+
+
+def from_first_with_scratch(row: Any, first: Any) -> str:
+    """The command that runs the tasks of a task's scratch folder again. ``first``: the first of them."""
+    part = item_name(row, row.item) if first.is_of_item else run_name(row)
+    return f"arkqueue retry {shlex.quote(part)} --from {first.name}"
 
 
 def kept_scratch(session: Session, run: int, item: str | None, name: str) -> list[Reason]:

@@ -212,7 +212,7 @@ class ScratchLost(WorkspaceError):
 
     def __init__(self, scratch: Scratch) -> None:
         how = "it was removed" if scratch.is_removed else "it was lost"
-        remedy = "Start at the first task that has it: arkqueue retry RUN --from TASK"
+        remedy = "Start again at the first task that uses it: `arkqueue explain` prints the command"
         super().__init__("scratch folder", f"{how}, with all that earlier tasks had left in it", remedy)
 
 

@@ -428,9 +428,13 @@ def test_a_retry_of_one_task_is_refused_where_others_have_left_something_in_a_fo
     scratch.lose(session, folder(archive, 2))
     with pytest.raises(Conflict, match="papers@2/b: needs the scratch folder of papers@2, which was removed"):
         archive.retry("b@2")
+    told = why(archive, "b@2")
+    assert "Its scratch folder is gone" in told.text
+    assert told.commands[:2] == ["arkqueue logs papers@2/b", "arkqueue retry papers@2 --from a"]
     # Nobody has left anything for the first one.
     archive.commit({"a": "scratch: run"})
     here.end(here.claim()["a"].attempt, code=1)
+    assert "arkqueue retry papers@3/a" in why(archive, "a@3").commands
     archive.retry("a@3")
     assert here.complete() == ["a"]
 
