@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pygit2
-from pygit2.enums import FileMode, ObjectType, Option, ReferenceFilter, RepositoryOpenFlag
+from pygit2.enums import FileMode, Option, RepositoryOpenFlag
 
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.model import (
@@ -51,14 +51,15 @@ from arkqueue.repository.credentials import Handover, hand_to_git
 from arkqueue.repository.following.addresses import NoAddress, read_address
 from arkqueue.repository.following.allowance import Allowance, Followed, Following
 from arkqueue.repository.git import history as history
+from arkqueue.repository.git.branches import HEADS, branch_head, list_branches
 from arkqueue.repository.git.commits import Commit, commit_named, contains, has_object
 from arkqueue.repository.git.dates import set_dates
+from arkqueue.repository.git.export import EntryAtPath, write_entries
 from arkqueue.repository.git.mirror import clone_for_task
 from arkqueue.repository.git.objects import Entry, Objects
-from arkqueue.repository.git.program import read_blobs
 from arkqueue.repository.git.references import references
 from arkqueue.repository.git.submodules import Clone, Submodules, contents_of
-from arkqueue.repository.git.tree_difference import changed_entries, changed_files, is_folder, kind_of
+from arkqueue.repository.git.tree_difference import changed_entries, changed_files, is_folder
 from arkqueue.repository.git.tree_size import TreeSizes, number, weight
 from arkqueue.repository.limits import (
     MOST_PATHS,
@@ -70,24 +71,11 @@ from arkqueue.repository.limits import (
 )
 from arkqueue.repository.location import Identity, Location, local_path, shut_out
 from arkqueue.repository.tree_update import TreeUpdate, another_now
-from arkqueue.repository.tree_writer import Buffer, Early, TreeWriter, outermost
+from arkqueue.repository.tree_writer import Early, TreeWriter, outermost
 
 if TYPE_CHECKING:
     from arkqueue.repository.git.mirror import Mirror
 
-_HEADS = "refs/heads/"
-LONGEST_REF = 1024
-"""The most bytes of a ref's name, with its final zero (GIT_REFNAME_MAX of libgit2)."""
-LONGEST_TARGET = 4095
-"""The most bytes of a symlink's target, without the final zero (PATH_MAX of Linux)."""
-_Entry = tuple[Entry, bytes]
-
-LISTINGS = 20
-"""The most listings of the branches, which are repeated while refs are being packed."""
-MANY, MOST = 100, 10_000
-"""The number of files from which on git reads them, and the most that it reads in one call."""
-LARGE = 2**26
-"""The bytes from which on git reads a file: libgit2 would hold all of it in memory."""
 
 _OTHER_KIND = re.compile("unknown object format|unsupported extension|unknown repository version", re.IGNORECASE)
 """libgit2's messages for repository formats of later versions of git."""
@@ -126,14 +114,14 @@ class GitArchive:
 
     def main_branch(self, known: str | None = None) -> str:
         with self._reading() as repository:
-            if known and not repository.is_bare and _branch(repository, known) is not None:
+            if known and not repository.is_bare and branch_head(repository, known) is not None:
                 return known
             head = repository.lookup_reference("HEAD").target
             if known is not None and not isinstance(head, str):
                 return known
-            if not isinstance(head, str) or not head.startswith(_HEADS):
+            if not isinstance(head, str) or not head.startswith(HEADS):
                 raise NotFound(self._location.shown, "its HEAD names no branch", "Name the branches to track.")
-            return head.removeprefix(_HEADS)
+            return head.removeprefix(HEADS)
 
     def heads(
         self,
@@ -145,17 +133,17 @@ class GitArchive:
         main = None if branches else self.main_branch(main)
         with self._reading() as repository:
             if main is not None:
-                id = _branch(repository, main)
+                id = branch_head(repository, main)
                 return {} if id is None else {main: str(id)}
             # Matching each of a thousand names with the glob that matches all would take a third of
             # a scan.
             is_tracked = _any_name if tuple(branches) == ("**",) else partial(matches, tuple(branches))
-            return {name: str(id) for name, id in _branches(repository, is_tracked)}
+            return {name: str(id) for name, id in list_branches(repository, is_tracked)}
 
     def baseline(self, branch: str, at: str | None = None, *, digests: bool = True) -> Revision | None:  # noqa: ARG002  its id is one
         self._refresh()
         with self._reading() as repository:
-            head = _branch(repository, branch)
+            head = branch_head(repository, branch)
             if head is None:
                 if at:
                     raise NotFound(f"{self._location.shown} {branch}", f"has no revision {at}", "The branch is empty.")
@@ -198,16 +186,16 @@ class GitArchive:
         """
         with self._reading() as repository:
             try:
-                status = os.lstat(os.path.join(repository.path, _HEADS + branch))
+                status = os.lstat(os.path.join(repository.path, HEADS + branch))
             except (FileNotFoundError, NotADirectoryError):
-                if _branch(repository, branch) is not None:
+                if branch_head(repository, branch) is not None:
                     raise ArchiveUnreachable(
                         self._location.shown,
                         f"its branch {branch} came or was packed during the scan",
                         "The scan is repeated.",
                     ) from None
                 return
-            if not stat.S_ISDIR(status.st_mode) and _branch(repository, branch) is None:
+            if not stat.S_ISDIR(status.st_mode) and branch_head(repository, branch) is None:
                 raise pygit2.GitError(f"the ref of branch {branch} exists, but cannot be read")
 
     # The ledger
@@ -348,7 +336,7 @@ class GitArchive:
     ) -> None:
         with self._reading() as repository:
             commit, objects = self._commit(repository, revision_id), self._known_objects(repository)
-            entries: list[_Entry] = []
+            entries: list[EntryAtPath] = []
             for path in outermost(paths):
                 try:
                     found = _tree_of(repository, commit)[path]
@@ -361,7 +349,7 @@ class GitArchive:
                 entries = [(entry, name) for name, entry in objects.all_entries(commit.tree, budget).items()]
             writer = TreeWriter(target, early)
             writer.weigh = partial(self._check_weight, objects, revision_id, [entry for entry, _ in entries])
-            set_dates(objects, commit, writer, self._write(objects, writer, entries))
+            set_dates(objects, commit, writer, write_entries(self._location.shown, objects, writer, entries))
 
     def update(
         self,
@@ -382,7 +370,7 @@ class GitArchive:
             self._check_size(objects, revision_id, [_whole(commit)])
             update.weigh = partial(self._check_weight, objects, revision_id, [_whole(commit)])
             entries = changed_entries(objects, exported.tree, commit.tree, update, budget)
-            set_dates(objects, commit, update, self._write(objects, update, entries))
+            set_dates(objects, commit, update, write_entries(self._location.shown, objects, update, entries))
             return update.result()
 
     def working_copy(
@@ -487,7 +475,7 @@ class GitArchive:
 
     def _refs(self) -> dict[str, str]:
         with self._reading() as repository:
-            return {_HEADS + name: str(id) for name, id in _branches(repository)}
+            return {HEADS + name: str(id) for name, id in list_branches(repository)}
 
     def _commit(self, repository: pygit2.Repository, id: str) -> Commit:
         """A commit by its full id. A mirror that lacks it asks its remote first."""
@@ -548,44 +536,6 @@ class GitArchive:
                 count += self._weights_of_trees.of(objects, pygit2.Oid(raw=entry[1]), PathBudget(limits.MOST_FILES))
         check_bytes(f"revision {revision_id}", count)
 
-    def _write(self, objects: Objects, writer: TreeWriter, entries: list[_Entry]) -> list[bytes]:
-        """Write folders and their contents, without recursion, as folders may be nested deeply.
-        Returns the paths of the written files.
-        """
-        written: list[bytes] = []
-        files: list[_Entry] = []
-        budget = PathBudget(limits.MOST_FILES)
-        while entries:
-            entry, path = entries.pop()
-            if not writer.wants(path):
-                continue
-            kind, id = kind_of(entry), pygit2.Oid(raw=entry[1])
-            if kind == FileMode.TREE:
-                writer.folder(path)
-                entries.extend((below, path + b"/" + name) for name, below in objects.all_entries(id, budget).items())
-            elif kind == FileMode.COMMIT:
-                writer.folder(path)  # the place of a submodule
-            elif kind == FileMode.LINK:
-                writer.symlink(path, _target(objects.repository, id))
-            else:
-                files.append((entry, path))
-                written.append(path)
-                if len(files) == MOST:
-                    self._write_files(objects.repository, writer, files)
-                    files = []
-        self._write_files(objects.repository, writer, files)
-        return written
-
-    def _write_files(self, repository: pygit2.Repository, writer: TreeWriter, files: list[_Entry]) -> None:
-        ids = [pygit2.Oid(raw=id) for (_, id), _ in files]
-        if len(files) < MANY and all(repository.odb.read_header(id)[1] < LARGE for id in ids):
-            contents: Generator[Iterable[Buffer], None, None] = ((memoryview(_blob(repository, id)),) for id in ids)
-        else:
-            contents = read_blobs(self._location.shown, repository.path, [str(id) for id in ids])
-        with closing(contents):
-            for ((mode, _), path), pieces in zip(files, contents, strict=True):
-                writer.write(path, pieces, executable=bool(int(mode, 8) & stat.S_IXUSR))
-
     def _workflows(self, repository: pygit2.Repository, revision_id: str) -> pygit2.Object | None:
         """The entry with the name of the folder of workflow files; None if there is none."""
         tree = self._tree(repository, revision_id)
@@ -596,21 +546,6 @@ def _tree_of(repository: pygit2.Repository, commit: Commit) -> pygit2.Tree:
     tree = repository[commit.tree]
     assert isinstance(tree, pygit2.Tree), "what a commit names as its tree is one"
     return tree
-
-
-def _blob(repository: pygit2.Repository, id: pygit2.Oid) -> pygit2.Blob:
-    found = repository[id]
-    if not isinstance(found, pygit2.Blob):
-        raise pygit2.GitError(f"{id} is not a file")
-    return found
-
-
-def _target(repository: pygit2.Repository, id: pygit2.Oid) -> bytes:
-    """The target of a symlink. A target longer than the system accepts is not read; the result is
-    then too long, and is refused.
-    """
-    length = repository.odb.read_header(id)[1]
-    return _blob(repository, id).data if length <= LONGEST_TARGET else b"x" * (LONGEST_TARGET + 1)
 
 
 def _whole(commit: Commit) -> Entry:
@@ -627,82 +562,6 @@ def _not_followed(objects: Objects, commit: Commit) -> tuple[str, ...]:
 
 def _any_name(_name: str) -> bool:
     return True
-
-
-def _branch(repository: pygit2.Repository, name: str) -> pygit2.Oid | None:
-    """The head of one wanted branch; see `_branches`."""
-    try:
-        reference = repository.lookup_reference(_HEADS + name)
-    except (ValueError, KeyError, pygit2.GitError):
-        return None
-    return _head(repository, name, reference, is_wanted=True)
-
-
-def _branches(
-    repository: pygit2.Repository, wanted: Callable[[str], object] | None = None
-) -> Iterator[tuple[str, pygit2.Oid]]:
-    """Every branch that names a commit, by its short name. Names that are not UTF-8, or longer than
-    libgit2 accepts, cannot be tracked.
-
-    If the commit of a ``wanted`` branch cannot be read, that is an error: the branch would be taken
-    for deleted. Other such branches are left out.
-    """
-    for reference in _listed(repository):
-        try:
-            name = reference.raw_name.decode().removeprefix(_HEADS)
-        except UnicodeDecodeError:
-            continue
-        if (wanted is not None and not wanted(name)) or not _is_valid(name):
-            continue
-        id = _head(repository, name, reference, is_wanted=wanted is not None)
-        if id is not None:
-            yield name, id
-
-
-def _is_valid(name: str) -> bool:
-    """True if libgit2 finds a branch by this name. It also lists branches that it cannot find."""
-    full = _HEADS + name
-    return len(full.encode()) < LONGEST_REF and pygit2.reference_is_valid_name(full)
-
-
-def _head(
-    repository: pygit2.Repository, name: str, reference: pygit2.Reference, *, is_wanted: bool
-) -> pygit2.Oid | None:
-    id = reference.raw_target
-    try:
-        if not isinstance(id, pygit2.Oid):
-            id = reference.resolve().raw_target
-    except KeyError:
-        return None  # a symbolic ref to a branch that does not exist
-    try:
-        assert isinstance(id, pygit2.Oid), "a resolved reference names an object"
-        kind, _ = repository.odb.read_header(id)
-    except (KeyError, ValueError, pygit2.GitError) as error:
-        if not is_wanted:
-            return None
-        raise pygit2.GitError(f"the head of {name}: {error}") from error
-    return id if kind == ObjectType.COMMIT else None
-
-
-def _listed(repository: pygit2.Repository) -> list[pygit2.Reference]:
-    """All branches. libgit2 misses refs that are packed (``git gc``) between its reading of packed
-    refs and of the others, so the listing is then repeated.
-    """
-    for _ in range(LISTINGS):
-        before = _packed(repository)
-        found = list(repository.references.iterator(ReferenceFilter.BRANCHES))
-        if _packed(repository) == before:
-            break
-    return found
-
-
-def _packed(repository: pygit2.Repository) -> tuple[int, ...]:
-    """The state of the packed refs, which differs after they were packed."""
-    try:
-        status = os.stat(os.path.join(repository.path, "packed-refs"))
-    except FileNotFoundError:
-        return ()
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _shown(path: bytes | None) -> str:

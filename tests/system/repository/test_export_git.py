@@ -12,8 +12,8 @@ import pytest
 
 from arkqueue.errors import ArchiveError, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.repository import limits
+from arkqueue.repository.git import export as module
 from arkqueue.repository.git import objects as git_objects
-from arkqueue.repository.git import repository as module
 from arkqueue.repository.git.objects import Objects
 from arkqueue.repository.limits import PathBudget, TooManyPaths
 from tests.repositories import GitRepository, Link, run

@@ -21,7 +21,7 @@ import pytest
 from arkqueue.errors import ArchiveError, ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
 from arkqueue.repository import TOO_LONG, Advance, Archive, Location, limits, linked, locate, no_folder, open_archive
-from arkqueue.repository.git import repository as git_repository
+from arkqueue.repository.git import export as git_export
 from arkqueue.repository.git.program import read_blobs
 from arkqueue.repository.limits import LONGEST_MESSAGE, TooManyPaths
 from tests.attacks import a_tree_without_end, many_names_of_one_file, stored
@@ -157,7 +157,7 @@ def test_branches_are_listed_again_where_some_were_packed_meanwhile(
     head = repository.commit()
     archive = an_archive(repository)
     stamps = iter([(1,), (2,), (2,), (2,)])
-    monkeypatch.setattr("arkqueue.repository.git.repository._packed", lambda _repository: next(stamps))
+    monkeypatch.setattr("arkqueue.repository.git.branches._packed", lambda _repository: next(stamps))
     assert archive.heads(["*"]) == {"main": head}
     assert list(stamps) == []
 
@@ -1055,9 +1055,9 @@ def test_a_large_file_is_never_in_memory_as_a_whole(
 ) -> None:
     """A film of some gigabytes would not fit into a reader process."""
     id = repository.commit({"film": "x" * 100_000, "paper": "y"})
-    monkeypatch.setattr(git_repository, "LARGE", 50_000)
+    monkeypatch.setattr(git_export, "LARGE", 50_000)
     asked: list[object] = []
-    monkeypatch.setattr(git_repository, "read_blobs", lambda *given: asked.append(given[2]) or read_blobs(*given))
+    monkeypatch.setattr(git_export, "read_blobs", lambda *given: asked.append(given[2]) or read_blobs(*given))
     an_archive(repository).export(id, tmp_path / "tree")
     assert len(asked) == 1
     assert tree(tmp_path / "tree") == {"film": "x" * 100_000, "paper": "y"}
