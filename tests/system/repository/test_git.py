@@ -146,7 +146,7 @@ def test_a_branch_that_was_packed_is_not_gone(repository: GitRepository) -> None
     repository.commit()
     run("git", "pack-refs", "--all", "--prune", cwd=repository.path)
     archive = an_archive(repository)
-    with pytest.raises(ArchiveUnreachable, match="packed during the look"):
+    with pytest.raises(ArchiveUnreachable, match="packed during the scan"):
         archive.check_gone("main")
     archive.check_gone("other")
 
