@@ -173,9 +173,8 @@ def plan(
     edges = Edges(past, commits, purged, defined, {COMMIT, *(key.name for key in chosen)}, without, of_commits, lists)
 
     commit = Key(COMMIT)
-    if (
-        lists.has_rest and trigger is not Trigger.SUBMISSION
-    ):  # a submission waits for no gate and no commit (design 5.14)
+    # A submission waits for no gate and no commit (design 5.14).
+    if lists.has_rest and trigger is not Trigger.SUBMISSION:
         if commit in past:
             edges.add(Edge(commit, past[commit].task, declared=False))
         for entry in defined[COMMIT].depends if COMMIT in defined else ():

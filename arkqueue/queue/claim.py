@@ -368,9 +368,8 @@ def early(session: Session, attempt: AttemptId) -> dict[str, int]:
 
 def installation(session: Session) -> str:
     """The id of this installation, equal for all processes that share its database."""
-    for _ in range(
-        2
-    ):  # of two first calls at the same time, one gets no row; its second query then finds the other's id
+    # Of two first calls at the same time, one gets no row. Its second query finds the other's id.
+    for _ in range(2):
         if rows := session.rows("installation"):
             return str(rows[0].id)
     raise AssertionError("an installation without an id")

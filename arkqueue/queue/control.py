@@ -333,7 +333,9 @@ def prioritize(session: Session, task: TaskId, priority: int, by: str) -> None:
         refuse_implicit(row, "prioritized")
         graph.reordered = graph.ids("prioritize", tasks=[row.id], priority=priority)
         if not graph.reordered:
-            raise Conflict(task_name_of(graph, row.id), f"is {row.state}: only an unstarted task has a priority")
+            raise Conflict(
+                task_name_of(graph, row.id), f"is {row.state}: only the priority of an unstarted task can be set"
+            )
 
     on_task(session, task, "prioritize", by, work, str(priority))
 

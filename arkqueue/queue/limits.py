@@ -1,8 +1,9 @@
 """Limits how many attempts of an archive run at once (``max_running``, design 5.26), by rows of
 ``slot``: a claim takes one with each task.
 
-A claim takes slots beside the archive's lock. So the claim's rows are locked first, and the next
-statement judges them. The transaction that records the end of an attempt also gives back its slot.
+A claim takes slots without the archive's lock. So a change of the slots first locks their rows, and
+its next statement judges them. The transaction that records the end of an attempt also gives back
+its slot.
 """
 
 from __future__ import annotations

@@ -187,9 +187,8 @@ def _take_back(session: Session, name: str, archive: int, busy: set[int]) -> boo
         (before,) = graph.rows("places", name=name, patience=UNUSED)
         graph.judge([Line(INSTALLATION, name, archive)], less=name)
         (after,) = graph.rows("places", name=name, patience=UNUSED)
-        graph.do(
-            "note_turn", name=name, archive=archive
-        )  # the other archives have their turns before it gets another place
+        # The other archives have their turns before this one gets another place.
+        graph.do("note_turn", name=name, archive=archive)
         return bool(after.n < before.n)
 
     return _in_turn(session, archive, busy, work)

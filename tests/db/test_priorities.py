@@ -79,7 +79,7 @@ def test_a_run_is_prioritized_but_for_what_has_started(archive: AnArchive) -> No
     control.prioritize_run(archive.session, RunId(archive.run_id(2)), 5, "ann")
     assert priorities(archive) == {"a@2": 50, "b@2": 5, "c@2": 5, "beside@2": 5}
     archive.record(a.attempt, End.EXITED, 75)
-    with pytest.raises(Conflict, match="papers@2/a: is deferred: only an unstarted task has a priority"):
+    with pytest.raises(Conflict, match="papers@2/a: is deferred: only the priority of an unstarted task can be set"):
         prioritize(archive, "a@2", 1)
     archive.cancel("beside@2")
     with pytest.raises(Conflict, match="papers@2/beside: is canceled"):
@@ -176,7 +176,7 @@ def test_a_claim_that_is_under_way_keeps_its_task(archive: AnArchive, second_con
         (claimed, _) = claim.claim_within(other, PROCESS, claim.Request(HOST, 1, claim.Turns()))
         prioritizing = InThread(lambda: prioritize(archive, "a@2", 5))
         wait_until_blocked(watcher)
-    with pytest.raises(Conflict, match="is running: only an unstarted task"):
+    with pytest.raises(Conflict, match="is running: only the priority"):
         prioritizing.result()
     archive.record(claimed[0].attempt, End.EXITED, 0)
     assert priorities(archive) == {"a@2": 50}
