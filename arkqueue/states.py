@@ -84,12 +84,16 @@ def _move(sources: str, target: str, meaning: str) -> Move:
 
 MOVES: dict[Event, Move] = {
     Event.PASS: _move("waiting", "completed", "a gate whose edges are all met"),
-    Event.ENABLE: _move("waiting", "ready", "all edges are met, what it cancels is gone, and its locks have room"),
+    Event.ENABLE: _move(
+        "waiting", "ready", "all edges are met, the tasks that it cancels are gone, and its locks have room"
+    ),
     Event.HOLD: _move("waiting ready", "held", "a person, or its workflow file, wants it released before it starts"),
     Event.RELEASE: _move("held", "waiting", "a person released it"),
-    Event.UNMEET: _move("ready", "waiting", "what it depends on was retried before it started (design 5.8)"),
+    Event.UNMEET: _move("ready", "waiting", "a dependency was retried before it started (design 5.8)"),
     Event.GIVE_BACK: _move("ready", "waiting", "it gives back the locks that it was granted (design 5.25)"),
-    Event.FAULT: _move("waiting", "failed", "a field in the name of a lock made no name when it asked for its locks"),
+    Event.FAULT: _move(
+        "waiting", "failed", "the fields in a lock's name give no valid name when it asks for its locks"
+    ),
     Event.CLAIM: _move("ready", "running", "a task manager took it: an attempt begins"),
     Event.HAND_BACK: _move("running", "waiting", "its task manager shut down, or its host could not begin it"),
     Event.COMPLETE: _move("running", "completed", "exit code 0"),
@@ -107,9 +111,11 @@ MOVES: dict[Event, Move] = {
     Event.RESTART: _move("running", "waiting", "a person asked for another attempt and this one is gone"),
     Event.RERUN: _move("running", "waiting", "its task manager died"),
     Event.CANCEL: _move("waiting held ready deferred", "canceled", "by a person, or superseded, before it ran"),
-    Event.SKIP: _move("waiting held ready deferred", "skipped", "what it needs will not come, or a person decided so"),
+    Event.SKIP: _move(
+        "waiting held ready deferred", "skipped", "a product that it needs will never exist, or a person decided so"
+    ),
     Event.RETRY: _move("failed canceled skipped", "waiting", "a person wants it run again"),
-    Event.REOPEN: _move("skipped", "waiting", "the root of its being skipped is retried"),
+    Event.REOPEN: _move("skipped", "waiting", "the task because of which it was skipped is retried"),
     Event.REDO: _move(
         "completed failed rejected canceled skipped deferred",
         "waiting",
@@ -118,7 +124,7 @@ MOVES: dict[Event, Move] = {
     Event.UPDATE: _move(
         "completed failed rejected canceled",
         "waiting",
-        "of REPORT alone: a person wants another report, or one that was wanted before the run had settled is done",
+        "only of REPORT: a person wants another report, or a report that was made before the run had settled is sent",
     ),
 }
 
