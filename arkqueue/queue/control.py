@@ -77,6 +77,7 @@ def cancel(
                 graph.follow(settled)
         else:
             graph.follow(graph.ids("cancel", tasks=[row.id], by=by))
+        graph.later(("keep_from_undeletion", {"tasks": [row.id]}))
 
     on_task(session, task, "cancel", by, work, _options(assume_gone=assume_gone))
 
@@ -100,6 +101,7 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
         canceled = graph.ids("cancel", tasks=list(tasks), by=by)
         graph.follow(canceled)
         graph.do("forget_set_aside", tasks=canceled)
+        graph.later(("keep_from_undeletion", {"tasks": [*canceled, *running]}))
         return [*canceled, *running]
 
     def begin(graph: Graph) -> int:
@@ -386,6 +388,7 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = F
     tasks = [row.id for row in rows]
     keep(graph, tasks)
     graph.ids("waive", tasks=tasks, by=by, as_completed=as_completed)
+    graph.later(("keep_from_undeletion", {"tasks": tasks}))
     reopened: list[int] = []
     again = [*tasks, *graph.ids("skipped_because_of", roots=tasks)]
     if as_completed:

@@ -35,7 +35,7 @@ from arkqueue.queue.reopening import (
     stand_alone,
     unjudged,
 )
-from arkqueue.queue.reports import keep, reopen_after_deletion
+from arkqueue.queue.reports import keep, keep_ahead, reopen_after_deletion
 from arkqueue.queue.steps import last_first, set_aside
 from arkqueue.states import State
 
@@ -132,12 +132,14 @@ def _delete_in_steps(session: Session, run: RunId, by: str) -> None:
         graph.do("delete_run", run=run, by=by, tasks=late)
 
     archive = archive_of_run(session, run)
+    keep_ahead(session, run)
     entry = change(session, [archive], begin)
     set_aside(session, archive, [run], entry, stop)
     tasks = [row.id for block in ("cancelable", "bad_of_run") for row in session.rows(block, run=run, runs=[run])]
     done = Done()
     in_portions(session, archive, done, last_first(session, run, tasks), act)
     if not session.is_over:
+        keep_ahead(session, run)
         change(session, [archive], end)
 
 
@@ -194,6 +196,8 @@ def undelete_run(session: Session, run: RunId, by: str, approver: Approver | Non
             graph.follow(entering=reopen_after_deletion(graph, run, reports))
 
     archive = archive_of_run(session, run)
+    if is_large:
+        keep_ahead(session, run)
     entry = change(session, [archive], begin)
     if is_large:
         done = Done()

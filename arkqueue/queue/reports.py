@@ -55,6 +55,20 @@ def keep(graph: Graph, tasks: Collection[int]) -> None:
         _write(graph.rows, run, None)
 
 
+def keep_ahead(session: Session, run: RunId) -> None:
+    """Do as `keep` for a large run, before its archive is locked: it takes long to write the report of many tasks. Until it is written, nothing of the run changes that the report tells."""
+
+    def work(connection: Connection) -> None:
+        ask = partial(rows, connection)
+        (row,) = ask("report_of_run", run=run)
+        if row.report is not None:
+            ask("lock_reports", tasks=[row.report])
+            for unwritten in ask("unwritten_reports", tasks=[row.report]):
+                _write(ask, unwritten.id, None)
+
+    session.retrying(work)
+
+
 def update_report(
     session: Session, run: RunId, by: str, *, now: bool = False, approver: Approver | None = None
 ) -> Made:

@@ -394,6 +394,12 @@ update run set deleted_at = clock_timestamp(), deleted_by = %(by)s, deleted_task
 -- Note the tasks that a deletion in steps may cancel or waive, of a run without a tombstone yet.
 update run set deleted_tasks = coalesce(deleted_tasks, '{}') || %(tasks)s::bigint[] where id = %(run)s;
 
+-- name: keep_from_undeletion
+-- Note that a person canceled or waived some tasks while the deletion of their run was unfinished:
+-- `undelete_run` does not take that back.
+update run set deleted_tasks = array(select unnest(run.deleted_tasks) except select unnest(%(tasks)s::bigint[]))
+where run.id in (select run_id from task where id = any(%(tasks)s)) and run.deleted_tasks is not null and run.deleted_at is null;
+
 -- name: begin_to_undelete
 -- Remove a tombstone, and keep the tasks that are to be taken back in steps (`deleted_tasks`).
 update run set deleted_at = null, deleted_by = null where id = %(run)s;

@@ -12,7 +12,7 @@ from arkqueue.db import session as db_session
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, Forbidden
 from arkqueue.model import ArchiveId, ArchiveSettings, End, Outcome, RunId, TaskId
-from arkqueue.queue import archives, control, deletion, finish, holds, many, redo, steps
+from arkqueue.queue import archives, control, deletion, finish, holds, many, redo, reports, steps
 from arkqueue.queue import done as steps_of
 from arkqueue.queue.done import MOST_TASKS, Done
 from arkqueue.queue.guards import Approver
@@ -362,6 +362,53 @@ def test_a_deletion_that_breaks_leaves_the_run_there_and_the_next_one_ends_it(
     assert {key: state for key, state in archive.states().items() if key != "REPORT@2"} == {"t0@2": "failed"} | {
         f"t{n}@2": "held" for n in range(1, 6)
     }
+
+
+def test_an_undeletion_takes_nothing_back_that_a_person_did_after_the_deletion_had_broken(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_archive(session)
+    archive.commit({f"t{n}": "" for n in range(6)})
+    run = RunId(archive.run_id(2))
+    for name in ("t0", "t1"):
+        end_alone(archive, name, 1)
+    for module in (control, deletion, steps_of):
+        monkeypatch.setattr(module, "MOST_TASKS", 2)
+    monkeypatch.setattr(control, "portions", lambda tasks: iter([next(steps_of.portions(tasks)), 1 / 0]))
+    with pytest.raises(ZeroDivisionError):
+        deletion.delete_run(session, run, "bob")
+    monkeypatch.undo()
+    control.skip(session, archive.task("t0@2"), "ann")
+    control.cancel(session, archive.task("t2@2"), "ann")
+    deletion.undelete_run(session, run, "bob")
+    assert archive.states() == {"t0@2": "failed", "t1@2": "failed", "t2@2": "canceled"} | {
+        f"t{n}@2": "held" for n in (3, 4, 5)
+    }
+    waived = archive.sql("select name from task where waived and name like 't%%' order by name")
+    assert [row["name"] for row in waived] == ["t0"]
+
+
+def test_the_report_of_a_large_run_is_written_before_its_archive_is_locked(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_archive(session)
+    archive.commit({f"t{n}": "" for n in range(5)})
+    run, written = RunId(archive.run_id(2)), list[int]()
+    for module in (control, deletion, steps_of):
+        monkeypatch.setattr(module, "MOST_TASKS", 2)
+    write = reports._write  # private: what holds the archive back, if it runs with its lock
+
+    def beside_others(ask: reports.Ask, of: int, by: str | None) -> reports.Made:
+        archive.sql("select id from archive for update nowait")
+        written.append(of)
+        return write(ask, of, by)
+
+    monkeypatch.setattr(reports, "_write", beside_others)
+    deletion.delete_run(session, run, "bob")
+    assert written == [run], "of what the run was when all of it had been canceled"
+    deletion.undelete_run(session, run, "bob")
+    control.cancel_run(session, run, "ann")
+    assert written == [run]
 
 
 def test_an_undeletion_that_breaks_is_ended_by_the_next(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
