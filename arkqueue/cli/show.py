@@ -108,11 +108,11 @@ def show(
 
 
 @click.command()
-@click.argument("name", metavar="RUN|ITEM|TASK")
+@click.argument("name", metavar="RUN|ITEM|LIST|TASK")
 @as_json
 @calls_server
 def explain(client: Client, name: str, as_json: bool) -> None:
-    """Explain why a task, an item (RUN/*/KEY) or a run is not running, or how it came to its state, and which commands help."""
+    """Explain why a task, an item (RUN/*/KEY), a list (RUN/TASK/*) or a run is not running, or how it came to its state, and which commands help."""
     found = client.get("/explain", name=name)
     if as_json:
         print_json(found)

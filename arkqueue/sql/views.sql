@@ -737,6 +737,13 @@ where t.run_id = %(run)s and t.id is distinct from run.report_id and t.kind <> '
   and t.settled_at is null
 order by t.position, t.id limit 100;
 
+-- name: telling_of_list
+-- The items of a list that are not settled, or that failed or were rejected and nobody has waived.
+select t.id from task t
+where t.run_id = %(run)s and t.item_id is not null and t.name = %(name)s and not t.deleted
+  and (t.settled_at is null or t.state in ('failed', 'rejected') and not t.waived)
+order by t.position, t.id limit 100;
+
 -- name: failed_of_run
 -- The tasks of a run that a person has to look at: failed and rejected ones that nobody has waived,
 -- and those that were skipped because the product of a task of another run will not exist.

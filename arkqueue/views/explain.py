@@ -20,13 +20,25 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import SILENCE, ArchiveId, RunId, TaskId, TaskKind, Trigger
-from arkqueue.names import EVERY_TASK, PURGED, Name, backfill_command, name_of, parse_name, run_name, task_in_run
+from arkqueue.names import (
+    EVERY_TASK,
+    PURGED,
+    Name,
+    backfill_command,
+    is_list,
+    list_name,
+    name_of,
+    parse_name,
+    run_name,
+    task_in_run,
+)
 from arkqueue.plan import matches_branch
 from arkqueue.states import UNSETTLED, State, run_state
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.expected import Expected, expected_of
 from arkqueue.views.find import (
     Place,
+    check_list,
     find_archive,
     find_branch,
     find_item,
@@ -164,6 +176,10 @@ def _explain_name(session: Session, text: str) -> Explanation:
         return _explain_run(session, find_run(session, name), name)
     if name.task == EVERY_TASK and name.item:
         return _explain_item(session, find_item(session, name), name)
+    if name.task is not None and is_list(text):
+        run = find_run(session, replace(name, task=None, item=""))
+        check_list(session, run, name.task)
+        return _explain_list(session, run, name.task)
     try:
         return _explain(session, find_task(session, name))
     except NotFound:
@@ -503,6 +519,18 @@ def _explain_item(session: Session, run: RunId, name: Name) -> Explanation:
         kept = kept_scratch(session, run, name.item, str(name).partition("/")[0])
         return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text), *kept])
     return _explanation(str(name), None, _reasons_of(session, telling))
+
+
+def _explain_list(session: Session, run: RunId, task: str) -> Explanation:
+    """Why the items of a list do not go on: what the unsettled ones wait for, and which of them failed."""
+    (row,) = session.rows("show_runs", runs=[run])
+    name = list_name(run_name(row), task)
+    if row.planned is not None:
+        return _explanation(name, None, [being_planned(row)])
+    telling = [found.id for found in session.rows("telling_of_list", run=run, name=task)]
+    if not telling:
+        return _explanation(name, None, [Reason(kind=Why.COMPLETED, text="All of its items are settled.")])
+    return _explanation(name, None, _reasons_of(session, telling))
 
 
 def being_planned(run: Any) -> Reason:

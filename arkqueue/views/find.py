@@ -22,7 +22,8 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Invalid, NotFound, WasPurged
 from arkqueue.model import ArchiveId, BranchId, RunId, TaskId
-from arkqueue.names import COMMIT_RUN, EVERY_TASK, FILL, Name, parse_name, run_name
+from arkqueue.names import COMMIT_RUN, EVERY_TASK, FILL, Name, list_name, parse_name, run_name
+from arkqueue.views.lists import has_list
 
 RETIRED = "rewound~"
 """The beginning of the name of a branch that keeps the history from before a rewind."""
@@ -197,6 +198,13 @@ def find_item(session: Session, name: Name) -> RunId:
             str(name), f"{where} has no item {name.item!r}", f"See what it has: arkqueue show {where} --items"
         )
     return run
+
+
+def check_list(session: Session, run: RunId, name: str) -> None:
+    """Raise ``NotFound`` if no task of this name has a list in a run."""
+    if not has_list(session, run, name):
+        here = list_name(name_of_run(session, run), name)
+        raise NotFound(here, "is not a list of this run", f"arkqueue show {here.partition('/')[0]} --items")
 
 
 def name_of_run(session: Session, run: RunId) -> str:

@@ -27,7 +27,6 @@ from arkqueue.views import find, items, runs, tasks
 from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.graph import GraphView, graph, graph_between
 from arkqueue.views.items import DeletedItem, ItemPage
-from arkqueue.views.lists import has_list
 from arkqueue.views.prospects import obstacles
 from arkqueue.views.reasons import Reason
 from arkqueue.views.rows import view_of
@@ -461,9 +460,7 @@ def check_states(states: Sequence[State]) -> None:
 
 def check_list(caller: Caller, run: RunId, name: str) -> None:
     """Raise ``NotFound`` if no task with this name has a list in a run."""
-    if not has_list(caller.session, run, name):
-        here = list_name(find.name_of_run(caller.session, run), name)
-        raise NotFound(here, "is not a list of this run", f"arkqueue show {here.partition('/')[0]} --items")
+    find.check_list(caller.session, run, name)
 
 
 def do_to_list(caller: Caller, verb: Verb, run: RunId, name: str, states: Sequence[State], options: Options) -> Done:

@@ -190,6 +190,20 @@ def test_a_task_shows_what_its_list_has_for_it(arkqueue: Cli, session: Session) 
     assert json.loads(told["Item"])["note"] == "x\ny"
 
 
+def test_a_list_is_explained_by_its_items_that_are_open_or_failed(arkqueue: Cli, session: Session) -> None:
+    archive = a_list(session)
+    archive.fail("fetch/b/c@2")
+    done = arkqueue("explain", "papers@2/fetch/*")
+    assert done.lines[0] == "papers@2/fetch/*"
+    assert "papers@2/fetch/a: It is running" in done.out
+    assert "papers@2/fetch/b%2Fc: It failed" in done.out
+    assert "papers@2/check" not in done.out
+    arkqueue("skip", "papers@2/fetch/b%2Fc")
+    archive.run("fetch/a@2")
+    assert arkqueue("explain", "papers@2/fetch/*").lines[1:] == ["All of its items are settled."]
+    assert "papers@2/nothing/*: is not a list of this run" in arkqueue("explain", "papers@2/nothing/*").err
+
+
 def test_an_item_is_explained_by_what_is_open_or_failed_of_it(arkqueue: Cli, session: Session) -> None:
     archive = a_list(session)
     arkqueue("hold", "papers@2/*/a", "--reason", "the scan is bad")
