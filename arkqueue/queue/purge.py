@@ -3,8 +3,8 @@ docs/decisions/0001, point 27).
 
 The archive is locked for one batch of runs at a time. The batch takes these runs out of the graph,
 so no reader sees a part of a run. Their attempts and logs, which are large and not visible any
-more, are deleted after that, in steps that lock nothing else (`sweep`). A purge that is killed
-leaves whole runs, and the next purge continues.
+more, are deleted after that, in steps that lock nothing else (`sweep`), and so are the edges inside
+a run of many tasks. A purge that is killed leaves whole runs, and the next purge continues.
 
 A run that other runs wait for is kept. Only settled runs are purged, so that no running task loses
 anything.
@@ -37,6 +37,8 @@ MOST_SWEPT = 500
 """The most tasks whose attempts one step deletes."""
 MOST_PIECES = 200
 """The most pieces of logs that one step deletes, each of up to 64 KiB."""
+MOST_EDGES = 5000
+"""The most edges inside large runs that one step deletes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +175,9 @@ def sweep(session: Session) -> None:
         if tasks:
             pieces = execute(connection, "delete_logs_of_purged", {"tasks": tasks, "most": MOST_PIECES}).rowcount
             if pieces < MOST_PIECES:
-                execute(connection, "delete_attempts_of_purged", {"tasks": tasks})
+                edges = execute(connection, "delete_edges_of_purged", {"tasks": tasks, "most": MOST_EDGES}).rowcount
+                if edges < MOST_EDGES:
+                    execute(connection, "delete_attempts_of_purged", {"tasks": tasks})
         return bool(tasks)
 
     while session.retrying(step):
@@ -237,8 +241,10 @@ def _purge(
         )
     ids = [row.id for row in going]
     graph.do("purge_starts", runs=ids)
-    graph.do("purge_edges", runs=ids)
-    graph.do("purge_tasks", runs=ids)
+    # Deleting the edges inside a run takes longest. No task leads to them any more.
+    is_large = tasks > MOST_TASKS
+    graph.do("purge_crossing_edges" if is_large else "purge_edges", runs=ids)
+    graph.do("purge_tasks", runs=ids, edges=is_large)
     graph.do("purge_items", runs=ids)
     graph.do("leave_payloads_of_runs", runs=ids)
     graph.do("purge_scratch", runs=ids)

@@ -317,7 +317,7 @@ where case when l.id is null then b.head_id is not null
 
 -- name: doctor_edges
 -- An edge connects two tasks of one branch: a crossing edge comes from an earlier place, any other edge
--- from the same run.
+-- from the same run. Edges inside a purged run stay until the purge deletes them.
 select coalesce(t.archive_id, s.archive_id) as archive, coalesce(t.run_id, s.run_id) as run, coalesce(t.id, s.id) as task,
        case when t.id is null then format('an edge leads from it to a task that does not exist (%%s)', e.target)
             when s.id is null then format('an edge leads to it from a task that does not exist (%%s)', e.source)
@@ -327,6 +327,7 @@ select coalesce(t.archive_id, s.archive_id) as archive, coalesce(t.run_id, s.run
 from edge e left join task t on t.id = e.target left join task s on s.id = e.source
 where (t.id is null or s.id is null or t.branch_id <> s.branch_id or e.crossing <> (t.run_id <> s.run_id)
        or e.crossing and (s.number, s.run) >= (t.number, t.run))
+  and not (t.id is null and s.id is null and exists (select from purged_task p where p.id = e.source))
   and (%(archive)s::bigint is null or coalesce(t.archive_id, s.archive_id) = %(archive)s) limit %(most)s;
 
 -- name: doctor_completions

@@ -3,8 +3,8 @@
 --
 -- One transaction takes a run out of the graph, so readers see the run whole or not at all. Its
 -- attempts and logs are large, and nobody can read them any more: they are deleted afterwards in
--- steps, beside all other work (`purged_task` names their tasks). The next purge continues after a
--- killed one.
+-- steps, beside all other work (`purged_task` names their tasks). So are the edges inside a run of
+-- many tasks, to which no task leads any more. The next purge continues after a killed one.
 
 -- name: to_purge
 -- For some runs, the oldest first: the number of their tasks, and what keeps them. `unsettled`: a
@@ -100,12 +100,28 @@ update task t set unmet = t.unmet - c.n
 from (select target, count(*)::int as n from gone where not met and kind <> 'cancels' group by target) c
 where t.id = c.target and t.run_id <> all(%(runs)s);
 
+-- name: purge_crossing_edges
+-- Like `purge_edges`, for the edges alone that lead to other runs, or from them. The edges inside
+-- the runs stay until `delete_edges_of_purged`.
+with own as materialized (
+    select id from task where run_id = any(%(runs)s)
+), gone as (
+    delete from edge e where e.source = any(array(select id from own)) and e.crossing returning e.target, e.kind, e.met
+), into_them as (
+    delete from edge e where e.target = any(array(select id from own)) and e.crossing
+      and (select s.run_id from task s where s.id = e.source) <> all(%(runs)s)
+)
+update task t set unmet = t.unmet - c.n
+from (select target, count(*)::int as n from gone where not met and kind <> 'cancels' group by target) c
+where t.id = c.target and t.run_id <> all(%(runs)s);
+
 -- name: purge_tasks
 -- Delete the tasks of runs, and note those whose attempts and logs are still to be deleted.
+-- `edges`: their edges are, too.
 with gone as (
     delete from task where run_id = any(%(runs)s) returning id, attempt_id
 )
-insert into purged_task select id from gone where attempt_id is not null;
+insert into purged_task select id from gone where attempt_id is not null or %(edges)s;
 
 -- name: purge_items
 -- Delete the items of runs, and the tombstones of items.
@@ -183,6 +199,10 @@ select id from purged_task order by id limit %(most)s for update skip locked;
 delete from log_chunk c
 using (select l.attempt_id, l.position from attempt a join log_chunk l on l.attempt_id = a.id where a.task_id = any(%(tasks)s) limit %(most)s) l
 where c.attempt_id = l.attempt_id and c.position = l.position;
+
+-- name: delete_edges_of_purged
+-- Delete the next edges inside their runs, as many as one step may. Each is deleted with its source.
+delete from edge where ctid = any(array(select ctid from edge where source = any(%(tasks)s) limit %(most)s));
 
 -- name: delete_attempts_of_purged
 -- Delete their attempts, which have no log any more, and forget the tasks.

@@ -466,6 +466,40 @@ def test_a_purge_of_many_runs_takes_few_with_each_transaction(
     assert archive.sql("select count(*) as n from deed where verb = 'purge'") == [{"n": 1}]
 
 
+def test_the_edges_inside_a_large_run_are_deleted_without_its_archive(
+    session: Session, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later runs wait for some of its tasks: one as it failed, one because it was canceled."""
+    archive.commit({"a": "", "b": "depends: [a]", "c": "depends: [a, {task: b, when: settled}]"})
+    archive.commit({"c": "depends: [PREV]"})
+    attempt = a_logged_run(archive, "a@2")
+    archive.cancel("b@2")
+    archive.cancel("c@2")
+    archive.cancel("c@3")
+    archive.commit({"a": "depends: [PREV]"})
+    archive.run("a@4")
+    monkeypatch.setattr(purge, "MOST_TASKS", 4)
+    monkeypatch.setattr(purge, "MOST_EDGES", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(purge, "sweep", lambda _: None)
+        purged(archive, 2)
+    inside = "from edge e where not exists (select from task where id = e.target)"
+    assert archive.sql(f"select bool_or(crossing) as crossing, count(*) >= 4 as many {inside}") == [
+        {"crossing": False, "many": True}
+    ]
+    assert archive.sql("select unmet from task where id = %s", archive.task("c@3")) == [{"unmet": 0}]
+    assert examine(session).is_sound
+    archive.commit({"a": "depends: [PREV]", "c": "depends: ['PREV:*']"})
+    archive.run("a@5")
+    with session.database.transaction() as connection:
+        connection.execute("select from archive for update")
+        purge.sweep(session)
+    left = left_of(archive)
+    assert (archive.sql(f"select count(*) as n {inside}"), left["purged_task"]) == ([{"n": 0}], 0)
+    assert archive.sql("select from attempt where id = %s", attempt) == []
+    assert examine(session).is_sound
+
+
 # Beside others
 
 
