@@ -52,6 +52,8 @@ def large_lists(bench: Bench) -> Iterator[Figure]:
             verbs.setdefault("end of the branch", []).append(
                 _done(session, batch, partial(_end_of_branch, session, batch))
             )
+            # Until then, later work would wait for what this run waited for.
+            verbs.setdefault("purge", []).append(_done(session, batch, partial(_purge, session, RunId(run.id))))
     for which, what in (("first", f"{items} items of {STEPS} steps"), ("behind", f"{items} items, each behind its earlier one")):  # fmt: skip
         yield Figure("20", f"parse, plan and store {what}", "s", took[which], [at_most(LONGEST, "s")])
         yield Figure("20", f"longest step of another archive beside {what}", "ms", steps[which], [never_above(LONGEST_STEP, "ms")], note="claim and finish of one task")  # fmt: skip
@@ -67,9 +69,13 @@ VERBS: dict[str, Callable[[Session, RunId], object]] = {
     "delete": lambda session, run: deletion.delete_run(session, run, PROCESS),
     "undelete": lambda session, run: deletion.undelete_run(session, run, PROCESS),
     "cancel": lambda session, run: control.cancel_run(session, run, PROCESS),
-    "purge": lambda session, run: purge.purge_runs(session, [run], PROCESS, "measured"),
 }
 """What is done one after the other to a run that is ready."""
+
+
+def _purge(session: Session, run: RunId) -> None:
+    purged = purge.purge_runs(session, [run], PROCESS, "measured")
+    assert purged.runs, purged.kept
 
 
 def _end_of_branch(session: Session, batch: Line) -> None:
