@@ -1,5 +1,5 @@
-"""What people do to tasks and runs: cancel, restart, retry, refresh, skip, note. One function per
-verb.
+"""The verbs with which people act on tasks and runs: cancel, restart, retry, refresh, skip, note. One
+function for each verb.
 
 Each function returns nothing, and raises ``Conflict`` with the reason where the state forbids the
 verb. An action on a guarded task needs an ``approver`` (`guards`), who is checked in the same

@@ -74,7 +74,9 @@ class Ender:
         self._to_hold = {entry: left for entry, left in self._to_hold.items() if entry in {row.entry for row in found}}
         of_archive = {archive: list(rows) for archive, rows in groupby(found, key=lambda row: row.archive)}
         return each_archive(
-            of_archive, lambda archive: self._step(archive, of_archive[archive], patience), "to cancel what is gone"
+            of_archive,
+            lambda archive: self._step(archive, of_archive[archive], patience),
+            "the cancellation of tasks of gone runs",
         )
 
     def _step(self, archive: int, rows: Sequence[Any], patience: float) -> bool:

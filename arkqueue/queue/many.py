@@ -154,7 +154,7 @@ def act_on_list(
     chosen = {row.id: row.item for row in rows if row.name == name and row.item and (not states or row.state in states)}
     nothing = f"has no item of {name} to {verb}" + (f" that is {' or '.join(states)}" if states else "")
     if verb == "retry" and State.REJECTED in states:
-        nothing += "; what was rejected stays so"
+        nothing += "; rejected items stay rejected"
     return _on_run(
         session,
         run,

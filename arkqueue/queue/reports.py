@@ -2,10 +2,10 @@
 5.32; docs/decisions/0018).
 
 A run makes its first report by itself when its REPORT passes, or begins to run its command. Nothing
-is written at that moment, so that the end of a task costs no more for it: the report can be
-computed from the tasks as long as none of them changes. A verb that is about to change settled
-tasks first calls `keep` in its transaction, and `keep` writes the report. So a crash loses no
-report, and a run that does not change after its end never has a row.
+is written at that moment, so that the end of a task takes no longer. The report can be computed
+from the tasks as long as none of them changes. A verb that is about to change settled tasks first
+calls `keep` in its transaction, and `keep` writes the report. So a crash loses no report, and a run
+that does not change after its end never has a row.
 
 ``update_report`` makes a further report, when a person asks for it. If REPORT has a command, the
 command runs again. It gets its report by `give` before it begins, and `close` notes that the report

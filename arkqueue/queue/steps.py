@@ -105,8 +105,8 @@ def each_archive(archives: Iterable[int], step: Callable[[int], bool], what: str
     """Take the next step of each archive. Returns the seconds until there is more to do; None if
     there is nothing. A step that fails does not hold up other archives, and is repeated.
 
-    ``step`` returns False if the archive was busy. ``what``: the action of the steps, such as “to
-    cancel what is gone”, for the log.
+    ``step`` returns False if the archive was busy. ``what``: the purpose of the steps,
+    such as “the cancellation of superseded tasks”, for the log.
     """
     pauses: list[float] = []
     for archive in archives:
@@ -115,7 +115,7 @@ def each_archive(archives: Iterable[int], step: Callable[[int], bool], what: str
         except DatabaseUnavailable as error:
             if not isinstance(error, TOO_LONG):
                 raise
-            log.warning("archive %s: %s later: %s", archive, what, error)
+            log.warning("archive %s: %s continues later: %s", archive, what, error)
             pauses.append(BRIEF)
         except Exception:
             log.exception("archive %s: %s failed, and is repeated later", archive, what)

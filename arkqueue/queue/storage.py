@@ -262,8 +262,8 @@ def read(
     purged = frozenset(Key(row.name, row.item) for row in gone)
     past = {key: occurrence(row) for row in found if (key := Key(row.name, row.item)) not in purged}
     if (commit := past.get(Key(COMMIT))) and commit.place[1] > COMMIT_RUN:
-        # A submission's COMMIT may have waited at no gate. What comes after the submission must
-        # wait for the same tasks as without it.
+        # A submission's COMMIT waits at no gate. Runs after the submission must wait for the same
+        # tasks as without it.
         number, last = commit.place
         for row in graph.rows("behind_submission", branch=branch, number=number, run=last):
             past[Key(COMMIT)] = occurrence(row)
@@ -327,8 +327,8 @@ def _keys_ever(graph: Graph, branch: int, number: int, run: int, *, through: Cal
     """The sources of ``PREV:*`` in lists: the gates of all names that the branch ever had, and the
     items that have not settled or block others.
 
-    ``through``: True for a name whose gate, that of its nearest list, is enough; its items are then
-    not read. There may be ten thousand of them.
+    ``through``: True for a name of which the gate of the nearest list is enough. The items, of which
+    there may be ten thousand, are then not read.
     """
     names = [str(row.name) for row in graph.rows("names_ever", branch=branch)]
     gates = {gate for name in names for gate in gates_of_list(name)}

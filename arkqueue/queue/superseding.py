@@ -45,7 +45,7 @@ class Superseder:
         """
         found = [row.archive for row in self._session.rows("supersedings")]
         self._left = {archive: left for archive, left in self._left.items() if archive in found}
-        return each_archive(found, partial(self._step, patience=patience), "to cancel what is superseded")
+        return each_archive(found, partial(self._step, patience=patience), "the cancellation of superseded tasks")
 
     def _step(self, archive: int, patience: float) -> bool:
         """Take the next step of an archive. Returns False if the archive was busy."""

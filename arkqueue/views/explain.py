@@ -720,7 +720,7 @@ def _later(session: Session, row: Any) -> list[Any]:
 
 
 def _done_later(session: Session, tasks: Sequence[Any]) -> set[int]:
-    """Those of some tasks of a branch whose work tasks of later revisions have done."""
+    """The tasks, among some of a branch, whose work was done by tasks of later revisions."""
     found = _completed_after(session, tasks, len(tasks))
     done = {(row.name, row.item, row.after_number, row.after_run) for row in found}
     return {row.id for row in tasks if (row.name, row.item, row.number, row.run) in done}

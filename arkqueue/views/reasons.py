@@ -94,8 +94,8 @@ class Reason:
 
 
 class Around:
-    """What several waiting tasks wait for: their pools, the locks that they ask for, and the task
-    managers. Each is read once, for all of these tasks.
+    """The pools of several waiting tasks, the locks that they ask for, and the task managers. Each is
+    read once, for all of these tasks.
     """
 
     def __init__(self, session: Session, tasks: Sequence[int]) -> None:

@@ -113,7 +113,7 @@ class ReadArchive:
         known = known or {}
         plain: dict[str, Any] = {"branches": list(branches), "main": main, "known": {}}
         given = {**plain, "known": {name: put_revision(one, with_message=False) for name, one in known.items()}}
-        doing = "asking for its heads and what is new" if known else "asking for its heads"
+        doing = "asking for its heads and new revisions" if known else "asking for its heads"
         found = self._read("heads", doing, take_heads, plain, **given)
         self._heads, self._workflows_keys = found.heads, found.workflows_keys
         self._main = None if found.main is None else (main, found.main)
@@ -142,7 +142,7 @@ class ReadArchive:
         """A revision that the last `heads` found is not looked up again."""
         found = [put_revision(revision, with_message=False) for revision in known if revision not in self._checked]
         if found:
-            self._read("check_known", "looking for what is known of it", nothing, known=found)
+            self._read("check_known", "looking for the known revisions", nothing, known=found)
 
     def check_gone(self, branch: str) -> None:
         self._read("check_gone", f"looking for branch {branch}", nothing, branch=branch)
@@ -176,7 +176,7 @@ class ReadArchive:
         # The workflow files or the many paths of one revision may break the process. The second try
         # leaves them out, so that the other revisions are still listed.
         again = {**given, "keys": False, "digests": False}
-        doing = f"listing what is new up to revision {new_head}"
+        doing = f"listing the new revisions up to {new_head}"
         advance, self._workflows_keys = self._read("advance", doing, take_advance, again, **given)
         return advance
 
@@ -224,7 +224,7 @@ class ReadArchive:
         return self._read("changes", doing, take_changes, **given)
 
     def not_followed(self, revision_id: str) -> tuple[str, ...]:
-        doing = f"looking for what a task does not get of revision {revision_id}"
+        doing = f"looking for the references of revision {revision_id}"
         return self._read("not_followed", doing, texts, revision_id=revision_id)
 
     # Files for a task
@@ -336,7 +336,7 @@ class ReadArchive:
         }
         call = Call(
             self._location.shown,
-            f"fetching what revision {revision_id} refers to",
+            f"fetching the references of revision {revision_id}",
             self._request("follow", 0, given),
             client.TRANSFER_DEADLINE,
             writes=True,

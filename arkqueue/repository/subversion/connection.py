@@ -116,7 +116,7 @@ class SubversionConnection:
         if (now.author, now.date) != (known.author, known.date):
             raise self._mismatch(
                 f"has another revision {known.id} ({made(now)}) than the one that is known ({made(known)})",
-                also=f". Only if somebody corrected its author or date and its files are what they were, whose contents are not compared: arkqueue archive accept NAME@{known.id}",
+                also=f". If only its author or date was corrected, and its files are unchanged (their contents are not compared): arkqueue archive accept NAME@{known.id}",
             )
 
     def _mismatch(self, fault: str, also: str = "") -> ArchiveMismatch:

@@ -86,7 +86,7 @@ def test_a_retry_of_a_list_takes_what_failed_or_the_states_that_are_named(arkque
     assert arkqueue("retry", "papers@2/deposit/*", "--failed").lines[0].endswith("1 item retried")
     assert archive.state("deposit/b@2") == "canceled"
     final = arkqueue("retry", "papers@2/deposit/*", "--state", "rejected")
-    assert "has no item of deposit to retry that is rejected; what was rejected stays so" in final.err
+    assert "has no item of deposit to retry that is rejected; rejected items stay rejected" in final.err
     assert arkqueue("retry", "papers@2/deposit/*", "--failed", "--state", "canceled").code == 2
 
 

@@ -36,7 +36,7 @@ def test_revision_that_needs_too_much_memory_stops_its_archive_alone(watch: Watc
     papers.notify()
     papers.wait_for(lambda: papers.row()["stopped"])
     why = papers.row()["stopped"]
-    assert f"listing what is new up to revision {head}: it needs more than 128 MiB of memory" in why
+    assert f"listing the new revisions up to {head}: it needs more than 128 MiB of memory" in why
     assert "arkqueue archive rewind papers REV" in why
     his.commit({"readme": "1"})
     books.notify()

@@ -288,7 +288,7 @@ def test_revision_that_needs_too_much_memory_is_harmful(
     assert known is not None
     head = commit_with_a_long_message(repository, 64 << 20)
     with pytest.raises(
-        ArchiveHarmful, match=f"listing what is new up to revision {head}: it needs more than 128 MiB of memory"
+        ArchiveHarmful, match=f"listing the new revisions up to {head}: it needs more than 128 MiB of memory"
     ):
         papers.advance("main", None, head, siblings={})
     assert books.heads() == {"": "0"}

@@ -101,7 +101,7 @@ def test_a_corrected_revision_is_said_to_be_one_that_may_be_accepted(
     svn.commit({"x": "3"})
     revprop(svn, name, value, "2")
     with pytest.raises(
-        ArchiveMismatch, match=r"Only if somebody corrected its author or date .*: arkqueue archive accept NAME@2"
+        ArchiveMismatch, match=r"If only its author or date was corrected, .*: arkqueue archive accept NAME@2"
     ):
         look(known, tmp_path / "target")
     assert not (tmp_path / "target").exists() or os.listdir(tmp_path / "target") == []

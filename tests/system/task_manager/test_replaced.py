@@ -45,10 +45,10 @@ def test_a_task_of_a_revision_that_is_another_one_now_is_not_started(
     (attempt,) = attempts(archive, "task@2")
     assert (attempt["end"], attempt["started_at"]) == ("not-started", None)
     assert "has another revision 1 (by ada at" in attempt["message"]
-    first, _, last = attempt["message"].partition("Only if somebody corrected its author or date")
+    first, _, last = attempt["message"].partition("If only its author or date was corrected")
     assert "Bring the right one back, then: arkqueue sync papers" in first
     assert "arkqueue archive rewind papers REV" in first
-    assert "its files are what they were, whose contents are not compared: arkqueue archive accept papers@1" in last
+    assert "its files are unchanged (their contents are not compared): arkqueue archive accept papers@1" in last
     assert "wrong" not in log_of(archive, "task@2")
     assert "not started: " in log_of(archive, "task@2")
     assert "has another revision 1" in explain(archive.session, archive.task("task@2")).text
