@@ -8,6 +8,7 @@ import logging
 import socket
 import threading
 from collections.abc import Collection
+from contextlib import suppress
 
 import uvicorn
 from fastapi import FastAPI
@@ -17,6 +18,8 @@ from arkqueue.web.connections import ACCEPTED_AT_ONCE, Protocol
 
 PATIENCE = 3
 """Seconds that requests under way have when the server stops."""
+TICK = 1.0
+"""Seconds between two settings of the date that the answers have."""
 
 
 class ApiServer:
@@ -59,7 +62,7 @@ class ApiServer:
 
     def close(self) -> None:
         """Take no more requests, let those under way end, and return when all is over."""
-        self._server.should_exit = True
+        self._server.leave()
         self._thread.join()
         self._socket.close()
 
@@ -73,21 +76,46 @@ class ApiServer:
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens, and tells those who follow logs, and open pages, when it leaves."""
+    """Says when it listens, and tells those who follow logs, and open pages, when it leaves.
+
+    uvicorn's own looks every 0.1 s whether it is to leave, and waits for 0.1 s for its connections,
+    also where it has none.
+    """
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, started: threading.Event) -> None:
         super().__init__(config)
         self._app, self._listens = app, started
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._leave = asyncio.Event()
+
+    def leave(self) -> None:
+        """End soon. Any thread may call it."""
+        self.should_exit = True
+        with suppress(RuntimeError):  # it has ended by itself
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._leave.set)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         self._app.state.leaving = asyncio.Event()
         await super().startup(sockets)
         self._listens.set()
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):  # which also sets the date of the answers
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._leave.wait(), TICK)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.state.leaving.set()
         self._app.state.followers.watcher.call_all()
         self._app.state.live.hear(None)
+        if not (self.server_state.connections or self.server_state.tasks):
+            for server in self.servers:
+                server.close()
+            for bound in sockets or []:
+                bound.close()
+            return
         await super().shutdown(sockets)
         for connection in [*self.server_state.connections]:
             connection.transport.abort()  # nobody reads there what it was sent
