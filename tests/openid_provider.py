@@ -325,7 +325,7 @@ def a_provider() -> Iterator[OpenIdProvider]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     provider = OpenIdProvider(f"http://127.0.0.1:{server.server_port}")
     Handler.provider, Handler.server_side = provider, _Server(provider)
-    thread = threading.Thread(target=server.serve_forever, name="openid provider", daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=[0.01], name="openid provider", daemon=True)
     thread.start()
     try:
         yield provider

@@ -37,7 +37,7 @@ def listening(address: str) -> Iterator[list[str | None]]:
 
     host, _, port = address.rpartition(":")
     with http.server.ThreadingHTTPServer((host, int(port)), Mallory) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
         thread.start()
         try:
             yield heard

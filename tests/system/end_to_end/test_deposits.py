@@ -60,7 +60,7 @@ class _Answer(BaseHTTPRequestHandler):
 @pytest.fixture
 def remote() -> Iterator[Remote]:
     service = Remote()
-    thread = threading.Thread(target=service.serve_forever)
+    thread = threading.Thread(target=service.serve_forever, args=[0.01])
     thread.start()
     yield service
     service.go_on.set()

@@ -49,7 +49,7 @@ class _Answer(BaseHTTPRequestHandler):
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     service = Receiver()
-    thread = threading.Thread(target=service.serve_forever)
+    thread = threading.Thread(target=service.serve_forever, args=[0.01])
     thread.start()
     yield service
     service.shutdown()

@@ -201,6 +201,7 @@ def test_every_verb_of_a_person_is_in_the_audit_log(admin: httpx.Client, archive
     assert [(entry["verb"], entry["name"]) for entry in entries if entry["by"] == "ann"] == [("submit", "papers@2.3")]  # type: ignore[attr-defined]
 
 
+@pytest.mark.usefixtures("no_queue_manager")
 def test_what_no_person_asked_for_is_not_in_the_audit_log(archive: AnArchive) -> None:
     archive.commit(NIGHTLY)
     make_due(archive)

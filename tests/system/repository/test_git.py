@@ -730,7 +730,7 @@ def test_a_remote_is_read_with_name_and_password(repository: GitRepository, tmp_
     id = repository.commit()
     run("git", "update-server-info", cwd=repository.path)
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Guarded, directory=str(tmp_path))) as server:
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, args=[0.01])
         thread.start()
         try:
             url = f"http://127.0.0.1:{server.server_port}/{repository.path.name}"
@@ -762,7 +762,7 @@ def test_a_remote_whose_certificate_is_not_trusted_says_what_helps(
     context.load_cert_chain(certificate, key)
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Silent, directory=str(tmp_path))) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, args=[0.01])
         thread.start()
         try:
             location = locate(f"https://localhost:{server.server_port}/{repository.path.name}")
