@@ -17,7 +17,7 @@ from arkqueue.states import MOVES, SETTLED, Event, RunState, State
 from arkqueue.views.graph import graph, unmet_pairs
 from arkqueue.views.items import ListView, deleted_items, list_view, page_of_items
 from arkqueue.views.lists import Numbers, lists_of, numbers_of
-from arkqueue.views.runs import RunDetail
+from arkqueue.views.runs import Counts, RunDetail
 from arkqueue.views.runs import run as show_run
 from arkqueue.views.tasks import TaskView
 from arkqueue.views.waits import alone
@@ -25,6 +25,7 @@ from arkqueue.web.pages.answer import Shown, asked
 from arkqueue.web.pages.drawing import MOST_DRAWN, Picture, drawn
 from arkqueue.web.pages.folding import folded
 from arkqueue.web.pages.grid import words_of
+from arkqueue.web.pages.task_rows import rows_of
 from arkqueue.web.pages.visitor import Visitor
 
 MOST_AT_A_GLANCE = 15
@@ -62,11 +63,13 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
             "_first_failed": first_failed(view),
             "lists": lists if is_long else [],
             **_items(visitor, request, id, view.full_name, lists if is_long else ()),
+            "may_hold": view.planned is not None or left_to_hold(view.counts) > 0,
             "rare": rare(visitor, view),
             "deleted": deleted_items(caller.session, id, MOST_DELETED + 1) if visitor.may_administer else [],
             "most_deleted": MOST_DELETED,
             "again": again(view.tasks, lists if is_long else ()),
             "_picture": picture,
+            "_rows": rows_of,
             "boxes": boxes,
         },
     )
@@ -133,6 +136,7 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
             "sentence": sentence_of_item(view.tasks),
             "states": {task.state for task in view.tasks},
             "again": again(view.tasks),
+            "_rows": rows_of,
         },
     )
 
@@ -186,6 +190,12 @@ def again(tasks: Sequence[TaskView], lists: Sequence[ListView] = ()) -> list[str
     """The names of the tasks that a run or item can run again, with everything behind them: those that have ended."""
     ended = [task.name for task in tasks if task.kind is TaskKind.ORDINARY and not task.gate and task.state in SETTLED]
     return list(dict.fromkeys([*ended, *(of.name for of in lists if any(of.counts.get(state) for state in SETTLED))]))
+
+
+def left_to_hold(counts: Counts) -> int:
+    """How many tasks of a run have not started and are not held."""
+    ended = counts.completed + counts.failed + counts.rejected + counts.canceled + counts.skipped
+    return counts.tasks - ended - counts.running - counts.held
 
 
 def first_failed(view: RunDetail) -> TaskView | None:

@@ -682,6 +682,15 @@ def test_the_box_of_a_list_counts_the_rejected_items_as_failed(operator: httpx.C
     assert "3 items · 2 failed" in operator.get("/papers@3").text
 
 
+def test_a_run_whose_tasks_are_all_held_offers_no_hold(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"upload": "hold: true", "check": ""})
+    assert 'value="hold"' in operator.get("/papers@3").text
+    archive.run("check@3")
+    page = operator.get("/papers@3")
+    assert 'value="hold"' not in page.text
+    assert 'value="release"' in page.text
+
+
 def test_what_has_no_task_offers_no_trigger(admin: httpx.Client, session: Session) -> None:
     an_archive(session, "empty")
     page = admin.get("/empty")

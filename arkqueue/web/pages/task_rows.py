@@ -1,0 +1,49 @@
+"""The rows of a table of tasks as markup. A run may have hundreds of tasks, and a template takes four times as long for each as this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from markupsafe import Markup
+
+from arkqueue.durations import took
+from arkqueue.states import State
+from arkqueue.text import one_line
+from arkqueue.views.tasks import TaskView
+from arkqueue.web.pages.answer import drawn_state, ends, in_markup, path
+
+_WITH_COLON: Final = (State.READY, State.FAILED, State.REJECTED)
+"""The states whose reasons are sentences of their own."""
+
+
+def rows_of(tasks: Iterable[tuple[TaskView, str]], run: str) -> Iterator[tuple[TaskView, Markup]]:
+    """Each task with the beginning of its row, to which the cell of its button is still to come. ``run``: the name of the run, which the reasons leave out."""
+    for task, words in tasks:
+        yield task, Markup(_row(task, words, f" {run}/"))
+
+
+def _row(task: TaskView, words: str, within: str) -> str:
+    is_bad = task.state in (State.FAILED, State.REJECTED) and not task.waived
+    alarm = ' class="alarm"' if is_bad else ""
+    return (
+        f'<tr class="of-task"><td class="name"><a href="/{in_markup(path(task.full_name))}"{alarm} title="{in_markup(task.label)}">'
+        f"<b>{in_markup(ends(one_line(task.label)))}</b></a></td>"
+        f'<td class="cut" title="{in_markup(task.why or "")}">{drawn_state(task.state, _why(task, within))}</td>'
+        f'<td class="num">{_length(task, words)}</td><td class="soft wide">{in_markup(task.host or "")}</td>'
+    )
+
+
+def _why(task: TaskView, within: str) -> str:
+    """The state and its reason."""
+    why = one_line((task.why or "").replace(within, " "))
+    if not why or why.startswith(task.state):
+        return why or str(task.state)
+    return f"{task.state}{':' if task.state in _WITH_COLON else ''} {why}"
+
+
+def _length(task: TaskView, words: str) -> str:
+    """How long the task took, or has been running."""
+    if task.state in (State.COMPLETED, State.RUNNING):
+        return in_markup(words)
+    return took(task.started_at, task.ended_at) if task.started_at and task.ended_at else ""
