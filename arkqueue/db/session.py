@@ -93,6 +93,11 @@ class Session:
         with self.database.statement() as connection:
             return rows(connection, block, binary=binary, **parameters)
 
+    def rows_of(self, *blocks: Block) -> list[list[Any]]:
+        """The rows of each of some named blocks that only read, in one round trip."""
+        with self.database.statement() as connection:
+            return answers(connection, *blocks)
+
     @contextmanager
     def snapshot(self, *, timeout: float = CALL_TIMEOUT) -> Iterator[Session]:
         """A session for `rows` alone. All of them show the database as it is now, whatever is committed meanwhile. ``timeout``: seconds for all of it."""

@@ -192,12 +192,13 @@ def archive(session: Session, archive: ArchiveId) -> ArchiveView:
 
 
 def _views(session: Session, rows: Sequence[Any]) -> list[ArchiveView]:
-    ids = [row.id for row in rows]
+    ids = {"archives": [row.id for row in rows]}
+    of_branches, of_schedules = session.rows_of(("show_branches", ids), ("show_schedules", ids))
     branches: dict[int, list[BranchView]] = defaultdict(list)
-    for row in session.rows("show_branches", archives=ids):
+    for row in of_branches:
         branches[row.archive_id].append(_branch(row))
     schedules: dict[int, list[ScheduleView]] = defaultdict(list)
-    for row in session.rows("show_schedules", archives=ids):
+    for row in of_schedules:
         schedules[row.archive_id].append(_schedule(row))
     return [_archive(row, branches[row.id], schedules[row.id]) for row in rows]
 

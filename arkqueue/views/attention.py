@@ -39,7 +39,8 @@ def unhandled_failures(session: Session, archives: Sequence[ArchiveId] | None, m
     noted after they failed, that a later revision has completed, and those of backfills.
     ``archives`` None: all.
     """
-    return _tasks(session, "unhandled_failures", archives, most)
+    rows = session.rows("unhandled_failures", archives=None if archives is None else list(archives), most=most)
+    return tasks_by_id(session, [row.id for row in rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +79,6 @@ class FailuresOfBackfill:
     failed: int
 
 
-def failures_of_backfills(
-    session: Session, archives: Sequence[ArchiveId] | None, most: int
-) -> list[FailuresOfBackfill]:
-    """The backfills with failures that nobody waived, the newest first. ``archives`` None: all."""
-    asked = None if archives is None else list(archives)
-    rows = session.rows("failures_of_backfills", archives=asked, most=most)
-    return [FailuresOfBackfill(backfill_name(row.archive, row.number), row.failed) for row in rows]
-
-
-def held_tasks(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> list[TaskView]:
-    """Tasks that wait only for a person's release, the newest first. ``archives`` None: all."""
-    return _tasks(session, "held_tasks", archives, most)
-
-
 @dataclass(frozen=True, slots=True)
 class Hanging:
     """A running task that a person may have to look at. ``seen_at``: the last report of its task
@@ -105,16 +92,37 @@ class Hanging:
     usual: float | None
 
 
-def hanging_tasks(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> list[Hanging]:
-    """Running tasks whose task manager is silent, or that take `TIMES` as long as usual and
-    `LONGER` seconds more, the oldest first. ``archives`` None: all.
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """What needs a person. ``failures``: as of `unhandled_failures`; ``backfills``: those with failures that nobody waived, the newest first; ``hanging``: the oldest first; ``held``:
+    tasks that wait only for a person's release, the newest first.
     """
-    asked = None if archives is None else list(archives)
-    rows = session.rows(
-        "hanging_tasks", archives=asked, silence=SILENCE, times=TIMES, longer=LONGER, looked_at=MOST_RUNNING, most=most
+
+    failures: list[TaskView]
+    backfills: list[FailuresOfBackfill]
+    hanging: list[Hanging]
+    held: list[TaskView]
+
+
+def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> Attention:
+    """What needs a person, at most so much of each kind. Hanging are running tasks whose task manager is silent, or that take `TIMES` as long as usual and
+    `LONGER` seconds more. ``archives`` None: all.
+    """
+    asked = {"archives": None if archives is None else list(archives), "most": most}
+    limits = {"silence": SILENCE, "times": TIMES, "longer": LONGER, "looked_at": MOST_RUNNING}
+    failed, backfills, hanging, held = session.rows_of(
+        ("unhandled_failures", asked),
+        ("failures_of_backfills", asked),
+        ("hanging_tasks", asked | limits),
+        ("held_tasks", asked),
     )
-    tasks = {task.id: task for task in tasks_by_id(session, [row.id for row in rows])}
-    return [Hanging(tasks[row.id], row.is_silent, row.seen_at, row.seconds) for row in rows if row.id in tasks]
+    tasks = {task.id: task for task in tasks_by_id(session, [row.id for row in (*failed, *hanging, *held)])}
+    return Attention(
+        [tasks[row.id] for row in failed if row.id in tasks],
+        [FailuresOfBackfill(backfill_name(row.archive, row.number), row.failed) for row in backfills],
+        [Hanging(tasks[row.id], row.is_silent, row.seen_at, row.seconds) for row in hanging if row.id in tasks],
+        [tasks[row.id] for row in held if row.id in tasks],
+    )
 
 
 def faulty_at_head(session: Session, branch: BranchId) -> RunView | None:
@@ -152,8 +160,3 @@ def _triggers(text: str) -> list[str]:
 def completed_places(session: Session, branch: BranchId) -> dict[str, int]:
     """The highest revision at which each task of a branch has completed, by the task's name."""
     return {row.name: row.number for row in session.rows("completed_places", branch=branch)}
-
-
-def _tasks(session: Session, block: str, archives: Sequence[ArchiveId] | None, most: int) -> list[TaskView]:
-    rows = session.rows(block, archives=None if archives is None else list(archives), most=most)
-    return tasks_by_id(session, [row.id for row in rows])

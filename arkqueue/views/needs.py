@@ -17,12 +17,9 @@ from arkqueue.views.archives import ArchiveView, archives, in_short
 from arkqueue.views.attention import (
     FailuresOfBackfill,
     Hanging,
-    failures_of_backfills,
-    hanging_tasks,
-    held_tasks,
+    attention,
     last_lines,
     recent_runs,
-    unhandled_failures,
 )
 from arkqueue.views.explain import outdated
 from arkqueue.views.installation import About, TaskManagerView, measure, task_managers, told_faults
@@ -119,16 +116,17 @@ def needs_of(
     """Everything that needs a person: archives of ``found``, newest commit runs of ``recent`` whose
     workflow files have faults, and tasks of ``covered`` archives (None: all).
     """
-    failures = unhandled_failures(session, covered, MOST_NEEDS)
+    known = attention(session, covered, MOST_NEEDS)
+    failures = known.failures
     lines = last_lines(session, failures)
     late = outdated(session, [task.id for task in failures if task.state is State.FAILED])
     return [
         *(need for one in found for need in _of_archive(one)),
         *_of_runs(session, recent),
         *(_failure(task, lines.get(task.id, ""), is_late=task.id in late) for task in failures),
-        *(_failed_in(one) for one in failures_of_backfills(session, covered, MOST_NEEDS)),
-        *(_hanging(one) for one in hanging_tasks(session, covered, MOST_NEEDS)),
-        *(_need("held", task.full_name, f"is held {task.why}".strip(), "release") for task in held_tasks(session, covered, MOST_NEEDS)),
+        *(_failed_in(one) for one in known.backfills),
+        *(_hanging(one) for one in known.hanging),
+        *(_need("held", task.full_name, f"is held {task.why}".strip(), "release") for task in known.held),
     ]  # fmt: skip
 
 

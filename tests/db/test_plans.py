@@ -23,7 +23,7 @@ from arkqueue.db.session import SQL, Session
 from arkqueue.db.statements import Statement
 from arkqueue.model import ArchiveId, AttemptId, End, Outcome, TaskId
 from arkqueue.queue import archives, claim, control, finish, graph, holds, purge, triggering
-from arkqueue.views.attention import hanging_tasks, unhandled_failures
+from arkqueue.views.attention import attention, unhandled_failures
 from arkqueue.views.explain import explain
 from arkqueue.views.inputs import inputs_of
 from arkqueue.views.runs import run, runs
@@ -269,7 +269,7 @@ def test_what_a_person_asks_and_does_reads_along_indices(plans: Plans, line: Lin
     plans.uses("run_archive", "from unnest(%(archives)s::bigint[]) of(archive_id)")
     plans.of(lambda: unhandled_failures(session, [ArchiveId(line.branch.archive)], 20))
     plans.uses("task_bad", "with bad as materialized")
-    plans.of(lambda: hanging_tasks(session, None, 20))
+    plans.of(lambda: attention(session, None, 20))
     plans.of(lambda: waits_of(session, [ArchiveId(line.branch.archive)]))
     plans.uses("task_open", "with recursive names(branch_id, name)")
     plans.of(lambda: inputs_of(session, TaskId(tasks["pdf"])))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import httpx
 import pytest
 
+from arkqueue.db import Connection
+from arkqueue.db import session as of_sessions
+from arkqueue.db.pipelines import Answer, Call
 from arkqueue.db.session import Session
 from arkqueue.model import INSTALLATION, ArchiveId
 from arkqueue.queue import claim, locks, pauses
@@ -315,3 +319,27 @@ def test_the_plot_of_the_queue_ends_with_what_is_ready_now(admin: httpx.Client, 
     archive.sql("insert into queue_depth values (now() - interval '40 minutes', 31, 4)")
     words = said(admin.get("/"))
     assert "2 now · 112 at" in words
+
+
+def test_the_overview_takes_few_round_trips_however_much_needs_a_person(
+    operator: httpx.Client, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round trip waits for a processor where the host is busy."""
+    for number in range(2, 6):
+        archive.commit({"check": "", "pdf": "", "upload": "hold: true"})
+        archive.fail(f"check@{number}")
+    started(archive, "pdf@5", "3 hours")
+    operator.get("/")
+    asked: list[int] = []
+    run = of_sessions.run
+
+    def counted(connection: Connection, calls: Sequence[Call]) -> list[Answer]:
+        asked.append(len(calls))
+        return run(connection, calls)
+
+    monkeypatch.setattr(of_sessions, "run", counted)
+    page = operator.get("/")
+    assert "papers@5/check" in page.text
+    assert "papers@5/upload" in page.text
+    assert len(asked) <= 16, asked
+    assert sum(asked) >= len(asked) + 4
