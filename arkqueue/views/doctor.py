@@ -4,7 +4,7 @@ express.
 ``CHECKS`` is the list. Each check is a block of ``sql/doctor.sql``: its comment is the rule, and
 its rows are those that break the rule. All checks run in one snapshot, so they may run beside all
 other work. A broken rule is a bug of arkqueue, or the result of somebody else's write to the
-database: no command and no crash may leave one. The tests run all checks after each of them.
+database: no command and no crash may leave one. The test suite runs all checks after each test.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Resolves names that people type to ids (design 8).
 
 - The archive: the watched one with this name; otherwise the one that had the name until it was
-removed. An archive that was removed before another got its name is called NAME~1, NAME~2, …. - The
-branch: the main one. For a revision that is named by ``g`` and the beginning of a SHA, and that the
-main branch does not have: the only branch that has it. - The revision: a number of the ledger, or
-``g`` and the beginning of a SHA. Of a commit that was appended twice, the later entry. - The run:
-the named one; otherwise the commit run.
+  removed. An archive that was removed before another got its name is called NAME~1, NAME~2, ….
+- The branch: the main one. For a revision that is named by ``g`` and the beginning of a SHA, and
+  that the main branch does not have: the only branch that has it.
+- The revision: a number of the ledger, or ``g`` and the beginning of a SHA. Of a commit that was
+  appended twice, the later entry.
+- The run: the named one; otherwise the commit run.
 
 The error for an unknown name suggests the nearest known one.
 """

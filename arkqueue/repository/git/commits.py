@@ -111,7 +111,10 @@ def commit_named(repository: pygit2.Repository, name: str) -> pygit2.Oid | None:
 
 
 def contains(repository: pygit2.Repository, head: pygit2.Oid, id: pygit2.Oid) -> bool:
-    """True if a commit is an ancestor of ``head``, or ``head`` itself."""
+    """True if a commit is an ancestor of ``head``.
+
+    The two must differ: libgit2 and git answer differently for equal commits.
+    """
     try:
         return repository.descendant_of(head, id)
     except (pygit2.InvalidError, MemoryError):
