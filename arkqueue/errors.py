@@ -92,7 +92,9 @@ class InvalidPayload(Invalid):
 
 
 class Forbidden(ArkqueueError):
-    """The token does not carry the scope or the archive that the action needs."""
+    """A token lacks the scope or the archive that an action needs; or a task asks for something that
+    its archive or its host does not allow.
+    """
 
 
 class TooLarge(ArkqueueError):

@@ -80,10 +80,12 @@ def check_settings(
 
 
 def check_image(image: str | None) -> None:
-    """Raise `Invalid` for what cannot be the name of an image; whether there is such a one is seen when a task wants it."""
+    """Raise `Invalid` if a text cannot be the name of an image. Whether the image exists shows when
+    a task needs it.
+    """
     if image is not None and (found := image_fault(image)):
         fault, near = found
-        raise Invalid("image", fault, f"Did you mean {near}?" if near else "Mend the name.")
+        raise Invalid("image", fault, f"Did you mean {near}?" if near else "Correct the name.")
 
 
 def _check_users(globs: Sequence[str]) -> None:

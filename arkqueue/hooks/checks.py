@@ -89,14 +89,16 @@ def check_transaction(repository: Path | str, transaction: str) -> list[Fault]:
 
 
 def check_push(repository: Path | str, lines: Iterable[str], quarantine: Path | None = None) -> list[Fault]:
-    """The faults of the new heads of pushed branches (lines ``old new ref``) whose workflow files changed. Commits between are not looked
-    at: a fault that a later commit of the same push mends needs no new history."""
+    """The faults of the new heads of pushed branches (lines ``old new ref``) whose workflow files
+    changed. Earlier commits of the push are not checked: if a later one fixes their faults, the
+    history need not be rewritten.
+    """
     archive = open_archive(locate(str(repository), ArchiveKind.GIT), quarantine=quarantine)
     faults = []
     branches = []
     for line in lines:
         if not (pushed := _PUSHED.fullmatch(line)):
-            # To pass over it would let through what it names.
+            # Ignoring the line would accept the branch that it names.
             faults.append(Fault(WORKFLOWS, 0, 0, "a line of this push cannot be read, so nothing of it is taken"))
         elif pushed["ref"].startswith("refs/heads/") and pushed["new"].strip("0"):
             branches.append((pushed["old"], pushed["new"], pushed["ref"].removeprefix("refs/heads/")))

@@ -1,16 +1,25 @@
-"""Containers that no attempt in our hands runs in: those that an earlier task manager of this host left, and those that nobody owns (design 6, 9).
+"""Adopts containers that an earlier task manager of this host left, and removes containers without
+a live attempt (design 6, 9).
 
-A container goes on without its task manager, and its attempt stays reserved for this host for ``adopt_within`` after its lease. One turn here:
+A container goes on without its task manager, and its attempt stays reserved for this host for
+``adopt_within`` after its lease. One iteration:
 
-    what the engine has of ours (by label)                    first, so that what is made meanwhile is not taken for a stray
-    the live attempts of this host                            as the database knows them
-    adopted: live, found, and in nobody's hands               its output goes on where the log ends, its exit code is taken, nothing runs twice
-    ended:   live, in nobody's hands, and without a container
-    removed: found, and not live: it was given to another meanwhile, or its end is recorded already
+    1. ask the engine for our containers, by label    first, so that a container that is made
+                                                      meanwhile is not taken for a stray one
+    2. ask the database for the live attempts of
+       this host
+    3. adopt attempts that are live, have a           their output continues where the log ends,
+       container, and that this task manager          and their exit code counts; nothing runs
+       does not have yet                              twice
+    4. end such attempts without a container
+    5. remove containers without a live attempt       another process got the attempt meanwhile, or
+                                                      its end is recorded already
 
-The first turn is over before anything is claimed, so that adopted attempts take their slots first. While the engine is away turns are tried again and
-other tasks go on; should the reservation be over before it is back, queue managers lapse the attempt, and the turn that finds its container removes it.
-Then a turn comes with each sweep. It asks for nothing where this home never used containers.
+The first iteration is over before any task is claimed, or after ``FIRST`` seconds, so that adopted
+attempts take their slots first. While the engine is away, the iteration is repeated, and other
+tasks go on. If the reservation ends before the engine is back, queue managers lapse the attempt,
+and the iteration that finds its container removes it. After that, there is an iteration with each
+``sweep``. It asks for nothing if this home folder never used containers.
 """
 
 from __future__ import annotations
@@ -38,11 +47,11 @@ FIRST = 10.0
 """Seconds that the first iteration gets before other work begins."""
 
 Take = Callable[[Attempt, float], None]
-"""Keeps an adopted attempt and has it followed to its end; with the clock before it was adopted."""
+"""Follows an adopted attempt to its end. The second argument is the clock before the adoption."""
 
 
 class Adoption:
-    """The keeper of a task manager's containers, with a thread of its own between ``start`` and ``close``."""
+    """Adopts the containers of one task manager, in a thread between ``start`` and ``close``."""
 
     def __init__(
         self,
@@ -55,12 +64,12 @@ class Adoption:
         take: Take,
         answers: Callable[[], None],
     ) -> None:
-        """``answers`` is told each time that the engine has answered."""
+        """``answers``: called each time the engine has answered."""
         self._gateway, self._configuration = gateway, configuration
         self._executors, self._logs, self._sources, self._held, self._take = executors, logs, sources, held, take
         self._answers = answers
         self.is_swept = False
-        """Whether the engine has answered once, so that no container of an attempt of the past is left."""
+        """True once an iteration is complete: then no container of an attempt that is over is left."""
         self._tried = threading.Event()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -76,7 +85,7 @@ class Adoption:
         self._closing.set()
         with self._lock:
             pass
-        if self._thread.ident is not None:  # the database may have been away all the time
+        if self._thread.ident is not None:  # it never started if the database was away all the time
             self._thread.join(AGAIN)
 
     def _keeping(self) -> None:
@@ -90,13 +99,13 @@ class Adoption:
                 is_away = False
                 pause = self._configuration.sweep
             except DatabaseUnavailable:
-                pass  # the claiming thread says so
+                pass  # the claiming thread reports it
             except ExecutorError as error:
                 if not is_away:
-                    log.warning("containers of earlier attempts cannot be looked after: %s", error)
+                    log.warning("containers of earlier attempts cannot be adopted or removed: %s", error)
                 is_away = True
             except Exception:
-                log.exception("containers of earlier attempts could not be looked after; it is tried again")
+                log.exception("containers of earlier attempts could not be adopted or removed; it is tried again")
             self._tried.set()
             self._closing.wait(pause)
 
@@ -120,13 +129,13 @@ class Adoption:
         self.is_swept = True
 
     def _found(self) -> dict[AttemptId, str]:
-        """The attempts of which there are containers, with the names of their tasks."""
+        """The attempts that have containers, with the names of their tasks."""
         return {one.attempt: one.labels.get(TASK_LABEL, "a task") for one in self._executors.docker.found()}
 
     def _remove(self, strays: Collection[AttemptId]) -> None:
-        found = self._found()  # what ended meanwhile was removed before its end was recorded
+        found = self._found()  # containers that ended meanwhile were removed before their ends were recorded
         for stray in sorted(found.keys() & strays):
-            log.warning("a container of %s, which is nobody's any more, is removed", found[stray])
+            log.warning("a container of %s is removed: its attempt is over, or another host has it", found[stray])
             self._executors.docker.remove(stray)
 
     def _adopt(self, left: dict[AttemptId, str]) -> None:

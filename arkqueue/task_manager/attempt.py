@@ -1,10 +1,13 @@
-"""One attempt on its way: prepare → run → judge; its task manager claims before, and records and cleans up after.
+"""Prepares and runs one attempt, and judges its end. The task manager claims it before, and records
+its end and cleans up afterwards.
 
-``perform`` never raises: whatever goes wrong with one attempt is that attempt's outcome, said in its log, and nothing else's. An attempt may be
-asked to stop at any moment and from any thread; if its program has not begun, it never will. One that is adopted comes with its container, which runs.
+``perform`` never raises: an error in an attempt becomes the outcome of this attempt alone, and is
+noted in its log. Any thread may ask an attempt to stop at any time; if its program has not begun, it
+never begins. The program of an adopted attempt is already running in its container.
 
-What a stop means is decided by what the executor saw: a program that had ended before the signal keeps its own outcome (design 5.10). A task manager
-that shuts down leaves containers running; such an attempt has no outcome here, the next task manager of this host gives it one.
+If a program had ended before it got the signal to stop, it keeps its own outcome (design 5.10); the
+executor knows that. A task manager that shuts down leaves containers running. Such an attempt has
+no outcome here: the next task manager of this host records one.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ log = logging.getLogger("arkqueue")
 TRIED_AGAIN = {ArchiveUnreachable: End.UNREACHABLE, Withheld: End.WITHHELD}
 """The ends of attempts that did not start for a reason that may pass."""
 LONGEST = 1e9
-"""Seconds; no thread can wait much longer."""
+"""The most seconds that a thread waits for a program; threads cannot wait much longer."""
 
 
 class Why(StrEnum):
@@ -69,7 +72,9 @@ class Guarded(Protocol):
     """A program that its guard ends when the task manager stands still."""
 
     def keep(self, begin: float, end: float) -> None:
-        """Set when the guard begins to end the program, and when the program is gone, unless a later call moves both (CLOCK_BOOTTIME, seconds)."""
+        """Set the time at which the guard begins to end the program, and the time at which the
+        program must be gone (CLOCK_BOOTTIME, seconds). A later call moves both.
+        """
 
 
 class Attempt:
@@ -77,11 +82,13 @@ class Attempt:
 
     def __init__(self, claim: Claim, log: LogWriter) -> None:
         self.claim, self.log = claim, log
-        self.grace = 0.0  # until its definition is known, it has nothing to end
+        self.grace = 0.0  # until its definition is known, there is no program to end
         self.age = 0.0
         """Seconds that the attempt ran under an earlier task manager."""
         self.outlives = False
-        """True if the database knows that the attempt may outlive this task manager, so that it stays reserved for this host after its lease."""
+        """True if the database knows that the attempt may outlive this task manager. Then it stays
+        reserved for this host after its lease.
+        """
         self.has_ended = False
         """True if the only remaining work is to record its end, or to leave its container running."""
         self.inputs: dict[str, Any] | None = None
@@ -124,18 +131,24 @@ class Attempt:
             running.stop(self.grace if grace is None else min(grace, self.grace))
 
     def keep(self, begin: float, end: float) -> None:
-        """Let whoever guards its program know until when it is ours, should we stand still: it ends between these moments (CLOCK_BOOTTIME, seconds)."""
+        """Tell the guard of its program when to begin to end it, and when it must be gone, if this
+        task manager stands still (CLOCK_BOOTTIME, seconds).
+        """
         running = self._running
         if isinstance(running, Guarded):
             running.keep(begin, end)
 
     def hang_up(self) -> None:
-        """While it is prepared and was asked to stop: wait no longer for its repository. Returns at once; to be repeated."""
+        """If it was asked to stop while it is being prepared: stop waiting for its repository.
+        Returns at once. Has to be called repeatedly.
+        """
         if self._why is not None and (thread := self.prepared_by) is not None:
             processes.give_up(thread)
 
     def leave(self) -> None:
-        """Our task manager shuts down: its container is let go on, anything else is stopped. What is being stopped already, is."""
+        """Let its container go on when the task manager shuts down, and stop any other program. An
+        attempt that was asked to stop before is not affected.
+        """
         with self._lock:
             if self._why is not None:
                 return
@@ -159,7 +172,7 @@ class Attempt:
         return running
 
     def resume(self, running: Running) -> None:
-        """Its program runs, started by ``begin`` or by an earlier task manager."""
+        """Note its running program, which ``begin`` or an earlier task manager has started."""
         with self._lock:
             self._running = running
             why = self._why
@@ -169,7 +182,7 @@ class Attempt:
             running.stop(self.grace)
 
     def end(self) -> None:
-        """End what it may have started, at once; returns when nothing of it is left."""
+        """End its program at once, if it has one. Returns when the program has ended."""
         self.stop(Why.SHUTDOWN, 0)
         if self._running is not None:
             self._running.wait()
@@ -177,10 +190,12 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What every attempt of a task manager needs. ``started`` notes that a program has begun, ``faulted`` that this host could begin none; ``kept`` as `Leases.kept`.
-    ``doubted`` notes that the repository is not the one of the ledger any more.
+    """The parts of a task manager that its attempts use. ``started`` notes that a program has
+    begun, ``faulted`` that this host could not start one, ``doubted`` that the repository is not
+    the one of the ledger any more. ``kept``: `Leases.kept`.
 
-    ``reserve`` says that a container of an image is about to begin; False: the attempt is not ours any more. Raises DatabaseUnavailable.
+    ``reserve`` records that a container of an image is about to begin. It returns False if the
+    attempt does not belong to this task manager any more, and raises DatabaseUnavailable.
     """
 
     preparation: Preparation
@@ -193,7 +208,9 @@ class Means:
 
 
 def perform(attempt: Attempt, means: Means) -> Outcome | None:
-    """Prepare and run an attempt, or follow an adopted one; its workspace is left to be removed. None: it goes on without us."""
+    """Prepare and run an attempt, or follow an adopted one. The caller removes its workspace. None:
+    its container goes on without this task manager.
+    """
     executors = means.preparation.executors
     try:
         definition = means.preparation.files.sources.definition(attempt.claim.definition)
@@ -212,7 +229,7 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
             outcome = replace(outcome, usage=ended.usage)
         return _with_outputs(attempt, outcome, means) if ended else outcome
     except DatabaseUnavailable:
-        # Nothing of its own has begun: whoever claims it next may have more luck.
+        # Its program has not begun, so another task manager may run it.
         attempt.end()
         return _told(attempt, Outcome(attempt.id, End.STOPPED, message=Why.SILENCE))
     except ArkqueueError as error:
@@ -227,7 +244,8 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
         if isinstance(error, ArchiveMismatch):
             message = named(error, attempt.claim.archive.name)
             means.doubted(attempt)
-        # Nobody may look at the task's log for hours, and what cannot be had is often missing on this host alone.
+        # Also in the server's log: people may not read the task's log for hours, and the cause is
+        # often on this host.
         log.warning("%s was not started: %s", attempt, " ".join(message.split()))
         end = next((end for kind, end in TRIED_AGAIN.items() if isinstance(error, kind)), End.NOT_STARTED)
         return _told(attempt, Outcome(attempt.id, end, message=message))
@@ -250,12 +268,13 @@ def _prepared(attempt: Attempt, definition: TaskDefinition, preparation: Prepara
 
 
 def _run(attempt: Attempt, definition: TaskDefinition, prepared: Prepared, means: Means) -> Ended | None:
-    """Run it to its end; None where it was asked to stop before it began."""
+    """Run an attempt to its end. None: it was asked to stop before its program began."""
     begun = time.monotonic()
     executors = means.preparation.executors
     if prepared.image is not None and attempt.why is None:
         executors.note_container()
-        # From here on its host is waited for, should we be gone; so the container comes after this, not before.
+        # From now on the attempt waits for this host if this task manager is gone. So the
+        # reservation comes before the container.
         attempt.outlives = means.reserve(attempt, prepared.image)
         if not attempt.outlives:
             attempt.stop(Why.LOST)
@@ -268,7 +287,7 @@ def _run(attempt: Attempt, definition: TaskDefinition, prepared: Prepared, means
 
 
 def _followed(attempt: Attempt, definition: TaskDefinition, begun: float) -> Ended:
-    """Wait for the end of what runs since ``begun``; its time may be up."""
+    """Wait for the end of a program that began at ``begun``. Stops it after its timeout."""
     rest = begun + min(definition.timeout, LONGEST) - time.monotonic()
     ended = attempt.running.wait(max(0.0, rest))
     while ended is None:
@@ -297,7 +316,9 @@ def _judge(attempt: Attempt, definition: TaskDefinition, ended: Ended | None) ->
 
 
 def _killed(ended: Ended) -> str:
-    """The signal that an exit code stands for, where it was not ours."""
+    """A text about the signal that an exit code stands for; empty if there was none, or arkqueue
+    sent it.
+    """
     if not ended.stopped and ended.exit_code is not None:
         with suppress(ValueError):
             return f"killed by signal {ended.exit_code - 128} ({signal.Signals(ended.exit_code - 128).name})"
@@ -305,7 +326,7 @@ def _killed(ended: Ended) -> str:
 
 
 def _with_outputs(attempt: Attempt, outcome: Outcome, means: Means) -> Outcome:
-    """The outcome with what the task wrote to OUTPUT, kept even on failure."""
+    """The outcome with the outputs that the task wrote to OUTPUT. They are kept even if it failed."""
     found = means.preparation.files.workspaces.read_outputs(attempt.id, means.output_limit)
     message = outcome.message
     if found.fault:
@@ -315,7 +336,7 @@ def _with_outputs(attempt: Attempt, outcome: Outcome, means: Means) -> Outcome:
 
 
 def _told(attempt: Attempt, outcome: Outcome) -> Outcome:
-    """Say in its log what became of an attempt."""
+    """Note in the log of an attempt how it ended. Returns the outcome."""
     is_begun = outcome.end not in (End.NOT_STARTED, *TRIED_AGAIN.values())
     attempt.log.note(("" if is_begun else "not started: ") + outcome.message)
     return outcome

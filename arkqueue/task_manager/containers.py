@@ -1,7 +1,9 @@
-"""From a task's words to the container it runs in: what it asks for, what its archive may have, and what this host gives.
+"""The container of a task, from the task's definition, the settings of its archive (which a person
+sets), and the configuration of this host.
 
-Pure, so that every refusal can be tested without an engine. Never gives a task more than all three allow: the task's definition, the archive's settings (a
-person's word), and the configuration of this host. Called by the task manager for each attempt; what is asked of the engine comes after.
+A task never gets more than all three of them allow. Pure, so that each refusal can be tested
+without an engine. Called by ``preparation`` for each attempt, before it asks the engine for
+anything.
 """
 
 from __future__ import annotations
@@ -22,24 +24,26 @@ from arkqueue.workflow.spelling import nearest
 N = TypeVar("N", int, float)
 
 WORKSPACE = Path("/workspace")
-"""Where a container sees its task's tree; its working folder."""
+"""The path of the task's tree in a container; its working folder."""
 OWN_FILES = Path("/arkqueue")
-"""Where a container sees what belongs to the attempt: the script, the inputs, the outputs."""
+"""The path in a container of the attempt's own files: the script, the inputs, the outputs."""
 SCRATCH = Path("/scratch")
-"""Where a container sees the scratch folder of its run or item, if its task has one."""
+"""The path in a container of the scratch folder of its run or item, if its task has one."""
 ATTACHMENTS = OWN_FILES / "attachments"
-"""Where a container sees the attachments of its run, if it has any, and cannot write to them."""
+"""The path in a container of the attachments of its run, if it has any. They cannot be written."""
 
 ROOT = "root", "0"
-"""How the user and the group are called that may do everything."""
+"""The name and the number of root, the user and the group that may do everything."""
 
 BRIDGE, NONE = "bridge", "none"
-"""The networks that every archive's tasks may have unless its settings say otherwise: the engine's own, and none."""
+"""The networks that tasks may have unless their archive's settings name others: the engine's own
+network, and none.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose container it is: what its labels say. ``run`` and ``task`` are full names."""
+    """The attempt of a container, for its labels. ``run`` and ``task`` are full names."""
 
     installation: str
     host: str
@@ -67,9 +71,12 @@ def container_for(
     configuration: Configuration,
     identity: Identity,
 ) -> Container | None:
-    """The container of a task that is no gate, without the workspace's own mounts; None: it runs as a process.
+    """The container of a task that is no gate, without the mounts of the workspace. None: the task
+    runs as processes.
 
-    The user is ``definition.user`` (None: the image's own), the working folder ``working_folder(definition, WORKSPACE)``. Raises `Forbidden` for whatever is not allowed.
+    The caller sets its user, which is ``definition.user`` (None: the image's own), and its working
+    folder, which is ``working_folder(definition, WORKSPACE)``. Raises `Forbidden` if the task asks
+    for something that it may not have.
     """
     image = definition.image or settings.image or (None if settings.process else configuration.docker.image)
     if image is None:
@@ -89,7 +96,9 @@ def container_for(
 
 
 def working_folder(definition: TaskDefinition, tree: Path) -> Path:
-    """Where a task begins; ``tree`` is its workspace as it sees it. An absolute ``workdir`` is a container's own."""
+    """The folder in which a task begins. ``tree``: the path by which the task sees its tree. An
+    absolute ``workdir`` is a path in a container.
+    """
     return tree / (definition.workdir or "")
 
 
@@ -109,7 +118,7 @@ def _check_process(definition: TaskDefinition, settings: ArchiveSettings, archiv
         "an absolute workdir": (definition.workdir or "").startswith("/"),
     }
     if words := [word for word, given in asked.items() if given]:
-        # Run without them, it would have more than it was written to have, or write where nothing is kept.
+        # Without them, the task would have more rights than its author intended, or lose its files.
         raise Forbidden(
             f"task {definition.name}",
             f"it asks for {_listed(words)}, which only a container has, and it names no image",
@@ -118,7 +127,9 @@ def _check_process(definition: TaskDefinition, settings: ArchiveSettings, archiv
 
 
 def _check_image(image: str, settings: ArchiveSettings, archive: str) -> None:
-    """A glob allows an image as it is written; one without a tag or digest, every tag and digest of that name."""
+    """Raise `Forbidden` if no glob matches the image, either as the task writes it, or without its
+    tag and digest. The archive's own image is always allowed.
+    """
     if not settings.images or image == settings.image:
         return
     name = image.partition("@")[0]
@@ -128,7 +139,9 @@ def _check_image(image: str, settings: ArchiveSettings, archive: str) -> None:
 
 
 def _check_user(user: str | None, settings: ArchiveSettings, archive: str) -> None:
-    """A task that names nobody would run as whoever the image says, often root: where users are limited, it has to name one."""
+    """Raise `Forbidden` if the user is not allowed. If users are limited, the task has to name one:
+    otherwise it would run as the image's user, who is often root.
+    """
     if not settings.users:
         return
     if user is None:
@@ -142,13 +155,17 @@ def _check_user(user: str | None, settings: ArchiveSettings, archive: str) -> No
 
 
 def _is_user(user: str, glob: str) -> bool:
-    """User and group each for itself: a glob without a group allows none to be named, as it could be any."""
+    """True if a glob matches a user. The user and the group are matched separately. A glob without
+    a group matches only a user without a group: otherwise the task could name any group.
+    """
     parts, globs = user.split(":"), glob.split(":")
     return len(parts) == len(globs) and all(matches([g], part) for part, g in zip(parts, globs, strict=True))
 
 
 def _is_root(glob: list[str], user: str, gid: int) -> bool:
-    """Whether a glob allows root. One with a group does so for that group alone, by its number or as the task names it."""
+    """True if a glob allows root. A glob with a group allows root only with that group, by its
+    number, or by the name that the task gives.
+    """
     if not any(matches([glob[0]], root) for root in ROOT):
         return False
     groups = ROOT if gid == 0 else (str(gid), user.partition(":")[2])
@@ -158,10 +175,11 @@ def _is_root(glob: list[str], user: str, gid: int) -> bool:
 def check_account(
     user: str | None, uid: int, gid: int, groups: Sequence[int], image: str, settings: ArchiveSettings, archive: str
 ) -> None:
-    """Raise `Forbidden` where a user whose name is allowed is root by the image, or has root's group.
+    """Raise `Forbidden` if a user whose name is allowed is root in the image, or has root's group.
 
-    The image decides what a name means, and its maker may be the committer. Who may be root is said by a glob that root
-    itself matches, with its group if the glob names one; who may have root's group, by a glob whose group it matches.
+    The image decides which user a name means, and the committer may have made the image. Root is
+    allowed by a glob that matches root itself and, if it names a group, the user's group. Root's
+    group is allowed by a glob that matches the user, and whose group matches root's group.
     """
     if not settings.users or user is None:
         return
@@ -186,7 +204,9 @@ def check_account(
 
 
 def _network(asked: str | None, settings: ArchiveSettings, archive: str) -> str:
-    """The network, which for a task that names none is ``bridge``; having none is always allowed."""
+    """The network of a task, ``bridge`` if it names none. The network ``none`` is always allowed.
+    Raises `Forbidden`.
+    """
     network = asked or BRIDGE
     if network != NONE and not matches(settings.networks or (BRIDGE,), network):
         what = f"the network {network}" + ("" if asked else ", which is what a task gets that names none")
@@ -214,7 +234,9 @@ def _mount(use: MountUse, archive: str, known: tuple[PersistentMount, ...]) -> M
 
 
 def _limits(asked: Resources, docker: Docker) -> Resources:
-    """What was asked for where the configuration allows it; its defaults for the rest."""
+    """The limits that the task asks for, and the configuration's defaults for the others. Raises
+    `Forbidden` if the task asks for more than the configuration allows.
+    """
     return replace(
         asked,
         cpu=_limit("cpu", asked.cpu, docker.cpu, docker.most_cpu, lambda cpu: f"{cpu:g}"),
@@ -245,12 +267,14 @@ def _size(size: int) -> str:
 def _not_allowed(
     archive: str, what: str, option: str, allowed: Sequence[str], asked: str, also: Sequence[str] = ()
 ) -> Forbidden:
-    """What may be used is told whole, as setting it anew replaces it."""
+    """The error for something that an archive may not use. Its remedy repeats the globs that are
+    set, because a new value of the option replaces all of them.
+    """
     options = " ".join(f"{option} {shlex.quote(glob)}" for glob in (*allowed, asked))
     return Forbidden(
         f"archive {archive}",
         f"its tasks may not use {what}, only {_listed((*allowed, *also))}",
-        f"Mend the task, or allow it: arkqueue archive set {archive} {options}",
+        f"Correct the task, or allow it: arkqueue archive set {archive} {options}",
     )
 
 

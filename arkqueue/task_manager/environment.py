@@ -1,6 +1,7 @@
-"""The environment of a task (design 3, "In a task"): nothing of the task manager's own is in it.
+"""The environment variables of a task (design 3, "In a task"). None of them is the task manager's.
 
-A process gets all of it from here. A container has its image's own, which says who and where it is; beside that it gets what says which task this is.
+A process gets all variables from here. A container has the variables of its image, such as PATH;
+from here it gets those that say which task this is, and the ``env`` of its definition.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PREFIX = "ARKQUEUE_"
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""What a committer may put into an author, and no line of text has."""
+"""Matches characters that a committer may put into an author's name, and that would break a line of
+text.
+"""
 
 
 def of_process(
@@ -31,7 +34,9 @@ def of_process(
     handed: Handed | None = None,
     attached: Path | None = None,
 ) -> dict[str, str]:
-    """All variables of a process. A task's own ``env`` may replace what stands before it here, never what says which task this is."""
+    """All variables of a process. A task's ``env`` may replace PATH, LANG and the like, but no
+    variable that says which task this is.
+    """
     values = {"PATH": PATH, "LANG": "C.UTF-8", "TMPDIR": str(workspace.tmp), "CI": "true"}
     values |= _identity(user) | definition.env
     if workspace.path_first is not None:
@@ -51,8 +56,9 @@ def of_container(
     handed: Handed | None = None,
     attached: Path | None = None,
 ) -> dict[str, str]:
-    """What a container gets beside its image's own variables. ``files``, ``scratch``, ``attached``: where it sees the attempt's files, its scratch folder and the attachments of its run; ``path``: the image's
-    PATH.
+    """The variables of a container beside those of its image. ``files``, ``scratch``, ``attached``:
+    the paths by which it sees the attempt's files, its scratch folder and the attachments of its
+    run. ``path``: the image's PATH.
     """
     values = {"CI": "true"} | definition.env
     if path_first is not None:
@@ -75,8 +81,8 @@ def _about(
     handed: Handed | None,
     attached: Path | None,
 ) -> dict[str, str]:
-    """Which task this is. ``files``, ``scratch`` and ``attached``: where it sees the attempt's files, its scratch folder, and the attachments of its run. ``handed``: the submission that its run
-    was made for.
+    """The variables that say which task this is. ``files``, ``scratch``, ``attached``: as in
+    `of_container`. ``handed``: the submission for which its run was made.
     """
     about = {
         "ARCHIVE": archive,
@@ -109,7 +115,7 @@ def _about(
 
 
 def _identity(user: str | None) -> dict[str, str]:
-    """Who the task is; a user that does not exist is told by the executor."""
+    """The variables about the task's user. If the user does not exist, the executor reports it."""
     try:
         entry = pwd.getpwnam(user) if user is not None else _own()
     except KeyError:
@@ -119,5 +125,7 @@ def _identity(user: str | None) -> dict[str, str]:
 
 @cache
 def _own() -> pwd.struct_passwd:
-    """Our own entry. It stays what it was at the first task: to ask for it is to read a file, or even to ask another host."""
+    """The entry of this process's user. It is read only once: each reading takes a file, or even a
+    call of another host.
+    """
     return pwd.getpwuid(os.geteuid())

@@ -29,19 +29,21 @@ from arkqueue.task_manager.attempt import Attempt
 log = logging.getLogger("arkqueue")
 
 FIRST = 1.0
-"""Seconds of the first pause; each further one is twice as long."""
+"""Seconds of the first pause; each further pause is twice as long."""
 LONGEST = 60.0
-"""Seconds of the longest one, and between two warnings where faults come and go."""
+"""Seconds of the longest pause, and at least between two warnings if faults come and go."""
 ENGINE_SILENCE = 120.0
-"""Seconds for which an engine that hangs may hold one slot, and not another one: as long as one call of its may take."""
+"""Seconds for which an engine that hangs may occupy one slot, before a second one is tried: the
+longest time of one call.
+"""
 
 Take = Callable[[int, Collection[Pool]], list[Claim]]
-"""Claims up to so many tasks of some pools."""
+"""Claims at most a number of tasks of some pools."""
 ALL, PROCESSES, CONTAINERS = tuple(Pool), (Pool.PROCESS,), (Pool.CONTAINER,)
 
 
 class Fitness:
-    """Of one task manager; any thread may call it; ``claim``, one at a time."""
+    """The brakes of one task manager. Any thread may call it, but ``claim`` only one at a time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._host = Brake("tasks", clock)
@@ -49,22 +51,26 @@ class Fitness:
 
     @property
     def faults(self) -> tuple[str | None, str | None]:
-        """Why this host can start no tasks, and no containers; None where it can, as far as is known."""
+        """The faults because of which this host can start no tasks, and no containers; None: no
+        fault is known.
+        """
         return self._host.fault, self._containers.fault
 
     @property
     def is_fit(self) -> bool:
-        """Whether this host can start whatever there is, as far as is known."""
+        """True if no fault is known."""
         return self.faults == (None, None)
 
     def claim(self, free: int, take: Take) -> tuple[list[Claim], bool]:
-        """Claim for the free slots what this host can start; and whether there may be more of it."""
+        """Claim tasks that this host can start for the free slots. Also returns whether there may be
+        more such tasks.
+        """
         share = self._host.share(free)
         if share <= 0:
             return [], False
         if self._containers.fault is None:
             found = take(share, ALL)
-        elif self._host.fault is not None:  # on trial: a container that does not start would tell nothing of the host
+        elif self._host.fault is not None:  # a container that fails to start would show nothing about the host
             found = take(share, PROCESSES) or self._one_container(take)
         else:
             found = self._one_container(take)
@@ -79,48 +85,56 @@ class Fitness:
         return found
 
     def faulted(self, attempt: Attempt, fault: HostFault | EngineFault) -> None:
-        """An attempt could not start, and is handed back."""
+        """Note that an attempt could not start, and is handed back."""
         (self._host if isinstance(fault, HostFault) else self._containers).faulted(attempt, fault)
 
     def started(self, attempt: Attempt) -> bool:
-        """An attempt has begun; whether that ends a pause."""
+        """Note that an attempt has begun. Returns whether that ends a pause."""
         is_host_fit, are_containers = self._host.started(attempt), self._containers.started(attempt)
         return is_host_fit or are_containers
 
     def over(self, attempt: Attempt) -> bool:
-        """An attempt is over, whatever became of it; whether it was a trial that told nothing, so that the next one may follow at once."""
+        """Note that an attempt is over, by whatever end. Returns whether it was a trial without a
+        result, so that the next one may follow at once.
+        """
         of_host, of_containers = self._host.over(attempt), self._containers.over(attempt)
         return of_host or of_containers
 
     def engine_answers(self) -> bool:
-        """The engine answers; whether that ends a pause: one that was away needs no trial."""
+        """Note that the engine answers. Returns whether that ends a pause: after an engine was away,
+        no trial is needed.
+        """
         return self._containers.answered()
 
 
 class Brake:
-    """Of tasks of one kind; ``kind`` is their name in the log. ``silence``: seconds for which a trial that neither starts nor fails is the only one, at least."""
+    """The brake for tasks of one kind. ``kind``: their name in the log. ``silence``: the fewest
+    seconds after which another trial follows one that neither starts nor fails.
+    """
 
     def __init__(self, kind: str, clock: Callable[[], float], silence: float = 0.0) -> None:
         self._kind, self._clock, self._silence = kind, clock, silence
         self._lock = threading.Lock()
         self.fault: str | None = None
-        """Why it is on; None: what is claimed starts, as far as is known."""
+        """The fault because of which the brake is on; None: it is off."""
         self._pause = 0.0
         self._until = 0.0
         self._is_away = False
         self._trials: set[AttemptId] = set()
-        """What was claimed since the fault, or since the last trial that failed."""
+        """The attempts that were claimed since the fault, or since the last trial that failed."""
         self._said_at = float("-inf")
         self._is_said = False
 
     def share(self, free: int) -> int:
-        """How many of the free slots to claim for now."""
+        """The number of free slots for which to claim now."""
         if self.fault is None:
             return free
         return min(free, 1) if self._clock() >= self._until else 0
 
     def claimed(self, claims: Sequence[Claim]) -> None:
-        """The next trial comes a pause later, should this one neither start nor fail."""
+        """Note claims. If the brake is on, they are trials. If a trial neither starts nor fails, the
+        next one follows after a pause.
+        """
         if self.fault is None or not claims:
             return
         with self._lock:
@@ -149,7 +163,7 @@ class Brake:
         )
 
     def started(self, attempt: Attempt) -> bool:
-        """An attempt has begun; whether that ends a pause."""
+        """Note that an attempt has begun. Returns whether that ends a pause."""
         if self.fault is None:
             return False
         with self._lock:
@@ -159,7 +173,9 @@ class Brake:
         return True
 
     def over(self, attempt: Attempt) -> bool:
-        """Whether it was a trial that neither started nor failed."""
+        """Note that an attempt is over. Returns whether it was a trial that neither started nor
+        failed.
+        """
         with self._lock:
             if self.fault is None or attempt.id not in self._trials:
                 return False
@@ -168,7 +184,7 @@ class Brake:
         return True
 
     def answered(self) -> bool:
-        """What was away is back; whether that ends a pause."""
+        """Note that the engine answers. Returns whether that ends a pause."""
         if self.fault is None or not self._is_away:
             return False
         self._release("%s can start on this host again")

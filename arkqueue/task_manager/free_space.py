@@ -1,7 +1,8 @@
 """Free disk space: a task manager claims no tasks while one of its disks has less than `min_free`.
 
-What runs goes on, and its ends are recorded. The disks are looked at before each claim, so the task manager goes on as soon as there is room again. It makes
-some itself: of the trees that are kept for later workspaces, the least lately used go first.
+Running tasks go on, and their ends are recorded. The disks are examined before each claim, so
+claiming continues as soon as there is enough space. The task manager also frees space: it removes
+trees that it keeps for later workspaces, the least recently used ones first.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ class FreeSpace:
     """The free space of one task manager. The claiming thread calls `look`; any thread may read ``lack``."""
 
     def __init__(self, folders: Collection[Path], bases: Path, least: int, give_up_base: Callable[[], bool]) -> None:
-        """``folders``, and that of the ``bases``, are on the disks that are looked at. ``least``: bytes that have to be free on each; 0: it never lacks any."""
+        """``folders``, ``bases``: folders on the disks to examine. ``least``: the bytes that have to
+        be free on each disk; 0: any number is enough.
+        """
         self._folders, self._bases, self._least, self._give_up_base = folders, bases, least, give_up_base
         self.lack: str | None = None
         """The reason why no tasks are claimed; None if the disks have enough space."""
 
     def look(self) -> str | None:
-        """Look at the disks; the answer is ``lack``. Each look that finds the disk of the bases short of room removes one of them."""
+        """Examine the disks, and return ``lack``. If the disk of the bases is short of space, each
+        call removes one base.
+        """
         was = self.lack
         self.lack = found = self._find()
         if found is not None:
@@ -61,7 +66,9 @@ def _free(folder: Path) -> float:
 
 
 def _size(count: int) -> str:
-    """Bytes in a readable unit, rounded down, so that a smaller number never looks as large as the limit."""
+    """Bytes in a readable unit, rounded down, so that a smaller number never looks as large as the
+    limit.
+    """
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if count >= 1 << power:
             tenths = count * 10 >> power

@@ -6,11 +6,11 @@ this task manager, and those that were asked to stop. An attempt that the answer
 given to another process: it is stopped, and the fence refuses its report and its log.
 
 Another process may take an attempt when its lease is over by the database's clock. So the attempt
-has to be gone by then. This module uses CLOCK_BOOTTIME, which goes on while the machine sleeps, and
-reads it before it sends a renewal. So a lease ends earlier by this clock than by the database's. An
-attempt that could not be renewed for lease − grace − margin is asked to stop, with ``grace`` left
-to it. A container stays reserved for its host for ``adopt_within`` after its lease, and goes on for
-that much longer. The thread that watches the leases never waits for the database. Because this
+has to be gone by then. This module measures with CLOCK_BOOTTIME, which goes on while the machine
+sleeps, and notes the time before it sends a renewal. So a lease ends earlier by this clock than by
+the database's. An attempt that could not be renewed for lease − grace − margin is asked to stop,
+and has ``grace`` for that. A container stays reserved for its host for ``adopt_within`` after its
+lease, and goes on for that much longer. The thread that watches the leases never waits for the database. Because this
 whole process may stand still (SIGSTOP, Ctrl-Z, a debugger), the guards of processes are told when
 to stop their attempts by themselves, a little later.
 
@@ -90,11 +90,13 @@ class Leases:
             attempt.stop(asked_for(request))
 
     def kept(self, attempt: Attempt) -> tuple[float, float]:
-        """When its guard begins to end it by itself, should this process stand still, and when it is gone (CLOCK_BOOTTIME, seconds)."""
+        """The time at which the guard of an attempt begins to end it if this process stands still,
+        and the time at which the attempt must be gone (CLOCK_BOOTTIME, seconds).
+        """
         with self._lock:
             renewed = self._renewed.get(attempt.id, self.clock())
         end = renewed + self._kept(attempt) - self._margin
-        # Our own look at the clock comes first, where there is one.
+        # If this process does not stand still, it stops the attempt before the guard does.
         return min(renewed + self.patience(attempt) + 2 * self._look, end), end
 
     def let_go(self, attempt: Attempt) -> None:
@@ -139,7 +141,7 @@ class Leases:
             self._asked.clear()
         for id, attempt in attempts.items():
             if id not in ours:
-                attempt.stop(Why.LOST)  # or it has ended this moment, and nothing happens
+                attempt.stop(Why.LOST)  # nothing happens if it has just ended
             else:
                 attempt.keep(*self.kept(attempt))
                 if request := ours[id]:
@@ -153,7 +155,7 @@ class Leases:
                 try:
                     self.obey()
                 except DatabaseUnavailable:
-                    pass  # the answer to a renewal will say it too
+                    pass  # the answer to the next renewal has these requests, too
                 except Exception:
                     log.exception("requests to stop could not be read")
 
@@ -187,11 +189,13 @@ class Leases:
         for attempt, rest in overdue:
             if attempt.why is None:
                 log.warning("%s is stopped: its lease could not be renewed", attempt)
-            # Also where it is being stopped already: its grace may be longer than its lease.
+            # Also if it is being stopped already: its grace may be longer than the rest of its lease.
             attempt.stop(Why.SILENCE, max(0.0, rest))
 
     def patience(self, attempt: Attempt) -> float:
-        """Seconds that an attempt goes on without a renewal. A long grace is shortened, not the attempt's time."""
+        """Seconds for which an attempt goes on without a renewal. If the grace is long, the grace
+        is shortened, and not this time.
+        """
         kept = self._kept(attempt)
         return max(kept - self._margin - attempt.grace, kept - self._lease * 2 / 3)
 

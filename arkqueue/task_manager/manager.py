@@ -1,4 +1,6 @@
-"""The threads of the task manager: claims for free slots, passes attempts to workers, and stops them. The package's docstring has an overview."""
+"""The threads of the task manager: claims for free slots, passes attempts to workers, and stops
+them. The package's docstring has an overview.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,11 @@ from arkqueue.workspace import BASES, WORK, ScratchFolders, Workspaces, make_roo
 log = logging.getLogger("arkqueue")
 
 PAUSE = 0.5
-"""Seconds until the next turn when the database is away."""
+"""Seconds until the next iteration when the database is away."""
 
 
 class TaskManager:
-    """Runs tasks between ``start`` and ``stop``. ``opener`` opens its way to the queue."""
+    """Runs tasks between ``start`` and ``stop``. ``opener`` opens its gateway to the queue."""
 
     def __init__(self, opener: Opener, configuration: Configuration) -> None:
         self._opener, self._configuration = opener, configuration
@@ -53,9 +55,13 @@ class TaskManager:
         self._busy = 0
         """Slots that are taken: from the claim until the workspace is removed."""
         self._is_more = True
-        """True if the last claim filled every free slot, so more tasks may be ready. When it is false, a slot that becomes free does not trigger another claim."""
+        """True if the last claim filled every free slot, so more tasks may be ready. When it is
+        false, a slot that becomes free does not trigger another claim.
+        """
         self._claims = threading.Lock()
-        """The lock of the one thread that may claim: the claiming thread or, while that waits, a recording thread."""
+        """The lock of the one thread that may claim: the claiming thread or, while that waits, a
+        recording thread.
+        """
         self._is_steady = False
         """True if the claiming thread has begun, and knows all attempts that were claimed for it."""
         self._fitness = Fitness()
@@ -67,9 +73,11 @@ class TaskManager:
         self._claimer = threading.Thread(target=self._claiming, name="claim", daemon=True)
 
     def start(self, engine: bool = False) -> str:
-        """Take the home folder and begin; raises HomeTaken where another task manager has it. A database that is away is waited for.
+        """Lock the home folder and begin. While the database is away, the task manager waits for it.
+        Raises HomeTaken if another task manager has the home folder.
 
-        ``engine``: containers will be needed; the answer says which engine there is, and one that does not see the home folder is an ExecutorError.
+        ``engine``: containers will be needed. Returns a sentence about the container engine; empty
+        if none is needed. Raises ExecutorError if the engine does not see the home folder.
         """
         configuration = self._configuration
         configuration.home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -129,13 +137,14 @@ class TaskManager:
         self._bell.ring()
         self._claimer.join()
         with self._claims:
-            pass  # what a recording one claims is under way no more
+            pass  # a claim of a recording thread has ended, too
 
     def stop(self, drain: bool = False) -> None:
-        """Stop claiming. Returns when no attempt runs and every end is recorded.
+        """Stop claiming. Returns when no attempt runs here and every end is recorded.
 
-        ``drain``: running tasks are let finish; otherwise they are stopped and handed back, but containers are left running (``left``). A second call may
-        end what a first one waits for.
+        ``drain``: wait until running tasks have finished. Otherwise they are stopped and handed
+        back, but containers are left running (``left``). A second call may stop the tasks for which
+        a first call waits.
         """
         if self._claimer.ident is None:
             return  # it never started
@@ -149,7 +158,7 @@ class TaskManager:
                 return
             while not self._is_idle(self._configuration.renew):
                 with suppress(DatabaseUnavailable):
-                    self._register()  # or it would count as gone, with what still runs
+                    self._register()  # otherwise it would count as gone while its tasks run
             self._recorder.close(self._configuration.lease)
             self._leases.close()
             self._scratch.close()
@@ -162,7 +171,7 @@ class TaskManager:
             try:
                 self._gateway.unregister()
             except DatabaseUnavailable as error:
-                log.warning("the task manager leaves without a word: %s", error)
+                log.warning("the end of the task manager could not be reported to the database: %s", error)
             self._lock.release()
             self._is_stopped = True
 
@@ -179,7 +188,7 @@ class TaskManager:
         while not self._closing.is_set():
             try:
                 with self._claims:
-                    # How much is free differs from time to time, whether it is enough does not.
+                    # Not the text of the lack, which has the free bytes, and so always differs.
                     faults = *self._fitness.faults, self._space.look() is None
                     if time.monotonic() - seen_at >= self._configuration.renew or faults != told:
                         self._register()
@@ -214,14 +223,18 @@ class TaskManager:
         )
 
     def _take_over(self) -> None:
-        """Clean up after an earlier task manager of this home. The locks prove that it and its guards are gone; its containers are adopted."""
+        """Clean up after an earlier task manager of this home folder. The locks prove that it and
+        its guards are gone. Its containers are adopted.
+        """
         self._end_leftovers()
         for name in self._gateway.expire():
             log.warning("%s, which an earlier task manager of this host ran, was lost with it", name)
         self._adoption.start()
 
     def _end_leftovers(self) -> None:
-        """End programs whose guards are gone, because all guards may have been killed at once. A program whose workspace is gone has ended."""
+        """End programs whose guards are gone, because all guards may have been killed at once. A
+        program whose workspace is gone has ended.
+        """
         found = end_leftovers(self._configuration.home / WORK, self._workspaces.of_processes())
         if found.ended:
             log.warning(
@@ -235,13 +248,17 @@ class TaskManager:
             )
 
     def _sweep(self) -> None:
-        """Remove the workspaces of earlier task managers, once none of their containers uses one. No task is claimed meanwhile."""
+        """Remove the workspaces of earlier task managers, once none of their containers uses one. No
+        task is claimed meanwhile.
+        """
         live = {one.attempt for one in self._gateway.live()}
         for note in self._workspaces.sweep(live | {attempt.id for attempt in self._leases.held()}):
             log.warning(note)
 
     def _hand_back_unknown(self) -> bool:
-        """Hand back attempts of a claim whose answer was lost. Returns False if some are left. Attempts in containers are adopted instead."""
+        """Hand back attempts of a claim whose answer was lost. Returns False if some are left.
+        Attempts in containers are adopted instead.
+        """
         held = {attempt.id for attempt in self._leases.held()}
         live = [one for one in self._gateway.live() if one.process == self.process]
         unknown = [one.attempt for one in live if not one.outlives and one.attempt not in held]
@@ -259,7 +276,9 @@ class TaskManager:
             self._begin(claims, since)
 
     def _finish(self, outcomes: Sequence[Outcome], patience: float) -> dict[AttemptId, Receipt]:
-        """Record ends. Unless the claiming thread is working, the same transaction claims the tasks that the ends make ready, so that they begin at once."""
+        """Record ends. Unless the claiming thread is working, the same transaction claims the tasks
+        that the ends make ready, so that they begin at once.
+        """
         if not self._claims.acquire(blocking=False):
             return self._gateway.finish(outcomes, patience)
         try:
@@ -280,7 +299,7 @@ class TaskManager:
             self._is_more = finished.is_more
             self._begin(finished.claims, since)
         except BaseException:
-            self._is_steady = False  # it may have claimed what nobody begins
+            self._is_steady = False  # it may have claimed attempts that nobody begins
             self._bell.ring()
             raise
         return finished.receipts
@@ -295,7 +314,9 @@ class TaskManager:
             self._equip(attempts)
         except Exception as error:
             # Each attempt asks for itself, so that an error becomes the outcome of that attempt alone.
-            log.warning("what %d attempts need could not be asked for together: %s", len(attempts), error)
+            log.warning(
+                "the definitions and inputs of %d attempts could not be read together: %s", len(attempts), error
+            )
         for attempt in attempts:
             self._work.put(attempt)
         self._staff()
@@ -304,7 +325,9 @@ class TaskManager:
         return self._gateway.claim(count, self._configuration.lease, pools)
 
     def _take(self, attempt: Attempt, since: float) -> None:
-        """Follow an adopted attempt. It takes a slot even if none is free; then no task is claimed until one is."""
+        """Follow an adopted attempt. It takes a slot even if none is free; then no task is claimed
+        until one is free.
+        """
         self._hold([attempt], since)
         self._work.put(attempt)
         self._staff()
@@ -315,7 +338,9 @@ class TaskManager:
         self._leases.hold(attempts, since)
 
     def _equip(self, attempts: Sequence[Attempt]) -> None:
-        """Ask once for the definitions and inputs of all claimed attempts. A report is long, so its attempt asks for it in its own thread."""
+        """Ask once for the definitions and inputs of all claimed attempts. A report is long, so its
+        attempt asks for it in its own thread.
+        """
         self._sources.fetch_definitions([attempt.claim.definition for attempt in attempts])
         others = [attempt for attempt in attempts if attempt.claim.name != REPORT]
         inputs = self._sources.inputs([attempt.claim for attempt in others])
@@ -323,7 +348,7 @@ class TaskManager:
             attempt.inputs = inputs.get(attempt.claim.task, {})
 
     def _staff(self) -> None:
-        """Start workers, as many as slots were ever taken at once. Workers stay."""
+        """Start workers until there is one for each taken slot. Workers stay."""
         with self._idle:
             while len(self._workers) < self._busy:
                 worker = threading.Thread(target=self._working, name=f"worker-{len(self._workers) + 1}", daemon=True)
@@ -360,7 +385,9 @@ class TaskManager:
             self._bell.ring()
 
     def _doubted(self, attempt: Attempt) -> None:
-        """Ask for a scan, so that the archive is stopped before more of its tasks end like this one. A lost hint does no harm: the next scan comes by itself."""
+        """Ask for a scan, so that the archive is stopped before more of its tasks end like this one.
+        A lost request does no harm: the next periodic scan finds the same.
+        """
         with suppress(DatabaseUnavailable):
             self._gateway.doubt(attempt.claim.archive.id)
 
@@ -369,7 +396,9 @@ class TaskManager:
             self._bell.ring()
 
     def _let_go(self, attempt: Attempt) -> None:
-        """Leave the container running. The next task manager reads the output that the log still lacks from the engine."""
+        """Leave the container running. The next task manager reads the output that the log still
+        lacks from the engine.
+        """
         try:
             self._logs.flush([attempt.log])
         except DatabaseUnavailable as error:
@@ -379,7 +408,9 @@ class TaskManager:
         self.left.append(attempt.id)
 
     def _clean_up(self, attempt: Attempt) -> None:
-        """Remove the attempt's workspace, whatever its end. The next start removes what cannot be removed now."""
+        """Remove the workspace of an attempt, however it ended. The next start of a task manager
+        removes workspaces that cannot be removed now.
+        """
         try:
             if note := self._workspaces.remove(attempt.id):
                 log.warning(note)

@@ -4,8 +4,8 @@
     in a container    image, by its pull policy → the user of the program → workspace of that user → program
     as processes      workspace of the archive's user → program
 
-Whatever is missing is an error with its remedy, before anything has begun. ``attempt`` calls this
-module.
+If something is missing, that is an error with a remedy, and the program does not begin. ``attempt``
+calls this module.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Preparation:
         if attached:
             shown = workspace.files / ATTACHMENTS.name
             shown.mkdir()
-            # Where the kernel shows nothing, this is no root, whom the modes of the files stop.
+            # The kernel mounts only for root. Another user cannot write to the files by their modes.
             attached = shown if show_read_only(attached, shown) else attached
         return Program(
             claim.attempt,
@@ -192,7 +192,9 @@ class Preparation:
         return container_for(definition, archive.settings, archive.name, self.configuration, identity)
 
     def _note_unreachable_copy(self, archive: Registration, definition: TaskDefinition, log: LogWriter) -> None:
-        """Say in the log where a task cannot commit, because its container does not have the repository's folder."""
+        """Note in the log if the task cannot commit, because its container does not have the
+        repository's folder.
+        """
         url = archive.settings.task_url or archive.url
         if definition.checkout is Checkout.WORKING_COPY and local_path(locate(url, archive.kind)) is not None:
             log.note(
@@ -203,22 +205,24 @@ class Preparation:
     def _account(
         self, container: Container, definition: TaskDefinition, archive: Registration, image: str
     ) -> tuple[Container, str | None, Owner]:
-        """The container with the groups of its user, that user as the engine is told, and who the files belong to.
-
-        Raises ExecutorError where the archive does not allow that user.
+        """The container with the groups of its user, that user for the engine, and the owner of the
+        files. Raises `Forbidden` if the archive does not allow that user.
         """
         account = self.executors.docker.account(image, definition.user, container.image)
         user, owner = definition.user, (account.uid, account.gid)
         if archive.settings.users:
             check_account(user, *owner, account.groups, container.image, archive.settings, archive.name)
-            # By number, so that whoever was judged is who it runs as, whatever another reader makes of the image's files.
+            # By number: another program could find another user in the image's files than the one
+            # that was checked.
             user, container = f"{account.uid}:{account.gid}", replace(container, groups=account.groups)
         return container, user, owner
 
     def _checked_workdir(
         self, container: Container, definition: TaskDefinition, workspace: Workspace, image: str, *, has_scratch: bool
     ) -> Path:
-        """Where the task begins in its container. Raises ExecutorError where there is no such folder."""
+        """The folder in which the task begins in its container. Raises ExecutorError if there is no
+        such folder.
+        """
         begins = working_folder(definition, WORKSPACE)
         if begins.is_relative_to(WORKSPACE):
             _check_workdir(definition, workspace, begins.relative_to(WORKSPACE))
@@ -232,10 +236,12 @@ class Preparation:
 
 
 def _check_workdir(definition: TaskDefinition, workspace: Workspace, folder: Path) -> None:
-    """Raise ExecutorError where the task's files have no such folder, which an engine would silently make.
+    """Raise ExecutorError if the task's files have no such folder, which an engine would silently
+    make.
 
-    No symlink is followed, also where a task of the same user puts one in a folder's place meanwhile: where one leads is
-    looked up with the rights of the task's user, by whoever enters it.
+    Follows no symlink, not even one that a task of the same user puts in place of a folder
+    meanwhile. The check ends at a symlink: the program that enters the folder follows it, with the
+    rights of the task's user.
     """
     with contextlib.ExitStack() as opened:
         place = os.open(workspace.layer.lower if workspace.layer else workspace.tree, FOLDER)
@@ -255,13 +261,13 @@ def _check_workdir(definition: TaskDefinition, workspace: Workspace, folder: Pat
 
 
 def _is_mounted(folder: Path, container: Container) -> bool:
-    """Whether a folder of a container is not its image's, but a mount's, or on the way to one."""
+    """True if a folder of a container belongs to a mount and not to the image, or leads to a mount."""
     targets = (OWN_FILES, *(Path(mount.target) for mount in container.mounts), *map(Path, container.resources.tmpfs))
     return any(folder.is_relative_to(target) or target.is_relative_to(folder) for target in targets)
 
 
 def _inside(workspace: Workspace, path: Path | None) -> str | None:
-    """Where a container sees what stands in the workspace."""
+    """The path in a container of a file or folder of the workspace."""
     if path is None:
         return None
     for outside, inside in ((workspace.tree, WORKSPACE), (workspace.files, OWN_FILES)):

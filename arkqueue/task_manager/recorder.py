@@ -40,7 +40,7 @@ PAUSES = (0.05, 0.2, 0.5, 1.0)
 PACE = 0.01
 """Seconds between the beginnings of two transactions. Ends that come meanwhile are written together."""
 SHORT = 0.05
-"""Seconds for which a beginning is kept, as the end may come too."""
+"""Seconds after which a beginning is recorded, unless the end has come meanwhile."""
 
 GIVEN_UP = "the ends of %d attempts could not be recorded: they will be run again"
 
@@ -50,9 +50,11 @@ Finish = Callable[[Sequence[Outcome], float], dict[AttemptId, Receipt]]
 
 
 class Recorder:
-    """``settled`` is told of each attempt whose end is known to the database, or not ours to tell.
+    """Records the ends of one task manager's attempts. ``settled``: called for each attempt whose
+    end the database has recorded or refused.
 
-    ``finish_and_claim``: as ``finish``, for ends that are told for the first time; it may claim in the same transaction.
+    ``finish_and_claim``: like ``finish``, for ends that are reported for the first time; it may
+    claim in the same transaction.
     """
 
     def __init__(
@@ -72,7 +74,9 @@ class Recorder:
         self.lane(attempt.claim.archive.id).ended(attempt, outcome)
 
     def close(self, patience: float) -> None:
-        """Record the remaining ends. Gives up after ``patience`` seconds, when the leases are over and other task managers run the tasks again."""
+        """Record the remaining ends. Gives up after ``patience`` seconds: then the leases are over,
+        and other task managers run the tasks again.
+        """
         until = time.monotonic() + patience
         for lane in self._lanes:
             lane.ask_to_close()
@@ -93,9 +97,9 @@ class _Lane:
         self._finish_and_claim = finish_and_claim
         self._changed = threading.Condition()
         self._started: dict[AttemptId, float] = {}
-        """When programs began that run, oldest first, until that is recorded."""
+        """The times at which running programs began, oldest first, until that is recorded."""
         self._began: dict[AttemptId, float] = {}
-        """The same until their end is recorded, which tells it once more."""
+        """The same, until the end is recorded, which repeats the beginning."""
         self._ended: list[Ending] = []
         self._closing = False
         self._is_away = False
@@ -138,7 +142,7 @@ class _Lane:
                 while not (self._ended or self._closing or (rest := self._rest()) == 0):
                     self._changed.wait(rest)
                 is_last = self._closing and not self._ended
-                # At the end also what is young: it goes on in its container without us.
+                # The last iteration records all beginnings: these programs go on in containers.
                 old = time.monotonic() - (0.0 if is_last else SHORT)
                 started = {id: at for id, at in self._started.items() if at <= old}
                 for id in started:
@@ -148,7 +152,8 @@ class _Lane:
             started = self._noted(started)
             if is_last:
                 return
-            # Once more together, then archive by archive, so that what holds up one of them holds up no other.
+            # The second try records all ends together, too. Further tries go archive by archive, so
+            # that an archive that cannot be written does not hold up the others.
             finish = self._gateway.finish if left else self._finish_and_claim
             groups = [ended] if tries < 2 else _by_archive(ended)
             left = [again for group in groups for again in self._tried(group, finish)]
@@ -186,7 +191,9 @@ class _Lane:
         return {}
 
     def _tried(self, ended: list[Ending], finish: Finish) -> list[Ending]:
-        """Record some ends together. Returns those to try again. The fence refuses attempts that no longer belong to this task manager."""
+        """Record some ends together. Returns those to try again. The fence refuses attempts that no
+        longer belong to this task manager.
+        """
         if not ended:
             return []
         try:
@@ -205,12 +212,12 @@ class _Lane:
             if receipts[attempt.id] is Receipt.BUSY:
                 continue
             if receipts[attempt.id] is Receipt.NOT_YOURS:
-                log.warning("%s ended here, but it had been taken away before", attempt)
+                log.warning("%s ended here, but no longer belonged to this task manager", attempt)
             self._settle(attempt)
         return busy
 
     def _said(self, outcome: Outcome) -> Outcome:
-        """An outcome with the beginning, should that not be recorded yet."""
+        """An outcome with the seconds since its program began."""
         began = self._began.get(outcome.attempt)
         return outcome if began is None else replace(outcome, ran=time.monotonic() - began)
 

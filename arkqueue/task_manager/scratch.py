@@ -1,8 +1,10 @@
-"""Looks after a host's scratch folders: measures them, and removes them when the database says that their runs or items are over (design 5.37). Attachments of submissions, which
-lie beside them, likewise (5.31).
+"""Measures a host's scratch folders, and removes them when the database reports that their runs or
+items are over (design 5.37). Also removes the attachments of submissions, whose folders are beside
+them (5.31).
 
-One loop of each task manager. A host without folders asks the database nothing. Folders that nobody knows are removed, too: their runs were purged, or a killed
-task manager has left them.
+One loop of each task manager. A host without folders asks the database nothing. Folders that the
+database does not know are removed, too: their runs were purged, or a killed task manager has left
+them.
 """
 
 from __future__ import annotations
@@ -23,14 +25,16 @@ PACE = 5.0
 MEASURE = 60.0
 """Seconds between two measurements."""
 MOST = 10_000
-"""Folders that one call asks about."""
+"""The most folders that one call asks about."""
 
 
 class ScratchKeeper:
-    """Looks after the folders of one task manager."""
+    """Measures and removes the folders of one task manager."""
 
     def __init__(self, gateway: Gateway, folders: ScratchFolders, installation: Callable[[], str], poll: float) -> None:
-        """``installation``: its id, whose folders are looked after. ``poll``: seconds between two iterations when no task ends."""
+        """``installation``: returns the id of the installation, whose folders these are. ``poll``:
+        seconds between two iterations when no task ends.
+        """
         self._gateway, self._folders, self._installation = gateway, folders, installation
         self._bell = Bell(())
         self._measured_at = 0.0

@@ -1,6 +1,7 @@
 """The sources of attempts: frozen definitions, inputs, and opened repositories.
 
-Definitions never change and are kept by id. An opened archive belongs to one thread (``repository``), so each worker keeps a few of its own.
+Definitions never change, so they are cached by id. An opened archive belongs to one thread
+(``repository``), so each worker keeps a few of its own.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ class Sources:
     """Any thread may call it."""
 
     def __init__(self, gateway: Gateway, configuration: Configuration, store: str) -> None:
-        """``store``: where the scratch folders are that this task manager has."""
+        """``store``: the id of the place of this task manager's scratch folders."""
         self._gateway, self._configuration, self._store = gateway, configuration, store
         self._lock = threading.Lock()
         self._bodies: OrderedDict[int, dict[str, Any]] = OrderedDict()
         self._definitions: dict[int, TaskDefinition] = {}
         self._early: OrderedDict[tuple[int, str], tuple[int, dict[str, int]]] = OrderedDict()
-        """By archive and branch, up to which revision it is known."""
+        """By archive and branch: the value of `Claim.early` at the last query, and its result."""
         self._threads = threading.local()
 
     def fetch_definitions(self, ids: Collection[int]) -> None:
@@ -60,7 +61,9 @@ class Sources:
                     self._definitions.pop(self._bodies.popitem(last=False)[0], None)
 
     def definition(self, id: int) -> TaskDefinition:
-        """A frozen definition; reading it is left to its own attempt, so that one that cannot be read harms no other."""
+        """A frozen definition. It is parsed here, and not when it is fetched, so that a definition
+        that cannot be parsed affects its own attempt only.
+        """
         self.fetch_definitions([id])
         with self._lock:
             known, body = self._definitions.get(id), self._bodies[id]
@@ -73,10 +76,12 @@ class Sources:
         return definition
 
     def inputs(self, claims: Sequence[Claim]) -> dict[TaskId, dict[str, Any]]:
-        """The outputs of what each task depends on, and of a task that is polled its own, where there are any; what a REPORT reports."""
+        """The content of INPUTS for each task that has any: the outputs of the tasks that it depends
+        on, for a polled task also its own outputs, and for REPORT the report.
+        """
         self.fetch_definitions([claimed.definition for claimed in claims])
         with self._lock:
-            # One that is not kept any more, as there are too many, is asked about.
+            # If a definition has left the cache, the inputs of its task are asked for anyway.
             bodies = {claimed.task: self._bodies.get(claimed.definition) for claimed in claims}
         polled = {claimed.task for claimed in claims if claimed.kind is AttemptKind.POLL}
         reports = [claimed.task for claimed in claims if claimed.name == REPORT]
@@ -85,7 +90,10 @@ class Sources:
         return found | {task: self._gateway.report(task) for task in reports}
 
     def scratch(self, claim: Claim, lack: Withheld | None) -> Scratch:
-        """The scratch folder of a claim's run or item, which is here. Raises Elsewhere, and ``lack``, why no other one can be made, where it is not there yet."""
+        """The scratch folder of a claim's run or item. Raises Elsewhere if it is on another host, or
+        the attempt is not ours any more. ``lack``: the error to raise if it does not exist yet;
+        None: it can be made.
+        """
         found = self._gateway.scratch(claim.attempt, may_begin=lack is None)
         if found is None and lack is not None:
             raise lack
@@ -116,11 +124,13 @@ class Sources:
         self._gateway.scratch_lost(scratch.id)
 
     def base(self, claim: Claim) -> Revision | None:
-        """The revision that a claim has as its base, as the ledger has it."""
+        """The base revision of a claim, as the ledger has it; None: the claim has no base."""
         return self._gateway.base(claim.attempt) if claim.base is not None else None
 
     def early(self, claim: Claim) -> Mapping[str, int]:
-        """When revisions of the claim's branch were read whose dates were to come then. They are asked for where there are new ones."""
+        """The times at which revisions of the claim's branch were read whose dates were then in the
+        future. The database is asked only if there are new ones.
+        """
         if claim.early is None:
             return {}
         branch = claim.archive.id, claim.branch
@@ -135,13 +145,17 @@ class Sources:
         return known[1]
 
     def following(self, archive: Registration, url: str) -> Following:
-        """What working copies of the repository at ``url`` fetch beside it, with the passwords as they are now."""
+        """The references that working copies of the repository at ``url`` follow, with the present
+        passwords.
+        """
         return following_of(self._configuration, url, archive.settings.follow)
 
     def open(self, archive: Registration, url: str) -> Archive:
-        """The repository at ``url`` (the archive's, or where its tasks commit to), opened by this thread."""
+        """The repository at ``url`` (the archive's, or the one to which its tasks commit), opened by
+        this thread.
+        """
         opened: OrderedDict[Location, Archive] = self._threads.__dict__.setdefault("opened", OrderedDict())
-        # With the password as it is now: it may have been changed in its file.
+        # The password is read each time: somebody may have changed its file.
         location = location_of(self._configuration, url, archive.kind, archive.uuid)
         if location not in opened:
             opened[location] = open_location(self._configuration, location)

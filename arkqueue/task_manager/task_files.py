@@ -1,5 +1,6 @@
-"""The files of an attempt: those of its revision, what differs from its base, its submission's payload and attachments,
-and its scratch folder (design 9; rules 31, 37 and 38). ``preparation`` calls this module.
+"""The files of an attempt: those of its revision, the list of changes since its base, its
+submission's payload and attachments, and its scratch folder (design 9; rules 31, 37 and 38).
+``preparation`` calls this module.
 """
 
 from __future__ import annotations
@@ -62,10 +63,12 @@ class TaskFiles:
         seen_at: Path | None = None,
         image: str | None = None,
     ) -> tuple[Claim, Workspace]:
-        """The workspace of an attempt, and the claim, which has no base where the repository has lost that revision.
+        """The workspace of an attempt, and the claim, without a base if the repository has lost that
+        revision.
 
-        ``seen_at``: where the task sees the files beside its tree, if not where they are. ``image``: of its container.
-        Raises what `Workspaces.prepare` and the calls of `Recorded` raise; nothing is left then.
+        ``seen_at``: the path by which the task sees the files beside its tree; None: their path on
+        this host. ``image``: that of its container. Raises the errors of `Workspaces.prepare` and
+        of the calls of `Recorded`; then no workspace is left.
         """
         survey = self._survey(claim, definition, log)
         source = _source(claim, definition, self.sources, survey, log, seen_at)
@@ -89,7 +92,9 @@ class TaskFiles:
     def scratch(
         self, claim: Claim, definition: TaskDefinition, installation: str, have: Callable[..., Path]
     ) -> Path | None:
-        """The scratch folder of the task's run or item, as ``have`` makes it; None: it wants none. Raises Elsewhere where it is on another host."""
+        """The scratch folder of the task's run or item, which ``have`` makes. None: the task asks
+        for none. Raises Elsewhere if the folder is on another host.
+        """
         if definition.scratch is None:
             return None
         scratch = self.sources.scratch(claim, self.scratches.lack)
@@ -103,7 +108,10 @@ class TaskFiles:
         return folder
 
     def attached(self, handed: Handed | None, installation: str, owner: Owner | None = None) -> Path | None:
-        """The attachments of the task's run, for containers, or for processes of ``owner`` (None: ours); None: it has none. Raises WorkspaceError where they are gone."""
+        """The folder of the attachments of the task's run, for containers, or for processes of
+        ``owner`` (None: the user of this process). None: the run has none. Raises WorkspaceError if
+        they are gone.
+        """
         if handed is None or handed.attached is None:
             return None
         if handed.attached.is_removed:
@@ -112,12 +120,12 @@ class TaskFiles:
         folders = AttachmentFolders(self.scratches.root, installation)
         return folders.for_tasks(handed.attached.folder, owner)
 
-    # Below
-
     def _survey(self, claim: Claim, definition: TaskDefinition, log: LogWriter) -> Survey | None:
-        """All that is asked of the repository before the files are written; None where nothing is.
+        """The answers of the repository that are needed before the files are written; None: the
+        task needs none.
 
-        Says once in a run what is missing from its files. The log of a working copy says of each what becomes of it.
+        The first attempt of a run notes in its log the references that its files lack. An attempt
+        with a working copy notes that by itself.
         """
         has_files = definition.checkout in (Checkout.TREE, Checkout.PATHS)
         if not has_files and not definition.wants_changes:
@@ -135,7 +143,9 @@ class TaskFiles:
     def _changes(
         self, claim: Claim, definition: TaskDefinition, survey: Survey | None, log: LogWriter
     ) -> tuple[Claim, bytes | None]:
-        """What differs from the base, where the task wants to know it; the claim has no base where the repository has lost that revision."""
+        """The list of changes since the base, as JSON, if the task asks for it; and the claim,
+        without a base if the repository has lost that revision.
+        """
         if not definition.wants_changes or survey is None:
             return claim, None
         if survey.changes is not None:
@@ -147,7 +157,7 @@ class TaskFiles:
             except NotFound:
                 if claim.base is None:
                     raise
-            # With an empty base the task does all anew, whatever it has from before.
+            # With an empty base, the task does all of its work again, whatever it has kept.
             changes = recorded.changes(None)
             log.note(
                 f"the repository no longer has revision {claim.base}, at which this task last completed: "
@@ -161,7 +171,7 @@ class TaskFiles:
     def _payload(
         self, claim: Claim, definition: TaskDefinition, handed: Handed | None
     ) -> tuple[str, Iterator[bytes]] | None:
-        """The file of the submission's payload, for a task that gets it."""
+        """The name and the content of the payload's file, for a task that gets it."""
         if handed is None or not definition.wants_submission:
             return None
         return environment.payload_file(handed), self.sources.payload(claim)
@@ -186,7 +196,9 @@ def _source(
     log: LogWriter,
     files: Path | None = None,
 ) -> Tree | Fill | None:
-    """How the workspace gets its files. ``files``: where the task sees those beside the tree, if not where they are."""
+    """The source of the workspace's files. ``files``: the path by which the task sees the files
+    beside its tree; None: their path on this host.
+    """
     archive = claim.archive
     if definition.checkout is Checkout.NONE:
         return None
@@ -204,7 +216,7 @@ def _source(
 
 
 class Told:
-    """Which runs have been told already what their files lack. Any thread may ask."""
+    """The runs whose logs name the references that their files lack. Any thread may call it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -223,7 +235,9 @@ class Told:
 
 
 def _renewed(claim: Claim, survey: Survey) -> list[bytes] | None:
-    """The files that differ from the task's base; None if the difference cannot be computed. A task that has never completed has no base."""
+    """The files that differ from the task's base; None if the difference cannot be computed. A task
+    that has never completed has no base.
+    """
     if claim.base is None:
         return []
     if survey.changes is None:  # a force-push took the base, or the trees are huge
