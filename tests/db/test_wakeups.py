@@ -180,14 +180,16 @@ def test_a_listener_that_was_cut_off_comes_back_and_rings_every_bell(
 
 
 def test_a_listener_that_hears_nothing_although_connected_connects_anew(
-    ours: Wakeups, monkeypatch: pytest.MonkeyPatch
+    pg_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As behind a pooler, which takes the LISTEN and gives the session to somebody else.
     monkeypatch.setattr(module, "PING", 0.05)
-    monkeypatch.setattr(module, "ANSWER", 0.05)
-    monkeypatch.setattr(module, "CHANNEL", "elsewhere")
-    bell = ours.bell("ready")
-    assert bell.wait(LONG)
+    with wakeups_of(pg_uri) as wakeups:
+        assert wakeups.listening.wait(LONG)
+        # As behind a pooler, which takes the LISTEN and gives the session to somebody else.
+        monkeypatch.setattr(module, "ANSWER", 0.05)
+        monkeypatch.setattr(module, "CHANNEL", "elsewhere")
+        bell = wakeups.bell("ready")
+        assert bell.wait(LONG)
 
 
 def test_a_listener_in_silence_stays_connected_while_its_ping_comes_back(

@@ -49,12 +49,15 @@ def test_too_many_tasks_are_one_fault() -> None:
 
 
 @pytest.mark.parametrize("value", ["b", "b: c"])
-def test_too_many_values_are_one_fault_and_the_other_files_are_not_judged(value: str) -> None:
+def test_too_many_values_are_one_fault_and_the_other_files_are_not_judged(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Within the limit of bytes: a pusher of dense files would else wait until the checking hook gives up, and lets them pass."""
-    dense = f"- {{name: a, command: [{','.join([value] * 170_000)}]}}\n".encode()
+    monkeypatch.setattr("arkqueue.workflow.parsing.MOST_VALUES", 4_000)
+    dense = f"- {{name: a, command: [{','.join([value] * 1_700)}]}}\n".encode()
     other = SourceFile("_workflows/3.yaml", b"- {name: b, comand: x}\n")
     (fault,) = parse([SourceFile(f"_workflows/{n}.yaml", dense) for n in range(3)] + [other]).faults[-1:]
-    assert "values, more than 400,000; write fewer" in fault.message
+    assert "values, more than 4,000; write fewer" in fault.message
     assert fault.path < "_workflows/3.yaml"
 
 

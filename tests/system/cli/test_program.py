@@ -88,13 +88,20 @@ def test_wrong_usage_is_exit_code_2(arkqueue: Cli, arguments: list[str]) -> None
 @pytest.mark.parametrize(
     "arguments", [["show", "\udcff@1"], ["logs", "papers@2/\udcff"], ["runs", "\udcff"], ["archive", "show", "\udcff"]]
 )
-def test_name_that_is_no_text_is_told(started: Start, session: Session, arguments: list[str]) -> None:
+def test_name_that_is_no_text_is_told(arkqueue: Cli, session: Session, arguments: list[str]) -> None:
     an_archive(session)
-    process = started(*arguments)
+    done = arkqueue(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert "\\udcff" in done.err
+    assert "has bytes that are not UTF-8" in done.err
+
+
+def test_bytes_that_are_no_text_reach_the_command(started: Start, session: Session) -> None:
+    an_archive(session)
+    process = started("show", "\udcff@1")
     said, faults = process.communicate()
     assert (process.returncode, said) == (2, "")
     assert "\\udcff" in faults
-    assert "has bytes that are not UTF-8" in faults
 
 
 def test_unknown_command_is_answered_with_the_nearest() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 import time
@@ -56,7 +57,12 @@ def secret_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def configuration(tmp_path: Path, provider: OpenIdProvider, secret_file: Path) -> Iterator[Configuration]:
+def configuration(
+    tmp_path: Path, provider: OpenIdProvider, secret_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Configuration]:
+    # The provider speaks no TLS. To load the machine's authorities takes longer than a sign-in.
+    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
+    monkeypatch.setenv("SSL_CERT_DIR", os.devnull)
     with a_port() as port:
         told = {
             "issuer": provider.url,
