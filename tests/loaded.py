@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, TypeVar
 
 import pytest
 
@@ -104,6 +104,9 @@ class Forked:
         return line
 
 
+F = TypeVar("F", bound=Forked)
+
+
 def fork(
     program: str,
     arguments: Sequence[str],
@@ -117,6 +120,42 @@ def fork(
     with open(os.devnull, "rb") as nothing, open(out, "ab") as said, open(err, "ab") as complained:
         files = [nothing.fileno(), said.fileno(), complained.fileno()]
         return _fork(program, arguments, files, environment, folder)
+
+
+class Command(Forked):
+    """A command of arkqueue whose output a test reads while it runs."""
+
+    stdout: TextIO | None = None
+    """None where the output goes elsewhere."""
+    stderr: TextIO
+
+    def communicate(self) -> tuple[str, str]:
+        """All that it says until its end. Not for long errors."""
+        said = self.stdout.read() if self.stdout is not None else ""
+        complained = self.stderr.read()
+        self.wait()
+        return said, complained
+
+    def close(self) -> None:
+        for stream in (self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def begin(*arguments: str, environment: Mapping[str, str], stdout: int | None = None) -> Command:
+    """Begin a command of arkqueue in a process that has it loaded. Its output is read here, or goes to an open file."""
+    # A test run in the background of a shell ignores interrupts, and so would the command.
+    listens = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    said, complained = os.pipe() if stdout is None else (-1, os.dup(stdout)), os.pipe()
+    with open(os.devnull, "rb") as nothing:
+        files = [nothing.fileno(), said[1], complained[1]]
+        program = f"{listens} import arkqueue.cli; arkqueue.cli.main()"
+        command = _fork(program, ["arkqueue", *arguments], files, environment, None, Command)
+    os.close(said[1])
+    os.close(complained[1])
+    command.stdout = open(said[0]) if stdout is None else None  # noqa: SIM115  `Command.close`
+    command.stderr = open(complained[0])  # noqa: SIM115  `Command.close`
+    return command
 
 
 _CALLER = """#!{python} -IS
@@ -163,7 +202,8 @@ def _fork(
     files: Sequence[int],
     environment: Mapping[str, str],
     folder: str | Path | None,
-) -> Forked:
+    kind: type[F] = Forked,
+) -> F:
     request = {
         "program": program,
         "arguments": list(map(str, arguments)),
@@ -175,7 +215,7 @@ def _fork(
     data = json.dumps(request).encode() + b"\n"
     sent = socket.send_fds(loader, [data], list(files))
     loader.sendall(data[sent:])
-    return Forked(loader)
+    return kind(loader)
 
 
 def _connected() -> socket.socket:

@@ -23,6 +23,7 @@ from arkqueue.db.session import Session
 from arkqueue.queue import tokens
 from arkqueue.runtime import address
 from arkqueue.web import ApiServer, create_app, run_api
+from tests.loaded import Command, begin
 from tests.ports import a_port
 from tests.program import Done, run_cli
 from tests.system.waking import waking_session
@@ -31,7 +32,8 @@ from tests.users import as_ordinary_user
 __all__ = ["waking_session"]
 
 Cli = Callable[..., Done]
-Start = Callable[..., "subprocess.Popen[str]"]
+Start = Callable[..., Any]
+"""Starts a command: a `Command`, or a `subprocess.Popen`."""
 
 
 @pytest.fixture
@@ -88,7 +90,23 @@ def arkqueue(server: Server, configuration: Configuration) -> Cli:  # noqa: ARG0
 
 @pytest.fixture
 def started(server: Server, configuration: Configuration) -> Iterator[Start]:  # noqa: ARG001  it runs
-    """Starts the command line as a process."""
+    """Starts a command that works while the test goes on: in a process that has arkqueue loaded, which takes 30 instead of 450 ms of CPU time."""
+    running: list[Command] = []
+
+    def start(*arguments: str, stdout: int | None = None) -> Command:
+        running.append(begin("--home", str(configuration.home), *arguments, environment=_environment(), stdout=stdout))
+        return running[-1]
+
+    yield start
+    for command in running:
+        command.kill()
+        command.wait()
+        command.close()
+
+
+@pytest.fixture
+def started_alone(server: Server, configuration: Configuration) -> Iterator[Start]:  # noqa: ARG001  it runs
+    """Starts the command line as a process that loads arkqueue itself, as one that is installed does."""
     running: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
@@ -108,7 +126,7 @@ def _listens() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def the_rest(process: subprocess.Popen[str]) -> tuple[str, str]:
+def the_rest(process: Command | subprocess.Popen[str]) -> tuple[str, str]:
     """What a started command still says until its end. Not ``communicate``, which loses what a read line left in the buffer."""
     assert process.stdout is not None
     assert process.stderr is not None

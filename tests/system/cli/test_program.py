@@ -96,9 +96,9 @@ def test_name_that_is_no_text_is_told(arkqueue: Cli, session: Session, arguments
     assert "has bytes that are not UTF-8" in done.err
 
 
-def test_bytes_that_are_no_text_reach_the_command(started: Start, session: Session) -> None:
+def test_bytes_that_are_no_text_reach_the_command(started_alone: Start, session: Session) -> None:
     an_archive(session)
-    process = started("show", "\udcff@1")
+    process = started_alone("show", "\udcff@1")
     said, faults = process.communicate()
     assert (process.returncode, said) == (2, "")
     assert "\\udcff" in faults
@@ -126,12 +126,12 @@ def test_option_of_the_program_is_told_its_place(words: list[str], said: str) ->
     assert f"Error: {said}" in done.err
 
 
-def test_help_and_simple_commands_load_only_what_they_need(started: Start, session: Session) -> None:
+def test_help_and_simple_commands_load_only_what_they_need(started_alone: Start, session: Session) -> None:
     an_archive(session)
     code = "import sys; from arkqueue.cli import main\ntry:\n main()\nfinally:\n print(*sys.modules, file=sys.stderr)"
 
     def loaded(*arguments: str) -> set[str]:
-        home = started("--version").args[4]
+        home = started_alone("--version").args[4]
         command = [sys.executable, "-c", code, "--home", home, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, env=_environment())
         assert done.returncode == 0, done.stderr
@@ -334,11 +334,11 @@ def test_faulty_configuration_is_told_without_a_traceback(tmp_path: Path) -> Non
     assert "slotz is unknown (did you mean slots?)" in done.err
 
 
-def test_reader_that_has_enough_ends_the_command_quietly(started: Start, session: Session) -> None:
+def test_reader_that_has_enough_ends_the_command_quietly(started_alone: Start, session: Session) -> None:
     archive = an_archive(session)
     for _ in range(30):
         archive.commit({"a": ""})
-    process = started("runs", "--json")
+    process = started_alone("runs", "--json")
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()
@@ -376,12 +376,12 @@ def test_what_the_system_refuses_is_told_without_a_traceback(
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["runs"], ["runs", "--json"]])
-def test_output_that_finds_no_room_is_told(started: Start, session: Session, arguments: list[str]) -> None:
+def test_output_that_finds_no_room_is_told(started_alone: Start, session: Session, arguments: list[str]) -> None:
     archive = an_archive(session)
     for _ in range(30):
         archive.commit({"a": ""})
     with open("/dev/full", "w") as full:
-        process = started(*arguments, stdout=full)
+        process = started_alone(*arguments, stdout=full)
         assert process.stderr is not None
         said = process.stderr.read()
     assert process.wait() == 1
