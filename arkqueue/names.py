@@ -121,7 +121,8 @@ def as_backfill(text: str) -> tuple[str, int] | None:
 
 def is_list(text: str) -> bool:
     """Whether a text names all items of a list, ``RUN/TASK/*``. The key of an item is never written as a bare ``*``."""
-    return "@" in text and text.endswith(f"/{EVERY_TASK}") and f"/{EVERY_TASK}/" not in text
+    in_run = text.rpartition("@")[2].count("/")  # RUN/* names no task
+    return in_run > 1 and "@" in text and text.endswith(f"/{EVERY_TASK}") and f"/{EVERY_TASK}/" not in text
 
 
 def list_name(run: str, task: str) -> str:

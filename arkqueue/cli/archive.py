@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,11 +78,22 @@ def list_(client: Client, as_json: bool) -> None:
     else:
         rows = [(a["name"], a["kind"], head(a), _health(a), visible(a["url"])) for a in found]
         table(rows, ("ARCHIVE", "KIND", "HEAD", "STATE", "URL"))
+        _tell_pauses(found)
         for one in found:
-            if one["paused"]:
-                say(f"{one['name']}: {click.style(_pause(one), fg='yellow')}")
             if one["hold"]:
                 say(f"{one['name']}: {click.style(_hold(one), fg='magenta')}")
+
+
+def _tell_pauses(archives: Sequence[Any]) -> None:
+    """Who has paused archives, since when and why; a pause of the whole installation once."""
+    told: set[str] = set()
+    for one in archives:
+        if one["paused"]:
+            pause = _pause(one)
+            whose = "" if one["paused"]["with_all"] else f"{one['name']}: "
+            if whose or pause not in told:
+                say(whose + click.style(pause, fg="yellow"))
+            told.add(pause)
 
 
 @archive.command()

@@ -202,6 +202,9 @@ def test_a_list_is_explained_by_its_items_that_are_open_or_failed(arkqueue: Cli,
     archive.run("fetch/a@2")
     assert arkqueue("explain", "papers@2/fetch/*").lines[1:] == ["All of its items are settled."]
     assert "papers@2/nothing/*: is not a list of this run" in arkqueue("explain", "papers@2/nothing/*").err
+    for verb in ("explain", "hold"):
+        refused = arkqueue(verb, "papers@2/*").err
+        assert "Write papers@2/*/KEY, or papers@2 for the whole run" in refused, verb
 
 
 def test_an_item_is_explained_by_what_is_open_or_failed_of_it(arkqueue: Cli, session: Session) -> None:

@@ -38,6 +38,10 @@ def test_everything_is_paused_and_resumed(arkqueue: Cli, session: Session) -> No
     assert arkqueue("pause", "papers", "--all").code == 2
     assert arkqueue("pause", "--all", "--reason", "an upgrade").lines == ["the whole installation: paused"]
     assert "the whole installation is paused since" in arkqueue("archive", "show", "papers").out
+    an_archive(session, "books")
+    _, *rows, told = arkqueue("archive", "list").lines
+    assert [row.split()[3] for row in rows] == ["paused", "paused"]
+    assert told.startswith("the whole installation is paused since")
     assert "arkqueue resume --all" in arkqueue("resume", "papers").err
     assert arkqueue("resume", "--all").lines == ["the whole installation: resumed"]
     assert arkqueue("archive", "list").lines[1].split()[3] == "watched"
