@@ -247,7 +247,7 @@ def record_failure(session: Session, delivery: Delivery, fault: str, *, is_silen
 
 
 def resend(session: Session, delivery: int, by: str, patience: float = PATIENCE) -> None:
-    """Send a delivery again; if it waits for its next try, try at once. Raises ``NotFound`` and
+    """Send a delivery again; if it waits for its next try, or for a receiver that did not answer, try at once. Raises ``NotFound`` and
     ``Conflict``.
     """
     found = session.rows("delivery", delivery=delivery)
@@ -257,6 +257,7 @@ def resend(session: Session, delivery: int, by: str, patience: float = PATIENCE)
     again = session.rows("resend", delivery=delivery, patience=patience)
     if not again and not session.rows("try_delivery_now", delivery=delivery, patience=patience):
         raise Conflict(f"delivery {delivery}", "is being sent now", "Try again in a minute.")
+    session.do("try_receiver_now", delivery=delivery)
     note = f"delivery {delivery} to {row.receiver}"
     session.do("remember", by=by, verb="resend", archive=row.archive_id, run=row.run_id or None, task=None, note=note)
     session.wake("notify")

@@ -187,6 +187,14 @@ where (id = %(delivery)s or carried_by = %(delivery)s) and state <> 'waiting' re
 update delivery set due_at = clock_timestamp(), is_silent = false, until = greatest(until, clock_timestamp() + make_interval(secs => %(patience)s))
 where id = %(delivery)s and state = 'waiting' and sending_until is null returning id;
 
+-- name: try_receiver_now
+-- Somebody wants a delivery at once: its receiver is asked again, although it did not answer another
+-- delivery, and the earlier deliveries of its run, which go first, are due as well.
+update delivery d set due_at = clock_timestamp(), is_silent = false
+from delivery wanted
+where wanted.id = %(delivery)s and d.receiver = wanted.receiver and d.state = 'waiting' and d.sending_until is null and d.id <> wanted.id
+  and (d.is_silent or d.archive_id = wanted.archive_id and d.run_id = wanted.run_id and d.id < wanted.id);
+
 -- name: forget_deliveries
 -- Delete some deliveries that ended long ago.
 delete from delivery where id = any(array(

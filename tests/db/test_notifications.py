@@ -355,6 +355,34 @@ def test_a_delivery_is_resent_on_demand_and_the_audit_log_says_by_whom(told: AnA
         notifications.resend(told.session, 10**9, "ben")
 
 
+def test_a_delivery_is_resent_at_once_although_its_receiver_did_not_answer_another(told: AnArchive) -> None:
+    failed_runs(told, 2, 3)
+    (first,) = choose(told)
+    notifications.record_failure(told.session, first, "silence", is_silent=True)
+    assert choose(told) == []
+    (other,) = told.sql("select id from delivery where id <> %s", first.id)
+    notifications.resend(told.session, other["id"], "ben")
+    (asked,) = choose(told)
+    notifications.record_sent(told.session, asked)
+    assert {asked.id} | {one.id for one in choose(told)} == {first.id, other["id"]}
+
+
+def test_a_resent_delivery_of_a_run_comes_right_after_the_earlier_ones(told: AnArchive) -> None:
+    failed_runs(told, 2)
+    (first,) = choose(told)
+    notifications.record_failure(told.session, first, "no", is_silent=False)
+    told.retry("a@2")
+    told.run("a@2")
+    judge(told.session)
+    assert choose(told) == []
+    (later,) = told.sql("select id from delivery where id <> %s", first.id)
+    notifications.resend(told.session, later["id"], "ben")
+    (before,) = choose(told)
+    assert before.id == first.id
+    notifications.record_sent(told.session, before)
+    assert [one.id for one in choose(told)] == [later["id"]]
+
+
 def test_nothing_is_sent_to_who_is_no_receiver_any_more_and_nothing_of_a_deleted_run(told: AnArchive) -> None:
     failed_runs(told, 2)
     (delivery,) = choose(told)

@@ -229,6 +229,7 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,  # an upgrade under a running server changes no page that the code of before draws
     )
     made.filters |= {
         "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ends": ends, "unquoted": unquote, "ago": ago, "until": until, "took": took,

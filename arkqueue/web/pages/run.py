@@ -97,7 +97,7 @@ def _items(visitor: Visitor, request: Request, id: RunId, name: str, lists: Sequ
     chosen = next((of for of in lists if of.name == asked(request, "list")), None)
     if chosen is None:
         return {"list": None, "state": "", "items": [], "next": None, "bulk": [], "has_priority": False}
-    state = next((state for state in chosen.counts if state == asked(request, "state")), None)
+    state = State(wanted) if (wanted := asked(request, "state")) in [*State] else None
     after = asked(request, "after")
     first = int(after) if after.isdecimal() and len(after) < 19 else 0
     states = [] if state is None else [state]
@@ -181,7 +181,7 @@ def of_list(of: ListView, state: State | None) -> list[tuple[str, str]]:
         ("cancel", "Cancel"): bool(there - SETTLED),
         ("skip", "Waive"): bool(there & _MAY_BE_SKIPPED),
         ("skip-as-completed", "Count as completed"): bool(there & _MAY_BE_SKIPPED),
-        ("delete", "Delete"): State.RUNNING not in there,
+        ("delete", "Delete"): bool(there) and State.RUNNING not in there,
     }
     return [one for one, is_possible in can.items() if is_possible]
 

@@ -704,3 +704,16 @@ def test_settings_that_the_form_has_in_lines_are_told_in_lines(admin: httpx.Clie
     words = said(admin.get("/-/settings/papers"))
     assert "ann@example.org failed fixed held completed stopped" in words
     assert "{" not in words
+
+
+def test_a_state_that_no_item_is_in_shows_and_offers_nothing(operator: httpx.Client, archive: AnArchive) -> None:
+    """A link to what failed must not lead, once nothing is failed, to buttons for the whole list."""
+    archive.commit({"fetch": "foreach: [a, b, c]"})
+    archive.run("fetch/a@3")
+    page = operator.get("/papers@3?list=fetch&state=failed")
+    words = said(page)
+    assert "fetch: failed" in words
+    assert "No item is failed now. All items" in words
+    assert "fetch/b" not in page.text.partition('id="items"')[2]
+    assert 'value="papers@3/fetch/*"' not in page.text
+    assert 'value="papers@3/fetch/*"' in operator.get("/papers@3?list=fetch").text
