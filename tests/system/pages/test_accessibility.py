@@ -31,7 +31,7 @@ PAGES = {
     ),
     "runs and tasks": (
         "/papers@2", "/papers@2/index", "/papers@4", "/papers@4/tile/a", "/thesis@2", "/papers@3/index",
-        "/papers@3/index?find=line", "/copies@2?list=tile",
+        "/papers@3/index?find=line", "/copies@2?list=tile", "/copies@2?list=tile&state=failed", "/papers@2/indx", "/papers@4/*/a",
     ),
     "acts": (
         "/-/trigger?of=papers", "/-/submit/copies", "/-/add-archive", "/-/settings/papers", "/-/tokens",
