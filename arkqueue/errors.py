@@ -1,26 +1,26 @@
-"""Every error that arkqueue raises on purpose, in one tree.
+"""All errors that arkqueue raises on purpose, in one tree.
 
-ArkqueueError                what a person is told: the thing, the fault and the remedy
+ArkqueueError                a message for a person: the thing, the fault and the remedy
 ├── ConfigurationError       the configuration, with all its faults at once
 ├── NotFound                 no such archive, run, task, revision or attempt
-│   └── WasPurged            a run that was there, and was purged
+│   └── WasPurged            a run that was purged
 ├── Conflict                 the state of the thing forbids the action (HTTP 409)
 │   └── HomeTaken            a home folder has a task manager already
 ├── Invalid                  a malformed request, name or value (HTTP 422)
-│   └── InvalidPayload       what was submitted, with all its faults at once
-├── Forbidden                the token does not allow it (HTTP 403)
+│   └── InvalidPayload       a submitted payload, with all its faults at once
+├── Forbidden                a token, an archive or a host does not allow it (HTTP 403)
 ├── TooLarge                 one revision has more tasks than one transaction can store in its time
 ├── DatabaseUnavailable      PostgreSQL does not answer; the caller tries again
-│   └── Busy                 others hold what is needed, and too many wait for it
+│   └── Busy                 others have the lock or connection that is needed, and too many wait for it
 ├── ArchiveError             a repository
 │   ├── ArchiveUnreachable   it cannot be read now; tried again with backoff
 │   └── ArchiveMismatch      it is not the repository that was registered, or it went back in time: stopped
-│       └── ArchiveHarmful   to read it breaks the processes that read repositories: stopped as well
-├── HostFault                this host can start nothing for the moment, whichever task it is: handed back
+│       └── ArchiveHarmful   reading it breaks the processes that read repositories: stopped as well
+├── HostFault                this host can start no task for the moment: handed back
 ├── Elsewhere                a task's scratch folder is on another host: handed back
-├── WorkspaceError           a task's files cannot be put in place
-├── ExecutorError            a task cannot be started: no such shell, user, ...
-└── Withheld                 a task is not started on this host until an administrator has seen to something
+├── WorkspaceError           a task's workspace cannot be made
+├── ExecutorError            a task's program cannot be started: no such shell, user, ...
+└── Withheld                 a task is not started on this host until an administrator has solved a problem
 
 Expected ends (a non-zero exit, a timeout, a cancellation, a lost lease) are values, never exceptions.
 """
@@ -32,13 +32,17 @@ from collections.abc import Sequence
 
 
 class ArkqueueError(Exception):
-    """Something went wrong that a person can act on: ``thing`` is at fault, ``fault`` says how, ``remedy`` what helps."""
+    """An error about which a person can do something. ``thing``: the thing that is at fault.
+    ``fault``: what is wrong with it. ``remedy``: what helps.
+    """
 
     exit_code = 1
-    """The command line's, where nothing else was asked for."""
+    """The exit code of a command that ends with this error, by default."""
 
     others: Sequence[ArkqueueError] = ()
-    """Why a verb on many did nothing to the others, where this error says why it did nothing to the first (design 5.33)."""
+    """The errors for the other tasks, if this is the error of a verb on many tasks for the first of
+    them (design 5.33).
+    """
 
     def __init__(self, thing: str, fault: str, remedy: str = "") -> None:
         self.thing, self.fault, self.remedy = thing, fault, remedy
@@ -66,7 +70,7 @@ class Conflict(ArkqueueError):
 
 
 class HomeTaken(Conflict):
-    """A home folder has a task manager, or what one left behind."""
+    """A home folder has a task manager, or processes that a task manager left behind."""
 
 
 class Invalid(ArkqueueError):
@@ -87,7 +91,7 @@ class InvalidPayload(Invalid):
         super().__init__(
             thing,
             f"has {len(faults)} fault{'s' * (len(faults) != 1)}: {named}",
-            "Nothing is planned. Correct it, and hand it in again.",
+            "Nothing is planned. Correct it, and submit it again.",
         )
 
 
@@ -120,21 +124,27 @@ class ArchiveUnreachable(ArchiveError):
 
 
 class ArchiveMismatch(ArchiveError):
-    """A repository is not the one that was registered, or went back in time; the archive is stopped (design 2)."""
+    """A repository is not the one that was registered, or went back in time; the archive is stopped
+    (design 2).
+    """
 
 
 class ArchiveHarmful(ArchiveMismatch):
-    """To read a repository makes its reader process crash, use up its memory, or compute without an end; the archive is stopped."""
+    """Reading a repository makes its reader process crash, use up its memory, or compute without end;
+    the archive is stopped.
+    """
 
 
 class HostFault(ArkqueueError):
-    """This host has no room, descriptors or processes to start a task with: not the task's fault, and another host may have them."""
+    """This host lacks disk space, descriptors or processes to start a task. It is not the task's
+    fault, and another host may have them.
+    """
 
 
 HOST_FAULTS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
 )
-"""A fault of the host, reported by the system, and not of the task's request."""
+"""The system's errors that are a fault of the host, and not of the task."""
 
 
 def host_fault(error: BaseException | None) -> OSError | None:
@@ -159,7 +169,10 @@ class ExecutorError(ArkqueueError):
 
 
 class EngineFault(ExecutorError):
-    """The container engine of this host can start nothing for now: not the task's fault, and another host's may. ``is_away``: nobody listens there."""
+    """The container engine of this host can start no container for now. It is not the task's fault,
+    and the engine of another host may be able to. ``is_away``: True if nothing listens
+    at its address.
+    """
 
     is_away = False
 

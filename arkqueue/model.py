@@ -1,6 +1,5 @@
-"""The words of design section 1 as types; shared by every module, depending on none.
-
-Nothing here knows a database, a file or a clock.
+"""The terms of design section 1 as types. Every module may import them; they import none but
+``text``. Nothing here reads a database, a file or a clock.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ AttemptId = NewType("AttemptId", int)
 LEAST_PRIORITY, USUAL_PRIORITY, GREATEST_PRIORITY = 0, 50, 1000
 """Priorities of tasks: lower numbers go first."""
 PRIORITY = "arkqueue.priority"
-"""The output by which a task sets the priority of what follows it in its run."""
+"""The output by which a task sets the priority of the tasks that follow it in its run."""
 RETRY_AFTER = "arkqueue.retry_after"
-"""The output by which a task that ends with 75 says after how many seconds it is to be tried again."""
+"""The output by which a task that ends with exit code 75 sets the seconds until its next attempt."""
 
 USUAL_TIER = 5
-"""The tier of an archive that is set before no other and behind none."""
+"""The tier of an archive whose tier nobody has set."""
 
 COMMIT = "COMMIT"
 REPORT = "REPORT"
@@ -39,13 +38,15 @@ OWN = "self"
 """The name under which a poll finds the outputs of its own task among its INPUTS."""
 
 CHANGES = "ARKQUEUE_CHANGES"
-"""The variable that names the list of what differs from BASE."""
+"""The variable with the path of the list of files that differ from BASE."""
 SUBMISSION = "ARKQUEUE_SUBMISSION"
-"""The variable that names the payload of the submission that a run was made for."""
+"""The variable with the path of the payload of a run's submission."""
 
 
 def as_priority(value: object) -> int | None:
-    """The priority that an output says; None: it says none. A line of OUTPUT is text, a value of JSON may be a number."""
+    """The priority in the value of an output; None: it is not a valid priority. The value is a text
+    if it comes from a line of OUTPUT, and may be a number if it comes from JSON.
+    """
     if isinstance(value, bool) or not isinstance(value, int | str) or not (text := str(value)).isdecimal():
         return None
     return (
@@ -56,7 +57,9 @@ def as_priority(value: object) -> int | None:
 
 
 def as_retry_after(value: object) -> float | None:
-    """The seconds that an output asks for, at least one and at most a year; None: it asks for no time."""
+    """The seconds in the value of an output, at least one and at most a year; None: it is not a
+    valid number.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     text = str(value)
@@ -73,20 +76,20 @@ class Key(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One entry of a list. ``key``: what identifies it in the list. ``body``: the item as JSON."""
+    """One entry of a list. ``key``: its name, unique in the list. ``body``: the item as JSON."""
 
     key: str
     body: str
 
 
 LONGEST_KEY = 200
-"""Characters of an item's key."""
+"""The most characters of an item's key."""
 LONGEST_ITEM = 64 * 2**10
-"""Bytes of an item as JSON: a task gets it in a variable."""
+"""The most bytes of an item as JSON, which a task gets in a variable."""
 MOST_ITEMS = 10_000
-"""Items of a list, where the configuration's ``items_limit`` says nothing else."""
+"""The most items of a list, unless the configuration sets another ``items_limit``."""
 LONGEST_LIST = 64 * 2**20
-"""Bytes of a file that holds a list, and of all items of a revision as JSON."""
+"""The most bytes of a file with a list, and of all items of a revision as JSON."""
 
 
 class ArchiveKind(StrEnum):
@@ -95,7 +98,7 @@ class ArchiveKind(StrEnum):
 
 
 class Trigger(StrEnum):
-    """Why a run exists."""
+    """The cause of a run."""
 
     COMMIT = "commit"
     MANUAL = "manual"
@@ -104,7 +107,7 @@ class Trigger(StrEnum):
 
 
 class PayloadKind(StrEnum):
-    """How a submission's payload is written."""
+    """The format of a submission's payload."""
 
     JSON = "json"
     YAML = "yaml"
@@ -114,7 +117,9 @@ class PayloadKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that is handed in beside a payload. ``name``: its path among the others; ``size``: bytes; ``digest``: SHA-256, in hexadecimal digits."""
+    """A file that is submitted beside a payload. ``name``: its path among the others. ``size``: its
+    bytes. ``digest``: its SHA-256, in hexadecimal digits.
+    """
 
     name: str
     size: int
@@ -123,7 +128,9 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """Where the attachments of a run are: the folder that has this number. ``is_removed``: they were there, and are no more."""
+    """The attachments of a run. ``folder``: the number of their folder. ``is_removed``: they were
+    removed.
+    """
 
     folder: int
     is_removed: bool
@@ -131,7 +138,9 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """The submission that a task's run was made for, without its payload. ``sender_id``: by which its sender knows it; None: by none. ``attached``: None where it has no attachments."""
+    """The submission for which a task's run was made, without its payload. ``sender_id``: the
+    sender's id of it; None: the sender gave none. ``attached``: None if it has no attachments.
+    """
 
     kind: PayloadKind
     sender_id: str | None
@@ -139,31 +148,33 @@ class Handed:
 
 
 LONGEST_PAYLOAD = 64 * 2**20
-"""Bytes of a submission's payload."""
+"""The most bytes of a submission's payload."""
 MOST_ATTACHMENTS = 10_000
-"""Files that one submission has beside its payload."""
+"""The most files that a submission has beside its payload."""
 LONGEST_SENDER_ID = 200
-"""Characters of the id by which a sender knows a submission."""
+"""The most characters of a sender's id of a submission."""
 
 
 class TaskKind(StrEnum):
-    """Where a task of a run comes from."""
+    """The origin of a task of a run."""
 
     COMMIT = "commit"
     REPORT = "report"
     GATE = "gate"
-    """Made by arkqueue, so that the edges of ``PREV:*`` do not multiply."""
+    """Made by arkqueue. It stands for many tasks, so that fewer edges are needed."""
     ORDINARY = "ordinary"
     """From a workflow file; it may have no program."""
 
 
 class AttemptKind(StrEnum):
-    """What an attempt runs."""
+    """The program that an attempt runs."""
 
     RUN = "run"
     """The task's command."""
     POLL = "poll"
-    """What asks for the outcome of a deferred task, in place of its command (design 5.29)."""
+    """The poll of a deferred task, which asks for its outcome, in place of its command (design
+    5.29).
+    """
 
 
 class EdgeKind(StrEnum):
@@ -172,7 +183,7 @@ class EdgeKind(StrEnum):
 
 
 class When(StrEnum):
-    """What meets a ``depends`` edge (design 5.6, 5.8, 5.9)."""
+    """The ends of the source that meet a ``depends`` edge (design 5.6, 5.8, 5.9)."""
 
     COMPLETED = "completed"
     SETTLED = "settled"
@@ -184,12 +195,14 @@ class Stream(StrEnum):
     STDOUT = "stdout"
     STDERR = "stderr"
     NOTE = "note"
-    """What arkqueue itself says in a task's log."""
+    """Arkqueue's own lines in a task's log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Which task made a commit (design 5.15). ``generation`` counts the commits of the chain, the first by a task is 1."""
+    """The task that made a commit (design 5.15). ``generation``: the number of commits by tasks that
+    led to this one, itself included.
+    """
 
     task: str
     generation: int
@@ -197,7 +210,9 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """One revision as the repository tells it; ``date`` is aware, ``number`` is the ledger's number (design 1)."""
+    """One revision as the repository reports it. ``date`` has a time zone. ``number``: its number in
+    the ledger (design 1).
+    """
 
     id: str
     number: int
@@ -206,38 +221,43 @@ class Revision:
     message: str
     origin: Origin | None = None
     oversized: str = field(default="", compare=False)
-    """What of it was longer than the ledger takes, and is cut; empty: nothing. The ledger does not keep it, but the fault of its run."""
+    """The parts of it that were longer than the ledger takes, and were cut; empty: none. The ledger
+    does not store this text, only the fault of its run.
+    """
     paths_digest: str = field(default="", compare=False)
-    """A digest of which paths a Subversion revision changes, and how; empty: it is not known, or a Git commit, whose id says it. `archive accept` compares it."""
+    """A digest of the paths that a Subversion revision changes, and of how it changes them. `archive
+    accept` compares it. Empty: it is not known, or the revision is a Git commit, whose id covers the
+    paths.
+    """
 
 
 LABEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}"
-"""What a label of a task manager looks like."""
+"""Matches a label of a task manager."""
 MOST_LABELS = 8
-"""Labels that one task may want."""
+"""The most labels that one task may ask for."""
 
 
 INSTALLATION = ArchiveId(0)
-"""Whose the locks are that no archive has for itself."""
+"""Stands for an archive in the locks of the whole installation."""
 GLOBAL = "global"
-"""What the names of locks of the whole installation begin with: ``global/NAME``."""
+"""The beginning of the names of locks of the whole installation: ``global/NAME``."""
 LONGEST_LOCK = 200
-"""Characters that the name of a lock may have."""
+"""The most characters of the name of a lock."""
 MOST_LOCKS = 16
-"""Locks that one task may name."""
+"""The most locks that one task may name."""
 MOST_CAPACITY = 1_000_000
-"""Tasks that a person can let have one lock at once; more is unlimited."""
+"""The greatest capacity that a person can set for a lock, other than unlimited."""
 
 
 class Pool(StrEnum):
-    """Which kind of task manager a task needs."""
+    """The kind of executor that a task needs."""
 
     PROCESS = "process"
     CONTAINER = "container"
 
 
 class Occasion(StrEnum):
-    """What a receiver of notifications can be told of: what became of a run, or that its archive was stopped (design 15)."""
+    """The events of a run or an archive of which a receiver can be notified (design 15)."""
 
     FAILED = "failed"
     FIXED = "fixed"
@@ -247,30 +267,39 @@ class Occasion(StrEnum):
 
 
 AUTHOR = "author"
-"""The receiver that stands for whoever made the commit of a run."""
+"""The receiver that stands for the author of a run's commit."""
 OF_BRANCH = "branch="
-"""What stands before a glob of branches, among the occasions of a receiver."""
+"""The beginning of a glob of branches among the occasions of a receiver."""
 USUAL_OCCASIONS = (Occasion.FAILED, Occasion.FIXED, Occasion.HELD, Occasion.STOPPED)
-"""What a receiver is told of where nothing else is said."""
+"""The occasions of a receiver for which none are set."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSettings:
-    """How one archive is looked after; a person sets it, with ``archive add`` or later.
+    """The settings of one archive, which a person sets with ``archive add`` or later.
 
-    ``branches``: globs of the Git branches that are tracked (none: the main branch). ``process``: whether its tasks may run as processes on a task manager's
-    host, as the operating system's user ``process_user`` (None: the task manager's own). ``author``: who commits for its tasks. ``task_url``: where working copies
-    commit to (None: the archive's own URL). ``follow``: URL prefixes of what working copies fetch beside the archive (none: nothing).
+    ``branches``: globs of the Git branches that are tracked (none: the main branch). ``process``:
+    True if its tasks may run as processes on a task manager's host, as the operating system's user
+    ``process_user`` (None: the task manager's own). ``author``: the author of its tasks' commits.
+    ``task_url``: the URL to which working copies commit (None: the archive's own). ``follow``:
+    prefixes of the URLs that working copies fetch beside the archive (none: nothing).
 
-    ``image``: the container image of tasks that name none (None: those run as processes, where that is allowed). ``images``, ``users`` and ``networks``: globs of
-    what its tasks may name (none: every image, every user of the image, the networks ``bridge`` and ``none``).
+    ``image``: the container image of tasks that name none (None: these run as processes, if that is
+    allowed). ``images``, ``users``, ``networks``: globs of the images, users and networks that its
+    tasks may name (none: every image, every user of the image, the networks ``bridge`` and
+    ``none``).
 
-    ``require_approval``: globs of the tasks that are held until somebody with a token of scope `approve` releases them; ``approval_not_author``: nobody who is the
-    author of their revision (design 5.22). ``workflow_authors``: globs of the authors who may change workflow files; what others change is held.
-    ``tier``: archives of a lower one go first at claims. ``max_running``: how many of its attempts run at once (None: as many as there is room for).
+    ``require_approval``: globs of the tasks that are held until somebody with a token of scope
+    `approve` releases them. ``approval_not_author``: True if the author of their revision may not
+    release them (design 5.22). ``workflow_authors``: globs of the authors who may change workflow
+    files; if somebody else changes them, tasks are held until a person accepts the files. ``tier``: archives of a
+    lower tier go first at claims. ``max_running``: the most attempts that run at once (None: any
+    number).
 
-    ``keep``: how long runs are kept after they reached a state, by the state: ``{"completed": "30d"}`` (none: for ever). ``keep_logs``: the same of logs alone (5.27).
-    ``notify``: who is told of the archive and its runs, and on which occasions (`Occasion`), and of which branches: ``{"ann@example.org": ["failed", "fixed", "branch=main"]}`` (15).
+    ``keep``: for each state, how long runs are kept after they reached it: ``{"completed": "30d"}``
+    (none: for ever). ``keep_logs``: the same for logs alone (5.27). ``notify``: the receivers of
+    notifications, each with its occasions (`Occasion`) and branches: ``{"ann@example.org":
+    ["failed", "fixed", "branch=main"]}`` (15).
     """
 
     branches: tuple[str, ...] = ()
@@ -295,7 +324,9 @@ class ArchiveSettings:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A workflow file as the repository holds it; ``text`` is bytes because it may not be UTF-8. ``fault``: why there is nothing to read."""
+    """A workflow file as it is in the repository. ``text`` is bytes because it may not be UTF-8.
+    ``fault``: the reason why it cannot be read; empty: it can.
+    """
 
     path: str
     text: bytes = b""
@@ -304,7 +335,9 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Fault:
-    """What is wrong with a workflow file, where, and what would be right. ``line`` and ``column`` count from 1; 0 means the whole file."""
+    """A fault in a workflow file, with its place and a suggestion. ``line`` and ``column`` count from
+    1; 0 means the whole file.
+    """
 
     path: str
     line: int
@@ -323,7 +356,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Depends:
-    """One ``depends`` entry. ``task`` None: the task itself (PREV) or every one (``PREV:*`` has ``task == "*"``).
+    """One ``depends`` entry. ``task``: the named task, or ``*`` (``PREV:*``); None: the task itself
+    (PREV).
 
     ``excepted``: names that ``PREV:*`` leaves out, sorted.
     """
@@ -346,7 +380,9 @@ class Cancels:
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """Automatic retries after a failure: at most ``max``, the first after ``delay`` seconds, each later one ``factor`` times later."""
+    """Automatic retries after a failure: at most ``max``, the first one after ``delay`` seconds. Each
+    later delay is ``factor`` times the one before.
+    """
 
     max: int = 0
     delay: float = 10.0
@@ -355,7 +391,9 @@ class Retries:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """How to learn what became of a deferred task: what is run in place of its command, every so many seconds, each time for ``timeout`` at most."""
+    """The program that asks for the outcome of a deferred task. It runs in place of the task's
+    command, ``every`` so many seconds, and for at most ``timeout`` seconds each time.
+    """
 
     command: str | tuple[str, ...] | None = None
     script: str | None = None
@@ -368,21 +406,25 @@ _AT_EACH_REVISION = "revision:"
 
 @dataclass(frozen=True, slots=True)
 class Foreach:
-    """A list: its task has one task for each item. Two tasks are over the same list where their ``Foreach`` are equal.
+    """The list of a task, which has one task for each item. Two tasks have the same list if their
+    ``Foreach`` are equal.
 
-    ``file``: the file of the archive that holds the list (None: it is written in the workflow file). ``key``: the field that identifies an item (None: the first of ``key``, ``id`` and ``name`` that an item has). ``items``: a digest of the items, by which
-    `Workflow.lists` has them: a definition is shared by all items of its task, and does not repeat them. Of the items of a submission, which each run has for itself, it says so in place of a digest.
+    ``file``: the file of the archive with the list (None: the workflow file has it). ``key``: the
+    field that identifies an item (None: the first of ``key``, ``id`` and ``name`` that an item
+    has). ``items``: the key of the items in `Workflow.lists`, because a definition is shared by all
+    items of its task. It is a digest of the items or, if each run has its own items, a text that
+    says so (`is_of_run`).
     """
 
     items: str
     key: str | None = None
     file: str | None = None
     count: int | None = field(default=None, compare=False)
-    """How many items it has; None: each run has the items for itself, or an older version stored it."""
+    """The number of items; None: each run has its own items, or an older version stored this list."""
 
     @classmethod
     def of_submission(cls, key: str | None) -> Foreach:
-        """The items of whichever submission a run is made for."""
+        """The list of items of a run's submission."""
         return cls(f"{Trigger.SUBMISSION}:{key or ''}", key)
 
     @property
@@ -390,17 +432,17 @@ class Foreach:
         return self == self.of_submission(self.key)
 
     def at_each_revision(self) -> Foreach:
-        """The items of a file as it is at whichever revision a run of a backfill has."""
+        """The same list, for a run of a backfill, which takes the file from its own revision."""
         return replace(self, items=f"{_AT_EACH_REVISION}{self.key or ''}:{self.file}", count=None)
 
     @property
     def is_of_run(self) -> bool:
-        """Whether each run has the items for itself, and not each revision."""
+        """True if each run has its own items, and not each revision."""
         return self.is_of_submission or self.items.startswith(_AT_EACH_REVISION)
 
 
 class Pull(StrEnum):
-    """When an image is fetched from its registry."""
+    """The cases in which an image is fetched from its registry."""
 
     MISSING = "missing"
     ALWAYS = "always"
@@ -408,28 +450,30 @@ class Pull(StrEnum):
 
 
 LONGEST_RENEWAL = 10.0
-"""Seconds between two renewals of a task manager's leases, at most."""
+"""The most seconds between two renewals of a task manager's leases."""
 SILENCE = 3 * LONGEST_RENEWAL
-"""Seconds after which a task manager that says nothing may be assumed to be gone."""
+"""Seconds after its last report from which on a task manager counts as gone."""
 LONGEST_GLOB = 1000
-"""Characters of one glob of a workflow file."""
+"""The most characters of one glob of a workflow file."""
 MOST_GLOBS = 1000
-"""Globs of one field of a workflow file."""
+"""The most globs of one field of a workflow file."""
 LONGEST_DURATION = 366 * 86400.0
-"""Seconds: the longest time that a workflow or the configuration may name."""
+"""The most seconds that a workflow or the configuration may name."""
 SHORTEST_DEFERRAL = 1.0
-"""Seconds that a deferred task waits at least, whatever it says itself."""
+"""The fewest seconds that a deferred task waits, also if its output asks for fewer."""
 LEAST_MEMORY = 6 << 20
-"""Bytes; a container engine refuses to give less."""
+"""The fewest bytes of memory that a container engine gives to a container."""
 MOST_PIDS = 4_194_304
-"""The kernel knows no more."""
+"""The most processes that the kernel can number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a container may use; None: the installation's default. ``cpu`` counts processors, ``memory``, ``shm`` and each ``tmpfs`` are bytes.
+    """The resources that a container may use; None: the default of the host's configuration.
+    ``cpu``: a number of processors. ``memory``, ``shm``: bytes.
 
-    ``tmpfs``: paths in the container that are kept in memory. ``read_only``: the image's own files cannot be written.
+    ``tmpfs``: paths in the container that are kept in memory, and the bytes of each.
+    ``read_only``: the image's own files cannot be written.
     """
 
     cpu: float | None = None
@@ -442,7 +486,9 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class MountUse:
-    """A persistent folder or volume that the configuration grants under a name, and where the task wants it."""
+    """A persistent folder or volume that the configuration grants. ``path``: its path in the task's
+    container.
+    """
 
     name: str
     path: str
@@ -461,16 +507,20 @@ class Layer:
 
 
 class ChangeStatus(StrEnum):
-    """What happened to a file between two revisions. A moved file is deleted at one path and added at another."""
+    """The change of a file between two revisions. A moved file is deleted at one path and added at
+    another.
+    """
 
     ADDED = "added"
     MODIFIED = "modified"
-    """Its text, its mode, its kind or a property of its own differs."""
+    """Its text, its mode, its kind or one of its own properties differs."""
     DELETED = "deleted"
 
 
 class FileChange(NamedTuple):
-    """A file that differs between two revisions. ``path``: from the archive's root; bytes that are not UTF-8 are surrogate escapes (PEP 383)."""
+    """A file that differs between two revisions. ``path``: from the archive's root; bytes that are
+    not UTF-8 are surrogate escapes (PEP 383).
+    """
 
     status: ChangeStatus
     path: str
@@ -478,10 +528,12 @@ class FileChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TreeChange:
-    """How an update changed a plain tree: the paths that it made, and by how many bytes the tree has grown.
+    """The changes that an update made to a plain tree. ``made``: the new paths. ``grown``: the bytes
+    by which the tree has grown.
 
-    ``began``: when the first change was about to be made, by `STAMPS`; None: nothing was changed. ``entered``: the folders in which something was changed, by when
-    each of them had been changed last (`st_ctime_ns`); where several have the same time, one of them stands for all.
+    ``began``: the time by `STAMPS` just before the first change; None: nothing was changed.
+    ``entered``: the folders in which something was changed, by the time at which each had last been
+    changed before (`st_ctime_ns`); of folders with the same time, only one.
     """
 
     made: tuple[bytes, ...]
@@ -491,7 +543,7 @@ class TreeChange:
 
 
 STAMPS = 5
-"""CLOCK_REALTIME_COARSE, by which the kernel stamps files; it is a little behind the clock that it stands for."""
+"""CLOCK_REALTIME_COARSE, by which the kernel stamps files. It is a little behind CLOCK_REALTIME."""
 
 
 class Checkout(StrEnum):
@@ -503,7 +555,8 @@ class Checkout(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskDefinition:
-    """One task of a revision's workflow, complete with defaults. Made by ``workflow``; planned by ``plan``; frozen in the run (design 3).
+    """One task of a revision's workflow, complete with defaults. Made by ``workflow``; planned by
+    ``plan``; frozen in the run (design 3).
 
     Times are seconds. ``shell`` is only set with ``script``. A task with neither command nor script is a gate.
     """
@@ -559,35 +612,41 @@ class TaskDefinition:
 
     @property
     def wants_changes(self) -> bool:
-        """Whether the task gets ``ARKQUEUE_CHANGES``: it asks for them, or names the variable."""
+        """True if the task gets ``ARKQUEUE_CHANGES``: it asks for changes, or names the variable."""
         return self.changes or self._names(CHANGES)
 
     @property
     def wants_submission(self) -> bool:
-        """Whether the task gets ``ARKQUEUE_SUBMISSION``: it is not for an item alone, or names the variable."""
+        """True if the task gets ``ARKQUEUE_SUBMISSION``: it is not for one item of the submission,
+        or it names the variable.
+        """
         return not (self.foreach is not None and self.foreach.is_of_submission) or self._names(SUBMISSION)
 
     def _names(self, variable: str) -> bool:
-        """Whether what the task runs, or its ``env``, names a variable."""
+        """True if the task's command or script, or a value of its ``env``, names a variable."""
         command = self.command if isinstance(self.command, str) else "\0".join(self.command or ())
         return any(variable in text for text in (command, self.script or "", *self.env.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """All workflow files of one revision: their tasks in the order of files and lines, or their faults (then no tasks)."""
+    """All workflow files of one revision: their tasks in the order of files and lines; or their
+    faults, and then no tasks.
+    """
 
     tasks: tuple[TaskDefinition, ...] = ()
     faults: tuple[Fault, ...] = ()
     lists: Mapping[str, tuple[Item, ...]] = field(default_factory=dict)
-    """The items that `Foreach.items` stands for."""
+    """The items of each list, by `Foreach.items`."""
     list_files: tuple[str, ...] = ()
-    """The files that were read for lists and for a schema: what the workflow is follows from them, too."""
+    """The files with lists and with a schema, which were read besides the workflow files."""
     schema: Schema | None = None
-    """What payloads of submissions are to fit; None: anything does."""
+    """The schema to which payloads of submissions have to conform; None: any payload is accepted."""
 
     def items_of(self, definition: TaskDefinition) -> tuple[Item, ...] | None:
-        """The items that a task has a task for; None: it has no list. There are none of a submission where the run is made for none."""
+        """The items of a task's list; None: it has no list. A list of a submission is empty in a run
+        without one.
+        """
         if definition.foreach is None:
             return None
         if definition.foreach.is_of_submission:
@@ -595,7 +654,9 @@ class Workflow:
         return self.lists[definition.foreach.items]
 
     def with_lists(self, handed: Mapping[str, tuple[Item, ...]]) -> Workflow:
-        """With lists that a run has for itself, by `Foreach.items`. Tasks over a file take that of `Foreach.at_each_revision` where it is among them."""
+        """The workflow with a run's own lists, by `Foreach.items`. If the list of
+        `Foreach.at_each_revision` is among them, tasks with a list from this file get it.
+        """
         if not handed:
             return self
 
@@ -609,13 +670,15 @@ class Workflow:
 
     @property
     def item_tasks(self) -> int:
-        """The tasks that a run has for items, beside one for each definition."""
+        """The number of tasks that a run has for items, beside one for each definition."""
         return sum(len(self.items_of(one) or ()) for one in self.tasks)
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The JSON Schema that payloads of submissions are to fit. ``path``: its file in the archive; ``content``: as JSON has it."""
+    """The JSON Schema to which payloads of submissions have to conform. ``path``: its file in the
+    archive. ``content``: the parsed JSON.
+    """
 
     path: str
     content: Any
@@ -627,23 +690,32 @@ class End(StrEnum):
     EXITED = "exited"
     TIMED_OUT = "timed-out"
     STOPPED = "stopped"
-    """It was asked to end (a cancellation, a restart, a shutdown) and is proved gone, or its host could not begin it."""
+    """It was asked to end (a cancellation, a restart, a shutdown) and is proved gone; or its host
+    could not start it.
+    """
     NOT_STARTED = "not-started"
-    """The workspace or the program could not be had; ``message`` says why."""
+    """The workspace could not be made, or the program could not be started; ``message`` says why."""
     UNREACHABLE = "unreachable"
-    """Its repository could not be read, which is nobody's verdict on the task: it is tried again later (design 2)."""
+    """Its repository could not be read. That is not the task's fault: it is tried again later (design
+    2).
+    """
     WITHHELD = "withheld"
-    """Its host does not start it until an administrator has seen to something: it is tried again later."""
+    """Its host does not start it until an administrator has solved a problem: it is tried again
+    later.
+    """
     LOST = "lost"
-    """Its task manager is gone; said by queue managers, and by the next task manager of the host. Or its container's engine ended it."""
+    """Its task manager is gone, as queue managers or the next task manager of the host report; or
+    the engine ended its container.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
     """The resources that an attempt used. ``processor_seconds``: user and system time together.
 
-    ``peak_memory_bytes``: of the process that had the most of a tree of processes, or of a whole container; None: not known.
-    ``sampled``: the figures were read while the attempt ran, as those of containers are, so that it used at least as much.
+    ``peak_memory_bytes``: that of the largest process of a tree of processes, or of a whole
+    container; None: it is not known. ``sampled``: the figures were read while the attempt ran, as
+    with containers, so the attempt used at least as much.
     """
 
     processor_seconds: float
@@ -653,9 +725,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of one attempt. ``exit_code`` is 128 + n for a signal n, None where no program ran.
+    """The end of one attempt. ``exit_code``: 128 + n for a signal n; None: no program ran.
 
-    ``ran``: seconds since the program began; it counts where its beginning was not recorded. ``usage``: None where nothing is known of it.
+    ``ran``: seconds since the program began, in case its beginning was not recorded; None: that is
+    not known. ``usage``: None if it is not known.
     """
 
     attempt: AttemptId
@@ -668,19 +741,21 @@ class Outcome:
 
 
 class Receipt(StrEnum):
-    """What became of a reported outcome."""
+    """The result of the report of an outcome."""
 
     RECORDED = "recorded"
     ALREADY_RECORDED = "already recorded"
     NOT_YOURS = "not yours"
-    """The attempt has another end, or belongs to another process: what was reported changed nothing."""
+    """The attempt has another end, or belongs to another process: the report changed nothing."""
     BUSY = "busy"
-    """Another transaction has locked the archive: nothing was changed, and the end is to be reported again."""
+    """Another transaction has locked the archive: the report changed nothing, and has to be repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """An archive as it is registered, as far as its tasks are concerned. ``stored``: its settings as JSON. ``corrections``: how often a revision of it was corrected."""
+    """A registered archive, as far as its tasks need it. ``stored``: its settings as JSON.
+    ``corrections``: the number of corrections of its revisions.
+    """
 
     id: int
     name: str
@@ -692,13 +767,15 @@ class Registration:
 
     @property
     def settings(self) -> ArchiveSettings:
-        """The settings, read by the attempt itself: what cannot be read, of a newer version say, harms no other task of the same claim."""
+        """The settings. Each attempt parses its own, so that settings that cannot be parsed, for
+        example of a newer version, affect no other task of the same claim.
+        """
         return ArchiveSettings(**json.loads(self.stored))
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One claimed task, with all that its attempt needs to know, as it was when the task was claimed."""
+    """One claimed task, with the data that its attempt needs, as they were at the claim."""
 
     task: TaskId
     attempt: AttemptId
@@ -715,7 +792,7 @@ class Claim:
     revision: str
     author: str
     date: str
-    """Of the revision, as ISO 8601 says it."""
+    """The revision's date in ISO 8601."""
     message: str
     previous: str | None
     generation: int
@@ -724,17 +801,21 @@ class Claim:
     item_body: str = ""
     """The item as JSON; empty: the task has none."""
     early: int | None = None
-    """The number of the last revision of the branch whose date was to come when it was read; None: there is none."""
+    """The number of the last revision of the branch whose date was in the future when it was read;
+    None: there is none.
+    """
 
     @property
     def recorded(self) -> Revision:
-        """The revision as the ledger has it, as far as that proves which one it is."""
+        """The revision as the ledger has it, with the fields that identify it."""
         return Revision(self.revision, self.number, self.author, datetime.fromisoformat(self.date), "")
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What became of reported ends. ``claims``: what was claimed with them; ``is_more``: there may be more ready tasks than that."""
+    """The results of reported ends. ``claims``: the tasks that were claimed with them. ``is_more``:
+    True if more tasks may be ready.
+    """
 
     receipts: dict[AttemptId, Receipt]
     claims: list[Claim] = field(default_factory=list)
@@ -743,9 +824,9 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """What is still ours, with what it was asked for (None, ``cancel``, ``restart``).
-
-    ``kept``: those of it whose lease ends when it did, as their end is being recorded.
+    """The attempts that still belong to this process. ``asked``: each with its request to stop
+    (None, ``cancel``, ``restart``). ``kept``: those whose leases were not renewed, because their
+    ends are being recorded.
     """
 
     asked: dict[AttemptId, str | None]
@@ -754,7 +835,10 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """The scratch folder of a run or of an item. ``id`` is its name; ``store``: the host, or the shared folder, where it is. ``is_made``: it was there once; ``is_removed``: for good."""
+    """The scratch folder of a run or of an item. ``id``: its name. ``store``: the id of its host, or
+    of the shared folder that has it. ``is_made``: True if it was made. ``is_removed``: True if it
+    was removed for good.
+    """
 
     id: int
     store: str
@@ -775,8 +859,9 @@ class Live:
 class Adopted:
     """An attempt that its host's next task manager has taken over.
 
-    ``age``: seconds since its program began. ``stop``: the request to stop that came meanwhile (``cancel``, ``restart``). ``log_bytes``: the
-    position at which its log goes on. ``stored``: how many bytes of each stream of its program are part of that log.
+    ``age``: seconds since its program began. ``stop``: the request to stop that came meanwhile
+    (``cancel``, ``restart``). ``log_bytes``: the position at which its log continues. ``stored``:
+    the bytes of each stream of its program that are part of that log.
     """
 
     claim: Claim
@@ -788,7 +873,9 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """Bytes of one stream that a task has written. ``position``: of the first byte in the log. ``at``: seconds since 1970."""
+    """Bytes that a task has written to one stream. ``position``: that of the first byte in the log.
+    ``at``: seconds since 1970.
+    """
 
     position: int
     stream: Stream
@@ -798,8 +885,9 @@ class LogChunk:
 
 @dataclass(frozen=True, slots=True)
 class LogAppend:
-    """The next chunks of one attempt's log. ``size``: the bytes of the log up to their end, dropped ones included; ``stdout`` and ``stderr``: how many
-    of them came from each stream of the program."""
+    """The next chunks of one attempt's log. ``size``: the bytes of the log up to their end, dropped
+    ones included. ``stdout``, ``stderr``: the number of these from each stream of the program.
+    """
 
     attempt: AttemptId
     chunks: Sequence[LogChunk]
@@ -810,7 +898,9 @@ class LogAppend:
 
 @dataclass(frozen=True, slots=True)
 class LogCut:
-    """The middle of one attempt's log that is to be deleted: the chunks whose position is at least ``head`` and less than ``tail``."""
+    """The middle of one attempt's log, which is to be deleted: the chunks whose position is at least
+    ``head`` and less than ``tail``.
+    """
 
     attempt: AttemptId
     head: int

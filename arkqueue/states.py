@@ -1,15 +1,16 @@
-"""The life of a task: which event may move a task from which state to which (design 4). Pure.
+"""The states of a task, and the events that move it from one to another (design 4). Pure.
 
-A task waits until its last ``depends`` edge is met; then it *enters*: its ``cancels`` fire, and when what they stop is gone
-it becomes ready (a task with a program) or completed (a gate). Every way back to work leads through ``waiting`` again: a retry, a
-deferred task that is due, a lost or restarted attempt. So cancellations fire each time that a task
-becomes ready. A new task that waits for nothing and cancels nothing is stored as ready at once.
-A held task does not enter, whatever becomes of its edges, until a person releases it.
-What has ended comes back when a person wants it again, with all that depends on it. REPORT comes back when a person wants another report.
+A task waits until its last ``depends`` edge is met. Then it *enters*: its ``cancels`` fire, and when
+the tasks that they stop are gone, it becomes ready (a task with a program) or completed (a gate). A
+retry, a deferral that is over, and a lost or restarted attempt all lead back to ``waiting``. So
+cancellations fire each time a task becomes ready. A new task that waits for nothing and cancels
+nothing is stored as ready at once. A held task does not enter until a person releases it, even if
+its edges are met. A settled task runs again if a person asks for it, and so do the tasks that depend
+on it. REPORT runs again if a person asks for another report.
 
-``MOVES`` is the only place that says so. The guards in ``sql/*.sql`` (``{from EVENT}``, ``{to EVENT}``), the diagram in the
-documentation and the tests of every (state, event) are made from it. An attempt has no state of its own, only an end; what an end
-means for its task is decided by ``verdict``.
+``MOVES`` is the only definition of these moves. The guards in ``sql/*.sql`` (``{from EVENT}``, ``{to
+EVENT}``), the diagram in the documentation and the tests of every (state, event) are made from it.
+An attempt has no state, only an end. ``verdict`` decides which event an end is for its task.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ UNSETTLED = frozenset(State) - SETTLED
 ATTENTION = (
     State.FAILED, State.REJECTED, State.HELD, State.RUNNING, State.READY, State.DEFERRED, State.WAITING, State.CANCELED, State.SKIPPED, State.COMPLETED,
 )  # fmt: skip
-"""Where one state stands for many tasks, the first of these that one of them has."""
+"""The order in which one state is chosen for many tasks: the first of these that any of them has."""
 
 
 class Event(StrEnum):
@@ -134,14 +135,14 @@ class IllegalMove(ValueError):
 
 
 def move(state: State, event: Event) -> State:
-    """The state after the event; ``IllegalMove`` where the table has none."""
+    """The state after the event. Raises ``IllegalMove`` if the table has no such move."""
     if state not in MOVES[event].sources:
         raise IllegalMove(f"{event} is not possible for a task that is {state}")
     return MOVES[event].target
 
 
 def expand(word: str, event: str) -> str:
-    """What ``{from EVENT}`` and ``{to EVENT}`` of an SQL block stand for."""
+    """The SQL text for ``{from EVENT}`` or ``{to EVENT}`` in an SQL block."""
     chosen = MOVES[Event(event)]
     if word == "to":
         return f"'{chosen.target}'::task_state"
@@ -151,25 +152,33 @@ def expand(word: str, event: str) -> str:
 EX_DATAERR = 65
 EX_TEMPFAIL = 75
 DEFER_DELAY = 60.0
-"""Seconds until a task that ended with 75, could not read its repository or was withheld is tried again. Each further time doubles them."""
+"""Seconds until the next attempt of a task that ended with exit code 75, could not read its
+repository or was withheld. They double each further time.
+"""
 LONGEST_DEFERRAL = 3600.0
-"""Seconds between two tries of a task that ended with 75, at most, unless its output `arkqueue.retry_after` says another time."""
+"""The most seconds until the next attempt of a task that ended with exit code 75, unless its output
+`arkqueue.retry_after` asks for another time.
+"""
 LONGEST_AWAY = 600.0
-"""Seconds between two tries of a task that could not read its repository or was withheld, at most. Such a task did not ask to wait: it runs soon after the fault is over."""
+"""The most seconds until the next attempt of a task that could not read its repository or was
+withheld. Such a task did not ask to wait, so it runs soon after the fault is over.
+"""
 LONGEST_DELAY = 6 * 3600.0
-"""Seconds between two tries of a task that failed, at most."""
+"""The most seconds until the next attempt of a task that failed."""
 MOST_LOSSES = 3
-"""How often a task is run again because its task manager died (design 3, ``on_lost``)."""
+"""The most times that a task is run again because its task manager died (design 3, ``on_lost``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What the database knows of a running task when its attempt ends.
+    """The facts about a running task that decide what the end of its attempt means.
 
-    ``stop`` is what its attempt was asked for: ``"cancel"``, ``"restart"`` or None. ``failures`` and ``deferrals`` count earlier ones since the
-    last retry by a person, ``losses`` the attempts that died with their task manager. ``retry_after``: the seconds that the attempt itself asks
-    for, if any. ``time_left``: the seconds until its ``deadline``, which begins with the first deferral; None: it has none. ``poll_every``: the
-    seconds between its polls; None: it has none. ``polls``: the attempt was one of them.
+    ``stop``: the request to stop that its attempt got: ``"cancel"``, ``"restart"`` or None.
+    ``failures``, ``deferrals``: the numbers of earlier ones since the last retry by a person.
+    ``losses``: the number of attempts that died with their task manager. ``retry_after``: the
+    seconds that the attempt itself asks for, if any. ``time_left``: the seconds until its
+    ``deadline``, which begins with the first deferral; None: it has none. ``poll_every``: the
+    seconds between its polls; None: it has none. ``polls``: True if the attempt was a poll.
     """
 
     stop: str | None
@@ -186,24 +195,27 @@ class Circumstances:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of the task. ``delay``: seconds until it is due, for DEFER only."""
+    """The event that the end of an attempt is for its task. ``delay``: seconds until the task is due,
+    for DEFER only.
+    """
 
     event: Event
     delay: float = 0.0
 
 
 def verdict(end: End, exit_code: int | None, task: Circumstances) -> Verdict:
-    """What the end of an attempt means for its task (design 3, exit codes; 5.10, 5.19; 6, ``on_lost``).
+    """The event that the end of an attempt is for its task (design 3, exit codes; 5.10, 5.19; 6,
+    ``on_lost``).
 
-    An attempt that had ended before the signal keeps its outcome, where that outcome is final; where it would be tried again, the request to
-    cancel it stands.
+    An attempt that had ended before the signal keeps its outcome if the outcome is final. If the
+    task would be tried again, the request to cancel it is obeyed.
     """
     if end is End.STOPPED:
         return Verdict({"cancel": Event.STOP, "restart": Event.RESTART}.get(task.stop or "", Event.HAND_BACK))
     if end is End.LOST:
         if task.stop == "cancel":
             return Verdict(Event.STOP)
-        if task.polls:  # never the command: nobody can know what that would do once more
+        if task.polls:  # never the command again: it may have effects that must not be repeated
             return _again(task, task.poll_every or DEFER_DELAY)
         if task.on_lost == "fail" or task.losses >= MOST_LOSSES:
             return Verdict(Event.FAIL)
@@ -223,7 +235,9 @@ def verdict(end: End, exit_code: int | None, task: Circumstances) -> Verdict:
 
 
 def _defer(task: Circumstances) -> Verdict:
-    """The last try is due at the deadline. One that ends with 75 then, or later, fails the task (design 5.28)."""
+    """The verdict on exit code 75. The last attempt is due at the deadline. If it ends with 75, too,
+    the task fails (design 5.28).
+    """
     delay = task.retry_after or task.poll_every or _doubled(task.deferrals, LONGEST_DEFERRAL)
     if task.time_left is None:
         return _again(task, delay)

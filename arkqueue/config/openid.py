@@ -1,6 +1,8 @@
-"""The tables ``[openid]`` of the configuration: with which provider persons sign in to the pages, and what their groups may do. Called by `settings`.
+"""The tables ``[openid]`` of the configuration: the provider with which persons sign in to the
+pages, and the rights of their groups. Imported by `settings`.
 
-The provider says who somebody is and in which groups; this file says what that is worth. So a provider gives no rights that nobody has written down here.
+The provider tells who somebody is, and in which groups. The configuration alone gives rights to
+groups.
 """
 
 from __future__ import annotations
@@ -19,19 +21,19 @@ _CLAIM = re.compile(r"[A-Za-z0-9_.:/-]{1,200}")
 
 
 def is_safe_url(url: str) -> bool:
-    """Whether a URL names a host by https, or by http on this host, where nobody listens in between."""
+    """True if a URL has https, or has http and names this host, so that nobody can listen in."""
     host = r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::\d{1,5})?"
     here = r"(?:localhost|127\.0\.0\.1|\[::1\])(?::\d{1,5})?"
     return re.fullmatch(rf"(https://{host}|http://{here})(/[!-~]*)?", url) is not None
 
 
 class OpenIdGrant(Strict):
-    """What the members of a group may do."""
+    """The rights of the members of a group."""
 
     group: str = Field(min_length=1, max_length=200)
     scope: Literal["read", "operate", "approve", "admin"]
     archives: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=1000)
-    """Globs of archives' names; None: every one, and the installation."""
+    """Globs of archives' names; None: all archives, and the installation."""
 
     @field_validator("archives")
     @classmethod
@@ -45,10 +47,12 @@ class OpenIdGrant(Strict):
 
 
 class OpenIdPerson(Strict):
-    """Which authors of revisions a person is, as ``token create --author`` says it of a token."""
+    """The names by which a person is the author of revisions, like ``token create --author`` for a
+    token.
+    """
 
     person: str = Field(min_length=1, max_length=200)
-    """The person as the claim ``person`` names them."""
+    """The value of the claim ``person``."""
     authors: tuple[str, ...] = Field(min_length=1, max_length=100)
 
     @field_validator("authors")
@@ -65,25 +69,27 @@ class OpenId(Strict):
     """The provider of OpenID Connect with which persons sign in to the pages."""
 
     issuer: str
-    """The issuer exactly as the provider calls itself; its discovery document lies below it."""
+    """The issuer, exactly as in the provider's discovery document, whose URL begins with it."""
     client_id: str = Field(min_length=1, max_length=500)
     client_secret_file: Path | None = None
-    """A 0600 file with the secret that the provider gave; None: a public client, which PKCE alone protects."""
+    """A file of mode 0600 with the client's secret; None: a public client, which only PKCE protects."""
     label: str = Field(default="OpenID Connect", min_length=1, max_length=60)
-    """What the button of the sign-in page says after “Sign in with”."""
+    """The text of the sign-in page's button after “Sign in with”."""
     scopes: tuple[str, ...] = ("openid", "profile", "email")
     groups: str = "groups"
     """The claim that lists groups; dots lead into objects, as in ``realm_access.roles``."""
     person: str = "preferred_username"
     """The claim that names the person in the audit log and for ``persons``."""
     author_claims: tuple[str, ...] = Field(default=(), max_length=10)
-    """Claims whose values are authors of revisions, beside what ``persons`` says."""
+    """Claims whose values are authors of revisions, beside those of ``persons``."""
     session: Duration = Field(default=43_200.0, ge=60.0, le=LONGEST_SESSION)
-    """Seconds after which a person signs in anew, so that the provider is asked for their groups again."""
+    """Seconds after which a person has to sign in again, so that the provider is asked for their
+    groups again.
+    """
     clock_skew: Duration = Field(default=60.0, le=600.0)
     """Seconds by which the provider's clock may differ from ours."""
     ca_file: Path | None = None
-    """The certificates that the provider's must be signed by; None: the usual ones."""
+    """The certificate authorities for the provider's certificate; None: those of this host."""
     grants: tuple[OpenIdGrant, ...] = Field(default=(), max_length=1000)
     persons: tuple[OpenIdPerson, ...] = Field(default=(), max_length=100_000)
 

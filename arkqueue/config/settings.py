@@ -72,18 +72,20 @@ class Credentials(Strict):
 
 
 class Docker(Strict):
-    """The container engine, and what a task's container may use where the task says nothing. Sizes are bytes, ``cpu`` counts processors."""
+    """The container engine, and the defaults and limits of containers. Sizes are bytes, ``cpu`` is a
+    number of processors.
+    """
 
     host: str = LOCAL_ENGINE
-    """Where the engine is; unless given, where DOCKER_HOST says, else the local socket."""
+    """The address of the engine; by default that of DOCKER_HOST, otherwise the local socket."""
     image: str | None = None
-    """The image of tasks that name none, of archives that have none either and may not run processes."""
+    """The image of tasks that name none, in archives that have none and may not run processes."""
     pull: Pull = Pull.MISSING
-    """When an image is fetched, for tasks that do not say."""
+    """The cases in which an image is fetched, for tasks that set none."""
     cpu: Cpu | None = None
     memory: Memory | None = None
     pids: Pids = 4096
-    """What a task gets that asks for nothing; None: no limit, or as much as the ``most_…``."""
+    """The limits of a task that asks for none; None: no limit, or that of ``most_…``."""
     most_cpu: Cpu | None = None
     most_memory: Memory | None = None
     most_pids: Pids | None = None
@@ -154,66 +156,82 @@ class Configuration(Strict):
     """All that an installation can set. Times are seconds, sizes bytes."""
 
     home: Path
-    """What this host keeps: the embedded database, workspaces, tokens, its host id."""
+    """The home folder of this host: the embedded database, workspaces, tokens, its host id."""
     database: str | None = Field(default=None, repr=False)
     """The connection string of a PostgreSQL; None: the embedded one."""
     database_pooler: bool = False
-    """``database`` leads through pgbouncer in transaction mode."""
+    """True if ``database`` is the address of a pgbouncer in transaction mode."""
     database_direct: str | None = Field(default=None, repr=False)
-    """With a pooler: the connection string past it, for LISTEN and migrations."""
+    """With a pooler: the connection string of PostgreSQL itself, for LISTEN and migrations."""
     listen: str = "127.0.0.1:8417"
-    """Where the API listens."""
+    """The address at which the API listens."""
     hosts: tuple[str, ...] = Field(default=(), max_length=100)
-    """Names under which browsers reach the pages, beside ``localhost``, this machine's name and addresses."""
+    """Names by which browsers reach the pages, beside ``localhost``, this machine's name and its
+    addresses.
+    """
     public: tuple[str, ...] = Field(default=(), max_length=1000)
-    """Archives whose pages everybody may look at who reaches the server, without signing in."""
+    """Archives whose pages can be read without signing in by everybody who reaches the server."""
     server: str | None = None
-    """Where the command line finds the API; None: where the home folder says that its own server listens."""
+    """The address of the API for the command line; None: that of the home folder's own server."""
     token: str | None = Field(default=None, repr=False)
     """The command line's token; None: the first token in the home folder."""
     slots: Slots = Field(default_factory=lambda: len(os.sched_getaffinity(0)))
-    """How many tasks a task manager runs at once."""
+    """The most tasks that a task manager runs at once."""
     labels: tuple[str, ...] = Field(default=(), max_length=100)
-    """What this task manager has that tasks may ask for (`runs_on`)."""
+    """The labels of this task manager, for which tasks may ask (`runs_on`)."""
     lease: Duration = 90.0
     renew: Duration = 10.0
     sweep: Duration = 60.0
     poll: Duration = 1.0
     adopt_within: Duration = 300.0
-    """How long an attempt that can outlive its task manager stays reserved for its host (design 6)."""
+    """Seconds for which an attempt that can outlive its task manager stays reserved for its host
+    after its lease (design 6).
+    """
     log_head: Size = 1 << 20
     log_tail: Size = 15 << 20
-    """What is kept of an attempt's log: its beginning and its end."""
+    """The bytes of the beginning and of the end of an attempt's log that are kept."""
     output_limit: Size = 1 << 20
-    """The longest ``OUTPUT`` file that a task may write."""
+    """The most bytes of the ``OUTPUT`` file that a task writes."""
     workspace_pool: Size = 20 << 30
-    """How much room the trees may take that are kept for later workspaces."""
+    """The most bytes of the trees that are kept for later workspaces."""
     min_free: SizeOrNothing = 1 << 30
-    """Below so much free space on the disk of the home folder or of the workspaces, a task manager claims nothing; 0: it always claims."""
+    """A task manager claims no tasks while the disk of its home folder, workspaces or scratch folders
+    has fewer free bytes; 0: it always claims.
+    """
     scratch_folder: Path | None = None
-    """Where scratch folders are kept; None: in the home folder."""
+    """The folder of scratch folders; None: it is in the home folder."""
     scratch_shared: bool = False
-    """Whether ``scratch_folder`` is seen by several task managers, so that the tasks of a folder run on any of their hosts."""
+    """True if several task managers share ``scratch_folder``, so that tasks with a scratch folder in
+    it run on any of their hosts.
+    """
     scratch_limit: SizeOrNothing = 100 << 30
-    """When its scratch folders take so much room, a task manager makes no other one (design 5.37); 0: it always does."""
+    """A task manager makes no further scratch folder while they have this many bytes together (design
+    5.37); 0: it always makes one.
+    """
     attachments_limit: Size = 30 << 30
-    """Bytes that the attachments of one submission may have together (design 5.31)."""
+    """The most bytes of all attachments of one submission (design 5.31)."""
     import_limit: LimitOrNone = 1000
-    """Of a scan that finds more new revisions of a branch than this, all runs are held (design 5.22); None: they run."""
+    """If a scan finds more new revisions of a branch, all of their runs are held (design 5.22); None:
+    they run.
+    """
     items_limit: Items = MOST_ITEMS
-    """Items that a list of a workflow file may have; more are a fault (design 5.30)."""
+    """The most items of a list of a workflow file; more are a fault (design 5.30)."""
     credentials: tuple[Credentials, ...] = ()
     public_url: str | None = None
-    """Where people reach the pages, for the links of notifications; None: where the API listens."""
+    """The address of the pages in the links of notifications; None: the address at which the API
+    listens.
+    """
     webhooks: tuple[Webhook, ...] = ()
-    """The hosts to which notifications are posted; none: none."""
+    """The hosts to which notifications may be posted."""
     mail: Mail | None = None
-    """How notifications are mailed; None: not at all."""
+    """The mail server for notifications; None: none are mailed."""
     openid: OpenId | None = None
-    """With which provider persons sign in to the pages; None: with tokens and links alone."""
+    """The provider with which persons sign in to the pages; None: they use tokens and links."""
     docker: Docker = Field(default_factory=lambda: Docker())
     mounts: tuple[PersistentMount, ...] = ()
-    """What tasks may keep between runs; of several entries of one name, an archive's tasks get the first that is for the archive."""
+    """The folders and volumes that tasks may use. If several have one name, an archive's tasks get
+    the first one that is for the archive.
+    """
 
     @field_validator("database", "database_direct")
     @classmethod

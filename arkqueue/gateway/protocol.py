@@ -1,15 +1,18 @@
-"""What a task manager may ask of the queue, and what each call promises.
+"""The calls by which a task manager uses the queue, and what each call guarantees.
 
-Any thread may make any call. No call waits for ever.
+Any thread may make any call. No call waits without a limit.
 
-*Errors.* Every call but ``bell`` may raise DatabaseUnavailable: the queue did not answer, and the caller cannot know whether the call was carried out.
-The caller tries again, as every call may be repeated. Three of them leave something to look after: attempts that were claimed or adopted by a call
-whose answer was lost are among ``live``, with the gateway's own process. The first are handed back, the second adopted once more. Any other exception
-is a fault of arkqueue or of stored data. That an attempt is not ours any more is never an exception: the answer of the call says so.
+*Errors.* Every call but ``bell`` may raise DatabaseUnavailable: the queue did not answer, and the
+caller cannot know whether the call had an effect. Every call may be repeated, so the caller tries
+again. If the answer of ``claim``, ``finish_and_claim`` or ``adopt`` was lost, the attempts that it
+gave to this process are among ``live``. The caller hands back claimed ones, and adopts adopted ones
+again. Any other exception is a fault of arkqueue or of stored data. If an attempt no longer belongs
+to this process, that is no exception: the answer of the call says so.
 
-*The fence.* An attempt belongs to the process that claimed or adopted it until its end is recorded or another process has got it. A call writes to
-attempts of the gateway's own process alone. There are two exceptions: ``expire`` ends attempts of earlier processes of the host, and ``started``
-notes a time for any live attempt.
+*The fence.* An attempt belongs to the process that claimed or adopted it, until its end is recorded
+or another process gets it. A call writes only to attempts of the gateway's own process. There are
+two exceptions: ``expire`` ends attempts of earlier processes of the host, and ``started`` notes a
+time for any live attempt.
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ Topic = Literal["ready", "stop"]
 
 
 class Gateway(Protocol):
-    """The queue, as one process of a task manager sees it. ``process``: the id of the process, new at each start. ``host``: the id of its host."""
+    """The queue for one process of a task manager. ``process``: the id of the process, new at each
+    start. ``host``: the id of its host.
+    """
 
     @property
     def process(self) -> str: ...
@@ -54,21 +59,25 @@ class Gateway(Protocol):
     def register(
         self, hostname: str, slots: int, account: str, fault: str | None, engine_fault: str | None, low_disk: str | None
     ) -> None:
-        """Say that this process is here, once and then again and again: after ``SILENCE`` without a word it counts as gone.
+        """Report that this process runs. Has to be repeated: after ``SILENCE`` without a report, the
+        process counts as gone.
 
-        ``account``: the user of its host that it runs as, ``root`` for the superuser whatever its name is there. ``fault``: why this host can start no
-        tasks for now; ``engine_fault``: why it can start no containers. None: it can. ``low_disk``: which disk has so little room that it claims
-        nothing; None: there is room.
+        ``account``: the user of its host as whom it runs, ``root`` for the superuser by any name.
+        ``fault``: the reason why this host can start no tasks for now; ``engine_fault``: the reason
+        why it can start no containers; None: it can. ``low_disk``: a text about the disk that lacks
+        space, so that this process claims nothing; None: no disk lacks space.
         """
 
     def unregister(self) -> None:
-        """Say that this process has stopped."""
+        """Report that this process has stopped."""
 
     def expire(self, gone: Collection[AttemptId] = ()) -> list[str]:
-        """End the attempts of earlier processes of this host, and count these processes as stopped; return the names of the ended attempts.
+        """End the attempts of earlier processes of this host, and record that these processes have
+        stopped. Returns the names of the ended attempts.
 
-        Only who holds the locks of the home folder may call it: they prove that no earlier process is left. Attempts that outlive their task manager
-        are ended only where they are in ``gone``: those of which no container is left.
+        The caller must hold the locks of the home folder, which prove that no earlier process is
+        left. Attempts that outlive their task manager are ended only if they are in ``gone``, the
+        attempts without a container.
         """
 
     # -- getting attempts, and giving them back ----------------------------------------------------------------------
@@ -92,9 +101,9 @@ class Gateway(Protocol):
         """
 
     def hand_back(self, attempts: Sequence[AttemptId], reason: str) -> bool:
-        """End attempts of this process that have not begun; their tasks are ready for others. ``reason``: words for people.
-
-        False: an archive was busy, so that attempts are left to be handed back.
+        """End attempts of this process that have not begun; their tasks are ready for other task
+        managers. ``reason``: a text for people. Returns False if an archive was busy, so that some
+        attempts still have to be handed back.
         """
 
     # -- what attempts are made from ---------------------------------------------------------------------------------
@@ -103,62 +112,77 @@ class Gateway(Protocol):
         """Frozen definitions by id, as the JSON that ``workflow.from_json`` reads. They never change."""
 
     def inputs(self, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
-        """The newest outputs of what each task depends on, by the dependency's name; a task without any is left out."""
+        """For each task, the newest outputs of the tasks that it depends on, by their names. Tasks
+        without any are left out.
+        """
 
     def submission(self, task: TaskId) -> Handed | None:
-        """The submission that a task's run was made for; None: it was made for none."""
+        """The submission for which a task's run was made; None: it was made for none."""
 
     def payload_part(self, task: TaskId, position: int) -> bytes | None:
-        """A part of its payload, counted from 0; None: there are no more. It does not change."""
+        """A part of the payload of that submission, counted from 0; None: there is no such part. A
+        payload never changes.
+        """
 
     def report(self, task: TaskId) -> dict[str, Any]:
-        """The report that the command of a REPORT gets as INPUTS, as ``docs/report.schema.json`` describes it. It does not change from now on."""
+        """The report that the command of a REPORT gets as INPUTS, as ``docs/report.schema.json``
+        describes it. It does not change any more.
+        """
 
     def base(self, attempt: AttemptId) -> Revision | None:
-        """The revision of the ledger that an attempt has as its base, as far as that proves which one it is; None: it has none."""
+        """The base revision of an attempt as the ledger has it, with the fields that identify it;
+        None: it has none.
+        """
 
     def early(self, attempt: AttemptId) -> dict[str, int]:
-        """When the last revisions of an attempt's branch were read whose dates were to come then, by their ids, in nanoseconds since 1970."""
+        """The times at which the last revisions of an attempt's branch were read whose dates were
+        then in the future, by their ids, in nanoseconds since 1970.
+        """
 
     def scratch(self, attempt: AttemptId, *, may_begin: bool) -> Scratch | None:
-        """The scratch folder of an attempt's run or item. The first attempt that asks decides that it is in our store, if that ``may_begin`` another one.
+        """The scratch folder of an attempt's run or item. If there is none yet and ``may_begin`` is
+        True, it is recorded as one in the store of this task manager.
 
-        None: the attempt is not ours any more, or there is no folder yet.
+        None: the attempt no longer belongs to this process, or there is no folder yet.
         """
 
     def scratch_made(self, folder: int) -> None:
-        """Note that a scratch folder is there, by its id: from now on, one that is missing is lost."""
+        """Record that a scratch folder was made. If it is missing from now on, it was lost."""
 
     def scratch_lost(self, folder: int) -> None:
-        """Note that a scratch folder which was there is gone, by its id."""
+        """Record that a scratch folder was lost."""
 
     def scratch_unneeded(self, folders: Sequence[int]) -> set[int]:
-        """Those of this store's scratch folders that are to be removed: their run or item is over,
-        or nobody knows them.
+        """Those of this store's scratch folders that have to be removed: their run or item is over,
+        or the database does not know them.
         """
 
     def attachments_unneeded(self, folders: Sequence[int]) -> set[int]:
-        """The folders of attachments, of those on our disk, that can be removed: nobody continued the upload, its run was deleted or purged, or the database does not know them."""
+        """Those of this disk's folders of attachments that can be removed: nobody continued the
+        upload, its run was deleted or purged, or the database does not know them.
+        """
 
     def scratch_measured(self, sizes: Mapping[int, int]) -> None:
-        """Note how many bytes scratch folders take."""
+        """Record the bytes of scratch folders."""
 
     def installation(self) -> str:
         """The id of this installation, the same for all that share its database."""
 
     def doubt(self, archive: int) -> None:
-        """Have an archive's repository looked at: an attempt found another revision there than the ledger has."""
+        """Ask for a scan of an archive's repository, because an attempt found another revision there
+        than the ledger has.
+        """
 
     # -- the life of an attempt --------------------------------------------------------------------------------------
 
     def reserve(self, attempt: AttemptId, image: str, adopt_within: float) -> bool:
-        """Say that an attempt is about to outlive its task manager, in a container of ``image``; False: it is not ours any more.
-
-        From then on it stays reserved for this host for ``adopt_within`` seconds after its lease.
+        """Record that an attempt is about to begin in a container of ``image``, which outlives its
+        task manager. From then on the attempt stays reserved for this host for ``adopt_within``
+        seconds after its lease. Returns False if it no longer belongs to this process.
         """
 
     def started(self, ages: Mapping[AttemptId, float]) -> None:
-        """Note that the programs of attempts have begun, so many seconds ago."""
+        """Record that the programs of attempts have begun, ``ages`` seconds ago."""
 
     def finish(self, outcomes: Sequence[Outcome], patience: float = 10.0) -> dict[AttemptId, Receipt]:
         """Record how attempts ended and move their tasks. ``patience``: the seconds to wait for a
@@ -172,9 +196,11 @@ class Gateway(Protocol):
     def finish_and_claim(
         self, outcomes: Sequence[Outcome], slots: int, lease: float, pools: Collection[Pool] = tuple(Pool)
     ) -> Finished:
-        """Both at once, so that a task which only waited for one of these ends can begin without another question.
+        """Record ends and claim in one transaction, so that a task that only waited for one of these
+        ends begins at once.
 
-        Ends of archives that are busy now are ``BUSY``. Nothing is claimed where all of them are. No other call may claim meanwhile.
+        Ends in archives that are busy now get ``BUSY``. If all do, nothing is claimed. The caller
+        makes no other claim meanwhile.
         """
 
     # -- leases, requests to stop, wake-ups --------------------------------------------------------------------------
@@ -188,10 +214,14 @@ class Gateway(Protocol):
         """
 
     def stops(self) -> dict[AttemptId, str]:
-        """The attempts of this process that were asked to stop, with what they were asked for: ``cancel`` or ``restart``."""
+        """The attempts of this process that were asked to stop, each with the request: ``cancel`` or
+        ``restart``.
+        """
 
     def bell(self, topic: Topic) -> Bell:
-        """A bell that rings soon after something has happened, as long as the caller keeps it. It may ring for nothing, or not at all: who waits polls, too."""
+        """A bell that rings soon after an event of the topic, as long as the caller keeps it. It may
+        ring without an event, or not ring, so the caller also has to poll.
+        """
 
     # -- logs --------------------------------------------------------------------------------------------------------
 
@@ -205,4 +235,6 @@ class Gateway(Protocol):
 
 
 Opener = Callable[[str, str, str], Gateway]
-"""Opens the gateway of one process: the process's id, its host's id, and that of the store of its scratch folders."""
+"""Opens the gateway of one process. The arguments: the ids of the process, of its host, and of the
+store of its scratch folders.
+"""

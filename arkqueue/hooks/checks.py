@@ -1,6 +1,7 @@
-"""What the checking hooks ask: has what is about to be committed faults in its workflow files?
+"""Checks the workflow files of a commit or a push before the repository accepts it.
 
-Reads what no reader sees yet: a Subversion transaction, through svnlook, and the objects of a push in Git's quarantine. Called by ``arkqueue hook check``.
+Reads data that are not part of the repository yet: a Subversion transaction, through svnlook, or the
+objects of a push in Git's quarantine. Called by ``arkqueue hook check``, for the checking hooks.
 """
 
 from __future__ import annotations
@@ -20,30 +21,34 @@ from arkqueue.workflow.nodes import MAX_FAULTS
 from arkqueue.workflow.parsing import MOST_VALUES
 
 FAULTY = 65
-"""The exit code by which the checker refuses (``EX_DATAERR``); a checker that crashes ends with 1 and refuses nothing."""
-
+"""The exit code by which the checker refuses (``EX_DATAERR``). A checker that crashes ends with 1,
+and refuses nothing.
+"""
 
 LONGEST_LOOK = 8
-"""Seconds that svnlook may take to say what a transaction changes."""
+"""The most seconds that svnlook may take to list the changes of a transaction."""
 
 _PUSHED = re.compile(r"(?P<old>[0-9a-f]+) (?P<new>[0-9a-f]+) (?P<ref>.+)", re.DOTALL)
 
 
 class _TooMuch(Exception):
-    """A commit or push has more to be checked than fits into the time that a committer is made to wait; says what to do.
+    """A commit or push has more to check than fits into the time for which a committer waits. The
+    text has the remedy.
 
-    It is refused: who could make the check too long would switch it off otherwise.
+    It is refused: otherwise committers could switch the check off by large commits.
     """
 
 
 class _Budget:
-    """The workflow files that a commit or a push may have in all its folders and branches together: as many as one revision may have, with as many values."""
+    """The budget of workflow files, of their bytes and of their values, for all folders and branches
+    of a commit or a push together. It is that of one revision.
+    """
 
     def __init__(self) -> None:
         self._files = self._bytes = self._values = 0
 
     def take_values(self, values: int) -> None:
-        """Count values of workflow files that are about to be judged; raises `_TooMuch`."""
+        """Count values of workflow files before they are checked; raises `_TooMuch`."""
         self._values += values
         if self._values > MOST_VALUES:
             raise _TooMuch(
@@ -52,7 +57,7 @@ class _Budget:
             )
 
     def take(self, files: int = 0, size: int = 0) -> None:
-        """Count files, or bytes of them, that are about to be judged; raises `_TooMuch`."""
+        """Count workflow files, or their bytes, before they are checked; raises `_TooMuch`."""
         self._files += files
         self._bytes += size
         if self._files > MOST_WORKFLOW_FILES or self._bytes > MOST_WORKFLOW_BYTES:
@@ -63,12 +68,16 @@ class _Budget:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text that end with a newline, and with nothing else: names hold what ``str.splitlines`` takes for an end of line."""
+    """The lines of a text, divided only at newlines: names may contain other characters at which
+    ``str.splitlines`` divides.
+    """
     return [line for line in text.split("\n") if line]
 
 
 def check_transaction(repository: Path | str, transaction: str) -> list[Fault]:
-    """The faults of the workflow files that a Subversion transaction changes, in every folder with a ``_workflows``; paths are the repository's."""
+    """The faults of the workflow files in every folder ``_workflows`` that a Subversion transaction
+    changes. The paths in the faults begin at the repository's root.
+    """
     look = _Svnlook(str(repository), transaction)
     faults: list[Fault] = []
     budget = _Budget()
@@ -77,7 +86,7 @@ def check_transaction(repository: Path | str, transaction: str) -> list[Fault]:
             try:
                 files = list(look.workflows(folder, budget))
             except ArchiveUnreachable:
-                # To pass over it would let through what it holds.
+                # Ignoring the folder would accept its files.
                 faults.append(Fault(folder + WORKFLOWS, 0, 0, "this cannot be read, so nothing of the commit is taken"))
                 continue
             faults += [
@@ -111,7 +120,9 @@ def check_push(repository: Path | str, lines: Iterable[str], quarantine: Path | 
 
 
 def _faults_of(archive: Archive, branches: Sequence[tuple[str, str, str]]) -> Iterator[tuple[str, tuple[Fault, ...]]]:
-    """The faults of each branch (old head, new head, name); those of equal workflow files at the first that has them."""
+    """The faults of each branch (old head, new head, name). If branches have equal workflow files,
+    their faults are reported for the first of them.
+    """
     budget = _Budget()
     judged = set()
     for old, new, branch in branches:
@@ -150,13 +161,17 @@ def refusal(faults: list[Fault]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Svnlook:
-    """A transaction under way, seen through ``svnlook``: no binding of libsvn for Python shows one."""
+    """Reads a transaction that is not committed yet, by ``svnlook``: no binding of libsvn for Python
+    can read one.
+    """
 
     repository: str
     transaction: str
 
     def folders(self) -> list[str]:
-        """Where a ``_workflows``, or something in it, changes: its parent, with a slash at the end; "" is the root."""
+        """The parents of the folders ``_workflows`` that change, or in which something changes, with a
+        slash at the end; "" is the root.
+        """
         try:
             changed = lines_of(self._ask("changed", timeout=LONGEST_LOOK))
         except subprocess.TimeoutExpired:
@@ -166,7 +181,7 @@ class _Svnlook:
 
     def workflows(self, folder: str, budget: _Budget) -> Iterator[SourceFile]:
         root = folder + WORKFLOWS
-        budget.take(files=1)  # to list the folder takes as long as a file does
+        budget.take(files=1)  # listing the folder takes as long as reading a file
         try:
             listed = lines_of(self._ask("tree", root, options=("--full-paths", "-N")))
         except NotFound:
@@ -178,7 +193,8 @@ class _Svnlook:
             if "/" in name or not is_workflow_file(name):
                 continue
             budget.take(files=1)
-            # Each start of svnlook takes milliseconds, so it is asked once for most files: a link begins with its mark.
+            # Each start of svnlook takes milliseconds. Only a file that begins like a link needs a
+            # second one.
             text = self._beginning(f"{root}/{name}")
             budget.take(size=len(text))
             if text.startswith(b"link ") and self._is_link(f"{root}/{name}"):
@@ -190,7 +206,7 @@ class _Svnlook:
         return "svn:special" in [line.strip() for line in lines_of(self._ask("proplist", path))]
 
     def _beginning(self, path: str) -> bytes:
-        """A file, or as much of it as tells that it is too long."""
+        """A file, or its beginning if it is too long."""
         with subprocess.Popen(
             self._command("cat", path), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as look:
@@ -206,7 +222,8 @@ class _Svnlook:
         return text
 
     def _command(self, command: str, *paths: str, options: Sequence[str] = ()) -> list[str]:
-        # Without a UTF-8 locale, svnlook writes other paths than it reads. A path may begin like an option.
+        # Without a UTF-8 locale, svnlook prints paths that it does not accept. `--`: a path may begin
+        # like an option.
         return [
             *("env", "LC_ALL=C.UTF-8", "svnlook", command, "-t", self.transaction),
             *(*options, "--", self.repository, *paths),

@@ -1,1 +1,3 @@
-"""Notifications are written and sent: what `queue.notifications` has put into the outbox. The queue manager calls it."""
+"""Writes and sends the notifications that `queue.notifications` has put into the outbox. The queue
+manager calls it.
+"""

@@ -1,6 +1,7 @@
-"""A notification as a mail: plain text, to one receiver, over SMTP with TLS.
+"""Sends a notification as a mail: plain text, to one receiver, by SMTP with TLS.
 
-Its ``Message-ID`` stays as it is from try to try, so that mail programs show a repetition once. The text of strangers stands below the headers; the subject is one line.
+Each try has the same ``Message-ID``, so that mail programs show a repeated mail once. Texts of
+strangers are only in the body and in the subject, which is one line.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import aiosmtplib
 
 GOODBYE = 2.0
-"""Seconds for the end of a connection, when the server has the mail already."""
+"""The most seconds for closing a connection after the server has the mail."""
 
 
 def send(configuration: Configuration, message: Message) -> None:
@@ -141,7 +142,7 @@ async def _send(mail: Mail, written: EmailMessage, to: str, password: str | None
 
 
 async def _quit(client: aiosmtplib.SMTP) -> None:
-    """End the session as SMTP wants it, without insisting."""
+    """Send QUIT, as SMTP requires. Its failure is ignored."""
     import aiosmtplib
 
     with suppress(aiosmtplib.SMTPException, OSError), anyio.move_on_after(GOODBYE):

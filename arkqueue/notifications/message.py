@@ -1,6 +1,8 @@
-"""What a notification says: written when it is sent, from what its archive shows then to a token of scope `read` (design 15).
+"""Writes notifications when they are sent, from the data that a token of scope `read` can see then
+(design 15).
 
-So a log that was purged meanwhile is in no notification. Everything is bounded, and what committers and tasks wrote is on one line each, its control characters visible.
+So a log that was purged meanwhile is in no notification. All parts are limited in length. Each text
+of a committer or a task is on one line, with its control characters visible.
 """
 
 from __future__ import annotations
@@ -23,16 +25,16 @@ from arkqueue.views.tasks import TaskView, tasks_by_id
 
 VERSION = 1
 MOST_LINES = 15
-"""Lines of a log: the last ones."""
+"""The most last lines of a log."""
 LONGEST_LINE = 400
-"""Characters of a line of a log."""
+"""The most characters of a line of a log."""
 TAIL = 16 << 10
-"""Bytes of a log in which these lines are looked for."""
+"""The most bytes at the end of a log that are read for these lines."""
 MOST_FAULTS = 5
 MOST_RUNS = 20
-"""Runs of each occasion that a mail about many names."""
+"""The most runs of each occasion that a notification about many runs names."""
 LONGEST_MESSAGE = 2000
-"""Characters of a commit's message."""
+"""The most characters of a commit's message."""
 
 _COLOUR = re.compile("\x1b\\[[0-9;:]*m")
 _VERBS = {
@@ -64,7 +66,9 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A notification in its parts. ``title``: one line that says it all; ``more``: how many tasks it is about beside those that are named. ``run``: None where it is about the archive."""
+    """The parts of a notification. ``title``: one line. ``more``: the number of its tasks that are not
+    named. ``run``: None if it is about the archive.
+    """
 
     delivery: Delivery
     archive: str
@@ -77,9 +81,11 @@ class Message:
     commands: list[str]
     url: str
     others: list[str] = field(default_factory=list)
-    """Where it tells of many deliveries: a line for each of the first runs."""
+    """A line for each of the first runs, if it is about many deliveries."""
     author: str = ""
-    """The author of the commit that it is about; of many, the one whose commits all of them are about, where the receiver is `AUTHOR`."""
+    """The author of its commit. If it is about many deliveries: their author, if the receiver is
+    `AUTHOR`.
+    """
 
     def document(self) -> dict[str, Any]:
         """The body of a webhook."""
@@ -121,7 +127,7 @@ class Message:
 
 
 def write(session: Session, configuration: Configuration, delivery: Delivery) -> Message | None:
-    """What a delivery says now; None where its run is not there any more."""
+    """The notification of a delivery; None: its run does not exist any more."""
     if delivery.carries:
         return _of_many(session, configuration, delivery)
     if delivery.run:
@@ -161,7 +167,9 @@ def _of_run(session: Session, configuration: Configuration, delivery: Delivery) 
 
 
 def _of_many(session: Session, configuration: Configuration, delivery: Delivery) -> Message | None:
-    """A delivery that tells of others of its archive as well: how many runs, and the first of them; None where none is there any more."""
+    """The notification of a delivery that stands for others of its archive, too: the number of runs,
+    and the first of them. None: none of the runs exists any more.
+    """
     found = session.rows("carried", delivery=delivery.id, most=MOST_RUNS)
     if not found:
         return None
@@ -201,7 +209,7 @@ def _commands(delivery: Delivery, run: RunView, tasks: list[TaskView], *, was_he
 
 
 def _shown(session: Session, view: TaskView, attempt: int | None, *, with_logs: bool) -> Shown:
-    """A task with the end of the log of the attempt that the notification is about, which may be an earlier one than its newest."""
+    """A task with the end of the log of the notification's attempt, which may not be its newest one."""
     is_newest = attempt is not None and view.attempt == attempt
     return Shown(
         view.full_name,
@@ -227,5 +235,5 @@ def _end_of_log(session: Session, attempt: AttemptId) -> list[str]:
 
 
 def _line(text: str, width: int) -> str:
-    """A text as one line, of which nothing is obeyed."""
+    """A text as one line, without characters that control a terminal."""
     return one_line(" ".join(text[: 4 * width].splitlines()), width)

@@ -1,4 +1,6 @@
-"""Sends the deliveries of the outbox, each in its own thread: a receiver that hangs holds up no other."""
+"""Sends the deliveries of the outbox, each in its own thread, so that a receiver that hangs does not
+hold up others.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,19 @@ from arkqueue.text import one_line
 log = logging.getLogger("arkqueue")
 
 MOST = 32
-"""Deliveries that a process sends at once, each to another receiver, and a few of them to one host (`notifications.MOST_OF_HOST`)."""
+"""The most deliveries that a process sends at once: one to each receiver, and
+`notifications.MOST_OF_HOST` to each host.
+"""
 CONNECTIONS = 3
-"""Database connections: one judges and chooses, the others write notifications and record what became of them."""
+"""Database connections: one to judge and choose, the others to read for notifications and to record
+results.
+"""
 FORGET_EVERY = 3600.0
-"""Seconds between two deletions of what ended long ago."""
+"""Seconds between two deletions of old deliveries."""
 LAST_PATIENCE = 1.0
-"""Seconds for which `close` waits for what is being sent. What is left is sent again."""
+"""Seconds for which `close` waits for deliveries that are being sent. Those that it leaves are sent
+again.
+"""
 
 
 class Sender:
@@ -39,7 +47,7 @@ class Sender:
         self._forgets_at = 0.0
 
     def turn(self) -> float | None:
-        """Judge what has moved, and begin to send what is due."""
+        """Judge the runs that have changed, and begin to send the deliveries that are due."""
         is_more = notifications.judge(self._session)
         if (room := MOST - len(self._under_way)) > 0:
             for delivery in notifications.choose(self._session, room):
@@ -50,7 +58,7 @@ class Sender:
         return 0.0 if is_more else None
 
     def close(self) -> None:
-        """Wait a moment for what is being sent."""
+        """Wait a moment for deliveries that are being sent."""
         until = time.monotonic() + LAST_PATIENCE
         for thread in list(self._under_way):
             thread.join(max(0.0, until - time.monotonic()))

@@ -1,4 +1,4 @@
-"""One try to send something: how it fails, and when it is given up."""
+"""The time limit and the error of one try to send a notification."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from arkqueue.errors import ArkqueueError
 T = TypeVar("T")
 
 LONGEST = 20.0
-"""Seconds for one try, from looking up the host to the end of the answer."""
+"""The most seconds for one try, from looking up the host to the end of the answer."""
 
 CLOSING = 5
-"""Rounds of the loop in which connections that were closed let go of their sockets."""
+"""Iterations of the event loop in which closed connections release their sockets."""
 
 
 class NotSent(ArkqueueError):
@@ -28,7 +28,9 @@ class NotSent(ArkqueueError):
 
 
 def within_time(receiver: str, call: Callable[[], Awaitable[T]]) -> T:
-    """What a call returns; raises `NotSent` where it takes too long. The limit holds for all of it: who answers a byte now and then hangs, too."""
+    """The result of a call. Raises `NotSent` if the call takes too long in all, also if the receiver
+    sends a byte now and then.
+    """
 
     async def limited() -> T:
         try:

@@ -1,7 +1,9 @@
-"""A notification as a signed POST, by the Standard Webhooks specification: ``webhook-id``, ``webhook-timestamp`` and ``webhook-signature``.
+"""Sends a notification as a signed POST, by the Standard Webhooks specification: with
+``webhook-id``, ``webhook-timestamp`` and ``webhook-signature``.
 
-The signature is an HMAC-SHA-256 of ``ID.TIMESTAMP.BODY``, so that nobody can send an old notification again as a new one. The id stays as it is from try to try: a
-receiver that gets it twice knows the second for a repetition.
+The signature is an HMAC-SHA-256 of ``ID.TIMESTAMP.BODY``, so that nobody can send an old
+notification again as a new one. Each try has the same id, by which a receiver recognises a
+repetition.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from arkqueue.notifications.sending import NotSent, within_time
 from arkqueue.text import one_line
 
 LONGEST_ANSWER = 2000
-"""Bytes of a refusal that are read."""
+"""The most bytes of a refusal that are read."""
 SHORTEST_KEY = 16
 
 
@@ -52,7 +54,7 @@ def send(configuration: Configuration, message: Message) -> None:
 
 
 def key_of(text: bytes) -> bytes:
-    """The key that a file holds: ``whsec_`` and base64, or any text."""
+    """The key in the text of a key file: ``whsec_`` and base64, or any text."""
     prefix = b"whsec_"
     try:
         key = base64.b64decode(text.removeprefix(prefix), validate=True) if text.startswith(prefix) else text
@@ -65,12 +67,12 @@ def key_of(text: bytes) -> bytes:
 
 
 def signature(key: bytes, id: str, timestamp: int, body: bytes) -> str:
-    """What proves that a body comes from who has the key."""
+    """The signature of a body, which proves that its sender has the key."""
     return base64.b64encode(hmac.digest(key, f"{id}.{timestamp}.".encode() + body, hashlib.sha256)).decode()
 
 
 async def _post(url: str, body: bytes, headers: dict[str, str], ca_file: Path | None) -> tuple[int, str]:
-    """The status of the answer and the beginning of what it says."""
+    """The status of the answer, and the beginning of its body."""
     trusted = True if ca_file is None else ssl.create_default_context(cafile=ca_file)
     try:
         async with (
