@@ -1,6 +1,8 @@
-"""How runs and tasks are named on the command line, in logs and in commits: ``ARCHIVE:BRANCH@REV.RUN/TASK/ITEM`` (design 8). Pure.
+"""The names of runs and tasks on the command line, in logs and in commits:
+``ARCHIVE:BRANCH@REV.RUN/TASK/ITEM`` (design 8). Pure.
 
-A name that is written here is one word of a shell, whatever committers called their branches and items.
+Names that this module writes are single words for a shell, whatever the names of branches and items
+contain.
 """
 
 from __future__ import annotations
@@ -20,34 +22,43 @@ _FORM = re.compile(
 )
 _BARE_SHA = re.compile(r"(?P<place>[^@/]+@)(?P<revision>(?=\d*[a-fA-F])[0-9a-fA-F]{4,64}([./].*)?)")
 _SPECIAL = re.compile(r"[^\w.+=,~\ud800-\udfff-]")
-"""What is percent-encoded inside a part: what divides a name, and what a shell or a terminal would act on. Names stand in commands that people copy."""
+"""Matches characters that are percent-encoded in a part of a name: those that divide names, and
+those that a shell or a terminal would act on. People copy names in commands.
+"""
 _WITHOUT_REVISION = re.compile(r"(?P<place>[A-Za-z0-9][\w.-]*(:[^:@/\s]+)?)(?P<task>/[^@\s]+)")
 _ARCHIVE = re.compile(r"(?P<archive>[^:@/]+)(?::(?P<branch>[^:@/]+))?")
 _BARE_KEY = re.compile(r"(?P<task>[^/]+@[^/]+/[^/]+)/(?P<item>[^/]+(?:/[^/]+)+)")
 _BARE_BRANCH = re.compile(r"(?P<archive>[^:@/]+):(?P<branch>[^:@]+)@(?P<revision>.+)")
 
 FILL = "fill:"
-"""What stands in a name in place of a revision, before the number of a backfill."""
+"""Stands in a name in place of a revision, before the number of a backfill."""
 ID = "id:"
-"""What stands in a name in place of a revision, before the id by which its sender knows a submission."""
+"""Stands in a name in place of a revision, before the sender's id of a submission."""
 _BACKFILL = re.compile(rf"(?P<archive>[^:@/]+)@{FILL}(?P<number>\d{{1,9}})")
 
 EVERY_TASK = "*"
-"""In place of a task's name: all tasks of an item, ``papers@12/*/KEY``. No task can have this name."""
+"""Stands in place of a task's name for all tasks of an item, ``papers@12/*/KEY``. No task can have
+this name.
+"""
 COMMIT_RUN = 1
 """The number of a revision's commit run (design 5.1), which a name without a run means."""
 
 
 PURGED = "a task of a run that was purged"
-"""What is said in place of the name of such a task."""
+"""Stands for the name of such a task, which is not known any more."""
 
 RESERVED = frozenset({"api", "docs", "favicon.ico", "healthz", "metrics", "openapi.json", "robots.txt"})
-"""Names that no new archive may have. The page of an archive lies at its name, and the server has pages of its own at these (design 8)."""
+"""Names that no new archive may have. The path of an archive's page is its name, and the server has
+other pages at these paths (design 8).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A run (``task`` None) or a task. ``revision`` is a ledger number, ``g`` and a prefix of a SHA, ``fill:`` and the number of a backfill, or ``id:`` and the sender's id of a submission. None: the main branch, the commit run."""
+    """The name of a run (``task`` None) or a task. ``revision``: a number of the ledger, ``g`` and the
+    beginning of a SHA, ``fill:`` and the number of a backfill, or ``id:`` and the sender's id of a
+    submission. ``branch`` None: the main branch. ``run`` None: the commit run.
+    """
 
     archive: str
     revision: str
@@ -65,7 +76,7 @@ class Name:
 
     @property
     def sender_id(self) -> str | None:
-        """The id by which its sender knows the submission whose run is meant; None: the name says a revision."""
+        """The sender's id of the submission; None: the name has a revision."""
         return self.revision.removeprefix(ID) if self.revision.startswith(ID) else None
 
 
@@ -86,9 +97,8 @@ def name_of(
     main: bool = True,
     item: str = "",
 ) -> Name:
-    """The shortest name of a run or a task: without the main branch, and without the run where it is the commit run.
-
-    So a name stays right, however many further runs the revision gets.
+    """The shortest name of a run or a task: without the main branch, and without the commit run. It
+    stays valid when the revision gets further runs.
     """
     return Name(
         archive, str(number), None if main or not branch else branch, None if run == COMMIT_RUN else run, task, item
@@ -101,7 +111,9 @@ def backfill_name(archive: str, number: int) -> str:
 
 
 def backfill_command(fill: Any, first: int, last: int, *, force: bool = False) -> str:
-    """The command that makes a backfill of the same tasks from one revision to another. The row has ``archive``, ``branch``, ``main``, ``tasks`` and ``without``."""
+    """The command that makes a backfill of the same tasks from one revision to another. ``fill``: a row
+    with ``archive``, ``branch``, ``main``, ``tasks`` and ``without``.
+    """
     branch = "" if fill.main else f" --branch {shlex.quote(fill.branch)}"
     without = "".join(f" --without {name}" for name in fill.without)
     forced = " --force" if force else ""
@@ -114,19 +126,21 @@ def submission_name(archive: str, sender_id: str) -> str:
 
 
 def as_backfill(text: str) -> tuple[str, int] | None:
-    """The archive and number of a backfill, where a text is the name of one."""
+    """The archive and number of a backfill; None: the text is not the name of a backfill."""
     found = _BACKFILL.fullmatch(text)
     return (unquote(found["archive"]), int(found["number"])) if found else None
 
 
 def is_list(text: str) -> bool:
-    """Whether a text names all items of a list, ``RUN/TASK/*``. The key of an item is never written as a bare ``*``."""
+    """True if a text names all items of a list, ``RUN/TASK/*``. In the key of an item, ``*`` is
+    percent-encoded.
+    """
     in_run = text.rpartition("@")[2].count("/")  # RUN/* names no task
     return in_run > 1 and "@" in text and text.endswith(f"/{EVERY_TASK}") and f"/{EVERY_TASK}/" not in text
 
 
 def list_name(run: str, task: str) -> str:
-    """The name of all items of a list. ``run``: the name of the run; ``task``: that of the task that has the list."""
+    """The name of all items of a list. ``run``: the name of the run. ``task``: the task with the list."""
     return f"{run}{task_in_run(task)}/{EVERY_TASK}"
 
 
@@ -146,7 +160,7 @@ def task_name(row: Any) -> str:
 
 
 def parse_name(text: str) -> Name:
-    """Read a name; ``Invalid`` where it has another form."""
+    """Parse a name. Raises ``Invalid`` if it has another form."""
     found = _FORM.fullmatch(text)
     if not found:
         raise Invalid(repr(text), "is not the name of a run or a task", _remedy(text))
@@ -156,7 +170,9 @@ def parse_name(text: str) -> Name:
 
 
 def parse_branch(text: str) -> tuple[str, str | None]:
-    """Read ``ARCHIVE`` or ``ARCHIVE:BRANCH``; the branch is None where the main one is meant. ``Invalid`` where it has another form."""
+    """Parse ``ARCHIVE`` or ``ARCHIVE:BRANCH``. The branch None is the main one. Raises ``Invalid`` if
+    the text has another form.
+    """
     found = _ARCHIVE.fullmatch(text)
     if not found:
         raise Invalid(repr(text), "is not the name of an archive or a branch", "write ARCHIVE or ARCHIVE:BRANCH")
@@ -164,7 +180,7 @@ def parse_branch(text: str) -> tuple[str, str | None]:
 
 
 def branch_name(archive: str, branch: str | None) -> str:
-    """The name of an archive (``branch`` None: its main branch is meant), or of one of its branches."""
+    """The name of an archive (``branch`` None: its main branch), or of one of its branches."""
     return _quoted(archive) if branch is None else f"{_quoted(archive)}:{_quoted(branch)}"
 
 
@@ -185,5 +201,5 @@ def _quoted(text: str) -> str:
 
 
 def without_password(url: str) -> str:
-    """The address of a repository as people may see it."""
+    """The address of a repository without the password, for people."""
     return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1@", url)

@@ -1,4 +1,4 @@
-"""The operating system's users, as people call them."""
+"""The names and rights of the operating system's users."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from arkqueue.errors import Invalid
 
 
 def account(number: int | None = None) -> str:
-    """The name of a user of this host (None: of our own); its number where it has no name, as in many containers."""
+    """The name of a user of this host (None: this process's user); its number if it has no name, as
+    in many containers.
+    """
     number = os.geteuid() if number is None else number
     try:
         return pwd.getpwuid(number).pw_name
@@ -21,9 +23,12 @@ def account(number: int | None = None) -> str:
 
 @contextmanager
 def acting_as(owner: int) -> Iterator[None]:
-    """For root: do what follows with the rights of another user of this host, whose files it concerns. Others act as themselves.
+    """If this process is root: run the ``with`` block with the rights of another user of this host.
+    Other users keep their own rights.
 
-    It holds for the whole process. Raises `Invalid` where root has not the right, as in some containers. The real user stays root, so that the other user can neither stop nor look into it.
+    This affects the whole process. Raises `Invalid` if root may not change its user, as in some
+    containers. The real user stays root, so that the other user can neither stop this process nor
+    trace it.
     """
     if os.geteuid() != 0 or owner == 0:
         yield

@@ -1,8 +1,9 @@
-"""Admission: how many callers may act on each thing at once, and how many may wait for that.
+"""Limits the callers that act on a thing at once, and those that wait for it.
 
-Verbs on one archive take turns anyway, as each locks the archive's row. Without a limit each of them waits with a thread and a database connection in its
-hands, and one archive whose row stays locked takes all that the process has. So they wait here, without a connection, and whoever finds too many
-before him is told so at once.
+Verbs on one archive run one after the other anyway, because each locks the archive's row. Without a
+limit, each waiting verb would hold a thread and a database connection, so an archive whose row stays
+locked would use up all connections of the process. So callers wait here, without a connection. If
+too many are waiting, a further caller gets an error at once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ PATIENCE = 10.0
 
 
 class Admission:
-    """One caller at a time for each thing; ``acting`` for all things together. ``waiting``: how many may wait for one thing; ``most_waiting``: for all of them."""
+    """Admits one caller at a time for each thing, and ``acting`` callers in all. ``waiting``: the most
+    that wait for one thing. ``most_waiting``: the most that wait in all.
+    """
 
     def __init__(self, acting: int, waiting: int, most_waiting: int) -> None:
         self._most_acting, self._most_waiting_here, self._most_waiting = acting, waiting, most_waiting
@@ -29,7 +32,9 @@ class Admission:
 
     @contextmanager
     def admit(self, key: int, thing: str) -> Iterator[None]:
-        """Act on a thing inside the block. Raises Busy where too many wait already, or where nobody is done in time."""
+        """Act on a thing inside the ``with`` block. Raises Busy if too many callers are waiting, or if
+        the caller is not admitted in time.
+        """
         self._enter(key, thing)
         try:
             yield

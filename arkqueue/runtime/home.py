@@ -24,16 +24,16 @@ GUARDS_END = 30.0
 """Seconds that guards get to end the tasks of a task manager that died."""
 LOOK = 0.02
 ANOTHER = "another home: arkqueue --home FOLDER, then the command"
-"""What a task manager is to be given that cannot have this home."""
+"""The remedy for a task manager whose home folder another one has."""
 
 
 def host_id(home: Path) -> str:
-    """The id of this host, made the first time."""
+    """The id of this host, which the first call makes."""
     return id_in(home, "host-id")
 
 
 def id_in(folder: Path, name: str) -> str:
-    """The id that a file of a folder holds, made by whoever asks first."""
+    """The id in a file of a folder, which the first call makes."""
     path = folder / name
     with suppress(FileNotFoundError), _used(path):
         return path.read_text("ascii").strip()
@@ -41,7 +41,7 @@ def id_in(folder: Path, name: str) -> str:
     with _used(folder):
         made.write_text(uuid.uuid4().hex + "\n", "ascii")
     try:
-        # Two processes may do this at once: the first one's stays, and it is complete when it can be seen.
+        # Two processes may do this at once. The first file stays, and is complete when it gets its name.
         with suppress(FileExistsError):
             os.link(made, path)
     finally:
@@ -50,7 +50,9 @@ def id_in(folder: Path, name: str) -> str:
 
 
 def known_host_id(home: Path) -> str | None:
-    """The id of this host; None where no task manager has been started with this home, or where it is another user's."""
+    """The id of this host; None: no task manager was started with this home folder, or the folder is
+    another user's.
+    """
     try:
         return (home / "host-id").read_text("ascii").strip()
     except OSError:
@@ -61,7 +63,9 @@ class HomeLock:
     """Both locks of a home folder. ``guards``: the descriptor for guard processes to inherit."""
 
     def __init__(self, home: Path) -> None:
-        """Raises HomeTaken where a task manager has this home, or where what an earlier one left does not end."""
+        """Raises HomeTaken if another task manager has this home folder, or if the guards of an
+        earlier one do not end.
+        """
         with ExitStack() as opened:
             if not _locked(_opened(opened, home / "task-manager.lock"), 0):
                 raise HomeTaken(
@@ -91,7 +95,9 @@ def _opened(opened: ExitStack, path: Path) -> int:
 
 @contextmanager
 def _used(path: Path) -> Iterator[None]:
-    """A path of the home folder that has to be this user's; says so where it is another one's."""
+    """Use a path of the home folder inside the ``with`` block. Raises an error with a remedy if it is
+    another user's.
+    """
     try:
         yield
     except PermissionError as error:

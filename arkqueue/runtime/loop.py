@@ -14,17 +14,19 @@ from arkqueue.runtime.wakeup import Bell
 log = logging.getLogger("arkqueue")
 
 PAUSE_AFTER_ERROR = 1.0
-"""Seconds."""
+"""Seconds until the next iteration after an error."""
 
 
 class Loop:
-    """Takes ``turn`` at each ring of ``bell``, and at least every ``poll`` seconds; the turn may answer that it wants the next one sooner.
+    """Calls ``turn`` at each ring of ``bell``, and at least every ``poll`` seconds. ``turn`` may return
+    fewer seconds until its next call.
 
-    An error ends the turn, never the loop. What a database that is away costs is a waiting turn; the first failure and the recovery are told.
+    An error ends the iteration, but not the loop. If the database is away, the log reports the first
+    failure and the recovery.
     """
 
     def __init__(self, name: str, turn: Callable[[], float | None], bell: Bell, poll: float, pace: float = 0.0) -> None:
-        """``pace``: seconds after a turn before another may begin, however often the bell is rung meanwhile."""
+        """``pace``: the fewest seconds between two iterations, however often the bell rings."""
         self._turn, self._bell, self._poll, self._pace = turn, bell, poll, pace
         self._closing = threading.Event()
         self._away = False
@@ -38,7 +40,7 @@ class Loop:
         self._bell.ring()
 
     def close(self) -> None:
-        """Let the present turn end, and no other begin."""
+        """Wait for the end of the present iteration, and begin no other."""
         self.ask_to_close()
         if self._thread.ident is not None:  # it was started
             self._thread.join()

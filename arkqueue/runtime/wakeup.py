@@ -1,4 +1,4 @@
-"""What one waiter of this process waits for. ``db.wakeups`` rings it, also for what other processes tell."""
+"""The bell of one waiting thread. ``db.wakeups`` rings it, also for events of other processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 
 class Bell:
-    """What one waiter waits for. It stays rung until a ``wait`` has returned True."""
+    """The bell of one waiting thread. A ring is kept until a ``wait`` has returned True."""
 
     def __init__(self, topics: tuple[str, ...]) -> None:
         self.topics = topics
@@ -16,7 +16,9 @@ class Bell:
         self._rung.set()
 
     def wait(self, timeout: float) -> bool:
-        """Wait until it rings, or for ``timeout`` seconds; whether it rang. What rings from now on counts for the next wait."""
+        """Wait until it rings, at most ``timeout`` seconds. Returns whether it rang. Later rings count
+        for the next wait.
+        """
         if not self._rung.wait(timeout):
             return False
         self._rung.clear()

@@ -1,7 +1,7 @@
-"""Who calls, and what for: tokens are checked here, for each request, before anything else is looked at (design 7).
+"""Checks the token of each request, before anything else in the request (design 7).
 
-What a token's archives leave out does not exist for it: lists are filtered, everything else is not found. A token that is revoked is refused within a second
-everywhere, and at once where it was revoked.
+A token with archives cannot see others: they are left out of lists, and otherwise not found. A
+revoked token is refused within a second by all processes, and at once by the one that revoked it.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from arkqueue.web.rights import A_PERSON
 from arkqueue.web.shared import Shared
 
 bearer = HTTPBearer(auto_error=False, description="A token, made by `arkqueue token create`.")
-"""Only tells the OpenAPI document that a token is needed; ``authenticated`` asks for it."""
+"""Declares in the OpenAPI document that a token is needed; ``authenticated`` checks it."""
 
 KEPT = 1.0
-"""Seconds for which a checked token is not asked for again."""
+"""Seconds for which a checked token is cached."""
 MOST_KEPT = 1000
 RATE, BURST = 1000.0, 5000.0
-"""Notices that each token may post for each second, and at once."""
+"""The most notices that each token may post per second, and at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A request's token and what it may see. ``by``: what is remembered as the doer of what it asks for."""
+    """A request's token and its rights. ``by``: the actor in the audit log."""
 
     token: Token
     by: str
@@ -50,14 +50,16 @@ class Caller:
 
     @property
     def approver(self) -> Approver | None:
-        """Whom this caller is where something is guarded (design 5.22); None: somebody without the scope."""
+        """This caller as the approver of guarded tasks (design 5.22); None: the token lacks the scope."""
         return Approver(tuple(self.token.authors)) if self.token.scope.allows(Scope.APPROVE) else None
 
     @contextmanager
     def acting(
         self, dry_run: bool, *, archive: int | None = None, run: int | None = None, task: int | None = None
     ) -> Iterator[Caller]:
-        """This caller, who changes an archive in the block, or a run or task of one; with ``dry_run`` that is undone at its end."""
+        """This caller, for a change of an archive, or of a run or task of one, in the ``with`` block.
+        With ``dry_run``, the change is undone at the end.
+        """
         if not dry_run:
             yield self
             return
@@ -68,13 +70,13 @@ class Caller:
             yield replace(self, session=session)
 
     def archive(self, name: str) -> ArchiveId:
-        """The archive of a name, if this token is for it."""
+        """The archive with a name. Raises NotFound if there is none, or this token is not for it."""
         if not self.token.covers(name):
             raise NotFound(f"archive {name}", "does not exist, or this token is not for it")
         return find_archive(self.session, name)
 
     def archives(self) -> list[ArchiveId] | None:
-        """The archives that lists are confined to; None: every one."""
+        """The archives to which lists are limited; None: all."""
         if self.token.archives is None:
             return None
         found = []
@@ -101,7 +103,9 @@ class Caller:
         return AttemptId(id)
 
     def _check(self, block: str, thing: str, id: int, *, also_deleted: bool = False) -> None:
-        """Raise where this token is not for the thing: another archive's, or a deleted run's or item's history without the scope `admin` (design 5.27)."""
+        """Raise NotFound if this token is not for the thing's archive, and Forbidden for a deleted run
+        or item without the scope `admin` (design 5.27).
+        """
         found = self.session.rows(block, id=id) if id < 2**63 else []
         if not found or not self.token.covers(found[0].name):
             raise NotFound(thing, "does not exist, or this token is not for it")
@@ -127,7 +131,7 @@ class _Bucket:
 
 
 class Callers:
-    """Checks tokens, remembers them for a moment, and counts their notices."""
+    """Checks tokens, caches them for a moment, and counts their notices."""
 
     def __init__(self, session: Session, configuration: Configuration) -> None:
         self._session, self._configuration = session, configuration
@@ -137,7 +141,7 @@ class Callers:
         self._lock = threading.Lock()
 
     async def authenticate(self, request: Request) -> Token:
-        """The token of a request; the database is asked in another thread, and only where it was not asked lately."""
+        """The token of a request. If it is not cached, another thread asks the database."""
         secret = _secret(request.headers.get("authorization", ""))
         key = hashlib.sha256(secret.encode("latin-1", "replace")).digest()
         kept = self._kept.get(key)
@@ -146,7 +150,7 @@ class Callers:
         return await self._asking.get(key, self._ask, key, secret)
 
     def admit(self, request: Request, *scopes: Scope) -> Caller:
-        """The caller, whose token allows one of the scopes (none given: any token will do)."""
+        """The caller of a request, whose token has one of the scopes (none given: any token)."""
         token: Token = request.state.token
         if scopes and not any(token.scope.allows(scope) for scope in scopes):
             fault = f"has the scope {token.scope}; this needs {' or '.join(scopes)}"
@@ -154,13 +158,13 @@ class Callers:
         return Caller(token, _by(request, token), self._session, self._configuration)
 
     def forget(self) -> None:
-        """Ask for every token again."""
+        """Forget all cached tokens."""
         with self._lock:
             self._kept.clear()
             self._asking = Shared()
 
     def count(self, token: Token) -> None:
-        """Count one notice; raises `Refused` where the token has posted too many."""
+        """Count one notice. Raises `Refused` if the token has posted too many."""
         now = time.monotonic()
         with self._lock:
             bucket = self._buckets.setdefault(token.id, _Bucket())
@@ -185,13 +189,15 @@ class Callers:
 
 
 async def authenticated(request: Request) -> None:
-    """Every call's first step, before its body is judged: whose token is it? Raises what becomes 401."""
+    """The first step of each call, before its body is validated: checks the token. Raises the error
+    that becomes 401.
+    """
     callers: Callers = request.app.state.callers
     request.state.token = await callers.authenticate(request)
 
 
 def admit(request: Request, *scopes: Scope) -> Caller:
-    """The caller of a request, whose token allows one of the scopes; raises what becomes 403."""
+    """The caller of a request, whose token has one of the scopes. Raises the error that becomes 403."""
     callers: Callers = request.app.state.callers
     return callers.admit(request, *scopes)
 
@@ -214,6 +220,6 @@ def _secret(header: str) -> str:
 
 
 def _by(request: Request, token: Token) -> str:
-    """The token's name; where a command line says for whom it asks, that person's too."""
+    """The token's name and, if the command line sends it, the name of its user."""
     user = request.headers.get("arkqueue-user", "")
     return f"{user} ({token.name})" if user and user.isprintable() and len(user) <= 100 else token.name

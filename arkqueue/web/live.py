@@ -1,9 +1,12 @@
-"""Open pages hear that what they show has changed: one subscription of this process feeds all of them, as server-sent events.
+"""Tells open pages that their data have changed, by server-sent events. All of them share one
+subscription of this process.
 
     queue ── after a commit: topic of the archive ──→ wake-ups ──→ Live.hear ──→ a flag of each page that shows this archive ──→ "changed"
 
-An event says only that something changed; the page asks for itself anew, and is answered as far as its token goes. A page whose connection takes nothing more holds
-up nobody: its flag stays set, and `web.connections` ends it. While any page is open, all processes are asked to tell which archives change (``Wakeups.watch``).
+An event says only that something has changed. The page then loads itself again, with the rights of
+its token. A page whose connection accepts no more data holds up no others: its flag stays set, and
+`web.connections` closes the connection. While a page is open, all processes report which archives
+change (``Wakeups.watch``).
 """
 
 from __future__ import annotations
@@ -21,11 +24,11 @@ from arkqueue.db.wakeups import ARCHIVE, WATCHED
 from arkqueue.model import AttemptId
 
 PACE = 0.15
-"""Seconds between two events of a page, however often it changes."""
+"""The fewest seconds between two events of a page."""
 HEARTBEAT = 15.0
-"""Seconds of silence after which a page is told that the connection lives, and its sign-in is checked."""
+"""Seconds of silence after which a page gets a heartbeat, and its sign-in is checked."""
 ALONE = 0.5
-"""Seconds between two looks where no wake-up can arrive."""
+"""Seconds between two polls if no wake-up can arrive."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +57,7 @@ class Live:
 
     @property
     def pages(self) -> int:
-        """How many are open."""
+        """The number of open pages."""
         return len(self._pages)
 
     def hear(self, topics: Collection[str] | None) -> None:
@@ -78,7 +81,9 @@ class Live:
         attempt: AttemptId | None,
         is_signed_in: Callable[[], bool],
     ) -> AsyncIterator[bytes]:
-        """What a page that shows some archives, and maybe the log of an attempt, is sent until it leaves."""
+        """The events for a page that shows some archives, and maybe the log of an attempt, until it
+        leaves.
+        """
         leaving: asyncio.Event | None = getattr(request.app.state, "leaving", None)
         page = _Page(None if archives is None else frozenset(archives), asyncio.get_running_loop())
         with ExitStack() as stack:

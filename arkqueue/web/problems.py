@@ -1,4 +1,6 @@
-"""Every error as an RFC 9457 problem document: what is at fault, how, and what helps. No traceback reaches a client."""
+"""Turns errors into problem documents of RFC 9457: the thing, the fault and the remedy. No client
+gets a traceback.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ RETRY_AFTER = "2"
 
 
 class Refused(errors.ArkqueueError):
-    """Refused before anything was looked at: no token (401), no such path (404), too long (413), too often (429)."""
+    """A request that is refused before its call begins: no token (401), no such path (404), too long
+    (413), too often (429).
+    """
 
     def __init__(self, status: int, thing: str, fault: str, remedy: str = "", **headers: str) -> None:
         super().__init__(thing, fault, remedy)
@@ -96,7 +100,7 @@ class Refused(errors.ArkqueueError):
 def problem(
     status: int, detail: str, headers: Mapping[str, str] | None = None, kind: int | str = 0, **more: Any
 ) -> JSONResponse:
-    """A problem document. ``kind``: which one of its status it is, where there are several."""
+    """A problem document. ``kind``: distinguishes it from others of the same status."""
     kind = kind or status
     title = TITLES.get(kind) or HTTPStatus(status).phrase
     body = {"type": f"/docs#problem-{kind}", "title": title, "status": status, "detail": detail, **more}
@@ -114,7 +118,7 @@ def of_error(error: errors.ArkqueueError) -> JSONResponse:
     if status == 503:
         headers["Retry-After"] = RETRY_AFTER
     if kind == 503:
-        # Where the database is, and what it said, is no business of a client's.
+        # A client must not learn where the database is, or what it answered.
         error = errors.DatabaseUnavailable("the database", "does not answer", "Try again; the server's log says more.")
     detail = f"{error.thing}: {error.fault}" + (f". {error.remedy}" if error.remedy else "")
     more = {"faults": [{"message": said} for said in error.faults]} if isinstance(error, errors.InvalidPayload) else {}
@@ -140,7 +144,7 @@ async def _own(_: Request, error: Exception) -> JSONResponse:
 
 
 async def malformed(_: Request, error: Exception) -> JSONResponse:
-    """What to answer to a request that is not as a call wants it."""
+    """The answer to a request whose parameters or body are invalid."""
     assert isinstance(error, RequestValidationError)
     faults = [{"field": _field(fault["loc"]), "message": _said(fault)} for fault in error.errors()[:50]]
     fault = "; ".join(f"{f['field']}: {f['message']}" if f["field"] else f["message"] for f in faults)
@@ -172,7 +176,9 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _unstorable(_: Request, error: Exception) -> JSONResponse:
-    """A NUL in a name, a number beyond all bounds: what PostgreSQL refuses to look for is not worth a check at each door."""
+    """The answer to a request with a NUL in a text, or a number that is too large. PostgreSQL refuses
+    these, so that calls need not check them.
+    """
     log.info("refused: %s", error)
     return of_error(unstorable())
 
@@ -183,7 +189,7 @@ async def _mistake(request: Request, error: Exception) -> JSONResponse:
 
 
 def unstorable() -> Refused:
-    """What is told where a request holds what no database stores."""
+    """The error for a request with a text or a number that cannot be stored."""
     return Refused(
         422,
         "the request",
@@ -193,5 +199,5 @@ def unstorable() -> Refused:
 
 
 def mistake() -> Refused:
-    """What is told of a mistake of arkqueue's own: its log says more."""
+    """The error for a fault of arkqueue itself, without its cause, which is in the log."""
     return Refused(500, "arkqueue", "could not answer because of a mistake of its own", "Its log says more.")

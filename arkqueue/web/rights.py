@@ -1,8 +1,10 @@
-"""What a person may do who signed in with a provider: the scopes and archives that the configuration grants to their groups. Pure.
+"""The rights of a person who signed in with a provider: the scopes and archives that the
+configuration grants to their groups. Pure.
 
-The rights are worked out anew for each request, so that an entry that is taken away ends what it gave as soon as the server has the new configuration. A person may have
-one scope for some archives and another for others. Then the token has the least of them, and `at` gives the one that an archive has: who forgets to ask for it can do too
-little, never too much.
+The rights are computed for each request, so that a removed grant ends as soon as the server has the
+new configuration. A person may have different scopes for different archives. Then the token has the
+least of them, and `at` returns the token with the scope for one archive. So a caller that forgets
+`at` gives too few rights, never too many.
 """
 
 from __future__ import annotations
@@ -18,27 +20,31 @@ from arkqueue.queue.sign_ins import Person
 from arkqueue.queue.tokens import Scope, Token
 
 A_PERSON: Final = -1
-"""The id of no token: a person who signed in with a provider."""
+"""Stands for the id of a token, for a person who signed in with a provider."""
 _ORDER: Final = (Scope.READ, Scope.OPERATE, Scope.APPROVE, Scope.ADMIN)
 _EVER: Final = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class PersonsToken(Token):
-    """The rights of a person. ``scopes``: of the archives for which they have another scope than ``scope``, which is the least."""
+    """The rights of a person. ``scopes``: the scopes for archives for which they have more than
+    ``scope``, which is the least.
+    """
 
     scopes: Mapping[str, Scope] = field(default_factory=dict)
 
 
 def at(token: Token, archive: str) -> Token:
-    """The token as it is for one archive, and for nothing else where it differs."""
+    """The token with the scope for one archive; it is for this archive only if the scope differs."""
     if not isinstance(token, PersonsToken) or (scope := token.scopes.get(archive)) is None:
         return token
     return Token(token.id, token.name, scope, [archive], token.created_at, token.revoked_at, token.authors)
 
 
 def rights_of(openid: OpenId, person: Person, names: Callable[[], Iterable[str]]) -> Token | None:
-    """What a person may do; None: nothing, as no entry is for their groups, or they are of another provider. ``names``: asked for the archives that there are."""
+    """The rights of a person. None: they have none, because no grant is for their groups, or they
+    signed in with another provider. ``names``: returns the names of all archives.
+    """
     grants = [grant for grant in openid.grants if grant.group in person.groups]
     if not grants or person.issuer != openid.issuer:
         return None

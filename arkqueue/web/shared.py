@@ -1,4 +1,4 @@
-"""Calls of the event loop whose answer several requests share."""
+"""Calls from the event loop whose result several requests share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ R = TypeVar("R")
 
 
 class Shared(Generic[R]):
-    """Blocking calls by key: who asks while a call of the same key is under way gets its answer, or its exception. Nothing is kept afterwards."""
+    """Blocking calls by key. A caller that comes while a call with the same key is running gets its
+    result, or its exception. No result is kept afterwards.
+    """
 
     def __init__(self) -> None:
         self._calls: WeakValueDictionary[Hashable, asyncio.Future[R]] = WeakValueDictionary()
@@ -23,7 +25,7 @@ class Shared(Generic[R]):
         call = self._calls.get(key)
         if call is None or call.done():
             call = asyncio.ensure_future(run_in_threadpool(function, *arguments, **options))
-            # Whoever asked may have left; then nobody else takes notice of an exception.
+            # If all callers have left, asyncio would log that nobody retrieved an exception.
             call.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._calls[key] = call
         return await asyncio.shield(call)
