@@ -770,7 +770,7 @@ def test_nobody_may_assume_gone_what_a_task_manager_that_is_heard_of_runs(archiv
     archive.commit({"a": ""})
     archive.claim("a@2")
     claim.register(archive.session, PROCESS, HOST, "a-host", 4)
-    with pytest.raises(Conflict, match="a-host was heard of"):
+    with pytest.raises(Conflict, match="its task manager on a-host reported"):
         archive.cancel("a@2", assume_gone=True)
     assert archive.state("a@2") == "running"
     archive.sql("update task_manager set seen_at = seen_at - interval '31 s'")

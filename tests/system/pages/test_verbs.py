@@ -79,7 +79,10 @@ def test_a_run_of_which_something_runs_is_not_deleted(operator: httpx.Client, ar
 def test_a_deleted_run_is_told_to_nobody_else(visitor: Visitors, operator: httpx.Client, archive: AnArchive) -> None:
     archive.cancel("index@2")
     press(operator, "/papers@2", "papers@2", "delete")
-    assert visitor(Scope.READ).get("/papers@2").status_code == 403
+    others = visitor(Scope.READ).get("/papers@2")
+    assert "This run was deleted" in said(others)
+    assert not verbs(others)
+    assert "pdf" not in said(others)
     admin = visitor(Scope.ADMIN).get("/papers@2")
     assert "It was deleted , and is in no list" in said(admin)
     assert {"undelete", "purge"} <= verbs(admin)
