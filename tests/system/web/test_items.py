@@ -77,7 +77,7 @@ def test_a_release_of_an_item_releases_nothing_of_another(operator: httpx.Client
     deeds = operator.get(f"/tasks/{archive.task('store/b/c@2')}").json()["deeds"]
     assert [(deed["verb"], deed["note"]) for deed in deeds][-1] == ("release", "seen")
     told = [deed["task"] for deed in operator.get(run_of(archive)).json()["deeds"] if deed["verb"] == "release"]
-    assert told == ["fetch/b/c", "check/b/c", "store/b/c"]
+    assert told == ["fetch/b%2Fc", "check/b%2Fc", "store/b%2Fc"]
 
 
 def test_a_verb_on_an_item_answers_with_its_tasks_alone(operator: httpx.Client, session: Session) -> None:
