@@ -167,7 +167,7 @@ def test_silent_task_manager_is_waited_for_unless_a_person_knows_better(
     papers.commit({"site.txt": "site\n"})
     eventually(lambda: "stopping" in arkqueue("show", papers.task("pdf@2"), code=None).out)
     assert papers.state("site@3") == "waiting"
-    assert "heard of" in refused(papers, "cancel", papers.task("pdf@2"), "--assume-gone")
+    assert " ago and will prove the end itself" in refused(papers, "cancel", papers.task("pdf@2"), "--assume-gone")
     arkqueue.sql("update task_manager set seen_at = seen_at - interval '1 minute' returning process")
     explained = papers.explained("site@3")
     assert papers.task("pdf@2") in explained
