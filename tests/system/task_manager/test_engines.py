@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -127,7 +128,8 @@ def test_while_the_engine_is_away_other_tasks_go_on_and_it_is_told_why_container
     for number in range(3):
         settled(archive, f"boxed{number}@2", "completed")
     assert eventually(lambda: archive.sql("select 1 from task_manager where engine_fault is null"))
-    assert [caplog.text.count(f"{words} on this host again") for words in ("containers start", "tasks start")] == [1, 0]
+    # Said once: by the engine's answer, or by a container that starts before that.
+    assert re.findall("(containers|tasks) (?:can )?start on this host again", caplog.text) == ["containers"]
 
 
 @pytest.mark.full
