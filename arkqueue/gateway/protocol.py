@@ -153,13 +153,13 @@ class Gateway(Protocol):
         """Record that a scratch folder was lost."""
 
     def scratch_unneeded(self, folders: Sequence[int]) -> set[int]:
-        """Those of this store's scratch folders that have to be removed: their run or item is over,
-        or the database does not know them.
+        """The scratch folders that this store has to remove, of the given ones. The run or item of
+        such a folder is over, or the database does not know the folder.
         """
 
     def attachments_unneeded(self, folders: Sequence[int]) -> set[int]:
-        """Those of this disk's folders of attachments that can be removed: nobody continued the
-        upload, its run was deleted or purged, or the database does not know them.
+        """The folders of attachments that this store may remove, of the given ones. Nobody continued
+        such an upload, its run was deleted or purged, or the database does not know the folder.
         """
 
     def scratch_measured(self, sizes: Mapping[int, int]) -> None:

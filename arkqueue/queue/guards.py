@@ -131,31 +131,25 @@ def _why_not(
     """
     if approver is None:
         return Conflict(here, f"is guarded by {guard}", "ask somebody with a token of scope approve")
-    no_author = " --not-author" if guard == "require-approval" else " and --not-author"
-    if row.not_author and not approver.persons:
-        fault = f"is guarded by {guard}{no_author}, and this token stands for no person"
-        return Conflict(
-            here,
-            fault,
-            "use a token of a person: arkqueue token create --scope approve --author NAME (or, of a person, [[openid.persons]])",
-        )
-    if row.not_author and not all(_spellings(author) for author in (row.author, definer) if author is not None):
-        fault = f"is guarded by {guard}{no_author}, and its revision has no author to compare a person with"
-        return Conflict(
-            here,
-            fault,
-            f"give the revision an author in the repository, or let authors approve: arkqueue archive set {row.archive} require-approval GLOB (without --not-author)",
-        )
-    if row.not_author and approver.is_author(row.author):
-        fault = f"is guarded by {guard}{no_author}, and this token stands for the author of its revision"
-        return Conflict(here, fault, "ask another person with a token of scope approve")
-    if row.not_author and definer is not None and approver.is_author(definer):
-        fault = f"is guarded by {guard}{no_author}, and this token stands for the author of the revision whose workflow files its backfill has"
-        return Conflict(here, fault, "ask another person with a token of scope approve")
-    if row.not_author and any(map(approver.is_author, changers)):
-        fault = f"is guarded by {guard}{no_author}, and this token stands for somebody who changed its workflow files since they were accepted"
-        return Conflict(here, fault, "ask another person with a token of scope approve")
-    return None
+    if not row.not_author:
+        return None
+    guarded = f"is guarded by {guard}{' ' if guard == 'require-approval' else ' and '}--not-author"
+    if not approver.persons:
+        remedy = "use a token of a person: arkqueue token create --scope approve --author NAME (or, of a person, [[openid.persons]])"
+        return Conflict(here, f"{guarded}, and this token stands for no person", remedy)
+    if not all(_spellings(author) for author in (row.author, definer) if author is not None):
+        remedy = f"give the revision an author in the repository, or let authors approve: arkqueue archive set {row.archive} require-approval GLOB (without --not-author)"
+        return Conflict(here, f"{guarded}, and its revision has no author to compare a person with", remedy)
+    if approver.is_author(row.author):
+        whom = "the author of its revision"
+    elif definer is not None and approver.is_author(definer):
+        whom = "the author of the revision whose workflow files its backfill has"
+    elif any(map(approver.is_author, changers)):
+        whom = "somebody who changed its workflow files since they were accepted"
+    else:
+        return None
+    fault = f"{guarded}, and this token stands for {whom}"
+    return Conflict(here, fault, "ask another person with a token of scope approve")
 
 
 def _spellings(person: str) -> set[str]:

@@ -243,7 +243,7 @@ def _purge(
     graph.do("purge_starts", runs=ids)
     # Deleting the edges inside a run takes longest. No task leads to them any more.
     is_large = tasks > MOST_TASKS
-    graph.do("purge_crossing_edges" if is_large else "purge_edges", runs=ids)
+    graph.do("purge_edges", runs=ids, inside=not is_large)
     graph.do("purge_tasks", runs=ids, edges=is_large)
     graph.do("purge_items", runs=ids)
     graph.do("leave_payloads_of_runs", runs=ids)

@@ -48,25 +48,28 @@ class Made:
 
 def keep(graph: Graph, tasks: Collection[int]) -> None:
     """Write the reports that the runs of some tasks made by themselves, before these tasks change."""
-    if not tasks:
-        return
-    graph.rows("lock_reports", tasks=list(tasks))
-    for run in graph.ids("unwritten_reports", tasks=list(tasks)):
-        _write(graph.rows, run, None)
+    if tasks:
+        _write_unwritten(graph.rows, tasks)
 
 
 def keep_ahead(session: Session, run: RunId) -> None:
-    """Do as `keep` for a large run, before its archive is locked: it takes long to write the report of many tasks. Until it is written, nothing of the run changes that the report tells."""
+    """Like `keep`, for a large run, before its archive is locked, because writing the report of many
+    tasks takes long. Whoever changes one of these tasks calls `keep` first, and waits there for the lock of REPORT's row.
+    """
 
     def work(connection: Connection) -> None:
         ask = partial(rows, connection)
         (row,) = ask("report_of_run", run=run)
         if row.report is not None:
-            ask("lock_reports", tasks=[row.report])
-            for unwritten in ask("unwritten_reports", tasks=[row.report]):
-                _write(ask, unwritten.id, None)
+            _write_unwritten(ask, [row.report])
 
     session.retrying(work)
+
+
+def _write_unwritten(ask: Ask, tasks: Collection[int]) -> None:
+    ask("lock_reports", tasks=list(tasks))
+    for run in ask("unwritten_reports", tasks=list(tasks)):
+        _write(ask, run.id, None)
 
 
 def update_report(

@@ -1,8 +1,8 @@
 """Turns an exported plain tree into another revision, and touches only what differs.
 
-The differences of Git and Subversion say what to remove and what to write. This module does it with
-the checks of `TreeWriter`: the place of a new file must be empty, and the folders on the way must
-be folders. A file that differs is made again, never written to. If anything differs from the
+The differences of Git and Subversion say what to remove and what to write. This module removes and
+writes with the checks of `TreeWriter`: nothing may be at the place of a new file, and everything
+above it must be a folder. A file that differs is made again, never written to. If anything differs from the
 earlier export, that is a `WorkspaceError`: the tree cannot be used any more, and the caller exports
 a new one.
 """

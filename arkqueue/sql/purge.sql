@@ -86,28 +86,14 @@ on conflict do nothing;
 -- name: purge_edges
 -- Delete the edges from and to tasks of runs. Unmet edges count as met: they are counted off their
 -- targets in other runs.
+-- `inside`: also the edges inside the runs; otherwise `delete_edges_of_purged` deletes them later.
 with own as materialized (
     select id from task where run_id = any(%(runs)s)
 ), gone as (
-    delete from edge e where e.source = any(array(select id from own)) returning e.target, e.source, e.kind, e.met
+    delete from edge e where e.source = any(array(select id from own)) and (e.crossing or %(inside)s) returning e.target, e.kind, e.met
 ), into_them as (
     -- Edges inside the runs are found by their sources. Looking their targets up in a list of all
     -- tasks would compare each with each.
-    delete from edge e where e.target = any(array(select id from own)) and e.crossing
-      and (select s.run_id from task s where s.id = e.source) <> all(%(runs)s)
-)
-update task t set unmet = t.unmet - c.n
-from (select target, count(*)::int as n from gone where not met and kind <> 'cancels' group by target) c
-where t.id = c.target and t.run_id <> all(%(runs)s);
-
--- name: purge_crossing_edges
--- Like `purge_edges`, for the edges alone that lead to other runs, or from them. The edges inside
--- the runs stay until `delete_edges_of_purged`.
-with own as materialized (
-    select id from task where run_id = any(%(runs)s)
-), gone as (
-    delete from edge e where e.source = any(array(select id from own)) and e.crossing returning e.target, e.kind, e.met
-), into_them as (
     delete from edge e where e.target = any(array(select id from own)) and e.crossing
       and (select s.run_id from task s where s.id = e.source) <> all(%(runs)s)
 )

@@ -105,8 +105,9 @@ class Attention:
 
 
 def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> Attention:
-    """What needs a person, at most so much of each kind. Hanging are running tasks whose task manager is silent, or that take `TIMES` as long as usual and
-    `LONGER` seconds more. ``archives`` None: all.
+    """The tasks and backfills that need a person. ``archives`` None: all. ``most``: the most of each
+    kind. A running task hangs if its task manager is silent, or if it takes `TIMES` as long as
+    usual and `LONGER` seconds more.
     """
     asked = {"archives": None if archives is None else list(archives), "most": most}
     limits = {"silence": SILENCE, "times": TIMES, "longer": LONGER, "looked_at": MOST_RUNNING}

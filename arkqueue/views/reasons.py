@@ -670,8 +670,8 @@ def remedies(row: Any, *, inside: bool = False) -> list[str]:
 
 
 def about_to_be_canceled(session: Session, row: Any) -> list[Reason]:
-    """The reason that a task will be canceled within a moment: the end of its branch, or a
-    superseding task, cancels so many tasks that it takes several steps.
+    """The reason of a task that is about to be canceled. The end of a branch, or a superseding task,
+    cancels many tasks in several steps, and has not reached this task yet.
     """
     if row.state not in UNSETTLED or row.state == State.RUNNING:
         return []

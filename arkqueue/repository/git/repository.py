@@ -20,16 +20,12 @@ from pygit2.enums import FileMode, Option, RepositoryOpenFlag
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.model import (
     LONGEST_LIST,
-    MOST_ITEMS,
     ArchiveKind,
-    Fault,
     FileChange,
-    Item,
     Origin,
     Revision,
     SourceFile,
     TreeChange,
-    Workflow,
 )
 from arkqueue.plan.globs import matches
 from arkqueue.repository import (
@@ -61,6 +57,7 @@ from arkqueue.repository.git.references import references
 from arkqueue.repository.git.submodules import Clone, Submodules, contents_of
 from arkqueue.repository.git.tree_difference import changed_entries, changed_files, is_folder
 from arkqueue.repository.git.tree_size import TreeSizes, number, weight
+from arkqueue.repository.judged import JudgesFiles
 from arkqueue.repository.limits import (
     MOST_PATHS,
     PathBudget,
@@ -87,7 +84,7 @@ pygit2.option(Option.SET_OWNER_VALIDATION, False)
 pygit2.option(Option.ENABLE_STRICT_HASH_VERIFICATION, False)
 
 
-class GitArchive:
+class GitArchive(JudgesFiles):
     """An `Archive` of a Git repository."""
 
     def __init__(
@@ -247,18 +244,6 @@ class GitArchive:
                 else:
                     files.append(SourceFile(f"{WORKFLOWS}/{name}", entry.data if size < len(TOO_LONG) else TOO_LONG))
             return tuple(sorted(files, key=lambda file: file.path))
-
-    def workflow(self, revision_id: str) -> Workflow:
-        from arkqueue.workflow import parse
-
-        return parse(self.read_workflows(revision_id), partial(self.read_list, revision_id))
-
-    def lists(
-        self, revision_id: str, wanted: Sequence[tuple[str, str | None]]
-    ) -> tuple[list[tuple[Item, ...]], list[Fault]]:
-        from arkqueue.workflow.list_files import read_lists
-
-        return read_lists(wanted, partial(self.read_list, revision_id), MOST_ITEMS)
 
     def read_list(self, revision_id: str, path: str) -> SourceFile:
         with self._reading() as repository:

@@ -1,7 +1,7 @@
 """Applies the difference between two trees of a Git repository to a plain tree on disk.
 
-The trees are compared folder by folder, and folders with the same id are equal: the cost is that of
-the changes. libgit2's diff is not used, because it leaves out empty folders. A tree has them if
+The trees are compared folder by folder. Folders with the same id are equal, so the cost follows the
+changes. libgit2's diff is not used, because it leaves out empty folders. A tree has them if
 another tool made it, and in the places of submodules.
 """
 

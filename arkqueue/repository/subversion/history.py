@@ -1,8 +1,8 @@
 """The revisions of a Subversion archive: which there are, their workflow files, and what they change.
 
-The ledger holds the revisions that touch the archive's folder (design 1). They are found in the log
-of the whole repository, because the log of a folder would follow its history through copies and
-omit what a deletion cut off. If the folder is the root, every revision counts.
+The ledger holds the revisions that touch the archive's folder (design 1). `advance` finds these
+revisions in the log of the whole repository. The log of the folder would follow copies, and would
+leave out the revisions before a deletion. If the folder is the root, every revision counts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from io import BytesIO
 from typing import Any
 from urllib.parse import quote
@@ -21,14 +20,10 @@ from subvertpy import SubversionException
 from arkqueue.errors import NotFound
 from arkqueue.model import (
     LONGEST_LIST,
-    MOST_ITEMS,
     ChangeStatus,
-    Fault,
     FileChange,
-    Item,
     Revision,
     SourceFile,
-    Workflow,
 )
 from arkqueue.repository import (
     FOLDER_FOR_LIST,
@@ -43,6 +38,7 @@ from arkqueue.repository import (
     no_folder,
 )
 from arkqueue.repository.changes import listed
+from arkqueue.repository.judged import JudgesFiles
 from arkqueue.repository.limits import MOST_PATHS, PathBudget, too_many_workflows
 from arkqueue.repository.location import Location
 from arkqueue.repository.subversion.connection import SubversionConnection
@@ -64,7 +60,7 @@ _CHUNK = 1000
 """Revisions of the log that are read at a time."""
 
 
-class SubversionHistory(SubversionConnection):
+class SubversionHistory(SubversionConnection, JudgesFiles):
     """The calls of an `Archive` that read revisions."""
 
     def __init__(self, location: Location) -> None:
@@ -251,18 +247,6 @@ class SubversionHistory(SubversionConnection):
                 is_link = "svn:special" in properties
                 files.append(linked(path) if is_link else SourceFile(path, text.getvalue()))
             return tuple(files)
-
-    def workflow(self, revision_id: str) -> Workflow:
-        from arkqueue.workflow import parse
-
-        return parse(self.read_workflows(revision_id), partial(self.read_list, revision_id))
-
-    def lists(
-        self, revision_id: str, wanted: Sequence[tuple[str, str | None]]
-    ) -> tuple[list[tuple[Item, ...]], list[Fault]]:
-        from arkqueue.workflow.list_files import read_lists
-
-        return read_lists(wanted, partial(self.read_list, revision_id), MOST_ITEMS)
 
     def read_list(self, revision_id: str, path: str) -> SourceFile:
         number = number_of(revision_id, self._location.shown)

@@ -13,11 +13,12 @@ from arkqueue.queue.tokens import Scope
 from arkqueue.views import archives as views
 from arkqueue.views import tasks
 from arkqueue.views.archives import ArchiveView
+from arkqueue.views.find import check_list
 from arkqueue.views.tasks import TaskDetail
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.api.answers import ArchiveAction, RunAction, on_archive, on_run
 from arkqueue.web.api.calls import DryRun, calls
-from arkqueue.web.api.runs import LONGEST_NOTE, Item, OfList, States, check_list, check_states
+from arkqueue.web.api.runs import LONGEST_NOTE, Item, OfList, States, check_states
 
 router = calls("holds")
 
@@ -174,15 +175,15 @@ def release_archive(
 
 
 def _check(caller: Caller, run: RunId, which: HoldOfRun | ReleaseOfRun) -> None:
-    """Raise ``Invalid`` or ``NotFound`` if both an item and a list are named, if states are named
-    without a list, or if a name is not that of a list.
+    """Check what a request names of a run. Raises ``Invalid`` for an item and a list together, and
+    for states without a list, and ``NotFound`` for a task without a list.
     """
     if which.list is None:
         check_states(which.states)
         return
     if which.item is not None:
         raise Invalid("the request", "names an item and a list", "Leave one of them out.")
-    check_list(caller, run, which.list)
+    check_list(caller.session, run, which.list)
 
 
 def how(caller: Caller, release: Release) -> How:

@@ -368,7 +368,7 @@ def delete_items(request: Request, id: int, which: DeletionOfItems, dry_run: Dry
     """
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
-    check_list(caller, run, which.list)
+    find.check_list(caller.session, run, which.list)
     with caller.acting(dry_run, run=run) as caller:
         done = many.delete_items(caller.session, run, which.list, which.states, caller.by, caller.approver)
         return on_run(caller, run, done.unless_refused())
@@ -427,7 +427,7 @@ def do_to_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Done:
     session, by, who = caller.session, caller.by, caller.approver
     force, as_completed, from_start = options.force, options.as_completed, options.from_start
     if options.list is not None:
-        check_list(caller, run, options.list)
+        find.check_list(caller.session, run, options.list)
         return do_to_list(caller, verb, run, options.list, options.states, options)
     check_states(options.states)
     if options.from_task is not None and not options.the_failed():
@@ -456,11 +456,6 @@ def check_states(states: Sequence[State]) -> None:
     """Raise ``Invalid`` if a call without a list names states."""
     if states:
         raise Invalid("the request", "names states, and no list", "Give list, the name of the task that has it.")
-
-
-def check_list(caller: Caller, run: RunId, name: str) -> None:
-    """Raise ``NotFound`` if no task with this name has a list in a run."""
-    find.check_list(caller.session, run, name)
 
 
 def do_to_list(caller: Caller, verb: Verb, run: RunId, name: str, states: Sequence[State], options: Options) -> Done:
@@ -604,7 +599,7 @@ def find_name(request: Request, name: str) -> Found:
         return Found(full_name=find.name_of_run(caller.session, run), run=run, task=None, earlier=earlier)
     if is_list(name):
         run = caller.run(RunId(find.find_run(caller.session, replace(parsed, task=None, item=""))))
-        check_list(caller, run, parsed.task)
+        find.check_list(caller.session, run, parsed.task)
         full_name = list_name(find.name_of_run(caller.session, run), parsed.task)
         return Found(full_name=full_name, run=run, task=None, list=parsed.task, earlier=earlier)
     if parsed.task == EVERY_TASK and parsed.item:

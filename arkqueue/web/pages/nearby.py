@@ -61,9 +61,8 @@ def nearby(caller: Caller, address: str) -> Nearby:
         return Nearby(unquote(found["rest"]).strip("@:/ "), _existing(caller, _branches(caller, archive, address)))
     words = name.item.strip(EVERY_TASK) or (name.task or "").strip(EVERY_TASK) or name.revision
     places = _existing(caller, _of_archive(caller, name))
-    return Nearby(
-        "" if str(name) in places else words, places
-    )  # the page is of something that is there, and lacks a part
+    # Where the page exists and lacks only a part of what was asked for, there is nothing to search for.
+    return Nearby("" if str(name) in places else words, places)
 
 
 def _archives(caller: Caller) -> list[str]:
@@ -84,9 +83,8 @@ def _of_archive(caller: Caller, name: Name) -> list[str]:
     places: list[str] = []
     with suppress(ArkqueueError):
         if name.task is not None:
-            caller.run(
-                find_run(caller.session, of_run)
-            )  # the tasks of a deleted run are for those who may read its history
+            # The tasks of a deleted run are only for those who may read its history.
+            caller.run(find_run(caller.session, of_run))
             places = [*_tasks(caller, name), str(of_run)]
     branches = _branches(caller, name.archive, branch_name(name.archive, name.branch))
     return [*places, *_revisions(caller, of_run), *branches]

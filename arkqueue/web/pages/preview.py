@@ -18,13 +18,13 @@ from arkqueue.queue.proposed import proposed
 from arkqueue.queue.purge import purge_runs
 from arkqueue.queue.removal import holders_of
 from arkqueue.states import State
-from arkqueue.views.find import find_item, find_run, find_task
+from arkqueue.views.find import check_list, find_item, find_run, find_task
 from arkqueue.views.naming import task_names
 from arkqueue.views.prospects import obstacles
 from arkqueue.views.tasks import attempts
 from arkqueue.views.tasks import task as show_task
 from arkqueue.web.access import Caller
-from arkqueue.web.api.runs import NewRun, check_list, revision_scanned, revision_wanted
+from arkqueue.web.api.runs import NewRun, revision_scanned, revision_wanted
 from arkqueue.web.pages.answer import Shown
 from arkqueue.web.pages.forms import Meant
 from arkqueue.web.pages.refusals import offers_of, refused_tasks
@@ -104,7 +104,7 @@ def is_shown_first(name: str, verb: str) -> bool:
 def list_run(caller: Caller, name: Name) -> RunId:
     """The run of a list that is named ``RUN/TASK/*``."""
     run = caller.run(RunId(find_run(caller.session, replace(name, task=None, item=""))))
-    check_list(caller, run, name.task or "")
+    check_list(caller.session, run, name.task or "")
     return run
 
 
