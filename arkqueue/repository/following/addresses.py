@@ -44,11 +44,24 @@ class Address:
     port: int | None = None
     query: str = ""
 
+    def __post_init__(self) -> None:
+        """Raise `NoAddress` if ``host:path`` would name something else than this path below the home
+        folder: an option of a program, the home folder of another user, or an escape that SSH takes
+        literally.
+        """
+        if self._is_in_home and re.match("[-~:]|.*%", "/".join(self.path[1:]), re.DOTALL):
+            raise NoAddress("its path is not a plain path")
+
+    @property
+    def _is_in_home(self) -> bool:
+        """True for a path that is written as ``host:path``."""
+        return self.scheme == "ssh" and self.port is None and self.path[:1] == (HOME,)
+
     def __str__(self) -> str:
         """The only spelling of this address."""
         user = f"{self.user}@" if self.user else ""
         path = "/".join(quote(part, safe=_PLAIN) for part in self.path)
-        if self.scheme == "ssh" and self.port is None and self.path[:1] == (HOME,):
+        if self._is_in_home:
             return f"{user}{self.host}:{'/'.join(self.path[1:])}"
         port = f":{self.port}" if self.port is not None else ""
         return f"{self.scheme}://{user}{self.host}{port}/{path}{self.query}".rstrip("/" if not self.query else "")
@@ -145,9 +158,7 @@ def _scp_like(text: str) -> Address:
     if found is None:
         raise NoAddress("it is a path of this host")
     user, host, _ = _authority("ssh", f"{found[1]}@{found[2]}" if found[1] else found[2])
-    if found[3].startswith(("-", "//", "~")):  # "~name" is the home folder of another user
-        raise NoAddress("its path is not a plain path")
-    if "%" in found[3]:  # ssh would take it literally, and a URL would not
+    if found[3].startswith("//") or "%" in found[3]:  # ssh would take "%" literally, and a URL would not
         raise NoAddress("its path is not a plain path")
     path = segments(found[3]) if found[3].startswith("/") else (HOME, *segments(found[3]))
     return Address("ssh", host, path, user)

@@ -156,6 +156,6 @@ def _read(prefix: str, own: Address | None) -> Address | None:
         if not prefix.startswith(OWN):
             return read_address(prefix)
         below = read_address("svn://own/" + prefix.removeprefix(OWN)).path
+        return None if own is None else Address(own.scheme, own.host, own.path + below, own.user, own.port)
     except NoAddress:
         return None
-    return None if own is None else Address(own.scheme, own.host, own.path + below, own.user, own.port)
