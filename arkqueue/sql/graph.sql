@@ -4,32 +4,35 @@
 -- their `cancels` fire. Entered tasks that still have no unmet edge become ready, or complete if
 -- they are gates.
 --
--- Statements get their tasks by id. If a statement looks for other tasks (`lock_victims` and the
--- following ones), `offset 0` keeps the order of its steps, from the given tasks to the wanted
--- ones, whatever the statistics say.
+-- Statements get their tasks by id. Some statements look for other tasks (`lock_victims` and the
+-- following ones). Their `offset 0` makes the server go from the given tasks to the wanted ones,
+-- whatever the statistics say.
 
 -- part: supersedes
 -- Whether a task `f` supersedes an unsettled task `u` of its branch that its `cancels` names: the
--- place of `u` must be earlier. Tasks of a submission are superseded only by those of a later
--- submission with the same key (design 5.10).
+-- place of `u` must be earlier. Only a later submission supersedes tasks of a submission, and only
+-- those with the same key (design 5.10).
 (u.number, u.run) < (f.number, f.run)
 and (select v.trigger <> 'submission' or u.item = f.item and (select g.trigger = 'submission' from run g where g.id = f.run_id) from run v where v.id = u.run_id)
 
 -- part: named
--- The unsettled tasks of the branch of `f`, up to its number, with the name in an entry `c` of its
--- `cancels`: for an item, those of its key and those without a list. The index `task_open` finds
--- each, so that none of ten thousand items reads all others.
+-- The unsettled tasks in the branch of `f` that an entry `c` of its `cancels` names, up to the
+-- number of `f`. If `f` belongs to an item, these are the tasks with the item's key and the tasks
+-- without a list. The index `task_open` finds each task, so that none of ten thousand items reads
+-- all others.
 select n.* from task n where n.branch_id = f.branch_id and n.name = c.name and n.item = any(array[f.item, '']) and n.number <= f.number and n.settled_at is null and f.item <> ''
 union all
 select n.* from task n where n.branch_id = f.branch_id and n.name = c.name and n.number <= f.number and n.settled_at is null and f.item = ''
 
 -- name: lock_archives
--- Lock the archives whose graph is about to change, in order, and return which start of the server
--- this is. The following statements are planned once for a connection: each is always the same few
--- index look-ups, and planning took longer than running. A plan may date from the time when the
--- tables were empty and sequential scans looked cheap, so sequential scans are off. A statement
--- that needed one would look so expensive to servers up to PostgreSQL 17 that they compile it each
--- time, for most of a second. There is no such statement, and compiling is off, too.
+-- Lock the archives whose graphs are about to change, in the order of their ids. `server_since`:
+-- when the server started; after a restart the database may be a restored one, so callers empty
+-- their caches. The settings hold for the rest of the transaction. Each following statement is
+-- planned once for a connection, because it is always the same few index look-ups, and planning
+-- took longer than running. A plan may date from the time when the tables were empty and sequential
+-- scans looked cheap, so sequential scans are off. No statement needs one. Servers up to PostgreSQL
+-- 17 would give it so high a cost that they compiled it at each call, for most of a second, so
+-- compilation is off, too.
 select id, max_running is not null as is_limited, uses_locks, uses_lists, notifies, pg_postmaster_start_time() as server_since,
        (select set_config('plan_cache_mode', 'force_generic_plan', true)) as planned, (select set_config('enable_seqscan', 'off', true)) as scanned,
        (select set_config('jit', 'off', true)) as compiled
@@ -38,8 +41,9 @@ where id = any(%(archives)s::bigint[])
 order by id for no key update;
 
 -- name: lock_free_archives
--- Like `lock_archives`, but lock only archives that nobody else has locked, of some that are named
--- or given by their attempts; returns all of them.
+-- Like `lock_archives`, but skip the archives that another transaction has locked. The archives are
+-- named by their ids (`archives`) or by their attempts (`attempts`). Returns all of them;
+-- `is_locked`: this statement has locked the archive.
 with wanted as materialized (
     select id from archive
     where id = any(%(archives)s::bigint[] || array(
@@ -53,17 +57,20 @@ select wanted.id, free.is_limited, free.uses_locks, free.uses_lists, free.notifi
 from wanted left join free on free.id = wanted.id;
 
 -- name: limit_waiting
--- Set how long statements wait for a lock until the transaction ends; returns the earlier limit.
+-- Set how long the statements of this transaction wait for a lock from now on. Returns the limit
+-- until now.
 select current_setting('lock_timeout') as before, set_config('lock_timeout', %(limit)s, true) as limit;
 
 -- name: judge_blocking
--- Judge again what canceled and skipped tasks block in later runs, because these tasks have
--- changed: some given ones, those that still waited for one of them, and so on (decision 0001,
--- point 18). Returns the tasks whose answer has changed. `reached`: all tasks to judge. `blocked`:
--- those with something in their way, from sources that are not judged here, along unmet edges.
--- `judged`: a gate may have ten thousand sources, of which only some are read (`is_wide`). A gate
--- `has_stayed` if it has not changed itself, and is judged only because of some of its sources.
--- `less`: tasks that block less because some of their edges were met.
+-- Judge again what some canceled and skipped tasks block in later runs (decision 0001, point 18):
+-- the given tasks, which have changed, the tasks that still waited for a given one, and so on.
+-- Returns the tasks whose `blocks` has changed. `less`: the given tasks that block less because
+-- some of their edges were met.
+--
+-- `reached`: all tasks to judge. `judged`: their rows. A gate (`is_wide`) may have ten thousand
+-- sources, of which only some are read. A gate `has_stayed` if it has not changed itself, and is
+-- judged only because of some of its sources. `blocked`: the tasks that block something because of
+-- a source that is not judged here, and, along unmet edges, the tasks behind them.
 with recursive reached(id) as (
     select unnest(%(tasks)s::bigint[])
     union
@@ -85,14 +92,16 @@ with recursive reached(id) as (
         from edge where target = j.id and not met and kind in ('depends', 'stopping') offset 0) e
     cross join lateral (
         select s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0 or e.product as has_begun
-        -- `not in`, in each of these: no plan knows how many tasks are reached, and a join might
-        -- compare each with each. Plans expect few rows from `unnest`, and make a hash table.
+        -- `not in` instead of a join, here and below: the planner does not know how many tasks are
+        -- reached, and a join might compare each with each. The planner expects few rows from
+        -- `unnest`, and builds a hash table.
         from task s where s.id = e.source and (s.state not in ('canceled', 'skipped') or e.source not in (select unnest(array(select id from reached))))
           and not (e.failed and s.state in ('completed', 'failed', 'rejected')) and (s.blocks > 0 or s.state not in ('canceled', 'skipped')) offset 0) s
     cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
     where b.blocks > 0 and not j.is_wide
     union
-    -- For a gate with ten thousand sources: what its changed sources block, along their own edges.
+    -- The changed sources of a gate. Their own edges lead to the gate, so its other sources, which
+    -- may be ten thousand, are not read.
     select j.id, b.blocks
     from reached r
     cross join lateral (
@@ -106,9 +115,9 @@ with recursive reached(id) as (
     cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
     where b.blocks > 0
     union
-    -- Among the unchanged sources of a gate, one is enough that blocks as much as any can. A gate
-    -- that `has_stayed` blocks no more than before. The last items of a list mostly stay open
-    -- longest, and so are read first.
+    -- The unchanged sources of a gate, of which one for each level is enough. A gate that
+    -- `has_stayed` blocks no more than before, so higher levels are not searched. The last items of
+    -- a list mostly stay open longest, and so are read first.
     select j.id, b.blocks
     from wide j
     cross join unnest(array[2, 1]) level(blocks)
@@ -146,13 +155,14 @@ where t.ctid = b.place
 returning t.id;
 
 -- part: remains
--- True unless a task `t` is about to be canceled in steps by a task that supersedes it: such a task
--- does not enter any more.
+-- True unless a task `t` is about to be canceled in steps because another task supersedes it. A
+-- task that is about to be canceled does not enter any more.
 ((select true from superseding limit 1) is null or not is_superseded(t.id))
 
 -- part: lets_in
--- Whether the task `t` is the COMMIT of a large run. Once it has settled, the tasks of such a run
--- are let in some at a time (queue/planning.py), which meets their edges from COMMIT.
+-- Whether the task `t` is the COMMIT of a large run. Once this COMMIT has settled,
+-- queue/planning.py lets in the tasks of the run, some at a time, and meets their edges from
+-- COMMIT.
 t.kind = 'commit' and exists (select from planning p where p.run_id = t.run_id)
 
 -- name: advance
@@ -246,11 +256,11 @@ returning t.id, j.is_unneeded, t.cancels, j.enters and not j.is_parked and not j
           or (j.enters or t.state = 'held' and t.unmet = 0) and t.kind <> 'report' and (select true from task c where c.run_id = t.run_id and c.blocks > 0 limit 1) as unblocks;
 
 -- name: pass_gates
--- Let gates pass one after another, as many rounds of `advance` would: from gates that have passed
--- to *plain* gates that wait only for one of these, and so on. In a chain of thousands, each round
--- would cost a statement. Nothing in the run of a plain gate blocks later runs, and if the gate
--- cancels something, its archive is not paused; so its passing concerns only its targets. The
--- rounds end where one of these gates has a target that is not a plain gate, or has something to
+-- Let chains of gates pass in one statement instead of one round of `advance` for each gate. The
+-- statement starts at gates that have passed, continues to *plain* gates that wait only for one of
+-- these, and so on. The passing of a plain gate concerns only its targets: nothing in its run
+-- blocks later runs, and if the gate has `cancels`, its archive is not paused. The statement ends
+-- before the first level that has a task other than a plain gate, or a gate with something to
 -- cancel: `advance` continues there. Returns the gates that passed.
 with recursive gate(id, level, is_plain) as (
     select unnest(%(passed)s::bigint[]), 0, true
@@ -265,8 +275,8 @@ with recursive gate(id, level, is_plain) as (
         from task t where t.id = e.target offset 0) t
     where gate.is_plain and gate.level < %(most)s
 ), victim as (
-    -- The present victims of the gates, by the level of the gate. If one entry has several victims,
-    -- none has an id here: they count as unable to pass earlier.
+    -- The present victims of the gates, each with the level of its gate. If an entry of `cancels`
+    -- has several victims, the id is null: these victims count as unable to pass at a lower level.
     select v.id, gate.level
     from gate
     cross join lateral (select * from task where id = gate.id and cancels offset 0) f
@@ -282,15 +292,15 @@ with recursive gate(id, level, is_plain) as (
 ), ends as (
     select level from gate where not is_plain
     union all
-    -- A victim that passes at a lower level is gone when its canceler enters. The look-up sorts: a
-    -- join might compare each with each.
+    -- A victim that passes at a lower level has settled before its canceler enters. `group by`
+    -- sorts; a join might compare each with each.
     select level from (
         select max(passes) as passes, min(level) as level
         from (select id, level as passes, null as level from gate union all select id, null, level from victim) v
         group by id) v
     where level <= coalesce(passes, level)
 ), passing as materialized (
-    -- Nothing is joined here: plans do not expect many tasks, and would compare each with each.
+    -- No join: the planner expects few tasks, and would compare each with each.
     select id from gate where level between 1 and (select coalesce(min(level) - 1, %(most)s) from ends) and is_plain
 ), met as (
     update edge set met = true where target = any(array(select id from passing)) and not met
@@ -312,12 +322,14 @@ where t.id = any(%(tasks)s) and {from cancel t} and run.id = t.run_id
 returning t.id;
 
 -- name: skip_dependents
--- Skip the tasks of the run that waited for the completion of tasks that settled badly, and the
--- tasks that waited for those, down the graph, with the first root in the order of the file (design
--- 5.8). Also skip tasks of any run that waited for a failure, if the task ended otherwise (design
--- 5.6). If ways of equal length lead to a task, the way from the first root counts. In other runs,
--- skip the tasks that need the product of a `lost` task: only a retry of its root could still make
--- it. A failure that nobody waived may still be repaired (design 5.18).
+-- Skip the tasks that can no longer run after tasks that settled badly. In the same run, skip the
+-- tasks that waited for the completion of such a task, and, down the graph, the tasks that waited
+-- for these (design 5.8). In any run, skip the tasks that waited for the failure of a task that
+-- ended otherwise (design 5.6). In other runs, skip the tasks that need the product of a `lost`
+-- task: only a retry of its root could still make the product. A failure that nobody waived is not
+-- lost, because it may still be repaired (design 5.18). A skipped task gets the first of its roots
+-- in the order of the file. If ways of equal length lead to a task, only the way from the first
+-- root is followed.
 with recursive bad(id, root, lost, is_missed, has_not_failed) as (
     select t.id, r.id, r.state <> 'failed' or r.waived, t.state <> 'completed' and not t.as_completed, t.state not in ('failed', 'rejected')
     from task t join task r on r.id = coalesce(t.root_id, t.id)
@@ -339,8 +351,9 @@ from (select id, min(root) as root from bad group by id) bad where t.id = bad.id
 returning t.id;
 
 -- name: cancelers
--- The entering tasks whose `cancels` fire now, in the order of revisions, runs and files.
--- `victims`: the number of tasks that each would cancel or ask to stop, counted up to `most`.
+-- The entering tasks whose `cancels` fire now, in the order of revisions, runs and files. `across`:
+-- an entry names tasks of earlier runs. `here`: an entry names tasks of the same run. `victims`:
+-- the number of tasks that the task would cancel or ask to stop, counted up to `most`.
 select f.id,
        exists (select from jsonb_array_elements(d.cancels) c where not (c->>'here')::boolean) as across,
        exists (select from jsonb_array_elements(d.cancels) c where (c->>'here')::boolean) as here,
@@ -357,8 +370,8 @@ where f.id = any(%(entering)s) and f.cancels and {from enable f} and f.unmet = 0
 order by f.number, f.run, f.position, f.id;
 
 -- name: lock_victims
--- Lock the victims of the firing tasks before they are judged, so that no claim takes one meanwhile
--- (design 6).
+-- Lock the victims of the firing tasks before the next statements judge them, so that no claim
+-- takes a victim in between (design 6).
 select v.id from task v
 where v.id in (
     select u.id
@@ -372,9 +385,9 @@ where v.id in (
 order by v.id for no key update;
 
 -- name: would_be_canceled
--- The tasks that a run by hand would cancel at a place of a branch, before the run is stored: the
--- newest ones for each entry in `cancels`, at most `most`. For a stored run, `lock_victims` finds
--- them. Tasks of submissions are left out, because no run by hand supersedes a submission.
+-- The tasks that a manual run would cancel if it were stored at a place of a branch: for each entry
+-- of its `cancels`, the newest tasks, at most `most`. For a stored run, `lock_victims` finds the
+-- tasks. No manual run supersedes a submission, so tasks of submissions are left out.
 select c.canceler, a.name as archive, b.name as branch, b.main, v.number, v.run, v.name, v.item, v.kind, v.state
 from unnest(%(cancelers)s::bigint[], %(names)s::text[], %(items)s::text[], %(unstarted)s::boolean[]) as c(canceler, name, item, unstarted)
 cross join lateral (
@@ -386,12 +399,12 @@ join archive a on a.id = v.archive_id join branch b on b.id = v.branch_id
 order by c.canceler, v.number desc, v.run desc, v.id;
 
 -- name: fire
--- Mark tasks as fired. A task that enters and has nothing to cancel is marked when it enters.
+-- Mark tasks as fired. `advance` marks the tasks that have nothing to cancel.
 update task t set fired = true where t.id = any(%(firing)s) and {from enable} and not t.fired;
 
 -- name: cancel_victims
--- Cancel the victims that are not running (design 5.10). Of several cancelers, the latest is
--- stored.
+-- Cancel the victims that are not running (design 5.10). If a victim has several cancelers, its row
+-- names the latest one.
 with victim as (
     select distinct on (u.id) u.id, f.id as canceler
     from task f join definition d on d.id = f.definition_id
@@ -409,7 +422,9 @@ from victim v where t.id = v.id and {from cancel}
 returning t.id;
 
 -- name: stop_victims
--- Ask running victims to stop, and make each an additional edge of its canceler.
+-- Ask running victims to stop. Each canceler gets an additional edge from each of its running
+-- victims, and so waits for their ends. `asked`: the number of tasks that were asked. `is_tied`:
+-- the canceler has a new edge.
 with pair as (
     select distinct u.id as victim, f.id as canceler, u.run_id <> f.run_id as crossing, f.number, f.run
     from task f join definition d on d.id = f.definition_id
@@ -440,15 +455,15 @@ where t.id = f.id and {from enable}
 returning t.id, (select count(*) from asked) as asked, c.n is not null as is_tied;
 
 -- name: parked
--- Tasks that no longer wait for anything when the pause of their archive ends: their `cancels` may
--- fire now.
+-- The tasks with `cancels` that wait for nothing else than the end of their archive's pause: when
+-- the pause ends, their `cancels` may fire.
 select t.id from branch b join task t on t.branch_id = b.id and t.settled_at is null
 where b.archive_id = %(archive)s and t.cancels and {from enable t} and t.unmet = 0 and not t.asks
 order by t.id;
 
 -- name: begin_to_supersede
--- Note that the `cancels` of tasks have fired, and that their victims are to be canceled in steps
--- (queue/superseding.py). Until then the tasks wait.
+-- Mark tasks as fired and store the entries of their `cancels`, whose victims are then canceled in
+-- steps (queue/superseding.py). The tasks wait until the steps are done.
 with noted as (
     insert into superseding (task_id, name, here, unstarted, archive_id, branch_id, run_id, number, run, item)
     select f.id, c.name, c.here, bool_and(coalesce(c.unstarted, false)), f.archive_id, f.branch_id, f.run_id, f.number, f.run, f.item
@@ -478,8 +493,8 @@ select distinct archive_id as archive from superseding order by archive_id;
 select distinct u.id, u.run_id from superseding f {part reached} where f.archive_id = %(archive)s order by u.run_id, u.id;
 
 -- name: still_to_supersede
--- The victims among some tasks that are still to be canceled, or asked to stop, and the task that
--- supersedes each; of several such tasks, the latest.
+-- Of the given tasks, the victims that are still to be canceled, or asked to stop. `canceler`: the
+-- task that supersedes the victim; if there are several, the latest one.
 select t.id, b.canceler from unnest(%(tasks)s::bigint[]) t(id)
 cross join lateral (select canceler from being_superseded b where b.id = t.id order by number desc, run desc, canceler desc limit 1) b order by t.id;
 
@@ -498,7 +513,7 @@ where t.id = any(%(tasks)s::bigint[]) and t.id = v.id and {from stop t} and t.st
 returning t.id;
 
 -- name: end_superseding
--- End the steps of tasks of an archive that have no victim left, at most so many tasks.
+-- End the steps of those tasks of an archive that have no victim left, at most `most` tasks.
 with over as materialized (
     select o.task_id from (select distinct task_id from superseding where archive_id = %(archive)s) o
     where not exists (select from superseding f {part reached} where f.task_id = o.task_id) limit %(most)s
