@@ -1,17 +1,17 @@
--- Claims, leases and the end of attempts: the statements of task managers, and those that act when
--- a task manager is silent.
+-- Claims, leases and the ends of attempts: the statements that a task manager causes, and those
+-- that run when a task manager is silent.
 --
--- `array(select unnest(…))`: the server keeps the plan of such a statement for any number of ids.
--- With the ids themselves it would plan each call anew, because that looks cheaper, and planning
--- takes longer than running. A plan may date from the time when the tables were empty: `offset 0`,
--- or an array of ids beside the join (`end`), looks rows up by index even then.
+-- `array(select unnest(…))` lets the server keep one plan for any number of ids. With a plain array
+-- it would plan each call anew, because the plan looks cheaper, and planning takes longer than
+-- running. A plan may date from the time when the tables were empty: `offset 0`, or an array of ids
+-- beside the join (`end`), makes even such a plan look rows up by index.
 
 -- part: found
--- The place from which a claim reads the ready tasks of an archive `r`, and the pools, among those
--- that the claim asks for, with such a task; no row if there is none. The statement starts from the
--- few pools of the claim, so an archive with many labels costs no more. `gone`: the ledger entries
--- whose end is under way and not yet held (queue/ending.py). `supersedes`: tasks are superseded in
--- steps (queue/superseding.py), and those that no step has reached do not start. Both are null
+-- The place from which a claim reads the ready tasks of an archive `r`, and which of the claim's
+-- pools have such a task; no row if none has. The statement starts from the few pools of the claim,
+-- so an archive with many labels costs no more. `gone`: the ledger entries whose runs are ending
+-- and whose tasks are not held yet (queue/ending.py). `supersedes`: tasks are superseded in steps
+-- (queue/superseding.py), and victims that no step has reached yet do not start. Both are null
 -- nearly always.
 select array_agg(p.pool) as pools, f.*
 from (select coalesce((place->>0)::int, -2147483648) as priority, coalesce((place->>1)::bigint, 0) as entry_id,
@@ -66,7 +66,7 @@ taken as (
 )
 
 -- part: given
--- The facts that a task manager gets about each claimed task.
+-- The facts that a task manager receives about each claimed task.
 select t.id, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts, t.attempt_kind, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
        b.name as branch, b.main, run.revision, run.author, run.date, run.message, run.previous, run.generation, t.base,
        ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, ar.corrections, kept.share,
@@ -85,19 +85,20 @@ order by kept.turn, t.priority, t.entry_id, t.run, t.position, t.id
 -- Take up to %(slots)s ready tasks of some pools: each becomes running, with a new attempt whose
 -- lease belongs to this process. The statement waits for no lock.
 --
--- Archives take turns in the order of their ids, from the one behind %(after)s on, and around. At
--- its turn, an archive gives its share of the slots in the order of the index `task_ready`:
--- priority, ledger entry, run, position, id. Items of one list follow the order of the list by
--- their ids. If an archive has ready tasks of several pools, `share` says how many of each come
--- first. So a claim locks only the tasks that it takes. It considers some more archives than slots,
--- because others may have locked tasks that this claim sees.
+-- Archives take turns in the order of their ids, starting after the archive %(after)s and
+-- continuing from the lowest id. At its turn, an archive gives its share of the slots in the order
+-- of the index `task_ready`: priority, ledger entry, run, position, id. The ids of items follow the
+-- order of their list. If an archive has ready tasks of several pools, `share` is the number of
+-- tasks of each pool among the first ones, so a claim locks only the tasks that it takes. It
+-- considers some more archives than it has slots, because other claims may have locked tasks that
+-- this claim sees.
 --
 -- A claim of a drained host returns nothing. This statement also returns nothing while an archive
 -- with ready tasks has a limit or a tier of its own: then `claim_in_tiers` does the work.
 --
--- %(floors)s are the places from which a claim reads the ready tasks of some archives, by their
--- ids. While an old snapshot keeps the index entries of claimed tasks, this avoids walking over
--- them (`Turns`).
+-- %(floors)s are the places from which a claim reads the ready tasks of some archives, by the
+-- archives' ids. While an old snapshot keeps the index entries of claimed tasks, the claim skips
+-- these entries (`Turns`).
 with turn as materialized (
     select r.archive_id, r.pools, r.priority, r.entry_id, r.run, r.position, r.id, r.gone, r.supersedes, row_number() over () as turn,
            ceil(%(slots)s::numeric / count(*) over ())::int as most
@@ -124,14 +125,15 @@ select true from ready_archive where limited or tier <> 5 limit 1;
 -- name: claim_in_tiers
 -- Like `claim`, for archives with tiers or limits.
 --
--- Archives of a lower tier go before the others; those of one tier take turns.
--- An archive that gives its whole share may have more tasks. Then the tasks of higher tiers are
--- left to the next claim (`kept`).
+-- Archives of a lower tier go before the others, and archives of one tier take turns. An archive
+-- that gives its whole share may have more tasks. Then the tasks of higher tiers are left to the
+-- next claim (`kept`).
 --
--- `t.tier + 0`: the planner then expects one row, which is right for most, and not a hundred.
+-- `t.tier + 0` makes the planner expect one row, which is right for most installations, instead of
+-- a hundred.
 --
--- A limited archive has its turn while it has free slot rows, and gives as many tasks as it has
--- such rows. `room`: the slot rows that this claim has locked.
+-- A limited archive has a turn only while it has free slots, and gives as many tasks as it has free
+-- slots. `room`: the slots that this claim has locked.
 with recursive tier(tier) as (
     (select r.tier from ready_archive r where not exists (select from drain where host = %(host)s) order by r.tier limit 1)
     union all
@@ -174,8 +176,8 @@ with recursive tier(tier) as (
 {part given};
 
 -- name: labeled_pools
--- The pools of some kinds with labels, all of which this task manager has, and of which there may
--- be ready tasks.
+-- The pools with labels, of some kinds, for which there may be ready tasks and whose labels this
+-- task manager has.
 select distinct p.pool from ready_archive r cross join unnest(r.pools) p(pool)
 where p.pool like '%% %%' and split_part(p.pool, ' ', 1) = any(%(pools)s) and string_to_array(split_part(p.pool, ' ', 2), ',') <@ %(labels)s::text[];
 
@@ -188,7 +190,7 @@ join task s on s.id = e.source
 join attempt a on a.id = s.attempt_id
 where e.target = any(array(select unnest(%(tasks)s::bigint[]))) and e.kind = 'depends' and e.declared and a.outputs is not null
 union all
--- The outputs of a list, by the keys of its items, are found through its gate.
+-- The outputs of a list by the keys of its items, found through the gate of the list.
 select e.target, s.name, jsonb_object_agg(s.item, a.outputs)
 from edge e join task g on g.id = e.source and g.kind = 'gate' join edge i on i.target = g.id and i.kind = 'depends'
 join task s on s.id = i.source and s.item <> '' join attempt a on a.id = s.attempt_id
@@ -200,15 +202,15 @@ select t.id, 'self', a.outputs from task t join attempt a on a.id = t.attempt_id
 where t.id = any(array(select unnest(%(tasks)s::bigint[]))) and a.kind = 'poll' and a.outputs is not null;
 
 -- name: base
--- The revision that is the base of an attempt. A dropped commit that came back is there twice, with
--- the same files.
+-- The revision that is the base of an attempt. If a dropped commit came back, two revisions have
+-- its id and the same files.
 select r.name, r.number, r.author, r.date
 from attempt a join task t on t.id = a.task_id join revision r on r.branch_id = t.branch_id and r.name collate "C" = a.base
 where a.id = %(attempt)s order by r.number desc limit 1;
 
 -- name: early
--- The last revisions of an attempt's branch that were dated in the future when they were read, with
--- the time of reading. For a dropped commit that came back, the first reading counts.
+-- The last revisions of an attempt's branch whose date was in the future when they were read, with
+-- the time of the reading. For a dropped commit that came back, the first reading counts.
 select r.name, min(r.read_at) as read_at
 from (select r.name, r.read_at from attempt a join task t on t.id = a.task_id join revision r on r.branch_id = t.branch_id and r.date > r.read_at
       where a.id = %(attempt)s order by r.number desc limit %(most)s) r
@@ -223,7 +225,7 @@ select id, body from definition where id = any(%(ids)s);
 select distinct t.archive_id from attempt at join task t on t.id = at.task_id where at.id = any(%(attempts)s);
 
 -- name: started
--- Note when the programs of attempts have begun, in seconds before now.
+-- Store when the programs of attempts began. `ages`: seconds before now.
 with mine as (
     select id from attempt where id = any(array(select unnest(%(attempts)s::bigint[]))) and "end" is null
     order by id for no key update
@@ -238,16 +240,17 @@ with made as (insert into installation default values on conflict do nothing ret
 select id::text from made union all select id::text from installation limit 1;
 
 -- name: reserve
--- Note that an attempt will outlive its task manager, and its image; only if the attempt still
--- belongs to this process.
+-- Store that an attempt in a container continues if its task manager stops, and its image; only if
+-- the attempt still belongs to this process.
 update attempt set outlives = make_interval(secs => %(adopt_within)s), image = %(image)s
 where id = %(attempt)s and process = %(process)s and "end" is null
 returning id;
 
 -- name: renew
--- Renew the leases of a task manager's attempts. An attempt that the answer leaves out no longer
--- belongs to this process. If another transaction has locked the attempt's row, to record its end,
--- the attempt keeps its lease, and nobody waits for that row.
+-- Renew the leases of a task manager's attempts. An attempt that the result leaves out no longer
+-- belongs to this process. Another transaction may have locked the row of an attempt to record its
+-- end; such an attempt keeps its present lease (`is_renewed` is false), and the statement does not
+-- wait.
 with mine as materialized (
     select a.id, t.stop from attempt a join task t on t.id = a.task_id
     where a.id = any(%(attempts)s) and a.process = %(process)s and a."end" is null
@@ -275,16 +278,16 @@ on conflict (process) do update set seen_at = clock_timestamp(), stopped_at = nu
     fault = excluded.fault, engine_fault = excluded.engine_fault, low_disk = excluded.low_disk;
 
 -- name: unregister_manager
--- Note that a task manager has stopped.
+-- Record that a task manager has stopped.
 update task_manager set stopped_at = clock_timestamp() where process = %(process)s;
 
 -- name: expire_managers
--- Note that the earlier task managers of a host have stopped, as the present one proved. They count
--- as stopped since they last reported.
+-- Record that the earlier task managers of a host have stopped, which the present one has proved.
+-- The time of their last report counts as the end.
 update task_manager set stopped_at = seen_at where host = %(host)s and process <> %(process)s and stopped_at is null;
 
 -- name: beat
--- Note that the database answers. After a gap, the time of grace starts anew.
+-- Record that the database answers. After a gap, the grace period starts anew.
 update heartbeat set
     steady_since = case when clock_timestamp() - beat_at > make_interval(secs => %(gap)s)
                           or pg_postmaster_start_time() > beat_at
@@ -293,9 +296,9 @@ update heartbeat set
 returning clock_timestamp() - steady_since >= make_interval(secs => %(lease)s) as steady;
 
 -- name: lapsed
--- Live attempts whose lease is over; those that outlive their task manager only after their
--- reservation (seconds). Archives take turns, so a locked archive with more such attempts than the
--- limit hides no other archive's.
+-- Live attempts whose lease is over. Attempts in containers (`outlives`) count only when their
+-- reservation is over, too; `reserved`: its length in seconds. The attempts of archives alternate,
+-- so that a locked archive with more of them than the limit does not hide those of other archives.
 select id, reserved
 from (
     select a.id, extract(epoch from a.outlives)::float8 as reserved, row_number() over (partition by t.archive_id order by a.id) as place
@@ -310,9 +313,9 @@ where a.ended_at is null and a.host = %(host)s
 order by a.id;
 
 -- name: adopt
--- Give attempts that outlived their task manager to the present one of their host, with a new
--- lease. Each names its former process, so of two that want an attempt the first gets it. The
--- statement locks attempts only, as a renewal does.
+-- Give attempts whose task manager stopped to the present task manager of their host, with a new
+-- lease. Each attempt is given with the process that it belonged to, so if two task managers want
+-- it, the first one gets it. Like a renewal, the statement locks only attempts.
 with mine as (
     select a.id
     from attempt a
@@ -340,9 +343,10 @@ join archive ar on ar.id = t.archive_id
 order by a.id;
 
 -- name: lock_attempts
--- Lock those of some attempts that belong to locked archives, and return the facts that judge their
--- ends; the definitions only of those that ended `badly`. Their tasks need no lock: they are
--- running, and only a transaction that has locked the archive changes such a task.
+-- Lock those of some attempts that belong to locked archives, and return the facts that decide what
+-- their ends mean. Only attempts that ended `badly` need their definitions. The tasks are not
+-- locked: they are running, and only a transaction that has locked the archive changes a running
+-- task.
 select a.id, a.process, a.ended_at, a."end", a.lease_until + coalesce(a.outlives, '0') < clock_timestamp() as lapsed,
        t.id as task, t.kind, t.state, t.attempt_id, t.stop, t.failures, t.deferrals, t.losses,
        t.polls, extract(epoch from clock_timestamp() - t.deferred_at)::float8 as deferred_for, d.body, a.followed_until > clock_timestamp() as followed
@@ -353,10 +357,10 @@ where a.id = any(%(attempts)s)
 order by a.id for no key update of a;
 
 -- name: end
--- Store the end of attempts, unless they have one, and move their tasks out of running; only the
--- attempt that owns a task can do so. Also store where the tasks completed; if several complete at
--- once, the highest place counts as the last in time. `ran` was measured when the transaction
--- began, which may have waited for locks since.
+-- Store the ends of attempts that have none, and move their tasks out of running; only for the
+-- attempt that owns a task. Also store where the tasks completed: if several tasks with the same
+-- key complete at once, the one at the highest place counts as the last in time. `ran` was measured
+-- when the transaction began, which may have waited for locks since.
 with e as (
     select * from jsonb_to_recordset(%(ends)s::jsonb) as e(
         attempt bigint, task bigint, "end" text, exit_code int, message text, outputs jsonb, ran float8,
@@ -370,7 +374,7 @@ with e as (
     from e where a.id = any(array(select attempt from e)) and a.id = e.attempt and a."end" is null
 ), moved as (
     update task t set state = e.state,
-        -- Each poll is repeated as often as `retries` say, counted anew.
+        -- After a deferral, a poll has all of its `retries` again.
         failures = case when e.polls then 0 else t.failures + e.failed end, deferrals = case when e.polls then 0 else t.deferrals + e.deferred end,
         losses = t.losses + e.lost, polls = t.polls or e.polls,
         due_at = case when e.state = 'deferred' then clock_timestamp() + make_interval(secs => e.delay) end,
@@ -386,7 +390,8 @@ with e as (
     select distinct on (m.branch_id, m.name, m.item) m.branch_id, m.name, m.item, m.entry_id, m.run,
            case when not m.fills then m.number end, case when not m.fills then m.run end,
            max(m.number) filter (where m.run = 1) over (partition by m.branch_id, m.name, m.item)
-    -- Commit runs, of which there are most, belong to no backfill, and are not looked up.
+    -- Most runs are commit runs, which are run 1 and belong to no backfill, so they are not looked
+    -- up.
     from (select *, case when run = 1 then false else (select backfill_id is not null from run r where r.id = moved.run_id) end as fills from moved) m
     where m.state = 'completed' and m.entry_id is not null
     order by m.branch_id, m.name, m.item, m.fills, m.number desc, m.run desc
@@ -400,8 +405,8 @@ with e as (
 select id from moved;
 
 -- name: left_over
--- Lock the free ones among the archives that take turns without a ready task; in a locked archive
--- no task becomes ready.
+-- Lock those archives in `ready_archive` that have no ready task and that no other transaction has
+-- locked. While an archive is locked, none of its tasks becomes ready.
 select a.id from archive a
 where a.id in (
     select r.archive_id from ready_archive r
@@ -410,15 +415,15 @@ where a.id in (
 order by a.id for no key update skip locked;
 
 -- name: withdraw
--- Remove locked archives from those that take turns, unless a task became ready before the lock.
+-- Remove locked archives from `ready_archive`, unless a task became ready before the lock.
 delete from ready_archive r
 where r.archive_id = any(%(archives)s) and not exists (
     select from unnest(r.pools) p(pool) cross join lateral (
         select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id limit 1) t);
 
 -- name: many_pools
--- Lock free archives that are listed with more than %(few)s pools and have no ready task of some of
--- these.
+-- Lock those archives in `ready_archive` with more than %(few)s pools that have no ready task of
+-- some of these pools, unless another transaction has locked them.
 select a.id from archive a
 where a.id in (
     select r.archive_id from ready_archive r
@@ -427,18 +432,19 @@ where a.id in (
 order by a.id for no key update skip locked;
 
 -- name: forget_pools
--- Forget the pools of which locked archives have no ready task.
+-- Remove the pools for which locked archives have no ready task from `ready_archive`.
 update ready_archive r
 set pools = array(select p.pool from unnest(r.pools) p(pool) where exists (
     select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id))
 where r.archive_id = any(%(archives)s);
 
 -- name: attempts_of
--- Some attempts: those that belong to some archives.
+-- The given attempts that belong to some archives.
 select a.id from attempt a join task t on t.id = a.task_id where a.id = any(%(attempts)s) and t.archive_id = any(%(archives)s);
 
 -- name: due_archives
--- Archives with deferred tasks whose delay is over, the longest-waiting first.
+-- Archives with deferred tasks whose delay is over; first the archive whose task has been due
+-- longest.
 select archive_id from task where state = 'deferred' and due_at <= statement_timestamp() group by archive_id order by min(due_at);
 
 -- name: make_due
