@@ -2,7 +2,7 @@
 -- locked the archive's row.
 
 -- name: lock_tasks
--- Lock tasks, so that no claim takes one meanwhile, and return the facts that decide whether an
+-- Lock tasks, so that no claim takes one in between, and return the facts that decide whether an
 -- action is possible.
 select t.id, t.run_id, t.archive_id, t.branch_id, t.number, t.run, t.name, t.item, t.state, t.attempt_id, t.attempts, t.stop, t.polls,
        t.waived, t.superseded_by, t.root_id, t.kind, t.by, t.program, t.deleted
@@ -16,9 +16,9 @@ returning t.id;
 
 -- name: could_start
 -- The tasks to stop and the tasks to hold while runs are canceled or deleted in steps: running
--- tasks that nobody has asked to stop, and tasks that could start meanwhile. A task could start if
--- it has not started, is not held, and does not wait for the success of an unstarted task of its
--- run; a deferred one, if it is due within `within` seconds. Ready tasks come first.
+-- tasks that nobody has asked to stop, and tasks that could start in the meantime. An unstarted
+-- task could start unless it is held, or waits for the success of an unstarted task of its run. A
+-- deferred task could start if it is due within `within` seconds. Ready tasks come first.
 select t.id, t.state from task t
 where t.run_id = any(%(runs)s::bigint[]) and t.kind = 'ordinary'
   and (t.state in ('waiting', 'ready') or t.state = 'running' and t.stop is distinct from 'cancel'
@@ -30,8 +30,8 @@ where t.run_id = any(%(runs)s::bigint[]) and t.kind = 'ordinary'
 order by t.state <> 'ready', t.priority, t.entry_id, t.run, t.position, t.id;
 
 -- name: set_aside
--- Hold the unstarted ones of some tasks, and delay deferred ones by some seconds, while their run
--- is canceled or deleted in steps. `hold`: the audit log entry.
+-- Hold unstarted tasks, and delay deferred ones by some seconds, while their run is canceled or
+-- deleted in steps. `hold`: the audit log entry.
 update task t set
     state = case when {from hold t} then {to hold} else t.state end,
     hold_id = case when {from hold t} then %(hold)s else t.hold_id end,
@@ -41,41 +41,41 @@ update task t set
 where t.id = any(%(tasks)s) and ({from hold t} or t.state = 'deferred');
 
 -- name: forget_set_aside
--- Forget by what canceled tasks were held, if that was a cancellation or deletion of their run or
--- backfill: such a hold is no reason to hold them again.
+-- Remove the hold from canceled tasks if a cancellation or deletion of their run or backfill had
+-- held them: a retry does not hold them again for this reason.
 update task t set hold_id = null
 where t.id = any(%(tasks)s) and exists (select from deed d where d.id = t.hold_id and d.task_id is null and d.verb in ('cancel', 'delete'));
 
 -- name: ask_to_stop
--- Ask running tasks to stop; a cancel overrules a restart.
+-- Ask running tasks to stop. A cancellation replaces a restart.
 update task t set stop = case when t.stop = 'cancel' then t.stop else %(stop)s end,
     by = case when t.stop = 'cancel' then t.by else %(by)s end
 where t.id = any(%(tasks)s) and {from stop}
 returning t.id, t.attempt_id, t.stop;
 
 -- name: skip
--- Decide that tasks which have not started will not run.
+-- Skip tasks that have not started, as a person decided.
 update task t set state = {to skip}, by = %(by)s, as_completed = %(as_completed)s, waived = true, settled_at = clock_timestamp(), due_at = null
 where t.id = any(%(tasks)s) and {from skip}
 returning t.id;
 
 -- name: waive
--- Waive failed or rejected tasks: tasks that wait for them may go on.
+-- Waive failed or rejected tasks: the tasks that wait for them may continue.
 update task t set waived = true, as_completed = t.as_completed or %(as_completed)s, by = %(by)s
 where t.id = any(%(tasks)s) and t.state in ('failed', 'rejected')
 returning t.id;
 
 -- name: prioritize
--- Set a person's priority for the unstarted ones of some tasks.
+-- Set the priority of unstarted tasks, as a person decided.
 update task set priority = %(priority)s, prioritized = true
 where id = any(%(tasks)s) and kind = 'ordinary' and state in ('waiting', 'held', 'ready')
 returning id;
 
 -- name: prioritize_behind
--- Set the priority of the tasks that depend on some tasks inside their runs, at any distance, to
--- the number that these tasks said. Tasks that have started, or whose priority a person set, keep
--- theirs. A task of an item sets the priority of that item's tasks only. If several tasks say a
--- number, the lowest counts.
+-- Set the priority of the tasks that depend on some tasks (`sources`) inside their runs, directly
+-- or through others, to the `priorities` in the outputs of these. A task keeps its priority if it
+-- has started, or if a person set the priority. A task of an item sets the priority of tasks of the
+-- same item only. If several sources lead to a task, the lowest number counts.
 with recursive behind(id, item, priority) as (
     select t.id, said.item, s.priority
     from unnest(%(sources)s::bigint[], %(priorities)s::int[]) s(id, priority) join task said on said.id = s.id
@@ -101,22 +101,23 @@ where t.root_id = any(%(roots)s) and t.state = 'skipped' and not t.deleted
 order by t.id;
 
 -- name: to_waive
--- Failed and rejected tasks of one name up to a revision.
+-- The failed and rejected tasks of one name up to a revision that nobody has waived.
 select id from task
 where branch_id = %(branch)s and name = %(name)s and number <= %(until)s and state in ('failed', 'rejected') and kind = 'ordinary' and not waived
 order by id;
 
 -- name: staying_skipped
--- Candidates (design 5.6, 5.8) that stay skipped, because of another bad task, of a candidate that
--- stays skipped, or of a task that did not fail; with their new root.
+-- The candidates (design 5.6, 5.8) that stay skipped. An edge leads to them from a bad task that is
+-- neither among the `roots` nor the `candidates`, or (`is_unneeded`) from a task that did not fail
+-- although they need its failure. `root`: their new root.
 select e.target as id, min(r.id) as root, bool_or(e.failed) as is_unneeded
 from edge e join task s on s.id = e.source join task r on r.id = coalesce(s.root_id, s.id)
 where e.target = any(%(candidates)s) and not e.met and e.kind = 'depends'
   and case when e.failed then s.state in ('completed', 'canceled', 'skipped')
            else not e.settled and (not e.crossing or e.product and (r.state <> 'failed' or r.waived))
                 and s.state in ('failed', 'rejected', 'canceled', 'skipped') and not s.as_completed end
-  -- A join, because there may be ten thousands of them, and a list is searched once for each
-  -- source.
+  -- A join, because there may be tens of thousands of these tasks, and each source would search a
+  -- list from its beginning.
   and not exists (select from unnest(%(candidates)s::bigint[] || %(roots)s::bigint[]) back(id) where back.id = s.id)
 group by e.target;
 
@@ -125,13 +126,13 @@ group by e.target;
 update task t set root_id = r.root from unnest(%(tasks)s::bigint[], %(roots)s::bigint[]) r(id, root) where t.id = r.id;
 
 -- name: reopen
--- Take skipped tasks back to waiting.
+-- Set skipped tasks back to waiting.
 update task t set state = {to reopen}, asks = false, root_id = null, blocks = 0, settled_at = null, by = null
 where t.id = any(%(tasks)s) and {from reopen}
 returning t.id;
 
 -- name: named_in_run
--- The tasks of a run with a name: of one item, or of all.
+-- The tasks of a run with a name, of one item or of all.
 select t.id, t.state, t.kind, t.name, t.item, t.root_id from task t
 where t.run_id = %(run)s and t.name = %(name)s and (%(item)s::text is null or t.item = %(item)s) and t.kind <> 'gate' and not t.deleted
 order by t.item, t.id;
@@ -143,15 +144,15 @@ where t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted and (%(item)s
 group by t.name order by min(t.position), t.name;
 
 -- name: passable_inside
--- The dependencies between the tasks of a run, or of one item. A task that a person skipped passes
--- no dependency on.
+-- The dependencies between the tasks of a run, or of one item, without those of tasks that a person
+-- skipped: these pass no dependency on.
 select e.target, e.source
 from task t join edge e on e.target = t.id and e.kind = 'depends' and not e.crossing
 where t.run_id = %(run)s and not t.deleted and not (t.state = 'skipped' and t.root_id is null)
   and (%(item)s::text is null or t.item = %(item)s and t.kind = 'ordinary');
 
 -- name: done_once
--- Some tasks that must not run twice without a person's word: those that have completed or are
+-- Those of some tasks that must not run twice unless a person says so: they have completed or are
 -- deferred, and have `poll` or `on_lost: fail` (design 5.30).
 select t.id from task t join definition d on d.id = t.definition_id
 where t.id = any(%(tasks)s) and t.state in ('completed', 'deferred') and (d.body ? 'poll' or d.body->>'on_lost' = 'fail')
@@ -166,7 +167,7 @@ where t.id = any(%(tasks)s) and {from redo}
 returning t.id;
 
 -- name: unmeet_between
--- Mark edges inside a run as unmet, each given by its source and its target; a ready target waits
+-- Mark edges inside a run as unmet, each given by its source and its target. A ready target waits
 -- again.
 with reopened as (
     update edge e set met = false
@@ -181,13 +182,13 @@ update task t set unmet = t.unmet + c.n, asks = false,
 from counted c where t.id = c.target;
 
 -- name: start_over
--- Let the next attempt of tasks that do not run be one of the command, and not a poll (design
+-- Let the next attempt of tasks that do not run be an attempt of the command, not a poll (design
 -- 5.29).
 update task set polls = false where id = any(%(tasks)s) and polls and state <> 'running';
 
 -- name: retry
--- Set failed, canceled or skipped tasks back to waiting, with new counters. The deadline of a task
--- that polls begins at once. `counts`: this is a person's retry.
+-- Set failed, canceled or skipped tasks back to waiting, with new counters. The deadline of a
+-- polled task begins at once. `counts`: true for a retry by a person.
 update task t set state = {to retry}, retries = t.retries + %(counts)s::int, asks = false, root_id = null, blocks = 0, superseded_by = null, settled_at = null, by = null, stop = null,
     waived = false, as_completed = false, fault = null, failures = 0, deferrals = 0, losses = 0,
     deferred_at = case when t.polls then clock_timestamp() end
@@ -195,8 +196,8 @@ where t.id = any(%(tasks)s) and {from retry}
 returning t.id;
 
 -- name: retry_and_hold
--- Set canceled tasks back, as `retry` and then `hold` would: they come back with their run, and
--- start only after a release. One statement writes half as much as two. `hold`: the audit log
+-- Set canceled tasks back and hold them, like `retry` and then `hold`: they return with their run,
+-- and start only after a release. One statement writes half as much as two. `hold`: the audit log
 -- entry.
 update task t set state = {to hold}, asks = false, root_id = null, blocks = 0, superseded_by = null, settled_at = null, by = null, stop = null,
     waived = false, as_completed = false, fault = null, failures = 0, deferrals = 0, losses = 0,
@@ -212,7 +213,7 @@ where t.id = %(task)s and {from due}
 returning t.id;
 
 -- name: poll_now
--- Let the polls of deferred tasks be due at once.
+-- Make the polls of deferred tasks due at once.
 update task t set state = {to due}, due_at = null where t.id = any(%(tasks)s) and t.polls and {from due}
 returning t.id;
 
@@ -226,8 +227,8 @@ select t.id from task t join run on run.id = t.run_id and run.deleted_at is null
 where t.archive_id = %(archive)s and t.state = 'deferred' and t.polls order by t.id;
 
 -- name: unmeet
--- Mark the edges inside the run from reopened tasks as unmet, except those to targets that have
--- started; a ready target waits again (design 5.8).
+-- Mark the edges from reopened tasks inside their run as unmet, except the edges to targets that
+-- have started (design 5.8). A ready target waits again.
 with reopened as (
     update edge e set met = false
     from task t
@@ -243,14 +244,15 @@ from counted c where t.id = c.target
 returning t.id;
 
 -- name: unjudged
--- Settled tasks of other runs with edges to reopened tasks. These edges were not judged while both
--- ends were settled.
+-- Settled tasks of other runs with unmet edges to reopened tasks: while both ends were settled,
+-- nothing judged these edges.
 select distinct e.source from edge e join task s on s.id = e.source and s.settled_at is not null
 where e.target = any(%(tasks)s) and not e.met and e.crossing and e.kind = 'depends';
 
 -- name: gates_behind
--- The gates of lists that some items have let pass, if nothing of their run behind the gate has
--- started; each with the gates that passed because of it, and the ready tasks behind those.
+-- The gates of lists that some items have let pass, if nothing behind the gate has started in the
+-- run. `gates`: the gate, and the gates that passed because of it. `ready`: the ready tasks behind
+-- these gates.
 with recursive behind(gate, id, passed) as (
     select g.id, g.id, true
     from edge e join task g on g.id = e.target and g.kind = 'gate' and g.state = 'completed'
@@ -268,19 +270,19 @@ group by b.gate having not bool_or(t.attempts > 0 and t.state not in ('waiting',
 order by b.gate;
 
 -- name: untick_report
--- Let REPORTs wait for reopened tasks again, except one that runs for a person's update. Their rows
--- are locked already (`keep`), so no claim takes one meanwhile.
+-- Let REPORTs wait for reopened tasks again, except a REPORT that runs for a person's update. The
+-- rows of REPORT are locked already (`keep`), so no claim takes one in between.
 update task t set unmet = t.unmet + c.n, state = case when {from unmeet t} then {to unmeet} else t.state end
 from (select run_id, count(*)::int as n from task where id = any(%(tasks)s) and kind <> 'gate' group by run_id) c join run on run.id = c.run_id
 where t.id = run.report_id and t.state in ('waiting', 'held', 'ready') and run.updating is null
   and not exists (select from report r where r.run_id = run.id and r.made_by is null);
 
 -- name: started_after
--- Tasks of later runs that have started because one of some tasks let them, directly, through gates
--- that passed, or through tasks that never began (design 5.19). A task that never began also let
--- the tasks go on that were skipped because of it. `purged_start` covers purged tasks. `source`:
--- also from the gates of lists, of which these tasks are items: the tasks that a gate let start
--- count as started even if the gate waits again.
+-- Tasks of later runs that some tasks (`sources`) have let start, directly, through gates that
+-- passed, or through tasks that never began (design 5.19). A task that never began has also let
+-- start the tasks that were skipped because of it. `purged_start` covers purged tasks. `source`:
+-- the given tasks and the gates of their lists. The tasks that a gate has let start count as
+-- started even if the gate waits again.
 with recursive source(id) as materialized (
     select unnest(%(sources)s::bigint[])
     union
@@ -299,7 +301,8 @@ with recursive source(id) as materialized (
         where t.run_id = g.run_id
           and case when g.state = 'completed' then e.met else t.state in ('canceled', 'skipped') and t.attempts = 0 end) step
 ), found as (
-    -- The first ones found, in no order: an order would read a long history to its end.
+    -- The first tasks that are found, in no order: an order would make the statement read all of a
+    -- long history.
     select number, run, name, item from (
         select p.number, p.run, p.name, p.item from purged_start p where p.task_id = any(array(select id from source))
         union all
@@ -313,11 +316,11 @@ from found f, task s join branch b on b.id = s.branch_id join archive a on a.id 
 where s.id = (%(sources)s::bigint[])[1] order by f.number, f.run, f.name;
 
 -- name: completed_after
--- The last completion of some tasks, by name and item, in later runs of a branch (design 5.19),
--- also in purged runs; the latest first; with the run after which it came (`after_number`,
--- `after_run`). A task without a program replaces nothing. A task of a submission that is not an
--- item's does the work of that submission only, which no other run does. `cause`: the trigger of a
--- run that is to be made at these places; null: the runs exist.
+-- The completions of some tasks, given by name and item, at later places of a branch (design 5.19),
+-- also in purged runs; the latest first. `after_number`, `after_run`: the given place. A task
+-- without a program replaces nothing. A task of a submission that belongs to no item does the work
+-- of that submission only, which no other run does. `cause`: the trigger of a run that is to be
+-- made at the given places; null: the runs exist.
 select a.name as archive, b.name as branch, b.main, c.highest_number as number, c.highest_run as run, c.name, c.item, n.number as after_number, n.run as after_run
 from unnest(%(names)s::text[], %(items)s::text[], %(numbers)s::bigint[], %(runs)s::int[]) n(name, item, number, run)
 join completion c on c.branch_id = %(branch)s and c.name = n.name and c.item = n.item and (c.highest_number, c.highest_run) > (n.number, n.run)
@@ -326,9 +329,9 @@ where n.item <> '' or coalesce(%(cause)s::text, (select o.trigger from run o whe
 order by c.highest_number desc, c.highest_run desc, c.name limit %(most)s;
 
 -- name: superseders
--- Later tasks whose `cancels` have fired and that cancel tasks of these names and items at this
--- place (design 5.11). `cause`: the trigger of a run that is to be made at that place; null: the
--- run exists.
+-- Later tasks whose `cancels` have fired and that cancel tasks of these names and items at a place
+-- (design 5.11). `cause`: the trigger of a run that is to be made at this place; null: the run
+-- exists.
 select n.name, f.number, f.run, f.name as by
 from unnest(%(names)s::text[], %(items)s::text[], %(attempts)s::int[]) n(name, item, attempts)
 join task f on f.branch_id = %(branch)s and f.fired and (f.number, f.run) > (%(number)s, %(run)s)
@@ -340,8 +343,8 @@ where not c.here and c.name = n.name and (f.item = n.item or f.item = '' or n.it
 order by f.number, f.run limit 20;
 
 -- name: tasks_to_act_on
--- The tasks of a run, of an item, or among some tasks, that a verb on a run may act on, in the
--- order of their places; and since when the run is canceled or deleted.
+-- The tasks that an action on a run, on an item, or on some tasks may concern, in the order of the
+-- workflow files; and since when the run is canceled or deleted.
 select t.id, t.name, t.item, t.state, t.program, t.polls, t.waived, t.superseded_by, coalesce(run.deleted_at, run.canceled_at) as run_ended_at from task t join run on run.id = t.run_id
 where t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted and (%(item)s::text is null or t.item = %(item)s) and (%(tasks)s::bigint[] is null or t.id = any(%(tasks)s))
 order by t.position, t.item, t.id;
@@ -359,7 +362,7 @@ from task t join edge e on e.target = t.id and e.kind = 'depends' join task s on
 where t.run_id = %(run)s;
 
 -- name: cancelable
--- The unsettled tasks of runs on which verbs act.
+-- The unsettled tasks of runs that an action may concern.
 select id from task
 where run_id = any(%(runs)s) and settled_at is null
   and kind = 'ordinary'
@@ -377,7 +380,7 @@ order by id;
 select t.id from run join task t on t.id = run.report_id where run.id = %(run)s and t.program and {from cancel t};
 
 -- name: cancel_run
--- Note that a person canceled a run.
+-- Record that a person canceled a run.
 update run set canceled_at = clock_timestamp(), canceled_by = %(by)s where id = %(run)s and canceled_at is null;
 
 -- name: uncancel_run
@@ -386,41 +389,43 @@ update run set canceled_at = null, canceled_by = null
 where id in (select run_id from task where id = any(%(tasks)s)) and canceled_at is not null;
 
 -- name: delete_run
--- Leave a tombstone; the history stays readable. `tasks`: the tasks that the deletion canceled or
--- waived, which `undelete_run` takes back together with those that `delete_further` noted.
+-- Turn a run into a tombstone; its history stays readable. `tasks`: the tasks that the deletion
+-- canceled or waived. `undelete_run` brings them back, together with those that `delete_further`
+-- recorded.
 update run set deleted_at = clock_timestamp(), deleted_by = %(by)s, deleted_tasks = coalesce(deleted_tasks, '{}') || %(tasks)s::bigint[] where id = %(run)s and deleted_at is null;
 
 -- name: delete_further
--- Note the tasks that a deletion in steps may cancel or waive, of a run without a tombstone yet.
+-- Record the tasks that a deletion in steps may cancel or waive, before the run becomes a
+-- tombstone.
 update run set deleted_tasks = coalesce(deleted_tasks, '{}') || %(tasks)s::bigint[] where id = %(run)s;
 
 -- name: keep_from_undeletion
--- Note that a person canceled or waived some tasks while the deletion of their run was unfinished:
--- `undelete_run` does not take that back.
+-- Record that a person canceled or waived some tasks during the unfinished deletion of their run,
+-- so that `undelete_run` does not undo it.
 update run set deleted_tasks = array(select unnest(run.deleted_tasks) except select unnest(%(tasks)s::bigint[]))
 where run.id in (select run_id from task where id = any(%(tasks)s)) and run.deleted_tasks is not null and run.deleted_at is null;
 
 -- name: begin_to_undelete
--- Remove a tombstone, and keep the tasks that are to be taken back in steps (`deleted_tasks`).
+-- Undelete a run whose tasks are brought back in steps: `deleted_tasks` still names them.
 update run set deleted_at = null, deleted_by = null where id = %(run)s;
 
 -- name: undelete_run
--- Remove a tombstone; all effects of the deletion are taken back.
+-- Undelete a run, after all its tasks have been brought back.
 update run set deleted_at = null, deleted_by = null, deleted_tasks = null where id = %(run)s;
 
 -- name: unwaive
--- Failures that the deletion of their run waived count again.
+-- Take back the waivers of a deletion, so that the failures count again.
 update task set waived = false where id = any(%(tasks)s) and state in ('failed', 'rejected') returning id;
 
 -- name: hold_undeleted
--- Hold the tasks that come back with their run or item; gates of lists are not held. `hold`: the
--- audit log entry.
+-- Hold the tasks that return with their run or item, without gates of lists. `hold`: the audit log
+-- entry.
 update task t set state = {to hold}, asks = false, hold_id = coalesce(t.hold_id, %(hold)s), release_id = null
 where t.id = any(%(tasks)s) and t.run_id = %(run)s and t.kind = 'ordinary' and {from hold t};
 
 -- name: stale_roots
--- The tasks of other runs because of which tasks of a run stay skipped, although these were retried
--- since: a deleted run is not judged again.
+-- The tasks of other runs that are roots of skipped tasks of a run, although the roots were retried
+-- since: while a run is deleted, its tasks are not judged again.
 select distinct r.id
 from task t join task r on r.id = t.root_id and r.run_id <> t.run_id
 where t.run_id = %(run)s and t.state = 'skipped'
@@ -438,7 +443,7 @@ where t.id = any(%(tasks)s) and t.state in ('failed', 'rejected') and run.id = t
 returning t.id;
 
 -- name: item_of_run
--- The tasks of an item of a run, and whether it is deleted.
+-- The tasks of an item of a run, and whether the item is deleted.
 select id, deleted from task where run_id = %(run)s and item = %(item)s and kind = 'ordinary' order by id;
 
 -- name: tombstone_of_item
@@ -446,15 +451,15 @@ select id, deleted from task where run_id = %(run)s and item = %(item)s and kind
 select deleted_at, deleted_by, tasks from deleted_item where run_id = %(run)s and item = %(item)s;
 
 -- name: delete_item
--- Leave a tombstone in place of an item. `tasks`: the tasks that the deletion canceled or waived,
--- which `undelete_item` takes back.
+-- Turn an item into a tombstone. `tasks`: the tasks that the deletion canceled or waived, which
+-- `undelete_item` brings back.
 with deleted as (
     update task set deleted = true where run_id = %(run)s and item = %(item)s and kind = 'ordinary'
 )
 insert into deleted_item (run_id, item, deleted_by, tasks) values (%(run)s, %(item)s, %(by)s, %(tasks)s);
 
 -- name: undelete_item
--- Take the tombstone of an item away.
+-- Undelete an item.
 with deleted as (
     delete from deleted_item where run_id = %(run)s and item = %(item)s
 )
@@ -484,7 +489,7 @@ with alone as (
 select distinct source as id from alone;
 
 -- name: leave_item
--- Let the run go on without the tasks of a deleted item: meet the edges from these tasks to the
+-- Let the run continue without the tasks of a deleted item: meet the edges from these tasks to the
 -- gates of lists and to other tasks of the run.
 with met as (
     update edge e set met = true
@@ -496,13 +501,13 @@ where t.id = c.target
 returning t.id, t.settled_at is not null as is_settled;
 
 -- name: skipped_behind
--- The tasks of a run that were skipped because of some deleted tasks, and are not deleted
+-- The tasks of a run that were skipped because of some deleted tasks and are not deleted
 -- themselves.
 select t.id from task t where t.root_id = any(%(roots)s) and t.state = 'skipped' and not t.deleted and t.run_id = %(run)s order by t.id;
 
 -- name: stale_roots_of
--- The tasks because of which tasks of an item stay skipped, although these were retried since: a
--- deleted item is not judged again.
+-- The tasks that are roots of skipped tasks of an item, although the roots were retried since:
+-- while an item is deleted, its tasks are not judged again.
 select distinct r.id
 from task t join task r on r.id = t.root_id
 where t.id = any(%(tasks)s) and t.state = 'skipped'
@@ -510,7 +515,7 @@ where t.id = any(%(tasks)s) and t.state = 'skipped'
        and not (r.state = 'completed' and exists (select from edge e where e.source = r.id and e.failed)));
 
 -- name: settled_before
--- The settled tasks to which some tasks have an unmet edge.
+-- The settled tasks from which an unmet edge leads to some tasks.
 select distinct e.source from edge e join task s on s.id = e.source and s.settled_at is not null
 where e.target = any(%(tasks)s) and not e.met and e.kind = 'depends';
 
@@ -549,8 +554,8 @@ join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id
 where t.id = %(task)s;
 
 -- name: place_of_run
--- The place of a run, and whether it was canceled or deleted. `planned`: the last planned item of a
--- run that is not planned to its end.
+-- The place of a run, and whether it was canceled or deleted. `planned`: the items that are planned
+-- so far, if the run is not planned completely.
 select run.id, run.archive_id, run.branch_id, run.number, run.run, run.deleted_at, run.canceled_at, run.report_id, run.backfill_id,
        run.faults <> '[]' as has_faults, a.name as archive, b.name as branch, b.main, p.next as planned, p.items as planned_items
 from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id left join planning p on p.run_id = run.id and p.next < p.items
@@ -562,7 +567,7 @@ where run.id = %(run)s;
 select deleted_tasks as tasks from run where id = %(run)s;
 
 -- name: states_of_item
--- The states of an item's tasks, in the order of their files.
+-- The states of an item's tasks, in the order of the workflow files.
 select t.name, t.state from task_name n join run r on r.id = %(run)s and r.branch_id = n.branch_id
 join task t on t.branch_id = n.branch_id and t.name = n.name and t.item = %(item)s and t.number = r.number and t.run = r.run
 order by t.position, t.id;
@@ -582,11 +587,11 @@ from attempt a join task_manager m on m.process = a.process
 where a.id = %(attempt)s and m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s);
 
 -- name: count_queue
--- Count ready and running tasks, once for this minute, whoever asks.
+-- Count the ready and the running tasks, once for each minute.
 insert into queue_depth (at, ready, running)
 select date_trunc('minute', clock_timestamp()), (select count(*) from task where state = 'ready'), (select count(*) from attempt where ended_at is null)
 on conflict do nothing;
 
 -- name: forget_depths
--- Forget what was counted more than a day ago.
+-- Delete the counts that are older than some seconds.
 delete from queue_depth where at < clock_timestamp() - make_interval(secs => %(age)s);
