@@ -1,8 +1,8 @@
 -- Archives, notices and the ledger: the statements that store revisions and make runs of them.
 
 -- name: ask_to_look
--- Request a scan of some archives' repositories. Of two expected numbers the higher one counts,
--- whichever came later.
+-- Request a scan of some archives' repositories. If two notices name revision numbers, the higher
+-- number is kept, whichever came later.
 insert into look as l (archive_id, revision)
 select id, %(revision)s from archive where id = any(%(archives)s) and removed_at is null
 on conflict (archive_id) do update set asked = excluded.asked, (asked_at, revision) = (
@@ -13,21 +13,21 @@ on conflict (archive_id) do update set asked = excluded.asked, (asked_at, revisi
 returning archive_id;
 
 -- name: scan_of_archive
--- The progress of a scan of an archive's repository: the newest notice that no scan has covered,
--- and whether a scan failed after the last request.
+-- The progress of the scan of an archive's repository. `asked`: the newest notice that no scan has
+-- covered. `is_tried`: a scan has failed since the last request.
 select a.name, a.stopped, a.trouble, a.next_read_at > clock_timestamp() as is_tried, l.asked, l.looked
 from archive a left join look l on l.archive_id = a.id where a.id = %(archive)s;
 
 -- name: let_be_due
--- Make an archive due for a scan, also in the pause after a failure: a person says that the cause
--- may be fixed. `by`: the person whose audit log entry says so.
+-- Make an archive due for a scan, also during the delay after a failure, because the cause may be
+-- fixed now. `by`: the person who asked for the scan, for the audit log; null: no entry.
 with remembered as (insert into deed (by, verb, archive_id) select %(by)s, 'sync', %(archive)s where %(by)s::text is not null)
 update archive set next_read_at = least(next_read_at, clock_timestamp()) where id = %(archive)s;
 
 -- name: sweep_all
 -- Make every archive, or some archives, due for a scan: nobody knows what was committed while no
--- queue manager ran. The statement waits for no archive, and returns those that another transaction
--- has locked.
+-- queue manager ran. The statement waits for no archive. It returns the archives that another
+-- transaction has locked.
 with wanted as materialized (
     select id from archive where removed_at is null and stopped is null and (%(archives)s::bigint[] is null or id = any(%(archives)s))
 ), free as materialized (
@@ -38,9 +38,9 @@ with wanted as materialized (
 select id from wanted where id <> all(array(select id from free));
 
 -- name: to_read
--- Archives that a notice names, then archives that are due; the longest-waiting first, at most
--- `most`. The statement reads each archive's row, and joins few of them: an index on `next_read_at`
--- would cost each scan's record more than it saves here.
+-- The archives to scan, at most `most`: first those named by a notice, then those that are due, and
+-- of each kind the longest-waiting first. The statement reads each archive's row: an index on
+-- `next_read_at` would cost the record of each scan more than it saves here.
 select a.id, a.name, l.asked, l.revision, a.trouble is not null as troubled,
        coalesce(extract(epoch from clock_timestamp() - l.asked_at), 0)::float8 as waited
 from archive a left join look l on l.archive_id = a.id
@@ -51,9 +51,10 @@ order by coalesce(l.asked <> l.looked and a.trouble is null, false) desc, coales
 limit %(most)s;
 
 -- name: read_done
--- Record a whole scan: the next one is an interval `sweep` away, and notices from before are
--- forgotten, unless another one came during the scan. The commit does not wait for the disk, because
--- the claim of the planned tasks would wait behind it. If a crash loses it, the archive is scanned again.
+-- Record a complete scan. The next scan comes after an interval (`sweep`), and the notice is
+-- deleted, unless another one came during the scan. The commit does not wait for the disk, because
+-- the claim of the planned tasks would wait behind it. If a crash loses the record, the archive is
+-- scanned again.
 with quickly as materialized (select set_config('synchronous_commit', 'off', true)), read as (
     update archive set read_at = clock_timestamp(), next_read_at = clock_timestamp() + make_interval(secs => %(sweep)s),
         trouble = null, trouble_since = null
@@ -64,8 +65,9 @@ with quickly as materialized (select set_config('synchronous_commit', 'off', tru
 delete from look l using read where l.archive_id = read.id and l.asked = %(asked)s;
 
 -- name: read_quietly
--- Record that archives are unchanged since their last scan. The statement waits for no archive: one
--- whose row is locked stays due. A notice or a trouble that came meanwhile stays.
+-- Record that archives are unchanged since their last scan. The statement waits for no archive: an
+-- archive whose row is locked stays due, and so does one that has got a notice or a fault in the
+-- meantime.
 update archive set read_at = clock_timestamp(), next_read_at = clock_timestamp() + make_interval(secs => %(sweep)s)
 where id = any(array(
     select a.id from archive a
@@ -78,24 +80,23 @@ where id = any(array(
 update look set looked = %(asked)s where archive_id = %(archive)s;
 
 -- name: read_failed
--- Record that an archive could not be read: why and since when. The next try comes after as long
--- again as the trouble has lasted.
+-- Record why and since when an archive could not be read. The delay before the next try is as long
+-- as the fault has lasted so far, between `first` and `longest` seconds.
 update archive set trouble = %(trouble)s, trouble_since = coalesce(trouble_since, clock_timestamp()),
     next_read_at = clock_timestamp() + greatest(make_interval(secs => %(first)s),
         least(make_interval(secs => %(longest)s), clock_timestamp() - coalesce(trouble_since, clock_timestamp())))
 where id = %(archive)s;
 
 -- name: stop_archive
--- Stop a locked archive: it is not read until a person lets it go on.
+-- Stop a locked archive: it is not read until a person resumes it.
 update archive set stopped = %(why)s where id = %(archive)s;
 
 -- name: withhold
--- Remove a locked archive from those that take turns, whatever it has ready: no claim takes its
--- tasks.
+-- Remove a locked archive from `ready_archive`, also if it has ready tasks: no claim takes these.
 delete from ready_archive where archive_id = %(archive)s;
 
 -- name: offer_again
--- Put a locked archive that goes on among those that take turns, if it has ready tasks.
+-- Put a locked archive that continues into `ready_archive`, if it has ready tasks.
 insert into ready_archive (archive_id, pools, tier, limited)
 select a.id, array_agg(distinct t.pool), a.tier, a.max_running is not null from task t join archive a on a.id = t.archive_id
 where t.archive_id = %(archive)s and t.state = 'ready' and not a.withheld
@@ -107,7 +108,8 @@ on conflict (archive_id) do update set pools = excluded.pools;
 update archive set paused_at = coalesce(paused_at, clock_timestamp()), paused_by = %(by)s, pause_reason = %(reason)s where id = %(archive)s;
 
 -- name: resume_archive
--- End the pause of a locked archive. `is_paused`: it stays paused with the installation.
+-- End the pause of a locked archive. `is_paused`: the archive is still paused, because the
+-- installation is.
 update archive set paused_at = null, paused_by = null, pause_reason = null,
     paused_with_all = (select paused_at is not null from pause)
 where id = %(archive)s and is_paused
@@ -122,7 +124,7 @@ update pause set paused_at = coalesce(paused_at, clock_timestamp()), paused_by =
 update pause set paused_at = null, paused_by = null, reason = null;
 
 -- name: with_all
--- The archives whose rows do not repeat the pause of the installation yet.
+-- The archives whose rows do not repeat the present pause of the installation, or its end, yet.
 select a.id from archive a, pause p where a.paused_with_all <> (p.paused_at is not null) and a.removed_at is null order by a.id;
 
 -- name: follow_all
@@ -152,7 +154,8 @@ from branch b left join revision r on r.id = b.head_id
 where b.archive_id = %(archive)s order by b.main desc, b.name;
 
 -- name: archive_with_branches
--- One archive, and its branches with their heads as `branches` has them; one row, without a branch, where it has none. Only the first row has the settings.
+-- An archive, and its branches with their heads, as in `branches`. Only the first row has the
+-- settings. An archive without branches has one row.
 select a.url, a.uuid, a.kind, a.stopped, a.trouble, a.removed_at, case when row_number() over (order by b.main desc, b.name) = 1 then a.settings end as settings,
        b.id, b.name, b.main, b.deleted_at is not null as deleted, r.number, r.name as revision, r.author, r.date, r.message,
        r.origin, r.generation, b.head_id, b.import_until, exists (select from planning p where p.branch_id = b.id) as planning
@@ -172,18 +175,18 @@ select %(archive)s, b.name, b.main, b.until from unnest(%(names)s::text[], %(mai
 returning id, name;
 
 -- name: unset_main
--- Let an archive have no main branch.
+-- Let an archive have no main branch. Returns the branch that was.
 update branch set main = false where archive_id = %(archive)s and main returning id, name, head_id;
 
 -- name: delete_branch
--- Note that a branch is gone.
+-- Record that a branch was deleted, or is no longer tracked.
 update branch set deleted_at = clock_timestamp() where id = %(branch)s;
 
 -- name: head
--- The head of a branch, locked; whether the branch or its archive is gone, or the archive is
--- stopped or on hold; whether it has schedules; and the exclusive tasks that close the gate to the
--- next revision (design 5.14): those of the head's commit run, and of runs by hand and by
--- schedules.
+-- The row of a branch, which this statement locks, with its head; whether the branch or its archive
+-- is gone, and whether the archive is stopped or on hold. `scheduled`: the branch has schedules.
+-- `exclusives`: the exclusive tasks that close the gate to the next revision (design 5.14), in the
+-- head's commit run, and in manual and scheduled runs.
 select b.head_id, r.number, r.name as revision, r.generation,
        b.deleted_at is not null or a.removed_at is not null as gone, a.stopped is not null as stopped, a.hold_id, b.import_id, b.import_until,
        a.settings->'require_approval' as guards, a.settings->'workflow_authors' as authors, w.files, r.is_foreign,
@@ -227,23 +230,24 @@ select * from unnest(%(digests)s::bytea[], %(bodies)s::jsonb[], %(cancels)s::jso
 on conflict (digest) do nothing;
 
 -- name: lock_lists
--- Some lists: those that are stored, locked, so that no purge removes them meanwhile.
+-- The given lists that are stored. They are locked, so that no purge removes them in between.
 select digest from list where digest = any(%(digests)s::text[]) order by digest for key share;
 
 -- name: keep_list
--- Store a list, by content. Its items follow.
+-- Store a list, by content. `keep_part_of_list` stores its items.
 insert into list (digest) values (%(digest)s) on conflict (digest) do nothing;
 
 -- name: keep_part_of_list
--- Store items of a list, from a place on.
+-- Store items of a list; `first`: the place of the first one.
 insert into list_part (digest, first, items) values (%(digest)s, %(first)s, %(items)s::jsonb) on conflict (digest, first) do nothing;
 
 -- name: lists_there
--- Some lists: those that are stored.
+-- The given lists that are stored.
 select digest from list where digest = any(%(digests)s::text[]);
 
 -- name: lists_removed
--- The last purge of runs whose revisions have the workflow files of a revision: it took their lists. No row: no such run was purged.
+-- The last purge that may have removed the lists of a revision's workflow files: a purge of runs
+-- whose revisions have the same workflow files. No row: no such run was purged.
 select to_char(d.at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC by ' || d.by as told
 from revision r
 join revision o on o.branch_id = r.branch_id and o.workflow_id = r.workflow_id
@@ -252,23 +256,23 @@ join deed d on d.id = p.deed_id
 where r.id = %(revision)s order by d.id desc limit 1;
 
 -- name: lists
--- The items of stored lists, in pieces, each item as its key and its body.
+-- The items of stored lists, in parts; each item is a pair of key and body.
 select digest, items from list_part where digest = any(%(digests)s::text[]) order by digest, first;
 
 -- name: add_list_uses
--- Store which lists the workflow files of runs have.
+-- Store which lists the workflow files of runs name.
 insert into list_use (run_id, digest) select * from unnest(%(runs)s::bigint[], %(digests)s::text[]);
 
 -- name: begin_planning
--- Store what is left to plan of a run.
+-- Store what is still to be planned of a run.
 insert into planning (run_id, archive_id, branch_id, names, without, hold_id, behind, items, lists)
 values (%(run)s, %(archive)s, %(branch)s, %(names)s, %(without)s, %(hold)s, %(behind)s, %(items)s, %(lists)s::jsonb);
 
 -- name: plannings
--- The runs with tasks left to plan, the oldest first, without those of stopped archives and without
--- those that are stored and whose COMMIT waits. `idle`: seconds since the last portion was stored.
--- `is_of_commit`: the archive's reader plans it, unless the reader had ended before its COMMIT
--- passed.
+-- The runs that are still to be planned, or whose tasks are to be let in, the oldest first; without
+-- runs of stopped archives, and without stored runs whose COMMIT still waits. `idle`: seconds since
+-- the last portion was stored. `is_of_commit`: the reader of the archive's repository plans the
+-- run, unless it had ended before COMMIT passed.
 select p.run_id as run, p.archive_id as archive, p.next >= p.items as is_stored, extract(epoch from clock_timestamp() - p.stored_at)::float8 as idle,
        run.trigger = 'commit' and (p.to_let_in is null or c.settled_at < p.stored_at) as is_of_commit
 from planning p join archive a on a.id = p.archive_id join run on run.id = p.run_id
@@ -276,8 +280,8 @@ join task c on c.branch_id = p.branch_id and c.name = 'COMMIT' and c.item = '' a
 where a.stopped is null and (p.to_let_in is null or c.settled_at is not null) order by p.run_id;
 
 -- name: planning
--- What is left to plan of a run, and the place of the run. `gone`: why nothing of it may start any
--- more. `commit_id`, `commit_state`: its COMMIT.
+-- The part of a run that is still to be planned, and the place of the run. `gone`: the run's
+-- revision, branch or archive is gone. `commit_id`, `commit_state`: the run's COMMIT.
 select p.*, c.id as commit_id, c.state as commit_state, c.settled_at is not null as has_commit_settled, run.number, run.run, run.trigger, run.report_id, run.revision_id, run.backfill_id, coalesce(p.hold_id, a.hold_id) as hold, a.settings->'require_approval' as guards, b.name as branch, b.main, a.name as archive,
        a.stopped is not null as stopped, w.tasks, d.id as files_id, b.deleted_at is not null or a.removed_at is not null or r.dropped_at is not null as gone,
        (select u.store from upload u where u.run_id = p.run_id) as store
@@ -288,17 +292,17 @@ join task c on c.branch_id = p.branch_id and c.name = 'COMMIT' and c.item = '' a
 where p.run_id = %(run)s;
 
 -- name: planning_of_branch
--- The runs of a branch with tasks left to plan or to let in, the oldest first. `is_stored`: only
--- letting in is left.
+-- The runs of a branch with tasks left to plan or to let in, the oldest first. `is_stored`: all
+-- tasks are planned.
 select run_id as run, next >= items as is_stored from planning where branch_id = %(branch)s order by run_id;
 
 -- name: plan_on
--- Store up to which item a run is planned.
+-- Record that a run is planned up to an item.
 update planning set next = %(next)s, stored_at = clock_timestamp() where run_id = %(run)s;
 
 -- name: begin_to_let_in
--- Mark a run as stored, and its tasks that wait for that beside their edges: those that need the
--- completion of no other task of the run.
+-- Mark a run as stored, and name the tasks that wait for this besides their edges: those that need
+-- the completion of no other task of the run.
 update planning set stored_at = clock_timestamp(), to_let_in = array(
     select t.id from task t
     where t.run_id = %(run)s and t.kind = 'ordinary'
@@ -310,7 +314,7 @@ update planning set stored_at = clock_timestamp(), to_let_in = array(
 where run_id = %(run)s;
 
 -- name: some_cancel
--- Whether some tasks have `cancels`: a row if one has.
+-- One of some tasks that has `cancels`; no row if none has.
 select id from task where id = any(%(tasks)s::bigint[]) and cancels limit 1;
 
 -- name: behind_commit
@@ -318,13 +322,14 @@ select id from task where id = any(%(tasks)s::bigint[]) and cancels limit 1;
 select target from edge where source = %(commit)s and not met and kind = 'depends' and not crossing and not failed limit %(most)s;
 
 -- name: meet_commit
--- Meet the edges of some tasks of a large run from its COMMIT, which has completed; returns the task of each.
+-- Meet the edges of some tasks of a large run from its COMMIT, which has completed. Returns the
+-- target of each edge.
 update edge set met = true
 where target = any(%(tasks)s::bigint[]) and source = %(commit)s and kind = 'depends' and not crossing and not failed and not met returning target;
 
 -- name: let_in
--- Count edges off tasks of a large run: `counts`. Returns the tasks that may enter now, and
--- (`is_judged`) those that may block less in later runs, or let other canceled or skipped tasks
+-- Count met edges (`counts`) off tasks of a large run. Returns the tasks that may enter now, and
+-- (`is_judged`) the tasks that may block less in later runs, or let other canceled or skipped tasks
 -- block less.
 with let as (
     update task t set unmet = t.unmet - c.n from unnest(%(tasks)s::bigint[], %(counts)s::int[]) c(id, n) where t.id = c.id returning t.id, t.unmet, t.state, t.blocks
@@ -332,17 +337,17 @@ with let as (
 select id, state <> 'waiting' as is_judged from let where unmet = 0 and state in ('waiting', 'held') or blocks > 0 order by id;
 
 -- name: let_in_next
--- Count tasks of a run that no longer wait until all of it is stored.
+-- Record that the next `count` tasks of a run were let in.
 update planning set to_let_in = to_let_in[%(count)s + 1:] where run_id = %(run)s;
 
 -- name: end_planning
--- Mark a run as planned to its end.
+-- Mark a run as completely planned.
 delete from planning where run_id = %(run)s;
 
 -- name: settled_beside_planning
--- Settled tasks whose edges into a run are not met yet, because the run was being planned
--- meanwhile; and gates of the run that were canceled or skipped before they had all of their
--- sources.
+-- Settled tasks whose edges into a run are still unmet, because the tasks settled while the run was
+-- being planned; and gates of the run that were canceled or skipped before all of their sources
+-- were stored.
 select distinct e.source as id
 from task t cross join lateral (select source from edge where target = t.id and not met and kind <> 'cancels' offset 0) e
 join task s on s.id = e.source and s.settled_at is not null
@@ -363,7 +368,7 @@ cross join lateral (select * from task t where t.branch_id = %(branch)s and t.na
 select id from task where run_id = %(run)s and exclusive and settled_at is null order by id;
 
 -- name: use_lists
--- Mark a task of an archive as one with a list.
+-- Record that an archive has had a task with a list.
 update archive set uses_lists = true where id = %(archive)s and not uses_lists;
 
 -- name: add_items
@@ -376,18 +381,18 @@ select * from unnest(%(id)s::bigint[], %(run_id)s::bigint[], %(body)s::jsonb[]);
 select name from task_name where branch_id = %(branch)s;
 
 -- name: unsettled_items
--- The items of some names before a place of the branch that have not settled, or that never began
--- and block tasks that wait for any end of them; `nearest` finds the nearest one of each key.
--- `gate`: the ends of the names of the gates that stand for the nearest list of each name in
--- `through`, except for items that were deleted or waived as completed, for which such a gate does
--- not wait.
+-- The items, of tasks of some names before a place of the branch, that have not settled, or that
+-- never began and block tasks that wait for any end. `nearest` finds the nearest one for each key.
+-- For the names in `through`, a gate stands for the nearest list, so the items of this list are
+-- left out; its name is the task's name and the suffix `gate`. The gate does not wait for items
+-- that were deleted or waived as completed, so these stay in the result.
 with near as materialized (
     select n.name, g.number, g.run from unnest(%(names)s::text[]) n(name)
     left join lateral (
         select number, run from task g
         where g.branch_id = %(branch)s and n.name = any(%(through)s::text[]) and g.name = n.name || %(gate)s::text and g.item = '' and (g.number, g.run) < (%(number)s, %(run)s)
         order by g.number desc, g.run desc limit 1) g
-    -- If the name came again without a list, that task is the nearest occurrence, and no gate
+    -- If a later task of the name has no list, that task is the nearest occurrence, and no gate
     -- stands for the items.
     on not exists (
         select from task p where p.branch_id = %(branch)s and p.name = n.name and p.item = '' and (p.number, p.run) > (g.number, g.run) and (p.number, p.run) < (%(number)s, %(run)s))
@@ -410,7 +415,7 @@ union all
 select digest, id from definition where digest = any(%(definitions)s::bytea[]);
 
 -- name: new_ids
--- New ids of revisions, runs, tasks and items; and whether runs of a branch were purged.
+-- New ids of revisions, runs, tasks and items, and whether runs of a branch were purged.
 select array(select nextval('revision_id') from generate_series(1, %(revisions)s)) as revisions,
        array(select nextval('run_id') from generate_series(1, %(runs)s)) as runs,
        array(select nextval('task_id') from generate_series(1, %(tasks)s)) as tasks,
@@ -419,17 +424,18 @@ select array(select nextval('revision_id') from generate_series(1, %(revisions)s
 
 -- name: add_revisions
 -- Append revisions to the ledger. Here and in the statements that store runs, edges and tasks,
--- `unnest` unpacks only texts and columns with nulls, and subscripts read all others: each array
--- costs `unnest` 4 µs before the first row. For those two kinds, a subscript would read from the
--- array's beginning each time.
+-- `unnest` unpacks only texts and columns with nulls, and subscripts read all other arrays: each
+-- array costs `unnest` 4 µs before the first row. In arrays of texts or with nulls, each subscript
+-- would read from the beginning.
 insert into revision (id, branch_id, number, generation, workflow_id, baseline, is_foreign, name, author, date, message, origin, previous, paths_digest)
 select (%(id)s::bigint[])[n], (%(branch)s::bigint[])[n], (%(number)s::bigint[])[n], (%(generation)s::int[])[n], (%(workflow)s::bigint[])[n],
        (%(baseline)s::bool[])[n], (%(foreign)s::bool[])[n], name, author, (%(date)s::timestamptz[])[n], message, origin, previous, paths_digest
 from unnest(%(name)s::text[], %(author)s::text[], %(message)s::text[], %(origin)s::text[], %(previous)s::text[], %(paths_digest)s::text[]) with ordinality u(name, author, message, origin, previous, paths_digest, n);
 
 -- name: set_heads
--- Move the heads of branches, each unless somebody else moved it (compare and set). Nobody reads the
--- answer. If a head has moved, the cast of a text to a number fails, which rolls the transaction back.
+-- Move the heads of branches, each unless somebody else moved it (compare and set). The caller does
+-- not read the result: if a head has moved, casting a text to a number fails, which rolls the
+-- transaction back.
 with moved as (
     update branch b set head_id = h.head
     from unnest(%(branch)s::bigint[], %(head)s::bigint[], %(known)s::bigint[]) h(branch, head, known)
@@ -444,8 +450,8 @@ where branch_id = %(branch)s and name = any(%(names)s)
 returning id;
 
 -- name: correct_revision
--- Store the present author and date of a revision that an administrator has corrected in the
--- repository. Files that were exported before may show the old ones.
+-- Store the corrected author and date of a revision, as an administrator changed them in the
+-- repository. Files that were exported earlier may show the old ones.
 with corrected as (
     update revision set author = %(author)s, date = %(date)s where id = %(revision)s
 )
@@ -462,7 +468,7 @@ select distinct run_id from task
 where branch_id = %(branch)s and settled_at is null;
 
 -- part: keys
--- Some keys, or also the names that the branch ever had.
+-- Some keys, and with %(every_name)s all names that the branch ever had.
 (
     select * from unnest(%(names)s::text[], %(items)s::text[]) n(name, item)
     union all
@@ -470,11 +476,11 @@ where branch_id = %(branch)s and settled_at is null;
 ) n(name, item)
 
 -- name: nearest
--- For each key (or also for every name that the branch ever had), its nearest occurrence before a
--- place of the branch (design 5.7), and whether it meets an edge from another run: one that waits
--- for any end of it (`settled`), or one that needs its completion (`passes`). `produced`: whether
--- its product exists; null if it may still come. `failed`: whether it failed or rejected its input;
--- null if it has not settled.
+-- For each key, and with %(every_name)s for every name that the branch ever had: the nearest
+-- occurrence before a place of the branch (design 5.7). `settled`: the occurrence meets an edge
+-- from another run that waits for any end. `passes`: it meets an edge that needs its completion.
+-- `produced`: its product exists; null if it may still come. `failed`: it failed or rejected its
+-- input; null if it has not settled.
 select n.name, n.item, t.id, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes,
        case when meets(false, false, t.state, t.as_completed, t.waived, t.blocks) then true
@@ -490,8 +496,8 @@ left join task r on r.id = t.root_id;
 
 -- name: nearest_purged
 -- The keys of `nearest` whose nearest occurrence completed and was purged: the stored completion is
--- nearer than any existing task. Called only if runs of the branch were purged, because this
--- statement takes longer to begin than `nearest` to find everything.
+-- nearer than any existing task. Called only if runs of the branch were purged, because starting
+-- this statement takes longer than the whole of `nearest`.
 select n.name, n.item
 from {part keys}
 where exists (
@@ -504,10 +510,10 @@ where exists (
           and (t.number, t.run) >= (o.number, o.run) and (t.number, t.run) < (%(number)s, %(run)s)));
 
 -- name: nearest_of_commits
--- For each name that commit runs of the branch ever had, and some items, its nearest occurrence in
--- a commit run (run 1 of a revision) before a place of the branch (design 5.7). If a revision has
--- the name only in other runs, the statement goes on to the revision before. If that occurrence
--- completed and was purged, there is no row.
+-- For each name that commit runs of the branch ever had, and for some items: the nearest occurrence
+-- in a commit run (run 1 of a revision) before a place of the branch (design 5.7). If a revision
+-- has the name only in other runs, the statement continues with the revision before. If the
+-- occurrence completed and was purged, there is no row.
 with recursive n(name, item) as (
     select name, '' from task_name where branch_id = %(branch)s and commits union all select 'COMMIT', ''
     union all
@@ -531,7 +537,8 @@ with recursive n(name, item) as (
 select t.name, t.item, t.id, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced, null::boolean as failed, t.deleted or t.as_completed as is_ignored
 from walk w
--- Each by its key: no plan knows how many there are, and a join might compare each with each.
+-- Each row is found by its key: the planner does not know the number of rows, and a join might
+-- compare each with each.
 cross join lateral (select * from task t where t.branch_id = %(branch)s and t.name = w.name and t.item = w.item and t.number = w.number and t.run = 1 offset 0) t
 where w.run = 1
   and not exists (
@@ -563,7 +570,7 @@ select (%(target)s::bigint[])[n], (%(source)s::bigint[])[n], (%(kind)s::edge_kin
 from unnest(%(target)s::bigint[]) with ordinality u(target, n);
 
 -- name: add_tasks
--- Store tasks, each as waiting, passed, held or ready.
+-- Store tasks, each as waiting, completed (a gate that passed), held or ready.
 insert into task (id, branch_id, run_id, archive_id, number, run, name, item, definition_id, position, kind, program, cancels, exclusive, unmet,
                   hold_id, priority, state, settled_at, ready_at, pool, entry_id, item_id)
 select t.id, t.branch, t.run_id, %(archive)s, t.number, t.run, t.name, t.item, t.definition, t.position, t.kind, t.program, t.cancels, t.exclusive,
@@ -580,7 +587,7 @@ from (
     from unnest(%(name)s::text[], %(item)s::text[], %(definition)s::bigint[], %(hold)s::bigint[], %(item_id)s::bigint[]) with ordinality u(name, item, definition, hold, item_id, n)) t;
 
 -- name: offer
--- Let an archive take turns at claims for tasks that were stored as ready, unless it is withheld.
+-- Put an archive into `ready_archive` for tasks that were stored as ready, unless it is withheld.
 insert into ready_archive as r (archive_id, pools, tier, limited)
 select a.id, o.pools, a.tier, a.max_running is not null
 from (select array_agg(distinct pool) as pools from task where id = any(array(select unnest(%(tasks)s::bigint[])))) o, archive a
@@ -588,13 +595,13 @@ where a.id = %(archive)s and not a.withheld and not exists (select from ready_ar
 on conflict (archive_id) do update set pools = array(select distinct p from unnest(r.pools || excluded.pools) p);
 
 -- name: next_gate
--- The COMMIT of the first later revision, if it has not passed yet.
+-- The unsettled COMMIT of the next revision after a number, if there is one.
 select t.id from task t
 where t.branch_id = %(branch)s and t.kind = 'commit' and t.settled_at is null and t.run = 1 and t.number > %(number)s
 order by t.number, t.run limit 1 for no key update;
 
 -- name: add_exclusive_edges
--- Add edges to a gate from some tasks, until they have settled.
+-- Add edges from some exclusive tasks to a COMMIT, which then waits until they have settled.
 with stored as (
     insert into edge (target, source, kind, settled, crossing, declared, met)
     select %(gate)s, unnest(%(sources)s::bigint[]), 'exclusive', true, true, false, false
@@ -603,8 +610,8 @@ with stored as (
 update task set unmet = unmet + (select count(*) from stored) where id = %(gate)s;
 
 -- name: revision_at
--- A revision with its workflow files; whether the revision, its branch or its archive is gone; and
--- the hold and the guards of its archive.
+-- A revision with its workflow files. `gone`: the revision, its branch or its archive is gone.
+-- `hold_id`, `guards`: the hold and the guards of its archive.
 select r.id, r.number, r.name, r.author, r.date, r.message, r.paths_digest, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone, a.hold_id,
        a.settings->'require_approval' as guards, coalesce((a.settings->>'approval_not_author')::boolean, false) as not_author, w.tasks, w.faults, w.schema,
        r.is_foreign and w.files is distinct from b.accepted_files as is_foreign,
@@ -618,7 +625,7 @@ select coalesce(greatest((select max(run) from run where branch_id = %(branch)s 
                          (select max(run) from purged_run where branch_id = %(branch)s and number = %(number)s)), 0) as run;
 
 -- name: add_archive
--- Register an archive. A pause of the installation that begins meanwhile waits for this
+-- Register an archive. If the installation is paused at the same time, the pause waits for this
 -- transaction, so that the new archive is paused, too.
 insert into archive (name, kind, url, repository, uuid, folder, settings, paused_with_all)
 select %(name)s, %(kind)s, %(url)s, %(repository)s, %(uuid)s, %(folder)s, %(settings)s, p.paused_at is not null
@@ -636,7 +643,7 @@ where name = %(name)s and removed_at is not null;
 update archive set removed_at = clock_timestamp() where id = %(archive)s and removed_at is null returning id;
 
 -- name: drop_look
--- Forget the requests for scans of an archive.
+-- Delete the notices for an archive.
 delete from look where archive_id = %(archive)s;
 
 -- name: change_archive
@@ -644,7 +651,8 @@ delete from look where archive_id = %(archive)s;
 update archive set settings = %(settings)s where id = %(archive)s returning id;
 
 -- name: change_pool
--- Set the pools of an archive's tasks that are ready, or ask for locks, by its present settings.
+-- Set the pools of an archive's ready tasks, and of tasks that ask for locks, by its present
+-- settings.
 update task t set pool = p.pool
 from (select t.id, coalesce(d.pool, a.pool) || case when d.scratch is null then d.labels else labels_in_scratch(d.labels, d.scratch, t.run_id, t.item) end as pool
       from task t join definition d on d.id = t.definition_id join archive a on a.id = t.archive_id
@@ -652,7 +660,7 @@ from (select t.id, coalesce(d.pool, a.pool) || case when d.scratch is null then 
 where t.id = p.id and (t.state = 'ready' or t.asks) and t.pool <> p.pool;
 
 -- name: change_turn
--- Store the pools of an archive's ready tasks, its tier, and whether it is limited.
+-- Store the pools of an archive's ready tasks, its tier, and whether it has a limit.
 update ready_archive r set pools = array(select distinct t.pool from task t where t.archive_id = r.archive_id and t.state = 'ready'),
     tier = a.tier, limited = a.max_running is not null
 from archive a where r.archive_id = %(archive)s and a.id = r.archive_id;
@@ -666,13 +674,14 @@ update branch set name = %(name)s, main = false, deleted_at = clock_timestamp() 
 select count(*) from branch where archive_id = %(archive)s and name like 'rewound~%%';
 
 -- name: take_up
--- Let an archive go on after a rewind. `still`: why it stays stopped, if another of its branches
+-- Let an archive continue after a rewind. `still`: why it stays stopped, if another of its branches
 -- has to be rewound, too.
 update archive set stopped = %(still)s, trouble = null, trouble_since = null, uuid = %(uuid)s, next_read_at = clock_timestamp()
 where id = %(archive)s;
 
 -- name: go_on
--- Let a stopped archive go on, unless somebody did so, or it was stopped anew, meanwhile.
+-- Let a stopped archive continue, unless another person has already done so, or it was stopped
+-- again for another reason.
 update archive set stopped = null, trouble = null, trouble_since = null, next_read_at = clock_timestamp()
 where id = %(archive)s and stopped = %(stopped)s;
 
