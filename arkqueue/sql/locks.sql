@@ -1,26 +1,28 @@
--- Locks (design 5.25): names with capacities, of an archive or of the whole installation (scope 0). Called by queue/locks.py and Graph.grant, inside a
--- transaction that has locked the archives' rows.
+-- Locks (design 5.25): names with capacities, of an archive or of the whole installation (scope 0).
+-- Called by queue/locks.py and `Graph.grant`, inside a transaction that has locked the archives'
+-- rows.
 --
 -- A task *asks* (`task.asks`) when its edges are met and its `cancels` have fired: it waits in the
--- line of each lock that it names. A ready task has been granted its locks; a running one occupies
--- them. Nothing counts the occupancy of a lock: the rows of `lock_use` and the states of their
--- tasks give it, so each change of a task's state frees its locks in the same transaction.
+-- line of each lock that it names. A ready task has been granted its locks, and a running task
+-- occupies them. No counter holds the occupancy of a lock: it follows from the rows of `lock_use`
+-- and the states of their tasks, so each change of a task's state frees its locks in the same
+-- transaction.
 --
--- A *line* is the tasks of one archive at one lock, in the claim's order. A task fits when its
+-- A *line* is the tasks of one archive at one lock, in the order of claims. A task fits if its
 -- place in each of its lines is within the room there. A ready task that does not fit gives its
--- locks back, because a task before it wants them, or the room has shrunk. Only the first tasks of
--- a line can fit, as many as there is room, so no more are read, however many wait. A change of a
+-- locks back: a task before it wants them, or the room has shrunk. Only as many tasks as there is
+-- room can fit, the first ones of the line, so no more are read, however many wait. A change of a
 -- graph judges the lines that it touched.
 --
--- The room in the line of an archive's own lock is the capacity less the running tasks. The room in
--- a line of a lock of the whole installation is the number of places that the archive has been
--- given: its ready tasks. A transaction of its own gives one more place (`pass_on`); it has locked
--- the row of `lock_turn` without a name, and one archive.
+-- The room in the line of an archive's own lock is the capacity minus the running tasks. The room
+-- in a line of a lock of the whole installation is the number of places that the archive was given,
+-- which its ready tasks show. A transaction of its own gives one more place (`pass_on`). This
+-- transaction has locked one archive and the row of `lock_turn` without a name.
 
 -- part: living
--- The labels of the task managers that live and claim, with that of the store of scratch folders
--- and attachments of each. A host that can start no task for another reason counts: only a try
--- shows that.
+-- The labels of the task managers that are alive and claim tasks, each with the label of its store
+-- of scratch folders and attachments. A host that can start no task for another reason counts, too:
+-- only trying shows that.
 living as materialized (
     select case when m.store is null then m.labels else m.labels || ('@' || m.store) end as labels from task_manager m
     where m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s) and m.low_disk is null
@@ -28,8 +30,8 @@ living as materialized (
 )
 
 -- part: stands
--- Whether the task of `u` stands in line. It does not during a pause that concerns it, nor if task
--- managers run and none of them can run the task.
+-- Whether the task of `u` stands in line. It does not while its archive or one of its locks is
+-- paused, or if task managers are alive and none of them has its labels.
 (select not a.withheld
         and not exists (select from lock_use v join lock k on k.scope = v.scope and k.name = v.name where v.task_id = t.id and k.paused_at is not null)
         and (not exists (select from living) or exists (select from living m where string_to_array(split_part(t.pool, ' ', 2), ',') <@ m.labels))
@@ -50,8 +52,8 @@ cross join lateral (
     left join lock k on k.scope = l.scope and k.name = l.name) r
 
 -- part: unstarted
--- The first waiting tasks that stand in the line `l`, as many as there is room, and all that have
--- been granted its lock and have not started.
+-- The first waiting tasks that stand in the line `l`, as many as there is room, and all tasks that
+-- have been granted the lock and have not started.
 cross join lateral (
     (select u.task_id, u.granted, u.priority, u.entry_id, u.run, u.position, true as stands
      from lock_use u
@@ -64,14 +66,15 @@ cross join lateral (
       and (select t.state = 'ready' from task t where t.id = u.task_id)) s
 
 -- name: locks_with_fields
--- Tasks that ask for locks whose names have fields, with these names, and their items as JSON.
+-- The tasks that ask for locks whose names have fields, with these names, and with their items as
+-- JSON.
 select t.id, (select body::text from item where id = t.item_id) as item, array(select name from jsonb_array_elements_text(d.body->'lock') l(name) where name like '%%${{%%' order by name) as locks
 from task t join definition d on d.id = t.definition_id
 where t.id = any(%(tasks)s) and t.asks and d.body->>'lock' like '%%${{%%';
 
 -- name: sources_for_locks
--- For each of some tasks, the newest attempts of its dependencies of some names; of several with
--- the same name, the one at the later place. Each edge is read once.
+-- For each of some tasks, the newest attempts of its dependencies of some names. If several
+-- dependencies have one name, the one at the later place counts. Each edge is read once.
 select distinct on (e.target, s.name) e.target as task, s.name, s.attempt_id as attempt
 from edge e cross join lateral (
     select name, number, run, attempt_id from task where id = e.source and name = any(%(names)s::text[]) offset 0) s
@@ -79,27 +82,27 @@ where e.target = any(%(tasks)s) and e.kind = 'depends' and e.declared
 order by e.target, s.name, s.number desc, s.run desc;
 
 -- name: outputs_for_locks
--- Some outputs of some attempts, truncated: texts and numbers. Each attempt's outputs are unpacked
--- once.
+-- The outputs of some attempts with some keys, if they are texts or numbers, truncated. Each
+-- attempt's outputs are unpacked once.
 select a.id as attempt, o.key, case when jsonb_typeof(o.value) in ('string', 'number') then left(o.value #>> '{}', %(most)s) end as value
 from attempt a cross join lateral jsonb_each(a.outputs) o
 where a.id = any(%(attempts)s::bigint[]) and a.outputs is not null and o.key = any(%(keys)s::text[]);
 
 -- name: fail_unnamed
--- Fail tasks whose locks got no names, with the reason.
+-- Fail tasks whose locks have no valid names, with the reason.
 update task t set state = {to fault}, asks = false, fault = f.fault, settled_at = clock_timestamp()
 from unnest(%(tasks)s::bigint[], %(faults)s::text[]) f(id, fault)
 where t.id = f.id and {from fault t} and t.asks
 returning t.id;
 
 -- name: leave_old_lines
--- Take tasks out of their lines that ask again for locks whose names have fields: the names may be
--- others now. Returns the lines.
+-- Remove tasks from their lines that ask again for locks whose names have fields: the names may be
+-- different now. Returns the lines.
 delete from lock_use where task_id = any(%(tasks)s) returning scope, name, archive_id;
 
 -- name: ask
--- Put tasks into the lines of the locks that they name, and note that their archives use locks;
--- returns the lines. `named`, `names`: the evaluated names of those with fields.
+-- Put tasks into the lines of the locks that they name, and mark their archives as using locks.
+-- `named`, `names`: the evaluated names with fields. Returns the lines.
 with named as materialized (
     select distinct t.id, t.archive_id, case when l.name like 'global/%%' then 0 else t.archive_id end as scope, l.name, t.priority, t.entry_id, t.run, t.position
     from task t join definition d on d.id = t.definition_id cross join lateral (
@@ -117,14 +120,14 @@ with named as materialized (
 select distinct scope, name, archive_id from named;
 
 -- name: order_again
--- Set the places of tasks in their lines by their present priorities; returns the lines.
+-- Set the places of tasks in their lines by their present priorities. Returns the lines.
 update lock_use u set priority = t.priority from task t
 where u.task_id = any(%(tasks)s) and t.id = u.task_id and u.priority <> t.priority
 returning u.scope, u.name, u.archive_id;
 
 -- name: leave_lines
--- Delete the locks of tasks of some archives that neither wait for them nor have them any more;
--- returns the lines.
+-- Delete the rows of tasks of some archives that neither wait for their locks nor have them any
+-- more. Returns the lines.
 with gone as materialized (
     select id from task
     where archive_id = any(array(select unnest(%(archives)s::bigint[]))) and in_line and not (state = 'ready' or state = 'running' or state = 'waiting' and asks)
@@ -140,9 +143,10 @@ from task t join lock_use u on u.task_id = t.id
 where t.archive_id = any(array(select unnest(%(archives)s::bigint[]))) and t.settled_at is null and t.in_line;
 
 -- name: judge_lines
--- Judge the first tasks of some lines, and the %(asking)s ones: which have been granted their
--- locks, and which fit. With %(whole)s also all tasks of unlimited locks. A granted task that is
--- not among the %(locked)s (null: all are) may be claimed at any moment, so nobody takes its place.
+-- Judge the first tasks of some lines, and the %(asking)s ones: `granted`, whether they have been
+-- granted their locks, and `fits`. With %(whole)s, also judge all tasks of unlimited locks. A
+-- granted task that is not among the %(locked)s (null: all are) may be claimed at any moment, so it
+-- keeps its place.
 with {part living}, line as materialized (
     select distinct l.scope, l.name, l.archive_id from unnest(%(scopes)s::bigint[], %(names)s::text[], %(archives)s::bigint[]) l(scope, name, archive_id)
 ), candidate as materialized (
@@ -168,13 +172,13 @@ left join place p on p.task_id = u.task_id and p.scope = u.scope and p.name = u.
 group by u.task_id, u.archive_id;
 
 -- name: lock_granted
--- Lock tasks that are to give their locks back, so that no claim takes one; tasks that a claim has
--- taken are left out.
+-- Lock tasks that are to give their locks back, so that no claim takes one. Tasks that a claim has
+-- already taken are left out.
 select t.id from task t where t.id = any(%(tasks)s) and {from give_back t} order by t.id for no key update;
 
 -- name: grant
 -- Make tasks ready that have room in all of their lines. All get the same `ready_at`, so that
--- `places` orders them by id and not by the order of rows on disk.
+-- `places` orders them by id, not by the order of rows on the disk.
 with granted as (
     update lock_use set granted = true where task_id = any(%(tasks)s)
 )
@@ -192,8 +196,8 @@ where t.id = any(%(tasks)s) and {from give_back t}
 returning t.id;
 
 -- name: lines_behind
--- The lines of locks of the installation in which tasks wait again after they have given their
--- locks back.
+-- The lines of locks of the installation in which tasks that have given their locks back wait
+-- again.
 select scope, name, archive_id from lock_use where task_id = any(%(tasks)s) and scope = 0 and not granted;
 
 -- name: archives_with_locks
@@ -201,18 +205,18 @@ select scope, name, archive_id from lock_use where task_id = any(%(tasks)s) and 
 select id from archive where uses_locks and removed_at is null;
 
 -- name: labels_that_live
--- The labels of the task managers that live and claim, each set once.
+-- The different sets of labels of the task managers that are alive and claim tasks.
 with {part living}
 select distinct labels from living order by labels;
 
 -- name: lock_turns
--- Lock the row that each transaction locks that gives places of locks of the installation, so that
--- one does so at a time.
+-- Lock the row that each transaction locks before it gives places of locks of the installation, so
+-- that only one transaction does so at a time.
 select from lock_turn where name = '' for no key update;
 
 -- name: names_waited_for
--- The locks of the installation for which tasks wait, and those whose capacity was set, which may
--- be lower than the number of granted places.
+-- The locks of the installation for which tasks wait, and those whose capacity was set, because the
+-- capacity may be lower than the number of granted places.
 with recursive waited as (
     (select name from lock_use where scope = 0 and not granted order by name limit 1)
     union all
@@ -221,7 +225,8 @@ with recursive waited as (
 select name from waited where name is not null union select name from lock where scope = 0 and capacity is not null order by name;
 
 -- name: archives_waiting
--- The archives with tasks that wait for a lock of the installation, those after the last that was granted it first.
+-- The archives with tasks that wait for a lock of the installation, in their order: the one after
+-- the archive that was granted the lock last comes first.
 with recursive waiting as (
     (select archive_id from lock_use where scope = 0 and name = %(name)s and not granted order by archive_id limit 1)
     union all
@@ -232,12 +237,12 @@ select archive_id from waiting where archive_id is not null
 order by archive_id <= coalesce((select t.archive_id from lock_turn t where t.name = %(name)s), 0), archive_id;
 
 -- name: places
--- The number of tasks with a lock of the installation, and its capacity (null: any number); the
--- archives that were granted the lock and have not started, the last one first (of those granted at
--- once, the one whose task was planned last); and those of them that are late, the first one first:
--- their last task in line, which would give its place back, has not started %(patience)s seconds
--- after the grant. A place that was just given makes no archive late: otherwise two archives would
--- take it from each other for ever.
+-- The state of a lock of the installation. `n`: the number of tasks that have it. `capacity`: null
+-- if unlimited. `granted`: the archives that were granted the lock and have not started, the last
+-- one first; of those granted at once, first the one whose task was planned last. `late`: those of
+-- them whose last task in line, which would give its place back, has not started %(patience)s
+-- seconds after the grant; the first one first. A place that was just given makes no archive late:
+-- otherwise two archives would take it from each other for ever.
 select (select case when k.name is null then 1 else k.capacity end from (select 1) o left join lock k on k.scope = 0 and k.name = %(name)s) as capacity,
        count(*) as n,
        array_agg(u.archive_id order by t.ready_at desc, t.id desc) filter (where t.state = 'ready') as granted,
@@ -251,11 +256,11 @@ from lock_use u join task t on t.id = u.task_id
 where u.scope = 0 and u.name = %(name)s and u.granted;
 
 -- name: note_turn
--- Note the archive to which a lock of the installation was granted last.
+-- Store the archive to which a lock of the installation was granted last.
 insert into lock_turn (name, archive_id) values (%(name)s, %(archive)s) on conflict (name) do update set archive_id = excluded.archive_id;
 
 -- name: forget_turns
--- Forget the turns at locks that no task names any more.
+-- Delete the turns at locks that no task names any more.
 delete from lock_turn t where t.name <> '' and not exists (select from lock_use u where u.scope = 0 and u.name = t.name);
 
 -- name: archives_at
@@ -268,7 +273,7 @@ insert into lock (scope, name, capacity) values (%(scope)s, %(name)s, %(capacity
 on conflict (scope, name) do update set capacity = excluded.capacity;
 
 -- name: pause_lock
--- Pause a lock; a later pause gives its own reason.
+-- Pause a lock; a later pause replaces the reason.
 insert into lock as k (scope, name, capacity, paused_at, paused_by, pause_reason)
 values (%(scope)s, %(name)s, 1, clock_timestamp(), %(by)s, %(reason)s)
 on conflict (scope, name) do update set paused_at = coalesce(k.paused_at, clock_timestamp()), paused_by = excluded.paused_by, pause_reason = excluded.pause_reason;
@@ -279,7 +284,8 @@ update lock set paused_at = null, paused_by = null, pause_reason = null
 where scope = %(scope)s and name = %(name)s and paused_at is not null returning name;
 
 -- name: show_locks
--- The locks of some archives (null: all) that are set, or that a task occupies, has been granted or waits for. Those of the installation come first.
+-- The locks of some archives (null: all) whose settings are stored, or that a task occupies, has
+-- been granted or waits for. Those of the installation come first.
 select n.scope, a.name as archive, n.name, case when k.name is null then 1 else k.capacity end as capacity,
        k.paused_at, k.paused_by, k.pause_reason
 from (select scope, name from lock
@@ -292,9 +298,9 @@ where (%(name)s::text is null or n.name = %(name)s) and (%(scope)s::bigint is nu
 order by n.scope <> 0, a.name, n.name;
 
 -- name: obstructing_locks
--- The locks for which a further task would have to wait: they are paused, or have no room. `names`:
--- locks of an archive or of the installation, by `scopes`. `holders`: the tasks of the archive that
--- occupy a lock or have been granted it; `elsewhere`: the number of such tasks of other archives.
+-- The locks for which a further task would have to wait: they are paused, or have no room. `names`,
+-- `scopes`: locks of an archive or of the installation. `holders`: the tasks of the archive that
+-- occupy a lock or have been granted it. `elsewhere`: the number of such tasks in other archives.
 select n.scope, n.name, case when k.name is null then 1 else k.capacity end as capacity, k.paused_at, k.paused_by, k.pause_reason, u.holders, u.elsewhere
 from unnest(%(scopes)s::bigint[], %(names)s::text[]) n(scope, name)
 left join lock k on k.scope = n.scope and k.name = n.name
@@ -306,7 +312,8 @@ where k.paused_at is not null or u.n >= case when k.name is null then 1 else k.c
 order by n.scope <> 0, n.name;
 
 -- name: locks_of_runs
--- The locks that tasks of some runs occupy, have been granted or wait for; first those that one waits for.
+-- The locks that tasks of some runs occupy, have been granted or wait for; first the locks that a
+-- task waits for.
 select n.scope, a.name as archive, n.name, case when k.name is null then 1 else k.capacity end as capacity,
        k.paused_at, k.paused_by, k.pause_reason
 from (select u.scope, u.name, bool_or(not u.granted) as is_awaited from task t join lock_use u on u.task_id = t.id
@@ -317,8 +324,8 @@ left join lock k on k.scope = n.scope and k.name = n.name
 order by n.is_awaited desc, n.scope <> 0, a.name, n.name;
 
 -- name: lock_tasks_of
--- The tasks at a lock: those that occupy it, those that have been granted it, and those that wait,
--- the next one of each archive first, in their turns.
+-- The tasks at a lock: those that occupy it, then those that have been granted it, then the waiting
+-- ones. The next waiting task of each archive comes first, in the order of the archives' turns.
 with recursive waiting as (
     (select archive_id from lock_use where scope = %(scope)s and name = %(name)s and not granted order by archive_id limit 1)
     union all
@@ -338,9 +345,9 @@ union all
  order by u.place, u.archive_id <= coalesce((select t.archive_id from lock_turn t where %(scope)s = 0 and t.name = %(name)s), 0), u.archive_id limit %(most)s);
 
 -- name: locks_of_tasks
--- The locks that some tasks ask for: their capacities and pauses, the tasks of the archive that
--- have each, the number of tasks of other archives that have it, and the tasks of the archive that
--- wait before each task.
+-- The locks that some tasks ask for, with capacities and pauses. `holders`: the tasks of the
+-- archive that have the lock. `elsewhere`: the number of tasks of other archives that have it.
+-- `ahead`: the tasks of the archive that wait before the task.
 select u.task_id, u.archive_id, u.scope, u.name, case when k.name is null then 1 else k.capacity end as capacity, k.paused_at, k.paused_by, k.pause_reason,
        (select array_agg(o.id order by o.state <> 'running', o.priority, o.entry_id, o.run, o.position, o.id)
         from lock_use w join task o on o.id = w.task_id where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id = u.archive_id) as holders,
