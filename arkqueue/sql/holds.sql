@@ -1,19 +1,19 @@
 -- Holds and releases (design 5.21, 5.22). Called by queue/holds.py inside a transaction that has
 -- locked the archive's row. An earlier statement (`lock_tasks`) has locked each task that is
--- judged, so no claim takes one meanwhile.
+-- judged, so no claim takes one in between.
 
 -- name: hold_of_archive
--- The hold of an archive: who, since when and why; no row if it is not on hold.
+-- The hold of an archive, with the person, the time and the reason; no row if the archive is not on
+-- hold.
 select a.name, a.hold_id, d.by, d.at, d.note from archive a join deed d on d.id = a.hold_id where a.id = %(archive)s;
 
 -- name: set_hold
--- Put an archive on hold, or (null) end its hold.
+-- Put an archive on hold; null: end its hold.
 update archive set hold_id = %(hold)s where id = %(archive)s;
 
 -- part: not_begun
--- Whether a hold of the archive would hold a task `t`: nothing of its item, or of its run for a
--- task without a list, has begun (design 5.21). `begun`: the keys of the items of its run that have
--- begun.
+-- Whether a hold of the archive would hold a task `t`: its item has not begun, or, for a task
+-- without a list, its run (design 5.21). `begun`: the runs and items that have begun.
 case when t.item = '' then t.run_id not in (select run_id from begun) else (t.run_id, t.item) not in (select run_id, item from begun) end
 
 -- name: runs_not_begun
@@ -39,8 +39,8 @@ order by r.id;
 select run_id as id, count(*)::int as tasks from task t where archive_id = %(archive)s and state = 'held' and not exists (select from planning p where p.run_id = t.run_id and p.next < p.items) group by run_id order by run_id;
 
 -- name: to_hold
--- The tasks that a hold of runs may hold: unstarted ones, without gates. Ready tasks come first, in
--- the order of claims.
+-- The tasks that a hold of runs may hold: unstarted tasks, without gates. Ready tasks come first,
+-- in the order of claims.
 select id from task where run_id = any(%(runs)s) and {from hold} and kind = 'ordinary' and program order by state <> 'ready', priority, entry_id, run, position, id;
 
 -- name: held_of_runs
@@ -48,7 +48,7 @@ select id from task where run_id = any(%(runs)s) and {from hold} and kind = 'ord
 select id from task where run_id = any(%(runs)s) and state = 'held' order by number, run, position, id;
 
 -- name: hold
--- Hold unstarted tasks; with %(unbegun)s only those whose run, or item, has not begun.
+-- Hold unstarted tasks; with %(unbegun)s only tasks whose run, or item, has not begun.
 with begun as materialized (
     select distinct u.run_id, u.item from task u
     where %(unbegun)s and u.run_id = any(array(select run_id from task where id = any(%(tasks)s))) and u.attempts > 0 and u.kind <> 'report'
@@ -58,9 +58,9 @@ where t.id = any(%(tasks)s) and {from hold t} and {part not_begun}
 returning t.id;
 
 -- name: hold_again
--- Hold tasks that came back to waiting and that nobody has released: those with a hold of their
--- own, and in an archive on hold the tasks of a run or item that has not begun. An end of their run
--- that is under way (sql/ending.sql) spares all of these tasks.
+-- Hold tasks that returned to waiting and that nobody has released: tasks that still have a hold of
+-- their own, and, in an archive on hold, tasks of a run or item that has not begun. If the end of
+-- their run is in progress (sql/ending.sql), it spares all given tasks.
 with begun as materialized (
     select distinct u.run_id, u.item from task u
     where u.run_id = any(array(select t.run_id from task t join archive a on a.id = t.archive_id and a.hold_id is not null where t.id = any(%(tasks)s)))
@@ -77,9 +77,8 @@ where t.id = any(%(tasks)s) and {from hold t} and a.id = t.archive_id
        or a.hold_id is not null and t.program and {part not_begun});
 
 -- name: release
--- Set held tasks back to waiting. `release`: the audit log entry.
--- An end of their run that is under way (sql/ending.sql) leaves these tasks alone, because the
--- release is newer.
+-- Set held tasks back to waiting. `release`: the audit log entry. If the end of their run is in
+-- progress (sql/ending.sql), it spares these tasks, because the release is newer.
 with spared as (
     insert into spared (run_id, task_id)
     select t.run_id, t.id from task t where t.id = any(%(tasks)s) and {from release t} and exists (select from ending e where e.run_id = t.run_id)
@@ -87,23 +86,23 @@ with spared as (
 )
 update task t set state = {to release}, hold_id = null, release_id = %(release)s
 where t.ctid = any(array(
-    -- Each by its id: a plan would otherwise read the index of held tasks, and compare each with
-    -- all released ones.
+    -- Each task is found by its id: the planner would otherwise read the index of held tasks, and
+    -- compare each with all released ones.
     select h.place from unnest(%(tasks)s::bigint[]) i(id)
     cross join lateral (select u.ctid as place, u.state from task u where u.id = i.id offset 0) h
     where {from release h}))
 returning t.id;
 
 -- name: approval_steps
--- The approval steps among some tasks: tasks that their workflow file holds in every run, and tasks
--- that a guard of their archive holds (-1: `BY_A_GUARD`).
+-- The approval steps among some tasks: the tasks that their workflow file holds in every run, and
+-- the tasks that a guard of their archive holds (-1: `BY_A_GUARD`).
 select t.id from task t left join definition d on d.id = t.definition_id
 where t.id = any(%(tasks)s) and (t.hold_id = -1 or d.body->'hold' = 'true')
 order by t.number, t.run, t.position, t.id;
 
 -- name: perhaps_outdated
--- The held tasks, among some, that may be out of date (design 5.19). The statement reads indices
--- only, so it may name a task that is not out of date; each is judged afterwards.
+-- The given held tasks that may be out of date (design 5.19). The statement reads only indexes, so
+-- it may include a task that is not out of date. The caller judges each.
 select t.id from task t join run on run.id = t.run_id join revision r on r.id = run.revision_id join branch b on b.id = t.branch_id
 where t.id = any(%(tasks)s)
   and (coalesce(r.dropped_at, b.deleted_at) is not null
@@ -116,10 +115,11 @@ where t.id = any(%(tasks)s)
 order by t.number, t.run, t.position, t.id;
 
 -- name: guarded
--- Those of some tasks that may be guarded, with the globs that their archive guards, the authors of
--- their revision and (`definer`) of the revision whose definitions their backfill has. If
--- `workflow_authors` holds a task (-2: `BY_WORKFLOW_AUTHORS`), `changers` are the authors who
--- changed the branch's workflow files since the accepted ones, up to its own revision.
+-- The guarded tasks among some tasks, or those that may be guarded. `globs`: the globs that their
+-- archive guards. `author`: the author of their revision. `definer`: the author of the revision
+-- whose definitions their backfill has. `changers`, for a task that `workflow_authors` holds (-2:
+-- `BY_WORKFLOW_AUTHORS`): the authors who changed the workflow files of its branch after the
+-- accepted ones, up to its own revision.
 with held as materialized (
   select distinct run.revision_id as id from task t join run on run.id = t.run_id where t.id = any(%(tasks)s) and t.hold_id = -2
 ), changed as materialized (
@@ -146,7 +146,7 @@ where t.id = any(%(tasks)s) and (t.hold_id < 0 or a.settings->'require_approval'
 order by t.number, t.run, t.position, t.id;
 
 -- name: to_guard
--- The unstarted tasks of an archive, by name; also a REPORT with a command.
+-- The unstarted tasks of an archive with their names, including a REPORT with a command.
 select t.id, t.name from branch b join task t on t.branch_id = b.id and t.settled_at is null and {from hold t} and (t.kind = 'ordinary' or t.kind = 'report' and t.program)
 where b.archive_id = %(archive)s order by t.id;
 
@@ -155,12 +155,13 @@ where b.archive_id = %(archive)s order by t.id;
 select id from task where run_id = any(%(runs)s) and kind = 'ordinary' order by id;
 
 -- name: runs_of_foreign
--- The runs of those among some tasks that `workflow_authors` holds (-2: `BY_WORKFLOW_AUTHORS`).
+-- The runs of the given tasks that `workflow_authors` holds (-2: `BY_WORKFLOW_AUTHORS`).
 select distinct run_id from task where id = any(%(tasks)s) and hold_id = -2;
 
 -- name: accept_workflows_of
--- Accept the workflow files of released runs; for a branch, those of the last of these revisions. A
--- branch whose accepted files are those of a later revision keeps them.
+-- Accept the workflow files of released runs. On each branch, the files of the last of these
+-- revisions count. If the accepted files of a branch are those of a later revision, they stay
+-- accepted.
 update branch b set accepted_files = l.files
 from (select distinct on (run.branch_id) run.branch_id, r.number, w.files
       from run join revision r on r.id = run.revision_id join workflow w on w.id = r.workflow_id where run.id = any(%(runs)s) order by run.branch_id, r.number desc) l

@@ -1,7 +1,7 @@
--- The limit on attempts of an archive that run at once (`max_running`, design 5.26). A limited
--- archive has that many rows of `slot`: a claim takes one with each task, and the end of the
--- attempt gives it back. If the limit is set below the number of running attempts, the surplus of
--- taken slots is closed. These blocks adjust the rows to the setting, one after the other, in a
+-- The limit on the attempts of an archive that run at once (`max_running`, design 5.26). An archive
+-- with a limit has that many rows of `slot`. A claim takes one row with each task, and the end of
+-- the attempt gives the row back. If the limit is set below the number of running attempts, the
+-- surplus slots are closed. These blocks adjust the rows to the setting, one after the other, in a
 -- transaction that has locked the archive.
 
 -- name: lock_slots
@@ -10,7 +10,7 @@
 select number from slot where archive_id = %(archive)s order by number for update;
 
 -- name: drop_slots
--- Delete the free slots of an archive; all slots if it is not limited any more.
+-- Delete the free slots of an archive; all slots if it no longer has a limit.
 delete from slot s using archive a where a.id = %(archive)s and s.archive_id = a.id and (s.attempt_id is null or a.max_running is null);
 
 -- name: give_slots
@@ -23,7 +23,7 @@ where a.id = %(archive)s and a.max_running is not null and t.settled_at is null 
   and not exists (select from slot s where s.attempt_id = at.id);
 
 -- name: close_slots
--- Close the surplus of a locked archive's slots, all of which are taken, over its limit.
+-- Close the slots of an archive above its limit. All of them are taken.
 update slot s set closed = o.place > a.max_running
 from (select number, row_number() over (order by closed, number) as place from slot where archive_id = %(archive)s) o, archive a
 where s.archive_id = %(archive)s and s.number = o.number and a.id = s.archive_id;
@@ -36,13 +36,13 @@ from archive a cross join lateral generate_series(1, a.max_running - (select cou
 where a.id = %(archive)s and a.max_running is not null;
 
 -- name: return_slots
--- Give back the slots of ended attempts; returns the archives among theirs of which more than the
--- limit run, so that their slots must be adjusted.
+-- Give back the slots of ended attempts. Returns the archives with closed slots, which must be
+-- adjusted.
 with returned as (
     update slot set attempt_id = null where attempt_id = any(%(attempts)s::bigint[]) returning archive_id
 )
 select distinct archive_id from returned r where exists (select from slot s where s.archive_id = r.archive_id and s.closed);
 
 -- name: free_slots
--- The number of further attempts of an archive that may run.
+-- The number of attempts that an archive may start in addition to the running ones.
 select count(*) as n from slot where archive_id = %(archive)s and attempt_id is null and not closed;

@@ -3,9 +3,9 @@
 -- `outputs_removal_id`: the audit log entry). The pieces of a log are deleted afterwards, in steps.
 
 -- name: remove_logs
--- Make the logs and the messages of a task's ended attempts unreadable. `removal`: the audit log
--- entry, which readers see in their place, also if an earlier one removed them. `is_new`: there was
--- a log until now.
+-- Make the logs and the messages of a task's ended attempts unreadable. Readers see the audit log
+-- entry `removal` in their place, instead of that of an earlier removal. `is_new`: the log was
+-- readable until now.
 with ended as materialized (
     select id, log_bytes > 0 and log_removal_id is null as is_new from attempt
     where task_id = %(task)s and "end" is not null and (log_bytes > 0 or message <> '' or log_removal_id is not null)
@@ -16,23 +16,23 @@ from ended where a.id = any(array(select id from ended)) and a.id = ended.id
 returning a.id, ended.is_new;
 
 -- name: old_logs
--- The attempts of some runs that ended long enough ago and still have pieces of a log, also if a
--- removal of these was killed.
+-- The attempts of some runs that ended long enough ago and still have chunks of a log, also if an
+-- earlier removal was interrupted.
 select a.id from task t join attempt a on a.task_id = t.id
 where t.run_id = any(%(runs)s) and a."end" is not null and a.ended_at < clock_timestamp() - %(age)s::interval
   and exists (select from log_chunk c where c.attempt_id = a.id)
 order by a.id;
 
 -- name: remove_old_logs
--- Make the logs of some ended attempts unreadable, unless they already are. `removal`: the audit
--- log entry, which readers see in their place.
+-- Make the logs of some ended attempts unreadable, unless they already are. Readers see the audit
+-- log entry `removal` in their place.
 update attempt a set log_removal_id = %(removal)s
 where a.id = any(array(
     select id from attempt where id = any(%(attempts)s) and "end" is not null and log_removal_id is null order by id for no key update))
 returning a.id;
 
 -- name: lock_task
--- Lock a task, so that no poll of it begins meanwhile with the removed outputs.
+-- Lock a task, so that no poll begins in between with the outputs that are about to be removed.
 select id from task where id = %(task)s for no key update;
 
 -- name: remove_outputs
@@ -50,8 +50,9 @@ from ended where a.id = any(array(select id from ended)) and a.id = ended.id
 returning a.id, ended.is_new;
 
 -- name: attempts_to_remove
--- The attempts of a task: which of them go on, how long their task manager may stay silent, and
--- whether it has reported recently; and which logs are to be removed.
+-- The attempts of a task. `is_live`: the attempt still runs. `until`: the time until which its task
+-- manager may stay silent. `is_heard`: its task manager has reported recently. `is_removed`: its
+-- log was removed.
 select a.id, t.run_id, a."end" is null as is_live, a.log_removal_id is not null as is_removed, a.lease_until + coalesce(a.outlives, '0') as until,
        exists (select from task_manager m where m.process = a.process and m.stopped_at is null
                and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as is_heard
@@ -59,7 +60,7 @@ from attempt a join task t on t.id = a.task_id where a.task_id = %(task)s order 
 
 -- name: left_on_hosts
 -- The lost attempts of a task whose workspaces may still be on their hosts: no task manager of the
--- same home folder has reported after their end.
+-- same home folder has reported after the attempt's end.
 select a.id, a.host, (select m.hostname from task_manager m where m.process = a.process) as hostname
 from attempt a
 where a.task_id = %(task)s and a."end" = 'lost' and not exists (select from task_manager m where m.host = a.host and m.seen_at > a.ended_at)
@@ -74,15 +75,16 @@ where e.source = %(task)s and e.kind = 'depends' and e.declared
 order by e.target limit %(most)s;
 
 -- name: delete_log
--- Delete the next pieces of some removed logs, as many as one step may.
+-- Delete the next chunks of some removed logs, at most `most`.
 delete from log_chunk c
 using (select l.attempt_id, l.position from log_chunk l join attempt a on a.id = l.attempt_id
        where l.attempt_id = any(%(attempts)s) and a.log_removal_id is not null limit %(most)s) l
 where c.attempt_id = l.attempt_id and c.position = l.position;
 
 -- name: still_holding
--- The places beside this database's tables that may hold the removed text: servers that copy this
--- one, and transactions of this database that began before.
+-- The places other than this database's tables that may still hold the removed text: servers that
+-- copy this one, the archive of the write-ahead log, and transactions of this database that began
+-- before.
 select (select count(*)::int from pg_stat_replication) as replicas,
        (select count(*)::int from pg_replication_slots) as slots,
        current_setting('archive_mode') <> 'off' as is_archived,
