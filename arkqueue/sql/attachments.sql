@@ -1,12 +1,13 @@
--- Attachments of submissions (design 5.31): files that come before their run is made. Called by queue/attachments.py, and by queue/submissions.py when the run is made.
+-- Attachments of submissions (design 5.31): files that arrive before their run is made. Called by
+-- queue/attachments.py, and by queue/submissions.py when the run is made.
 --
 -- `upload` holds the sender of an upload and the place of its files. The size of a file on the disk
--- shows how much of it has arrived; the database is told once, when the whole file is there. While
--- no run has an upload, each statement that makes its run, or ends it by a person or by age, takes
--- the row where `run_id` is null: so only one of them succeeds.
+-- shows how much of the file has arrived. The database is written once for each file, when the
+-- whole file is there. A person, the age of the upload, or the run can end an upload without a run.
+-- Each of these statements requires that `run_id` is null, so only one of them succeeds.
 
 -- name: upload_named
--- The upload of an archive with a sender's id, if it has no run yet.
+-- The upload of an archive with a sender's id, if the upload has no run yet.
 select u.id, u.folder, u.store, u.digest, u.made_at, u.files, u.size from upload u where u.archive_id = %(archive)s and u.sender_id = %(sender)s and u.run_id is null;
 
 -- name: upload
@@ -23,18 +24,18 @@ select position, name, size, digest, verified_at is not null as is_there from at
 select t.name, t.size, t.digest, t.verified_at is not null as is_there from attachment t where t.upload_id = %(upload)s and t.position = %(position)s;
 
 -- name: room_of_store
--- The bytes of all attachments and scratch folders of a store, including the bytes that are still
--- to come.
+-- The bytes of all attachments and scratch folders of a store, including bytes that are still to
+-- arrive.
 select coalesce((select sum(size) from upload where store = %(store)s and removed_at is null), 0)::bigint
        + coalesce((select sum(bytes) from scratch where store = %(store)s and removed_at is null), 0)::bigint as bytes;
 
 -- name: take_turn_of_store
--- Lock the row of a store, after that of the archive, so that uploads which begin in this store are
--- judged one after the other.
+-- Lock the row of a store, after the row of the archive, so that uploads that begin in this store
+-- are judged one after the other.
 insert into upload_turn (store) values (%(store)s) on conflict (store) do update set store = excluded.store;
 
 -- name: managers_of_store
--- Whether a known task manager has a store.
+-- Whether the table has a task manager with a store.
 select exists (select from task_manager where store = %(store)s) as are_there;
 
 -- name: begin_upload
@@ -48,33 +49,33 @@ insert into attachment (upload_id, position, name, size, digest)
 select %(upload)s, row_number() over () - 1, f.* from unnest(%(names)s::text[], %(sizes)s::bigint[], %(digests)s::text[]) f;
 
 -- name: continue_upload
--- Note that an upload goes on; no row if it has a run, or is gone.
+-- Record that an upload continues; no row if it has a run, or is gone.
 update upload set continued_at = clock_timestamp() where id = %(id)s and run_id is null returning id;
 
 -- name: attachment_there
--- Note that a whole file has arrived and has the digest that its sender announced.
+-- Record that a whole file has arrived and has the digest that its sender announced.
 update attachment set verified_at = clock_timestamp() where upload_id = %(upload)s and position = %(position)s and verified_at is null;
 
 -- name: take_upload
--- Give an upload to a run, if all of its files are there; no row if one is missing, or if the
+-- Give an upload to a run, if all of its files are there; no row if a file is missing, or if the
 -- upload has a run or is gone.
 update upload u set run_id = %(run)s
 where u.id = %(upload)s and u.run_id is null and not exists (select from attachment t where t.upload_id = u.id and t.verified_at is null) returning u.id;
 
 -- name: give_up_upload
--- Forget an upload that has no run.
+-- Delete an upload that has no run.
 delete from upload where id = %(id)s and run_id is null returning id;
 
 -- name: forget_uploads
--- Forget uploads that nobody has continued for so many seconds.
+-- Delete the uploads without a run that nobody has continued for `age` seconds.
 delete from upload where run_id is null and continued_at < clock_timestamp() - make_interval(secs => %(age)s);
 
 -- name: known_attachments
--- Some folders: those that must stay, as far as is known.
+-- The given folders that are not removed, and must stay.
 select folder from upload where folder = any(array(select unnest(%(folders)s::bigint[]))) and removed_at is null;
 
 -- name: attachments_over
--- Some folders: those whose run was deleted and has no running task, with their archives.
+-- The given folders whose run was deleted and has no running task, with their archives.
 select u.folder, u.archive_id from upload u join run r on r.id = u.run_id
 where u.folder = any(array(select unnest(%(folders)s::bigint[]))) and u.removed_at is null and r.deleted_at is not null
   and not exists (select from task t where t.run_id = r.id and t.state = 'running');
@@ -88,6 +89,6 @@ where r.id = u.run_id and u.folder = any(%(folders)s::bigint[]) and u.archive_id
 returning u.folder;
 
 -- name: purge_uploads
--- Forget the attachments of purged runs. A task manager that still has the files finds that nobody
--- knows them, and removes them.
+-- Delete the attachments of purged runs from the table. A task manager that still has the files
+-- removes them, because no row names them.
 delete from upload where run_id = any(%(runs)s);

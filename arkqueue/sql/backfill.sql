@@ -1,20 +1,20 @@
--- Backfills: runs of old revisions with the definitions of a newer one. Called by queue/backfill.py, mostly inside a transaction that has locked the archive's row.
+-- Backfills: runs of old revisions with the definitions of a newer one. Called by
+-- queue/backfill.py, mostly inside a transaction that has locked the archive's row.
 
 -- name: add_backfill
--- Store a backfill with the next number of its archive; nothing of it is planned yet.
+-- Store a backfill with the next number of its archive; none of its runs is planned yet.
 insert into backfill (archive_id, branch_id, number, revision_id, tasks, without, first, last, next, by)
 select %(archive)s, %(branch)s, coalesce(max(f.number), 0) + 1, %(revision)s, %(tasks)s, %(without)s, %(first)s, %(last)s, %(first)s, %(by)s
 from backfill f where f.archive_id = %(archive)s
 returning id, number;
 
 -- name: revisions_of_branch
--- The present revisions of a branch between two numbers: the first, the last, and how many there
--- are.
+-- The first, the last and the number of the present revisions of a branch between two numbers.
 select min(number) as first, max(number) as last, count(*) as count from revision
 where branch_id = %(branch)s and number between %(first)s and %(last)s and dropped_at is null;
 
 -- name: revision_before
--- The number of the last revision before another one of a branch.
+-- The number of the last revision of a branch before another revision.
 select max(number) as number from revision where branch_id = %(branch)s and number < %(number)s and dropped_at is null;
 
 -- name: revisions_to_fill
@@ -24,7 +24,8 @@ where r.branch_id = %(branch)s and r.number between %(first)s and %(last)s and r
 order by r.number limit %(most)s;
 
 -- name: backfill
--- A backfill, with the names of its archive and branch, and the revision whose definitions it has.
+-- A backfill, with the names of its archive and branch, and the number of the revision whose
+-- definitions it has.
 select f.*, a.name as archive, a.stopped, b.name as branch, b.main, d.number as definitions_number, coalesce(a.removed_at, b.deleted_at) is not null as is_gone
 from backfill f join archive a on a.id = f.archive_id join branch b on b.id = f.branch_id join revision d on d.id = f.revision_id
 where f.id = %(backfill)s;
@@ -36,8 +37,8 @@ select f.id, f.archive_id, f.waits from backfill f join archive a on a.id = f.ar
 where f.next is not null and a.stopped is null and not exists (select from planning p where p.branch_id = f.branch_id and p.next < p.items) order by f.id;
 
 -- name: planned_of_backfill
--- For each key, the task that a backfill planned last, and whether that task meets an edge from
--- another run, in the columns of `nearest`.
+-- For each key, the last task that a backfill has planned, and whether this task meets an edge from
+-- another run; with the columns of `nearest`.
 select t.id, t.name, t.item, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced, null::boolean as failed, t.deleted or t.as_completed as is_ignored
 from unnest(%(names)s::text[], %(items)s::text[]) n(name, item)
@@ -47,8 +48,8 @@ cross join lateral (
     order by u.number desc, u.run desc limit 1) t;
 
 -- name: go_on_filling
--- Set the number from which runs of a backfill are still to be planned. Null: all are planned, or
--- `fault` says why the rest never will be. The backfill then waits for nothing.
+-- Set the number of the next revision that needs a run of a backfill. Null: all runs are planned,
+-- or `fault` says why the rest never will be. The backfill then waits for nothing.
 update backfill set next = %(next)s, fault = %(fault)s, waits = null, waits_since = null where id = %(backfill)s;
 
 -- name: let_backfill_wait
@@ -56,11 +57,11 @@ update backfill set next = %(next)s, fault = %(fault)s, waits = null, waits_sinc
 update backfill set waits = %(waits)s, waits_since = coalesce(waits_since, clock_timestamp()) where id = %(backfill)s and next is not null;
 
 -- name: hold_backfill
--- Hold runs of a backfill that are planned from now on, or (null) hold them no longer.
+-- Hold the runs of a backfill that are planned from now on; null: hold them no longer.
 update backfill set hold_id = %(hold)s where id = %(backfill)s;
 
 -- name: prioritize_backfill
--- Set a person's priority for runs of a backfill that are planned from now on.
+-- Set a priority, as a person decided, for the runs of a backfill that are planned from now on.
 update backfill set priority = %(priority)s where id = %(backfill)s;
 
 -- name: runs_to_hold_of_backfill
@@ -81,17 +82,17 @@ select t.run_id as id, count(*)::int as tasks from run r join task t on t.run_id
 where r.backfill_id = %(backfill)s and r.deleted_at is null group by t.run_id order by t.run_id desc;
 
 -- name: cancel_runs
--- Note that a person canceled runs.
+-- Record that a person canceled runs.
 update run set canceled_at = clock_timestamp(), canceled_by = %(by)s where id = any(%(runs)s) and canceled_at is null;
 
 -- name: backfills_of
--- The backfills of an archive, or the one of a number, the newest first.
+-- The backfills of an archive, the newest first, or the backfill with a number.
 select f.id from backfill f
 where f.archive_id = %(archive)s and (%(number)s::int is null or f.number = %(number)s) order by f.number desc limit %(most)s;
 
 -- name: show_backfill
--- The progress of a backfill: the number of its revisions and of its planned runs, and the number
--- of its tasks in each state. Deleted runs count only as planned, and deleted items nowhere.
+-- The progress of a backfill: the numbers of its revisions, of its planned runs, and of its tasks
+-- in each state. Deleted runs count only as planned, and deleted items do not count.
 select (select count(*) from revision v where v.branch_id = f.branch_id and v.number between f.first and f.last and v.dropped_at is null) as revisions,
        (select count(*) from run r where r.backfill_id = f.id) as planned, c.*
 from backfill f cross join lateral (
@@ -105,7 +106,7 @@ where f.id = %(backfill)s;
 
 -- name: failures_of_backfills
 -- The backfills with failed or rejected tasks that nobody has waived, with the number of these
--- tasks, the newest first; of watched archives and present branches only.
+-- tasks, the newest first; only those of watched archives and present branches.
 select a.name as archive, f.number, count(*)::int as failed
 from (select id from task where state = 'failed' and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))
       union all
@@ -117,8 +118,8 @@ where not t.waived and run.deleted_at is null and b.deleted_at is null and a.rem
 group by f.id, a.name, f.number order by f.id desc limit %(most)s;
 
 -- name: telling_runs_of_backfill
--- The runs of a backfill that failed or could not start, then those with a task that runs or can
--- run; each the oldest first.
+-- The runs of a backfill that failed or could not start, then the runs with a task that runs or can
+-- run, each the oldest first.
 (select r.id, true as is_bad from run r
  where r.backfill_id = %(backfill)s and r.deleted_at is null
    and (r.faults <> '[]' or exists (select from task t where t.run_id = r.id and t.state in ('failed', 'rejected') and not t.deleted))

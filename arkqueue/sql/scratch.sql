@@ -1,8 +1,9 @@
--- Scratch folders (design 5.37): folders on the hosts of task managers that stay from task to task of a run, or of an item. Called by queue/scratch.py.
+-- Scratch folders (design 5.37): folders on the hosts of task managers that stay from task to task
+-- of a run, or of an item. Called by queue/scratch.py.
 --
--- The first task of a folder stores the place of the folder. From then on, the pool of the other
--- tasks names that store (`labels_in_scratch`): a claim finds them there and reads nothing more. A
--- task that was claimed elsewhere at the same moment is handed back, and gets this pool.
+-- The first task of a folder stores the place of the folder. From then on, the pools of the other
+-- tasks name this store (`labels_in_scratch`), so that a claim needs to read nothing more. A task
+-- that was claimed elsewhere at the same moment is handed back, and gets this pool.
 
 -- name: scratch_of
 -- The scratch folder of a live attempt of this process, if it has one.
@@ -18,7 +19,7 @@ where a.id = %(attempt)s and a.process = %(process)s and a."end" is null and d.s
 insert into scratch (run_id, item, store) values (%(run)s, %(item)s, %(store)s) on conflict (run_id, item) do nothing;
 
 -- part: bound
--- Set the pool of some tasks that are ready, or ask for locks, to that of their folder's store.
+-- Set the pool of some tasks that are ready, or ask for locks, to the pool of their folder's store.
 update task t set pool = p.pool
 from (select t.id, coalesce(d.pool, a.pool) || labels_in_scratch(d.labels, d.scratch, t.run_id, t.item) as pool
       from mine m join task t on t.id = m.id join definition d on d.id = t.definition_id and d.scratch is not null join archive a on a.id = t.archive_id
@@ -32,7 +33,7 @@ with mine as materialized (select id from task where run_id = %(run_id)s)
 {part bound};
 
 -- name: bind_item
--- Bind the tasks with the folder of an item to its store. They are looked up by their names,
+-- Bind the tasks with the folder of an item to its store. The tasks are found by their names,
 -- because a run may have many items.
 with mine as materialized (
     select t.id from task_name n join task t on t.branch_id = n.branch_id and t.name = n.name and t.item = %(item)s and t.number = %(number)s and t.run = %(run)s
@@ -41,13 +42,13 @@ with mine as materialized (
 {part bound};
 
 -- name: scratch_made
--- Note that a folder exists.
+-- Record that a folder exists.
 update scratch set made_at = clock_timestamp() where id = %(id)s and made_at is null;
 
 -- part: open
 -- The runs, and the items of runs, that have tasks left to run, or that a retry may continue: their
--- folders stay. These are the runs for which `states.run_state` says another state than completed.
--- A deleted run is over as soon as none of its tasks runs.
+-- folders stay. These are the runs whose state (`states.run_state`) is not completed. A deleted run
+-- is over as soon as none of its tasks runs.
 open as materialized (
     select t.run_id, t.item
     from task t join run r on r.id = t.run_id
@@ -61,7 +62,7 @@ open as materialized (
 )
 
 -- part: ended
--- Some folders: those whose run or item is over.
+-- The given folders whose run or item is over.
 mine as materialized (
     select s.id, s.run_id, s.item from scratch s where s.id = any(array(select unnest(%(ids)s::bigint[]))) and s.removed_at is null
 ), {part open}, ended as materialized (
@@ -69,11 +70,11 @@ mine as materialized (
 )
 
 -- name: known_scratch
--- Some folders: those that must stay, as far as is known.
+-- The given folders that are not removed: they must stay until their run or item is over.
 select id from scratch where id = any(array(select unnest(%(ids)s::bigint[]))) and removed_at is null;
 
 -- name: scratch_over
--- Some folders: those whose run or item is over, with their archives.
+-- The given folders whose run or item is over, with their archives.
 with {part ended}
 select o.id, r.archive_id from ended o join run r on r.id = o.run_id;
 
@@ -85,9 +86,9 @@ from ended o join run r on r.id = o.run_id and r.archive_id = any(%(archives)s::
 where s.id = o.id returning s.id;
 
 -- name: kept_scratch
--- The number of folders of a run, or of the run and one item, that stay for a retry although
--- nothing of the run or item is under way; by place, and by whether they belong to the run or to
--- items.
+-- The number of folders of a run, or of the run and one item, that stay for a retry although no
+-- task of the run or item is unsettled. The folders are counted by place, and separately for the
+-- run and for items.
 with mine as materialized (
     select s.id, s.run_id, s.item, s.store, s.bytes from scratch s
     where s.run_id = %(run)s and (%(item)s::text is null or s.item in ('', %(item)s)) and s.made_at is not null and s.removed_at is null
@@ -109,8 +110,8 @@ update scratch s set bytes = m.bytes from unnest(%(ids)s::bigint[], %(bytes)s::b
 where s.id = m.id and s.removed_at is null and s.bytes is distinct from m.bytes;
 
 -- name: purge_scratch
--- Forget the folders of purged runs. A task manager that still has them finds that nobody knows
--- them, and removes them.
+-- Delete the folders of purged runs from the table. A task manager that still has such a folder
+-- removes it, because no row names it.
 delete from scratch where run_id = any(%(runs)s);
 
 -- part: is_away
@@ -118,26 +119,26 @@ delete from scratch where run_id = any(%(runs)s);
 not exists (select from task_manager m where m.store = s.store and m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s))
 
 -- name: lost_scratch
--- The folders of a run, or of the run and one item, that are gone: they were removed, or no running
--- task manager has them.
+-- The lost folders of a run, or of the run and one item: they were removed, or no running task
+-- manager has them.
 select s.item, s.removed_at is not null as is_removed from scratch s
 where s.run_id = %(run)s and (%(item)s::text is null or s.item in ('', %(item)s)) and (s.removed_at is not null or {part is_away});
 
 -- name: tasks_with_scratch
 -- The tasks of a run, or of one item, with scratch folders, each with the item of its folder, in
--- the order of their files. REPORT is left out, because no task uses the folder after it.
+-- the order of the workflow files. REPORT is left out, because no task uses the folder after it.
 select t.id, t.name, t.attempts > 0 as has_started, case d.scratch when 'item' then t.item else '' end as item
 from task t join definition d on d.id = t.definition_id
 where t.run_id = %(run)s and t.kind <> 'report' and d.scratch is not null and not t.deleted and (%(item)s::text is null or t.item = %(item)s or d.scratch = 'run')
 order by t.position, t.id;
 
 -- name: forget_scratch
--- Forget the lost folders of a run: the next task that needs one stores its place.
+-- Delete lost folders of a run from the table: the next task that needs one stores its place.
 delete from scratch where run_id = %(run)s and item = any(%(items)s::text[]);
 
 -- name: leave_scratch
--- Forget the folders of tasks whose attempts were lost, if no other task has used the folder and
--- its task managers are away: it holds nothing of another task.
+-- Delete the folders of tasks whose attempts were lost from the table, if their task managers are
+-- away and no other task has used the folder, so that it holds nothing of another task.
 delete from scratch s
 using task t join definition d on d.id = t.definition_id
 where t.id = any(%(tasks)s) and s.run_id = t.run_id and s.item = case d.scratch when 'item' then t.item else '' end and d.scratch is not null and {part is_away}
@@ -151,5 +152,5 @@ returning t.archive_id, t.branch_id, t.run_id, t.number, t.run, s.item;
 select r.archive_id, r.branch_id, r.id as run_id, r.number, r.run, s.item from scratch s join run r on r.id = s.run_id where s.id = %(id)s and s.removed_at is null;
 
 -- name: lose_scratch
--- Mark a folder as gone.
+-- Mark a folder as removed, because it is gone.
 update scratch set removed_at = clock_timestamp(), bytes = null where id = %(id)s and removed_at is null;

@@ -1,10 +1,10 @@
--- Submissions: documents that are handed in, and the runs that are made of them (design 5.31).
+-- Submissions: documents that are handed in, and the runs that are made from them (design 5.31).
 -- Called by queue/submissions.py.
 --
 -- A payload is stored in parts, each in a transaction of its own, before its run is planned. Until
--- a run has it, `payload_left` names it, so that an unused payload is deleted. The transaction that
--- stores the run stores the submission. A purge of the run lists its payload in `payload_left`
--- again.
+-- a run has the payload, `payload_left` names it, so that an unused payload is deleted. The
+-- transaction that stores the run also stores the submission. A purge of the run adds the payload
+-- to `payload_left` again.
 
 -- name: new_payload
 -- An id for a payload that is about to be stored.
@@ -15,7 +15,7 @@ insert into payload_left (id) values (nextval('payload_id')) returning id;
 insert into payload_part (payload_id, position, data) values (%(payload)s, %(position)s, %(data)s);
 
 -- name: take_payload
--- Give a payload to a run; no row if the payload was deleted because this took too long.
+-- Give a payload to a run; no row if the payload was deleted, because its planning took too long.
 delete from payload_left where id = %(payload)s returning id;
 
 -- name: leave_payload
@@ -28,7 +28,7 @@ insert into submission (archive_id, sender_id, run_id, commit_id, kind, size, di
 values (%(archive)s, %(sender)s, %(run)s, %(commit)s, %(kind)s, %(size)s, %(digest)s, %(payload)s, %(by)s, %(attachments)s);
 
 -- name: submission_named
--- The submission of an archive with a sender's id; if its run was purged, when and by whom.
+-- The submission of an archive with a sender's id. If its run was purged: when, by whom and why.
 select s.id, s.sender_id, s.run_id, s.kind, s.size, s.digest, s.by as submitter, s.made_at, s.attachments, u.id as upload, u.files, u.size as bytes, d.at, d.by, d.note
 from submission s left join upload u on u.run_id = s.run_id left join purged_run p on p.id = s.run_id left join deed d on d.id = p.deed_id
 where s.archive_id = %(archive)s and s.sender_id = %(sender)s;
@@ -49,7 +49,7 @@ from task t join submission s on s.run_id = t.run_id left join upload u on u.run
 select p.data from submission s join payload_part p on p.payload_id = s.payload_id where s.run_id = %(run)s and p.position = %(position)s;
 
 -- name: behind_submission
--- For a run that was made for a submission, the COMMIT that later tasks wait for; with the columns
+-- The COMMIT that later tasks wait for, for a run that was made for a submission; with the columns
 -- of `nearest`.
 select t.name, t.item, t.id, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced, null::boolean as failed, t.deleted or t.as_completed as is_ignored
@@ -61,15 +61,16 @@ where r.branch_id = %(branch)s and r.number = %(number)s and r.run = %(run)s;
 insert into payload_left (id, since) select payload_id, '-infinity' from submission where run_id = any(%(runs)s) on conflict do nothing;
 
 -- name: left_payloads
--- Lock some payloads that belong to no run and are old enough, unless another sweep deletes them.
+-- Lock some payloads that belong to no run and are old enough, unless another clean-up deletes
+-- them.
 select id from payload_left where since < clock_timestamp() - make_interval(secs => %(age)s) order by id limit %(most)s for update skip locked;
 
 -- name: delete_payload_parts
--- Delete the next parts of payloads, as many as one step may.
+-- Delete the next parts of payloads, at most `most`.
 delete from payload_part p
 using (select payload_id, position from payload_part where payload_id = any(%(payloads)s) limit %(most)s) l
 where p.payload_id = l.payload_id and p.position = l.position;
 
 -- name: forget_payloads
--- Forget payloads of which no part is left.
+-- Remove payloads without parts from `payload_left`.
 delete from payload_left where id = any(%(payloads)s);
