@@ -1,8 +1,9 @@
--- The logs of attempts: chunks of bytes in the order in which they were read. Only the process that owns a live attempt writes its log.
+-- The logs of attempts: chunks of bytes in the order in which they were read. Only the process that
+-- owns a live attempt writes its log.
 
 -- name: append_log
--- Store the next chunks of some attempts' logs; returns the attempts that still belong to this
--- process, and whether somebody follows them. A repeated chunk changes nothing.
+-- Store the next chunks of some attempts' logs. Returns the attempts that still belong to this
+-- process, and whether anyone follows their logs. A repeated chunk changes nothing.
 with mine as (
     select id from attempt
     where id = any(%(attempts)s) and process = %(process)s and "end" is null
@@ -33,19 +34,19 @@ where c.attempt_id = e.id and c.position >= e.head and c.position < e.tail
   and a.id = e.id and a.process = %(process)s and a."end" is null;
 
 -- name: follow_logs
--- Ask the writers of some attempts' logs to send a wake-up when a log grows or ends; returns the
--- attempts for which that was asked. An attempt that is locked at this moment is left out.
+-- Ask the writers of some attempts' logs to send a wake-up when a log grows or ends. Returns the
+-- attempts that were marked. An attempt whose row is locked is left out.
 update attempt set followed_until = clock_timestamp() + make_interval(secs => %(seconds)s)
 where id = any(array(select id from attempt where id = any(%(attempts)s) order by id for no key update skip locked))
 returning id;
 
 -- name: log_sizes
--- The ends of some attempts' logs, and whether the attempts have ended.
+-- The sizes of some attempts' logs, and whether the attempts have ended.
 select id, log_bytes, ended_at is not null as ended from attempt where id = any(array(select unnest(%(attempts)s::bigint[])));
 
 -- name: read_log
--- The next chunks of one attempt's log from a position on, with the end of the log, and whether the
--- attempt has ended; for a removed log, the text in its place.
+-- The next chunks of one attempt's log from a position on, the size of the log, and whether the
+-- attempt has ended. For a removed log, the text that replaces it.
 select a.log_bytes, a.ended_at is not null as ended, d.at as removed_at, removed('log was', d) as removed, c.position, c.stream, c.at, c.data
 from attempt a
 left join deed d on d.id = a.log_removal_id
@@ -66,8 +67,8 @@ order by c.position;
 
 -- name: place_in_log
 -- The number of lines of a log, and the last chunk that begins at or before a position, or before
--- the end of the line before a line; else the first chunk. Line ends are counted if they are not
--- known.
+-- the end of the line that precedes a line; if there is none, the first chunk. Line ends are
+-- counted if their number is not stored.
 with counted as materialized (
     select position, case when stream = 'note' then 0
         else coalesce(lines, length(encode(data, 'escape')) - length(replace(encode(data, 'escape'), e'\n', ''))) end as n

@@ -1,42 +1,45 @@
--- Notifications (design 15): changes of runs are judged, put into the outbox once for each
--- receiver, and sent. Called by queue/notifications.py.
+-- Notifications (design 15). Changes of runs are judged: whether receivers have to be notified. A
+-- notification goes into the outbox once for each receiver, and is sent. Called by
+-- queue/notifications.py.
 --
--- If an archive has receivers, each change of a graph names the runs that it moved (`to_judge`) in
--- its own transaction, and pays nothing more. Judging and sending lock no row of an archive. One
--- queue manager judges at a time, and one chooses the next deliveries (`lock_outbox`); each of
--- these transactions is short.
+-- If an archive has receivers, each change of a graph stores the runs that it changed (`to_judge`)
+-- in its own transaction, and does no other work for notifications. Judging and sending lock no row
+-- of an archive. Only one queue manager judges at a time, and only one chooses the next deliveries
+-- (`lock_outbox`); each of these transactions is short.
 
 -- name: have_judged
--- Request a judgement of some runs, and of the runs of some tasks, of archives that have receivers.
+-- Request that some runs, and the runs of some tasks, are judged, if their archives have receivers.
 insert into to_judge (archive_id, run_id)
 select a.id, found.run_id
 from (select t.archive_id, t.run_id from task t where t.id = any(%(tasks)s) union select r.archive_id, r.id from run r where r.id = any(%(runs)s)) found
 join archive a on a.id = found.archive_id and a.notifies;
 
 -- name: have_archive_judged
--- Request a judgement of whether an archive is stopped, if it has receivers.
+-- Request that an archive is judged, which may be stopped now, if it has receivers.
 insert into to_judge (archive_id, run_id) select id, 0 from archive where id = %(archive)s and notifies;
 
 -- name: lock_outbox
--- Lock a work of the outbox (1: judging; 2: choosing deliveries), unless somebody else does it.
--- Nobody else begins this work until the transaction ends.
+-- Lock one kind of work of the outbox (1: judging; 2: choosing deliveries) until the transaction
+-- ends. No row: another transaction does this work.
 select work from outbox_turn where work = %(work)s for update skip locked;
 
 -- name: take_to_judge
--- Take the next runs to judge. A change that commits after this statement has named its runs again.
+-- Take the next runs to judge. A change that commits after this statement has stored its runs
+-- again.
 with next as (delete from to_judge where id = any(array(select id from to_judge order by id limit %(most)s)) returning id, archive_id, run_id)
 select archive_id, run_id from next group by archive_id, run_id order by min(id);
 
 -- name: told
--- What receivers were last told of some runs and archives, and the receivers with their occasions.
+-- The last notification about some runs and archives, and the receivers of each archive with their
+-- occasions.
 select a.id as archive_id, w.run_id, a.settings->'notify' as receivers, a.stopped, t.occasion, t.digest, coalesce(t.is_failed, false) as is_failed
 from unnest(%(archives)s::bigint[], %(runs)s::bigint[]) w(archive_id, run_id)
 join archive a on a.id = w.archive_id and a.removed_at is null
 left join told t on t.archive_id = w.archive_id and t.run_id = w.run_id;
 
 -- name: failures_to_tell
--- The failed tasks of runs that nobody waived: how many, the first ones, and a digest that differs
--- for the failures of other attempts.
+-- The failed and rejected tasks of runs that nobody has waived: their number, the first ones, and a
+-- digest that is different for the failures of other attempts.
 select t.run_id, count(*) as count, md5(string_agg(t.id || ':' || coalesce(t.attempt_id, 0), ',' order by t.id)) as digest,
        (array_agg(t.id order by t.position, t.id))[1:%(most)s] as tasks, (array_agg(t.attempt_id order by t.position, t.id))[1:%(most)s] as attempts
 from task t
@@ -44,16 +47,16 @@ where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.deleted and t.s
 group by t.run_id;
 
 -- name: holds_to_tell
--- The tasks of runs that wait for a release, without those that a wider hold than that of their run
--- holds: the person who made such a hold knows of it.
+-- The tasks of runs that wait for a release. Tasks that a hold of the whole archive or backfill
+-- holds are left out, because the person who made such a hold knows of it.
 select t.run_id, count(*) as count, (array_agg(t.id order by t.position, t.id))[1:%(most)s] as tasks
 from task t left join deed d on d.id = t.hold_id
 where t.run_id = any(%(runs)s) and t.state = 'held' and not t.deleted and (t.hold_id <= 0 or d.run_id is not null)
 group by t.run_id;
 
 -- name: made_good
--- The completed tasks of runs whose last end in an earlier run was a failure that nobody waived.
--- The statement reads the last 100 such runs.
+-- The completed tasks of runs whose previous result, in an earlier run, was a failure that nobody
+-- waived. Of the earlier occurrences of a task, the last 100 are read.
 select t.run_id, count(*) as count, (array_agg(t.id order by t.position, t.id))[1:%(most)s] as tasks
 from task t
 cross join lateral (
@@ -66,7 +69,7 @@ where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.deleted and t.s
 group by t.run_id;
 
 -- name: faulty_before
--- Some commit runs: those whose preceding commit run failed for faults of its workflow files.
+-- The given commit runs whose preceding commit run failed because of faults in its workflow files.
 select r.id as run_id
 from run r
 cross join lateral (
@@ -75,7 +78,7 @@ cross join lateral (
 where r.id = any(%(runs)s) and r.trigger = 'commit' and before.is_faulty;
 
 -- name: tell
--- Store what receivers are told of a run or an archive.
+-- Store the last notification about a run or an archive.
 insert into told as t (archive_id, run_id, occasion, digest, is_failed) values (%(archive)s, %(run)s, %(occasion)s, %(digest)s, %(is_failed)s)
 on conflict (archive_id, run_id) do update set (occasion, digest, is_failed) = (excluded.occasion, excluded.digest, excluded.is_failed);
 
@@ -86,13 +89,14 @@ select %(archive)s, %(run)s, r.occasion, r.receiver, %(tasks)s, %(attempts)s, %(
 from unnest(%(receivers)s::text[], %(occasions)s::text[]) r(receiver, occasion);
 
 -- name: choose_deliveries
--- Choose the deliveries to send now. Each receiver gets at most one: the unanswered one, or else
--- the one that has been due longest, but never before an earlier one of its run; only receivers
--- that nothing is being sent to, and that answered the last time or are due again. The number of
--- deliveries under way to one host is limited (mail counts as one host). The sender that chose a
--- delivery has a limited time; after that another sender sends it again. A mail receiver with many
--- recent deliveries of an archive gets the next one when the first of these is older: `carry` lets
--- that one tell of everything that came meanwhile.
+-- Choose the deliveries to send now. Each receiver gets at most one: the one that it did not
+-- answer, or else the one that has been due longest, but never before an earlier delivery of the
+-- same run. Receivers are left out while a delivery to them is in progress, or if they did not
+-- answer the last one and it is not due again. The number of deliveries in progress to one host is
+-- limited, and mail counts as one host. A sender has a limited time for the delivery that it chose;
+-- after that, another sender sends it again. A mail receiver with many recent deliveries of an
+-- archive gets the next one only when the first of these is old enough: then `carry` lets one
+-- delivery report everything that has come since.
 with busy as materialized (
     select distinct receiver from delivery
     where state = 'waiting' and (sending_until > clock_timestamp() or is_silent and due_at > clock_timestamp())
@@ -102,11 +106,11 @@ with busy as materialized (
       and receiver <> 'author'
     group by receiver, archive_id having count(*) >= %(most_mails)s
 ), hosts as materialized (
-    -- The deliveries under way to each of them.
+    -- The deliveries in progress to each host.
     select split_part(receiver, '/', 3) as host, count(*) as under_way from delivery
     where state = 'waiting' and sending_until > clock_timestamp() group by 1
 ), first as materialized (
-    -- A delivery that another one tells of also precedes the later ones of its run.
+    -- A delivery that another one carries also precedes the later ones of its run.
     select distinct on (receiver, archive_id, run_id) id, receiver, due_at, is_silent, carried_by from delivery
     where state = 'waiting' and receiver not in (select receiver from busy) and (receiver, archive_id) not in (select receiver, archive_id from full_boxes)
     order by receiver, archive_id, run_id, id
@@ -121,8 +125,9 @@ where id = any(array(select id from fitting where place <= %(most_of_host)s orde
 returning id, archive_id, run_id, occasion, receiver, tasks, attempts, count, what, made_at, tries;
 
 -- name: carry
--- If many notifications of an archive wait for a mail receiver, let a chosen delivery tell of all
--- of them; returns whether it does. For the author of a commit, only those of the same author.
+-- If many notifications of an archive wait for a mail receiver, let a chosen delivery report
+-- (*carry*) all of them. For the author of a commit, only notifications about commits of the same
+-- author. Returns the notifications that it carries.
 with head as (
     select d.id, d.receiver, d.archive_id, r.author
     from delivery d left join run on run.id = d.run_id left join revision r on r.id = run.revision_id
@@ -139,34 +144,34 @@ where id in (select id from waiting) and (select count(*) from waiting) >= %(lea
 returning id;
 
 -- name: carried
--- The other notifications that a delivery tells of, by occasions, and the first of their runs that
--- still exist.
+-- The notifications that a delivery reports, itself and those that it carries: for each occasion
+-- their number, and the first runs that still exist.
 select d.occasion, count(distinct d.run_id) as count, (array_agg(distinct d.run_id order by d.run_id))[1:%(most)s] as runs
 from delivery d left join run r on r.id = d.run_id
 where (d.id = %(delivery)s or d.carried_by = %(delivery)s) and (d.run_id = 0 or r.deleted_at is null and r.id is not null)
 group by d.occasion order by min(d.id);
 
 -- name: record_sent
--- Record that a receiver accepted a delivery, with all that it told of.
+-- Record that a receiver accepted a delivery, and so the notifications that it carries.
 update delivery set state = 'sent', ended_at = clock_timestamp(), sending_until = null, is_silent = false, fault = ''
 where (id = %(delivery)s or carried_by = %(delivery)s) and state = 'waiting';
 
 -- name: record_failure
--- Record a failed try: the next one comes after a delay, or never, if the delivery has been tried
--- for long enough. The other notifications that it was to tell of wait for themselves again.
+-- Record a failed try. The next try comes after a delay, or never, if the delivery has been tried
+-- for long enough. The notifications that it was to carry wait on their own again.
 with others as (update delivery set carried_by = null where carried_by = %(delivery)s and state = 'waiting')
 update delivery set state = case when until < clock_timestamp() then 'failed' else 'waiting' end, ended_at = case when until < clock_timestamp() then clock_timestamp() end,
     sending_until = null, is_silent = %(is_silent)s, due_at = clock_timestamp() + make_interval(secs => %(pause)s), fault = %(fault)s
 where id = %(delivery)s and state = 'waiting';
 
 -- name: drop_delivery
--- Drop a delivery: its receiver may not know of it any more, or nothing is left to tell. The other
--- notifications that it was to tell of wait for themselves again.
+-- Drop a delivery, because its receiver must not learn of it any more, or nothing is left to
+-- report. The notifications that it was to carry wait on their own again.
 with others as (update delivery set carried_by = null where carried_by = %(delivery)s and state = 'waiting')
 update delivery set state = 'dropped', ended_at = clock_timestamp(), sending_until = null, fault = %(fault)s where id = %(delivery)s and state = 'waiting';
 
 -- name: is_receiver
--- Whether a watched archive has a receiver, and the run of the delivery exists.
+-- Whether a watched archive has a receiver, and whether the run of the delivery exists.
 select a.removed_at is null and coalesce(a.settings->'notify', '{}') ? %(receiver)s as is_receiver,
        %(run)s = 0 or exists (select from run r where r.id = %(run)s and r.deleted_at is null) as is_there
 from archive a where a.id = %(archive)s;
@@ -176,8 +181,8 @@ from archive a where a.id = %(archive)s;
 select d.id, d.archive_id, a.name as archive, d.state, d.receiver, d.run_id from delivery d join archive a on a.id = d.archive_id where d.id = %(delivery)s;
 
 -- name: resend
--- Send an ended delivery again, with the others that it told of: each waits anew, as long as a new
--- one.
+-- Send an ended delivery again, with the notifications that it carried. Each waits on its own, for
+-- as long as a new delivery.
 update delivery set state = 'waiting', due_at = clock_timestamp(), until = clock_timestamp() + make_interval(secs => %(patience)s), is_silent = false, ended_at = null,
     carried_by = null
 where (id = %(delivery)s or carried_by = %(delivery)s) and state <> 'waiting' returning id;
@@ -188,8 +193,9 @@ update delivery set due_at = clock_timestamp(), is_silent = false, until = great
 where id = %(delivery)s and state = 'waiting' and sending_until is null returning id;
 
 -- name: try_receiver_now
--- Somebody wants a delivery at once: its receiver is asked again, although it did not answer another
--- delivery, and the earlier deliveries of its run, which go first, are due as well.
+-- Prepare for a delivery that a person wants at once. Its receiver is tried again, although it did
+-- not answer another delivery. The earlier deliveries of its run, which go first, become due as
+-- well.
 update delivery d set due_at = clock_timestamp(), is_silent = false
 from delivery wanted
 where wanted.id = %(delivery)s and d.receiver = wanted.receiver and d.state = 'waiting' and d.sending_until is null and d.id <> wanted.id
@@ -201,7 +207,7 @@ delete from delivery where id = any(array(
     select id from delivery where ended_at < clock_timestamp() - make_interval(secs => %(age)s) order by ended_at limit %(most)s));
 
 -- name: purge_deliveries
--- Delete what receivers were told of purged runs, and the deliveries.
+-- Delete the deliveries about purged runs, and the record of their last notifications.
 with gone as (delete from delivery where run_id = any(%(runs)s)) delete from told where archive_id = %(archive)s and run_id = any(%(runs)s);
 
 -- name: list_deliveries

@@ -1,22 +1,23 @@
--- Reports of runs (design 5.4, 5.32; decision 18). Written by queue/reports.py, read by views/reports.py.
+-- Reports of runs (design 5.4, 5.32; decision 18). Written by queue/reports.py, read by
+-- views/reports.py.
 --
 -- A run makes its first report by itself, when all of its other tasks have settled and its REPORT
--- passes or begins to run. The report is not written then: until something changes, it can be
+-- passes or begins to run. This report is not written at once: until something changes, it can be
 -- computed from the tasks. `unwritten_reports` finds the runs whose tasks are about to change, and
--- `write_report` writes their reports before that.
+-- `write_report` writes their reports before the change.
 --
 -- A REPORT with a command is *idle* while it waits or has settled. It runs for the report that the
 -- run makes by itself, or (`run.updating`) for a report that a person wanted. Each writer of a
--- report has locked the row of REPORT, which a claim would take: the archive's row alone would not
--- keep a claim away.
+-- report has locked the row of REPORT, which a claim would lock, too: the lock on the archive's row
+-- alone would not prevent a claim.
 
 -- part: unwritten
--- Whether the report that a run made by itself is unwritten; `report` is its REPORT.
+-- Whether the report that a run made by itself is unwritten. `report`: the run's REPORT.
 (report.state in ('completed', 'failed', 'rejected') or report.state in ('running', 'deferred') and run.updating is null)
     and not exists (select from report w where w.run_id = run.id and w.made_by is null)
 
 -- part: as_told
--- The tasks of a report, as stored in its row.
+-- The tasks of a report, as its row has them.
 jsonb_to_recordset(r.tasks) as e(task bigint, state text, settled_at timestamptz, waived boolean, as_completed boolean, attempts int, attempt bigint, root bigint, superseded_by bigint)
 
 -- part: gone_since
@@ -36,8 +37,8 @@ where run.id in (select run_id from task where id = any(%(tasks)s)) and {part un
 order by run.id;
 
 -- name: report_of_run
--- The place of a run's REPORT, and the facts of its next report: `unsettled` of its tasks have not
--- settled. `is_unwritten`: the run's own report is unwritten.
+-- The place of a run's REPORT, and the facts of its next report. `unsettled`: the number of tasks
+-- that have not settled. `is_unwritten`: the report that the run made by itself is unwritten.
 select run.id, run.archive_id, report.id as report, report.state, (select coalesce(greatest(max(t.settled_at), report.settled_at), report.ready_at) from task t where t.run_id = run.id and t.kind = 'ordinary') as settled_at, coalesce({part unwritten}, false) as is_unwritten,
        coalesce(report.program, false) as has_command, report.unmet, case when report.settled_at is null then run.updating end as updating,
        (select w.number from report w where w.run_id = run.id and w.made_by is null) as own,
@@ -48,8 +49,8 @@ from run left join task report on report.id = run.report_id
 where run.id = %(run)s;
 
 -- name: write_report
--- Write a report of a run, as the run is now. `by` null: the one that it made by itself, when its
--- REPORT passed (`at`). `since`: the report with which this one is compared.
+-- Write a report of the present state of a run. `by` null: the report that the run made by itself
+-- when its REPORT passed (`at`). `since`: the report with which this one is compared.
 insert into report (run_id, number, made_at, made_by, state, since, is_given, changes, digest, tasks)
 select told.run_id, told.number, told.made_at, told.made_by, told.state, told.since, %(has_command)s and (told.made_by is null or told.changes > 0), told.changes, told.digest, told.tasks
 from (
@@ -77,7 +78,7 @@ update task t set
 where t.id = any(%(tasks)s) and ({from update t} or t.state = 'waiting');
 
 -- name: hold_reports
--- Hold REPORTs that came back and that nobody has released.
+-- Hold REPORTs that returned to waiting and that nobody has released.
 update task t set state = {to hold} where t.id = any(%(tasks)s) and {from hold t} and t.hold_id is not null;
 
 -- name: set_updating
@@ -93,7 +94,7 @@ select updating from run where id = %(run)s;
 select run_id from task where id = any(%(tasks)s) order by run_id;
 
 -- name: sent
--- Note that the command of REPORT ended with 0, and so has sent a report.
+-- Record that the command of REPORT ended with 0, and so has sent a report.
 update report set sent_at = clock_timestamp() where run_id = %(run)s and number = %(number)s;
 
 -- name: list_reports
@@ -109,14 +110,14 @@ where t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted
   and (t.settled_at is distinct from e.settled_at or t.settled_at is not null and (t.waived, t.as_completed) is distinct from (e.waived, e.as_completed));
 
 -- name: reported_tasks
--- The tasks of a report (null: of a report as of now), those that did not complete first, items in
--- the order of their list, with the messages and outputs of their attempts.
+-- The tasks of a report (null: of a report of the present state), with the messages and outputs of
+-- their attempts. Tasks that did not complete come first; items follow the order of their list.
 --
--- `gets`: whether the report includes the outputs of the task: they have at most %(most_of_one)s
--- bytes, and together with those before them %(most_of_all)s. The stored size is compared first, so
--- that no more than twice as much is ever read. `at`: the time of the report; attempts that had not
--- ended then are left out. The attempt of a task that had settled had ended, even if its clock says
--- a moment later than the task's.
+-- `outputs` are included if they have at most %(most_of_one)s bytes, and at most %(most_of_all)s
+-- together with those of the tasks before. The stored size is compared first, so that no more than
+-- twice as much is ever read. `at`: the time of the report. Attempts that had not ended then are
+-- left out. If the task had settled, its attempt had ended, even if the attempt's clock says a
+-- moment later than the task's.
 with told as (
     select e.* from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(number)s
     union all
@@ -152,7 +153,7 @@ select s.name, s.item, s.state, s.waived, s.as_completed, s.attempts, s.started_
 from summed s order by s.state = 'completed', s.position, s.task;
 
 -- name: reported_counts
--- The number of tasks of a report in each state (null: of a report as of now).
+-- The number of tasks of a report in each state (null: of a report of the present state).
 select state, count(*)::int as n, count(*) filter (where waived and state in ('failed', 'rejected'))::int as waived
 from (
     select e.state, e.waived from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(number)s

@@ -1,4 +1,4 @@
--- Tokens, and who may act on which archives. Only hashes are stored.
+-- Tokens and sign-ins: who may act on which archives. Only hashes are stored.
 
 -- name: add_token
 -- Store a token's hash.
@@ -10,7 +10,7 @@ returning id, name, scope, archives, created_at, revoked_at, authors;
 select id, name, scope, archives, created_at, revoked_at, authors from token where hash = %(hash)s and revoked_at is null;
 
 -- name: tokens
--- All tokens, revoked ones too.
+-- All tokens, including revoked ones.
 select id, name, scope, archives, created_at, revoked_at, authors from token order by id;
 
 -- name: token
@@ -39,12 +39,12 @@ select issuer, subject, person, groups, authors from sign_in
 where hash = %(hash)s and token_id is null and not once and expires_at > clock_timestamp();
 
 -- name: was_answer_used
--- Whether an answer of the provider has been used to sign in.
+-- Whether an answer of the provider has already been used to sign in.
 select hash from used_answer where hash = %(hash)s;
 
 -- name: sign_person_in
 -- Use an answer of the provider, unless it was used before, and store the hash of the browser's
--- secret; delete expired ones.
+-- secret. Also delete expired hashes.
 with expired_answers as (delete from used_answer where expires_at < clock_timestamp()),
 expired as (delete from sign_in where expires_at < clock_timestamp()),
 used as (
@@ -56,7 +56,7 @@ select %(hash)s, false, clock_timestamp() + make_interval(secs => %(seconds)s), 
 from used returning hash;
 
 -- name: use_code
--- Use up the code of a link; returns the token that it signs in with.
+-- Use up the code of a link. Returns the token whose rights the link gives.
 delete from sign_in s using token t
 where s.hash = %(hash)s and s.once and s.expires_at > clock_timestamp() and t.id = s.token_id and t.revoked_at is null
 returning t.id, t.name, t.scope, t.archives, t.created_at, t.revoked_at, t.authors;
@@ -66,8 +66,8 @@ returning t.id, t.name, t.scope, t.archives, t.created_at, t.revoked_at, t.autho
 delete from sign_in where hash = %(hash)s and not once;
 
 -- name: sign_ins_seen
--- The signed-in browsers of the token, or of the person, of the browser with this hash, or of a
--- token; with `every` all. The last sign-in first.
+-- The signed-in browsers of a token, of the token or the person that the browser with this hash
+-- has, or, with `every`, of everybody. The last sign-in comes first.
 with me as (select token_id, issuer, subject from sign_in where hash = %(own)s and not once)
 select s.hash, s.token_id, t.name as token, t.scope, s.person, s.issuer, s.subject, s.begun_at, s.expires_at, s.browser, s.hash = %(own)s as is_own
 from sign_in s left join token t on t.id = s.token_id
@@ -76,13 +76,13 @@ where not s.once and s.expires_at > clock_timestamp() and t.revoked_at is null
 order by s.begun_at desc nulls last, s.hash limit %(most)s;
 
 -- name: end_sign_ins
--- Sign some browsers out; returns those that were signed in.
+-- Sign some browsers out. Returns the browsers that were signed in.
 delete from sign_in where hash = any(%(hashes)s) and not once returning hash;
 
 -- name: end_at_provider
 -- Use a logout token of the provider, unless it was used before, and sign out the browsers of the
--- person, or of the session, that it names; returns whether it was new, and the persons of these
--- browsers.
+-- person, or of the session, that it names. Returns whether the logout token was new, and the
+-- persons of these browsers.
 with expired_answers as (delete from used_answer where expires_at < clock_timestamp()),
 used as (
     insert into used_answer (hash, expires_at) values (%(token)s, to_timestamp(%(expires)s)) on conflict do nothing returning hash
