@@ -1,13 +1,13 @@
--- Reads for people. Called by arkqueue/views; changes nothing. The cost of a statement follows the
--- size of its answer, not the length of the history: a list first finds its page by id, and then
--- reads the tasks of that page only.
+-- The statements for pages, answers and messages. Called by arkqueue/views; they change nothing.
+-- The cost of a statement depends on the size of its result, not on the length of the history: a
+-- list first finds its page by id, and then reads the tasks of this page only.
 --
 -- Statements with many joins take their ids as `array(select unnest(…))`, so that the server keeps
 -- their plans (claim.sql): planning `show_runs` takes ten times as long as running it.
 
 -- name: show_archives
--- Archives with their faults and pauses: the watched ones, or one archive, also a removed one, by
--- its id.
+-- Archives with their faults and pauses: all watched ones, or one archive by its id, which may be
+-- removed.
 select a.id, a.name, a.kind, a.url, a.repository, a.uuid, a.folder, a.settings, a.created_at, a.removed_at, a.stopped, a.trouble,
        a.trouble_since, a.read_at, a.next_read_at, l.asked_at as notice_at, l.revision as notice_revision, l.looked = l.asked as expected,
        a.is_paused, a.paused_at is null as paused_with_all, a.paused_at is not null and a.paused_with_all as paused_twice,
@@ -38,10 +38,10 @@ where b.archive_id = any(%(archives)s) order by s.next_at;
 select s.cron, s.next_at, s.run_id from schedule s where s.branch_id = %(branch)s and %(name)s = any(s.tasks) order by s.next_at limit 1;
 
 -- name: next_fire_of_run
--- What the next fire of a schedule decides by, for the last run of the schedule: the number of the
--- head; whether the run has begun; `newer`, a later occurrence of a task whose product the run
--- takes or for whose failure it waits; and `awaited`, the name of such a task for which the run
--- still waits.
+-- The facts that decide what the next fire of a schedule does, for the schedule's last run. `head`:
+-- the number of the branch's head. `has_begun`: the run has begun. `newer`: a later occurrence of a
+-- task whose product the run takes or for whose failure it waits. `awaited`: the name of such a
+-- task for which the run still waits.
 select s.next_at, h.number as head,
        exists (select from task t where t.run_id = run.id and t.attempts > 0 and t.kind <> 'report') as has_begun,
        (select l.id from task t join edge e on e.target = t.id join task source on source.id = e.source
@@ -57,11 +57,11 @@ join branch b on b.id = run.branch_id join revision h on h.id = b.head_id
 where run.id = %(run)s order by s.next_at limit 1;
 
 -- name: archives_named
--- Archives of a name, the watched one first, then the one removed last.
+-- The archive of a name: the watched one, or else the one that was removed last.
 select id, name, removed_at from archive where name = %(name)s order by removed_at desc nulls first limit 1;
 
 -- name: archives_renamed
--- The removed archives that had a name before, the last one first.
+-- The removed archives that once had a name, the last one first.
 select id, name from archive where starts_with(name, %(name)s || '~') order by id desc;
 
 -- name: archives_in_short
@@ -92,7 +92,7 @@ where run.id < coalesce(%(before)s::bigint, 9223372036854775807)
 order by run.id desc limit %(limit)s;
 
 -- name: page_of_runs_of_archives
--- A page of runs of some archives, newest first, by id alone; other archives' runs are not touched.
+-- A page of runs of some archives, newest first, by id alone. Runs of other archives are not read.
 select page.id
 from unnest(%(archives)s::bigint[]) of(archive_id)
 cross join lateral (
@@ -111,7 +111,7 @@ cross join lateral (
 order by page.id desc limit %(limit)s;
 
 -- name: page_of_open_runs
--- A page of runs with unsettled tasks, newest first, by id alone; history is not touched.
+-- A page of runs with unsettled tasks, newest first, by id alone. Settled runs are not read.
 select run.id
 from run
 where run.id in (select run_id from task where settled_at is null)
@@ -126,7 +126,7 @@ where run.id in (select run_id from task where settled_at is null)
 order by run.id desc limit %(limit)s;
 
 -- name: page_of_matching_runs
--- A page of the runs of a branch, newest first, by id alone. The filters: words of the message,
+-- A page of the runs of a branch, newest first, by id alone. The filters: words of the message, and
 -- words of the author.
 select run.id
 from run
@@ -138,10 +138,12 @@ where run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id 
 order by run.id desc limit %(limit)s;
 
 -- name: page_of_runs_with_task
--- Like `page_of_matching_runs`, only runs with a task of a name, in a state. A frequent name is found
--- in the newest runs (`nearest`). The tasks of a rare name are read at once, if these give too few.
+-- Like `page_of_matching_runs`, for runs with a task of a name, in a state. A frequent name is
+-- found in the newest runs (`nearest`). If these give too few runs, the tasks of the name are read
+-- at once, because the name is rare.
 with newest as materialized (
-    -- Along the index of the archive's runs, whose order this is; not along that of the branch (`+ 0`), of which all runs would be sorted.
+    -- The index of the archive's runs has this order. `+ 0` keeps the planner from the index of the
+    -- branch, with which it would sort all of the branch's runs.
     select run.id, run.revision_id, run.number, run.run from run
     where run.archive_id = (select b.archive_id from branch b where b.id = %(branch)s)
       and run.branch_id + 0 = %(branch)s and run.deleted_at is null and run.backfill_id is null
@@ -161,7 +163,7 @@ with newest as materialized (
     where (select count(*) from near) < %(limit)s and t.branch_id = %(branch)s and t.name = %(task)s
       and not t.deleted and (%(state)s::task_state is null or t.state = %(state)s)
 ), far as (
-    -- Run by run: a plan for any name at all would read every run of the branch.
+    -- Each run is found by its id: a plan for any name would read every run of the branch.
     select run.id from named
     cross join lateral (
         select run.id, run.revision_id from run
@@ -175,9 +177,9 @@ with newest as materialized (
 select id from (select id from near union all select id from far) found order by id desc limit %(limit)s;
 
 -- name: runs_with_words
--- The commit runs of the newest revisions with some words in their messages or authors, on present branches of watched archives.
--- Frequent words are found among the newest 1,000 revisions. Rare words are found by the index,
--- which is read only if these revisions give too few.
+-- The commit runs of the newest revisions with some words in their messages or authors, on present
+-- branches of watched archives. Frequent words are found among the newest 1,000 revisions. Rare
+-- words are found by the index, which is read only if these revisions give too few runs.
 with newest as materialized (
     select id, branch_id, author, message from revision order by id desc limit 1000
 ), near as materialized (
@@ -208,7 +210,8 @@ join run on run.revision_id = found.id and run.trigger = 'commit'
 where run.deleted_at is null order by run.id desc;
 
 -- name: runs_numbered
--- The commit runs of revisions of a number, or with an id that begins so, on present branches of watched archives, the newest first.
+-- The commit runs of revisions with a number, or with an id that begins with a text, on present
+-- branches of watched archives, the newest first.
 select run.id
 from branch b join archive a on a.id = b.archive_id
 cross join lateral (
@@ -221,13 +224,14 @@ where a.removed_at is null and b.deleted_at is null and run.deleted_at is null
 order by run.id desc limit %(limit)s;
 
 -- name: archives_like
--- The names of watched archives that contain a text, the nearest first.
+-- The names of watched archives that contain a text, the best match first.
 select name from archive
 where strpos(lower(name), lower(%(text)s)) > 0 and removed_at is null and (%(archives)s::bigint[] is null or id = any(%(archives)s))
 order by lower(name) <> lower(%(text)s), length(name), name limit %(limit)s;
 
 -- name: task_names_like
--- The names of tasks that contain a text, with the branches that had them, of present branches of watched archives.
+-- The names of tasks that contain a text, with the branches that had such a task, on present
+-- branches of watched archives.
 select a.name as archive, b.name as branch, b.main, n.name
 from task_name n join branch b on b.id = n.branch_id join archive a on a.id = b.archive_id
 where strpos(lower(n.name), lower(%(text)s)) > 0 and a.removed_at is null and b.deleted_at is null
@@ -235,10 +239,10 @@ where strpos(lower(n.name), lower(%(text)s)) > 0 and a.removed_at is null and b.
 order by n.name <> %(text)s, length(n.name), n.name, a.name limit %(limit)s;
 
 -- name: tasks_of_items_like
--- Tasks of present branches of watched archives whose item has a key that begins with a text, the
--- newest first. `above`: the first key that sorts behind all such keys. Of each list, at most
--- `looked_at` items are read: those whose key is the text, and then the last ones by key. `is_cut`:
--- a list has more of them. `before`: only tasks older than this one.
+-- Tasks on present branches of watched archives whose item has a key that begins with a text, the
+-- newest first. `above`: the first key after all such keys in the order of the index. At most
+-- `looked_at` items of each list are read: first items whose key is the text, and then the last
+-- ones by key. `is_cut`: a list has more such items. `before`: only tasks older than this one.
 select found.id, bool_or(found.is_cut) over () as is_cut
 from archive a join branch b on b.archive_id = a.id join task_name n on n.branch_id = b.id
 cross join lateral (
@@ -259,13 +263,13 @@ where a.uses_lists and a.removed_at is null and b.deleted_at is null and (%(arch
 order by found.id desc limit %(limit)s;
 
 -- name: revision_of_run
--- The revision of a run, and the place of its archive's repository.
+-- The revision of a run, and the URL of its archive's repository.
 select a.name as archive, a.kind, a.url, a.uuid, r.name as revision, r.number, r.author, r.date, r.previous
 from run join revision r on r.id = run.revision_id join archive a on a.id = run.archive_id where run.id = %(run)s;
 
 -- part: changed
--- Whether a run has changed since its newest report. It has not if the newest report is the one
--- that the run makes by itself and nobody has written yet: that report shows the present state.
+-- Whether a run has changed since its newest report. It has not while the report that the run makes
+-- by itself is the newest one and is unwritten: this report shows the present state.
 cross join lateral (
     select coalesce((
         select r.digest <> report_digest(run.id) and not (
@@ -275,9 +279,9 @@ cross join lateral (
 ) changed
 
 -- part: of_run
--- The tasks of a run, for the counts from which its state is computed (design 4). COMMIT and gates
--- of PREV:* count only while they are unsettled. So do tasks of deleted items, whose polls may
--- still stop.
+-- The tasks of a run, for the counts from which its state is computed (design 4). COMMIT, and tasks
+-- of deleted items, whose polls may still stop, count only while they are unsettled. Gates that
+-- arkqueue made do not count.
     from (
         select t.state, t.attempts, t.waived, t.superseded_by, t.settled_at,
                t.superseded_by is not null and not exists (select from task s where s.id = t.superseded_by and s.run_id = t.run_id) as is_superseded_by_later,
@@ -325,8 +329,8 @@ where run.id = any(array(select unnest(%(runs)s::bigint[])))
 order by run.id desc;
 
 -- name: runs_in_short
--- Runs as a strip shows many of them: the counts from which their states are computed, and whether
--- their workflow files have faults.
+-- Runs for the strip on a page that shows many runs: the counts from which their states are
+-- computed, and whether their workflow files have faults.
 select run.id, a.name as archive, b.name as branch, b.main, run.number, run.run, run.trigger, run.faults <> '[]' as faults, run.created_at, run.deleted_at,
        r.baseline and run.trigger = 'commit' as baseline, report.state as report_state, changed.since_report as changed_since_report, p.next as planned, c.*
 from run
@@ -350,7 +354,8 @@ where run.id = any(array(select unnest(%(runs)s::bigint[])))
 order by run.id desc;
 
 -- part: listed
--- Tasks with their newest attempts, without the places of their runs, which the caller knows.
+-- Tasks with their newest attempts. The places of their runs are left out, because the caller knows
+-- them.
 select t.id, t.run_id, t.number, t.run, t.name, t.item, t.kind, t.state, not t.program as gate, t.exclusive, t.priority, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired,
        t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.fault, t.polls,
        t.attempt_id as attempt, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
@@ -361,16 +366,16 @@ left join task_manager tm on tm.process = at.process
 left join deed h on h.id = t.hold_id
 
 -- name: list_tasks
--- The tasks of runs with their newest attempts, each run's in the order of its files, without tasks
--- of deleted items. `item`: tasks of this item only; `tasks`: only these tasks.
+-- The tasks of runs with their newest attempts, in the order of the workflow files, without tasks
+-- of deleted items. `item`: tasks of this item only. `tasks`: these tasks only.
 {part listed}
 where t.run_id = any(%(runs)s) and not t.deleted and (%(item)s::text is null or t.item = %(item)s)
   and (%(tasks)s::bigint[] is null or t.id = any(%(tasks)s))
 order by t.position, t.id;
 
 -- name: count_cells
--- The ordinary tasks of runs by their names. A list counts as one task; the item whose state comes
--- first in `attention` represents it.
+-- The ordinary tasks of runs by their names. A list counts as one task, represented by the item
+-- whose state comes first in `attention`.
 select t.run_id, t.name, count(*)::int as items, count(*) filter (where t.state = 'completed')::int as completed,
        count(*) filter (where t.state in ('failed', 'rejected') and not t.waived)::int as bad,
        (min(array[t.waived::int, array_position(%(attention)s::text[], t.state::text), t.position, t.id]))[4] as id
@@ -391,8 +396,8 @@ limit %(limit)s;
 select t.id, t.state, t.stop is not null as stops from task t where t.id = any(%(tasks)s) order by t.number, t.run, t.position, t.id;
 
 -- name: open_before
--- Some tasks, and the tasks that they wait for, directly or through others, with the unmet edges
--- (`sources`). The statement finds at most `most` tasks.
+-- Some tasks, and the tasks that they wait for, directly or through others, each with its unmet
+-- edges (`sources`). The statement finds at most `most` tasks.
 with recursive before(id) as (
     select unnest(%(tasks)s::bigint[])
     union
@@ -414,7 +419,8 @@ select e.target, e.source, e.met, e.kind = 'depends' as is_depends from edge e w
 select t.id, t.run_id, t.name from task t where t.id = any(%(tasks)s) and t.run_id = any(%(runs)s);
 
 -- name: list_some_tasks
--- Like `list_tasks`, but only some items of long lists (`RUN NAME`, by the id of the run).
+-- Like `list_tasks`, but with only some items (`first`) of long lists (`long`: the id of the run
+-- and the name of the task).
 {part listed}
 where t.run_id = any(%(runs)s) and not t.deleted
   and (t.item = '' or t.id = any(%(first)s) or t.run_id::text || ' ' || t.name <> all(%(long)s::text[]))
@@ -427,7 +433,7 @@ from task t where t.run_id = any(%(runs)s) and t.item_id is not null and not t.d
 group by t.run_id, t.position, t.name, t.state order by t.run_id, t.position;
 
 -- name: has_list
--- Whether a task of a run has a list.
+-- Whether the task of a name has a list in a run.
 select exists (select from task t where t.run_id = %(run)s and t.item_id is not null and t.name = %(name)s and not t.deleted) as is_there;
 
 -- name: page_of_items
@@ -452,8 +458,8 @@ select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.s
        coalesce(a.paused_at, p.paused_at) as paused_at, coalesce(a.paused_by, p.paused_by) as paused_by,
        coalesce(a.pause_reason, p.reason, '') as pause_reason,
        t.hold_id, h.at as held_at, h.by as held_by, h.note as held_note, h.verb = 'hold' and h.run_id is null as is_held_with_archive,
-       -- By the entry, which names it (queue/backfill.py): a backfill has no hold any more whose
-       -- release was refused for some tasks.
+       -- The backfill that the audit log entry names (queue/backfill.py). The backfill itself may
+       -- have no hold any more, although its release was refused for some tasks.
        (select f.number from backfill f where f.id = run.backfill_id and h.verb = 'hold' and starts_with(h.note, a.name || '@fill:' || f.number)) as held_backfill,
        h.verb = 'import' as is_imported,
        l.at as released_at, l.by as released_by, l.note as released_note, o.at as archive_held_at, o.by as archive_held_by, o.note as archive_held_note
@@ -472,7 +478,7 @@ where t.id = any(array(select unnest(%(tasks)s::bigint[])))
 order by t.position, t.id;
 
 -- name: awaited
--- For each of some waiting tasks, the first task that it waits for, and how many there are.
+-- For each of some waiting tasks, the first task that it waits for, and the number of such tasks.
 select e.target, min(e.source) as source, count(*)::int as n
 from edge e where e.target = any(%(tasks)s) and not e.met and e.kind <> 'cancels' group by e.target;
 
@@ -483,7 +489,7 @@ from task t join archive a on a.id = t.archive_id join branch b on b.id = t.bran
 where t.id = any(%(tasks)s);
 
 -- name: tasks_of_attempts
--- The tasks of some attempts.
+-- Some attempts, with their tasks and numbers.
 select id, task_id, number, kind from attempt where id = any(%(attempts)s) order by id;
 
 -- name: show_definition
@@ -510,15 +516,15 @@ left join attempt a on a.id = i.attempt_id
 order by i.id;
 
 -- name: size_of_run
--- How many tasks a run has, and how many attempts.
+-- The number of tasks of a run, and the number of their attempts.
 select count(*)::int as tasks, coalesce(sum((select count(*) from attempt a where a.task_id = t.id)), 0)::int as attempts from task t where t.run_id = %(run)s and t.kind <> 'gate';
 
 -- name: polls_there
--- Whether a deferred task of an archive, or of a run of it, is polled.
+-- Whether a deferred task of an archive or of a run is polled.
 select exists (select from task t where t.state = 'deferred' and t.polls and (t.archive_id = %(archive)s or t.run_id = %(run)s)) as is_there;
 
 -- name: scratch_of_task
--- The scratch folder that a task works in, where there is one.
+-- The scratch folder of a task; no row if it has none.
 select m.hostname, s.store, s.removed_at is not null as is_removed, 1 as folders, s.bytes, s.run_id, s.item
 from task t join definition d on d.id = t.definition_id
 join scratch s on s.run_id = t.run_id and s.item = case d.scratch when 'item' then t.item else '' end
@@ -527,7 +533,7 @@ where t.id = %(task)s and d.scratch is not null
 order by s.id desc limit 1;
 
 -- name: show_attempts
--- The attempts of a task, the first first.
+-- The attempts of some tasks, the first one first, or some attempts.
 select at.id, at.task_id, at.kind, at.number, at.process, at.host, tm.hostname, at.lease_until, at.claimed_at, at.started_at, at.ended_at, at.exit_code,
        at."end", at.message, at.outputs, at.base, at.log_bytes, at.image,
        at.processor_seconds, at.peak_memory_bytes, at.usage_sampled,
@@ -538,7 +544,8 @@ where at.task_id = any(%(tasks)s::bigint[]) or at.id = any(%(attempts)s::bigint[
 order by at.task_id, at.number;
 
 -- name: used_by_tasks
--- The sum of the resources that the attempts of some tasks used.
+-- The resources that the attempts of some tasks used: the sum of the processor time and the largest
+-- peak of memory.
 select count(processor_seconds)::int as attempts, sum(processor_seconds) as processor_seconds, max(peak_memory_bytes) as peak_memory_bytes,
        not bool_or(coalesce(usage_sampled, started_at is not null)) as is_all
 from attempt where task_id = any(%(tasks)s::bigint[]);
@@ -549,8 +556,8 @@ select d.at, d.by, d.verb, t.name, t.item, d.note from deed d left join task t o
 where d.task_id = any(%(tasks)s::bigint[]) or d.run_id = any(%(runs)s::bigint[]) order by d.id;
 
 -- name: audit_log
--- A page of the audit log, the newest first, for some archives if these are given. `hidden`: also
--- entries about deleted runs, tokens and sign-ins.
+-- A page of the audit log, the newest entry first; `archives`: of these archives only. `hidden`:
+-- also entries about deleted runs, tokens and sign-ins.
 select d.id, d.at, d.by, d.verb, d.note, a.name as archive, b.name as branch, b.main, run.number, run.run, t.name, t.item, t.kind
 from deed d left join archive a on a.id = d.archive_id
 left join run on run.id = d.run_id left join branch b on b.id = run.branch_id left join task t on t.id = d.task_id
@@ -563,27 +570,27 @@ where (%(before)s::bigint is null or d.id < %(before)s)
 order by d.id desc limit %(limit)s;
 
 -- part: spared
--- Whether a submission spares the task that an edge `e` names: only a later submission supersedes a
--- task of a submission, and only for the same key (design 5.10).
+-- Whether the task that an edge `e` of `cancels` names is spared, because it is of a submission:
+-- only a later submission supersedes such a task, and only one with the same key (design 5.10).
 exists (
     select from task v join run w on w.id = v.run_id join task c on c.id = e.target join run x on x.id = c.run_id
     where v.id = e.source and w.trigger = 'submission' and w.id <> x.id and not (x.trigger = 'submission' and v.item = c.item and v.kind <> 'gate'))
 
 -- name: show_some_edges
--- The edges into some tasks that come from tasks of other runs, or from these tasks.
+-- The edges to some tasks from tasks of other runs, and from the given tasks.
 select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.failed, e.met
 from edge e where e.target = any(%(tasks)s) and (e.crossing or e.source = any(%(tasks)s)) and not (e.kind = 'cancels' and {part spared})
 order by e.target, e.source, e.kind;
 
 -- name: show_edges
--- Every edge into the tasks of some runs, or (`item`) into the tasks of one item of these runs.
+-- All edges to the tasks of some runs, or (`item`) to the tasks of one item of these runs.
 select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.failed, e.met
 from edge e where e.target in (select id from task where run_id = any(%(runs)s) and (%(item)s::text is null or item = %(item)s)) and not (e.kind = 'cancels' and {part spared})
 order by e.target, e.source, e.kind;
 
 -- name: unmet_lists
--- Some pairs of lists of a run, each list named by the id of one of its items: the pairs between
--- which an edge is unmet. The first unmet edge of a pair suffices.
+-- The given pairs of lists of a run between which an edge is unmet. Each list is named by the id of
+-- one of its items. The statement reads the edges of a pair up to the first unmet one.
 select pair.target, pair.source
 from unnest(%(targets)s::bigint[], %(sources)s::bigint[]) pair(target, source)
 join task of_target on of_target.id = pair.target join task of_source on of_source.id = pair.source
@@ -608,7 +615,7 @@ where t.id = any(%(tasks)s) and not t.deleted
 order by t.number, t.run, t.position, t.id;
 
 -- name: branches_named
--- The branches of an archive that a name may mean, the main one first.
+-- The branches of an archive, to which a name may refer, the main one first.
 select b.id, b.name, b.main from branch b where b.archive_id = %(archive)s order by b.main desc, b.deleted_at is not null, b.name;
 
 -- name: revisions_with
@@ -620,7 +627,7 @@ where r.branch_id = any(%(branches)s)
 order by r.number desc limit 100;
 
 -- name: nearest_revisions
--- The revisions around a number that is not in the ledger.
+-- The revisions just before and after a number that is not in the ledger.
 (select number from revision where branch_id = %(branch)s and number < %(number)s order by number desc limit 1)
 union all
 (select number from revision where branch_id = %(branch)s and number > %(number)s order by number limit 1);
@@ -634,11 +641,12 @@ select r.id, r.number, r.name from branch b join revision r on r.id = b.head_id 
 select id, run, deleted_at from run where branch_id = %(branch)s and number = %(number)s order by run desc;
 
 -- name: purges_of_revision
--- The purged runs of a revision, the newest first: when and by whom.
+-- The purged runs of a revision, the newest first, with the time, the person and the reason of the
+-- purge.
 select p.run, d.at, d.by, d.note from purged_run p join deed d on d.id = p.deed_id where p.branch_id = %(branch)s and p.number = %(number)s order by p.run desc;
 
 -- name: purge_of_run
--- Who purged a run that had an id, and what the run is called.
+-- The purge of the run that had an id, and the former name of the run.
 select a.id as archive_id, a.name as archive, b.name as branch, b.main, p.number, p.run, d.at, d.by, d.note
 from purged_run p join branch b on b.id = p.branch_id join archive a on a.id = b.archive_id join deed d on d.id = p.deed_id where p.id = %(id)s;
 
@@ -670,20 +678,20 @@ order by t.name;
 select name from task_name where branch_id = %(branch)s order by name;
 
 -- name: workflow_at
--- The parsed workflow files of a revision, whether the ledger starts there, and whether the
--- revision, its branch or its archive is gone.
+-- The parsed workflow files of a revision, whether the revision is the baseline of the ledger, and
+-- whether the revision, its branch or its archive is gone.
 select r.baseline, w.tasks, w.faults, a.name as archive, b.name as branch, null as run_deleted_at, false as deleted, r.dropped_at, b.deleted_at, a.removed_at
 from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
 where r.id = %(revision)s;
 
 -- name: count_lists
--- The number of items of some lists, of those that are kept.
+-- The number of items of each of some lists, if the list is still stored.
 select l.digest, coalesce((select sum(jsonb_array_length(p.items)) from list_part p where p.digest = l.digest), 0) as n
 from list l where l.digest = any(%(digests)s::text[]);
 
 -- name: newest_definition
--- The tasks of the newest workflow files of a branch without a fault, in their order: names, files
--- and triggers. At most `looked_at` revisions are read.
+-- The tasks of the newest faultless workflow files of a branch, in their order: names, files and
+-- triggers. At most `looked_at` revisions are read.
 select t->>'name' as name, coalesce(t->>'path', '') as path, coalesce(t->>'on', '["commit", "manual"]') as triggers
 from (select w.tasks from (select number, workflow_id from revision where branch_id = %(branch)s and dropped_at is null order by number desc limit %(looked_at)s) r
       join workflow w on w.id = r.workflow_id where w.faults = '[]' order by r.number desc limit 1) w
@@ -691,7 +699,7 @@ cross join lateral jsonb_array_elements(w.tasks) with ordinality e(t, at)
 order by at;
 
 -- name: faulty_at_head
--- The newest run of a branch that a commit made, where its workflow files have faults.
+-- The newest commit run of a branch, if its workflow files have faults.
 select id
 from (select run.id, run.faults from revision r join run on run.revision_id = r.id and run.trigger = 'commit' and run.deleted_at is null
       where r.branch_id = %(branch)s and r.dropped_at is null order by r.number desc limit 1) newest
@@ -699,7 +707,7 @@ where faults <> '[]';
 
 -- name: for_submissions
 -- The tasks for submissions at the head of a branch (by default the main branch), with the globs of
--- their branches, and the file with the schema of payloads.
+-- their branches, and the path of the schema of payloads.
 select b.name as branch, w.schema->>'path' as schema, coalesce(t.names, '{}') as names, coalesce(t.globs, '[]') as globs
 from branch b join revision r on r.id = b.head_id join workflow w on w.id = r.workflow_id
 cross join lateral (
@@ -708,10 +716,10 @@ cross join lateral (
 where b.archive_id = %(archive)s and b.deleted_at is null and case when %(branch)s::text is null then b.main else b.name = %(branch)s end;
 
 -- name: unmet_chain
--- The unmet edges into a task, and on into each source that waits itself or that blocks although it
--- was canceled or skipped; cut off at a limit. `needs`: 2 if the target waits for any end of the
--- source, 1 if it needs the source's completion. A canceled or skipped source is followed only
--- along the edges that block its target.
+-- The unmet edges to a task, the unmet edges to their sources, and so on, at most `limit` edges. If
+-- a source waits, all of its edges are followed. If it blocks although it was canceled or skipped,
+-- only the edges that block its target are followed. `needs`: 2 if the target waits for any end of
+-- the source, 1 if it needs the source's completion.
 with recursive chain(target, source, kind, settled, crossing, declared, product, failed, needs) as (
     select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.product, e.failed, 1 + (e.settled and not e.failed)::int
     from edge e where e.target = %(task)s and not e.met and e.kind <> 'cancels'
@@ -738,15 +746,16 @@ where t.run_id = %(run)s and t.id is distinct from run.report_id and t.kind <> '
 order by t.position, t.id limit 100;
 
 -- name: telling_of_list
--- The items of a list that are not settled, or that failed or were rejected and nobody has waived.
+-- The tasks of a list that are unsettled, or that failed or were rejected and that nobody has
+-- waived.
 select t.id from task t
 where t.run_id = %(run)s and t.item_id is not null and t.name = %(name)s and not t.deleted
   and (t.settled_at is null or t.state in ('failed', 'rejected') and not t.waived)
 order by t.position, t.id limit 100;
 
 -- name: failed_of_run
--- The tasks of a run that a person has to look at: failed and rejected ones that nobody has waived,
--- and those that were skipped because the product of a task of another run will not exist.
+-- The tasks of a run that need a person: failed and rejected tasks that nobody has waived, and
+-- tasks that were skipped because the product of a task of another run will not exist.
 select t.id from task t
 where t.run_id = %(run)s
   and (t.state in ('failed', 'rejected') and not t.waived
@@ -755,12 +764,12 @@ where t.run_id = %(run)s
 order by t.position, t.id limit 100;
 
 -- name: silent_since
--- Since when no queue manager has reported; no row if one has reported lately.
+-- The last report of a queue manager; no row if it is recent.
 select beat_at from heartbeat where beat_at < clock_timestamp() - make_interval(secs => %(silence)s);
 
 -- name: pools
--- The pools of some tasks: the kind of task manager and the labels that each needs, and the place
--- of its scratch folder, if that exists, or of the attachments of its run.
+-- The pools of some tasks: the kind of task manager and the labels that each task needs. `store`:
+-- the place of its scratch folder, if the folder exists, or of the attachments of its run.
 select t.id as task, coalesce(d.pool, a.pool) as pool, array(select one from unnest(string_to_array(nullif(ltrim(d.labels), ''), ',')) one where one not like '@%%') as labels,
        coalesce(substring(d.labels from '@([^,]+)'), s.store) as store, d.labels like ' @%%' as is_attached
 from task t join definition d on d.id = t.definition_id join archive a on a.id = t.archive_id
@@ -768,7 +777,7 @@ left join scratch s on d.scratch is not null and s.run_id = t.run_id and s.item 
 where t.id = any(%(tasks)s);
 
 -- name: scratch_of_run
--- The scratch folders of a run, or of it and one item, by where they are.
+-- The scratch folders of a run, or of the run and one item, by place.
 select m.hostname, s.store, s.is_removed, s.folders, s.bytes
 from (select store, removed_at is not null as is_removed, count(*)::int as folders, sum(bytes)::bigint as bytes
       from scratch where run_id = %(run)s and (%(item)s::text is null or item in ('', %(item)s)) group by store, removed_at is not null) s
@@ -776,24 +785,24 @@ left join lateral (select hostname from task_manager m where m.store = s.store o
 order by s.is_removed, m.hostname, s.store;
 
 -- name: attachments_of_run
--- The attachments of a run, and where they are.
+-- The attachments of a run, and their place.
 select u.id as upload, u.files, u.size, m.hostname, u.store, u.removed_at is not null as is_removed
 from upload u left join lateral (select hostname from task_manager m where m.store = u.store order by m.seen_at desc limit 1) m on true
 where u.run_id = %(run)s;
 
 -- name: first_with_scratch
--- The first task that has begun among the tasks that share a scratch folder with a task, in the
--- order of the files; and whether it is the folder of an item.
+-- The first task in the order of the workflow files that has begun and that shares a scratch folder
+-- with a task. `is_of_item`: the folder belongs to an item.
 select u.id, u.name, d.scratch = 'item' as is_of_item
 from task t join definition d on d.id = t.definition_id
 join task u on u.run_id = t.run_id and u.attempts > 0 and (d.scratch = 'run' or u.item = t.item) join definition e on e.id = u.definition_id and e.scratch = d.scratch
 where t.id = %(task)s order by u.position, u.id limit 1;
 
 -- name: ready_ahead
--- The number of ready tasks that are claimed before a ready task, up to %(most)s: those before it
--- in its archive, all of archives of a lower tier, and of each other archive of its tier as many as
--- take their turns meanwhile. Only tasks that task managers of some pools and some sets of labels
--- take are counted.
+-- The number of ready tasks that are claimed before a ready task, up to %(most)s: the tasks before
+-- it in its archive; all tasks of archives of a lower tier; and, of each other archive of its tier,
+-- as many tasks as its own archive gives until then, because they take turns. Only tasks are
+-- counted that task managers of some pools and with some sets of labels can claim.
 with me as (
     select t.archive_id, t.priority, t.entry_id, t.run, t.position, t.id, a.tier
     from task t join archive a on a.id = t.archive_id where t.id = %(task)s and t.state = 'ready'),
@@ -818,8 +827,8 @@ select mine.n + (
 from mine;
 
 -- name: show_task_managers
--- Task managers that run or ran lately, with their slots and attempts, the last one to report
--- first.
+-- Task managers that run or stopped less than a day ago, with their slots and attempts. Living ones
+-- come first, and then the one that has reported last.
 select tm.process, tm.host, tm.hostname, tm.slots, tm.fault, tm.engine_fault, tm.low_disk, tm.account, tm.labels, tm.store, tm.started_at, tm.seen_at, tm.stopped_at,
        d.drained_at, d.drained_by, d.reason as drain_reason,
        tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s) as alive,
@@ -830,8 +839,8 @@ where tm.stopped_at is null or tm.stopped_at > clock_timestamp() - interval '1 d
 order by alive desc, tm.seen_at desc limit 1000;
 
 -- name: queue_depth
--- The largest numbers of ready and of running tasks in each part of the last day, by the beginning
--- of that part.
+-- The largest numbers of ready and of running tasks in each interval of the last day, by the
+-- beginning of the interval.
 select extract(epoch from date_bin(make_interval(secs => %(step)s), at, 'epoch'))::bigint as at, max(ready) as ready, max(running) as running
 from queue_depth where at > clock_timestamp() - interval '1 day' group by 1 order by 1;
 
@@ -840,8 +849,8 @@ from queue_depth where at > clock_timestamp() - interval '1 day' group by 1 orde
 select paused_at, paused_by, reason from pause where paused_at is not null;
 
 -- name: running_now
--- The running tasks of each task manager, the longest-running first; of some archives if these are
--- given.
+-- The running tasks of each task manager, the longest-running first; `archives`: of these archives
+-- only.
 select at.process, at.task_id from attempt at join task t on t.id = at.task_id
 where at.ended_at is null and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
 order by at.id limit %(limit)s;
@@ -854,9 +863,9 @@ where t.branch_id = %(branch)s and t.name = %(name)s and t.item = %(item)s and (
 order by t.number desc, t.run desc limit 200;
 
 -- name: measure
--- The numbers of /metrics: unsettled tasks, attempts, archives, notices, task managers. The
--- statement counts nothing that grows with history. A REPORT that waits for its run is no task of a
--- workflow file, and is left out.
+-- The numbers of /metrics about unsettled tasks, attempts, archives, notices and task managers. The
+-- statement counts nothing that grows with history. A REPORT that waits for its run is not a task
+-- of a workflow file, and is left out.
 select
     (select coalesce(jsonb_object_agg(state, n), '{}') from (
         select state, count(*) as n from task where settled_at is null and not (kind = 'report' and state = 'waiting') group by state) s) as tasks,
@@ -916,9 +925,9 @@ cross join lateral (
 
 -- name: hanging_tasks
 -- Running tasks that a person may have to look at, the longest-running first: the task manager is
--- silent, or the task takes much longer than usual, by a factor and by a number of seconds. Among
--- the tasks that run that long, the oldest are read; tasks that run for a shorter time are not read,
--- because ten thousand may run.
+-- silent, or the task takes much longer than usual, by a factor and by a number of seconds. At most
+-- `looked_at` of the tasks that run that long are read, the oldest first. Tasks that have run for a
+-- shorter time, which may be ten thousand, are not read.
 select r.id, r.seen_at, r.is_silent, u.seconds
 from (
     select t.id, t.branch_id, t.name, t.item, late.started_at, late.seen_at, late.kind, late.is_silent
@@ -944,12 +953,12 @@ where r.is_silent or extract(epoch from clock_timestamp() - r.started_at) > grea
 order by r.id limit %(most)s;
 
 -- name: waits_of_archives
--- For each of some archives, the reasons of waiting: for each cause one task, `target`, and
--- `source`, the task that it waits for, if any. Causes: `task`, an edge from a task that does not
--- wait itself, those that need a person first; `gate`, an edge from the gate of a list; `through`,
--- an edge from `COMMIT` or a gate with such a task behind it; `locks`, the task asks for its locks;
--- `ready`, `deferred` and `held`, the state of `target`. If there are many names, or many tasks of
--- one name, only some are read.
+-- For each of some archives, the reasons why its tasks wait. Each cause has one task as an example,
+-- `target`, and `source`, the task that it waits for, if any. The causes are: `task`, an edge from
+-- a task that does not wait itself, where sources that need a person come first; `gate`, an edge
+-- from the gate of a list; `through`, an edge from `COMMIT` or a gate that waits for such a task,
+-- directly or through others; `locks`, the task asks for its locks; `ready`, `deferred` and `held`,
+-- the state of `target`. If there are many names, or many tasks of one name, only some are read.
 select of.archive_id, w.cause, w.target, w.source
 from unnest(%(archives)s::bigint[]) of(archive_id)
 cross join lateral (
@@ -993,15 +1002,15 @@ cross join lateral (
     select * from (select distinct on (state) state::text, id, null::bigint from open where state in ('ready', 'deferred') order by state, id) w) w;
 
 -- name: gates_of_lists
--- The gates of some lists: how many items each still waits for, and how many there are, up to
--- %(most)s.
+-- The gates of some lists: the number of items that each still waits for, and the number of all
+-- items, up to %(most)s.
 select g.id, g.name, g.unmet, (select count(*)::int from (select from edge e where e.target = g.id limit %(most)s) e) as items
 from task g where g.id = any(%(gates)s);
 
 -- name: unhandled_failures
 -- Unhandled failures, the newest first: failed and rejected tasks that nobody has waived or noted
--- since, and that no later revision has repaired; of watched archives and present branches, without
--- backfills. Most failures of a long history have been repaired: an index shows that without
+-- since, and that no later revision has repaired; on present branches of watched archives, without
+-- backfills. Most failures of a long history have been repaired: an index shows this without
 -- reading their tasks.
 with bad as materialized (
     select t.run_id, t.id
@@ -1009,8 +1018,8 @@ with bad as materialized (
           where state in ('failed', 'rejected') and not waived and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))) t
     left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
     where c.highest_number is null or (c.highest_number, c.highest_run) < (t.number, t.run)
-       -- Another run never repairs the failure of a submission, but the failure of an item. Commit
-       -- runs, of which there are most, are run 1, and are not looked up.
+       -- Another run may repair the failure of an item, but never any other failure of a
+       -- submission. Most runs are commit runs, which are run 1 and are not looked up.
        or t.run > 1 and t.item = '' and (select trigger from run where run.id = t.run_id) = 'submission'
 )
 select t.id
@@ -1024,15 +1033,15 @@ where run.deleted_at is null and b.deleted_at is null and a.removed_at is null a
 order by t.run_id desc, t.position, t.id limit %(most)s;
 
 -- name: notes_of_failures
--- For each of some tasks, the newest note that a person made after an attempt of the task had
--- ended.
+-- For each of some tasks, the newest note that a person made after an attempt had ended.
 select distinct on (d.task_id) d.task_id, d.by, d.at, d.note
 from deed d
 where d.task_id = any(%(tasks)s) and d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = d.task_id)
 order by d.task_id, d.id desc;
 
 -- name: last_said
--- The last output of each of some attempts: of its error output, or else of its other output.
+-- The end of the output of each of some attempts: of its error output, or else of its standard
+-- output.
 select a.id as attempt, said.data
 from unnest(%(attempts)s::bigint[]) a(id)
 cross join lateral (
@@ -1041,12 +1050,12 @@ cross join lateral (
     order by c.stream = 'stderr' desc, c.position desc limit 1) said;
 
 -- name: branch_withheld
--- Whether nothing of a branch starts, because its archive is paused or stopped.
+-- Whether no task of a branch starts, because its archive is paused or stopped.
 select a.withheld from branch b join archive a on a.id = b.archive_id where b.id = %(branch)s;
 
 -- name: usual_durations
--- The usual duration of tasks of a branch, in seconds: the median of the last 30 completed ones.
--- Names that never completed are not looked up among tasks.
+-- The usual durations of tasks of a branch, in seconds: the median of the completed ones among the
+-- last 30. The tasks of names that never completed are not read.
 select n.name, percentile_cont(0.5) within group (order by extract(epoch from took.long)::float8) as seconds
 from unnest(%(names)s::text[]) n(name) join completion c on c.branch_id = %(branch)s and c.name = n.name and c.item = ''
 cross join lateral (
@@ -1058,7 +1067,7 @@ cross join lateral (
 group by n.name;
 
 -- name: held_tasks
--- Tasks that wait only for a person's release, the newest first; of watched archives.
+-- The tasks of watched archives that wait only for a person's release, the newest first.
 select t.id
 from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id
 where t.state = 'held' and t.unmet = 0 and run.deleted_at is null and a.removed_at is null
