@@ -1,7 +1,10 @@
-"""Hooks: how a repository tells arkqueue of commits at once, and refuses faulty workflow files (design 2, 8).
+"""Hooks: scripts in a repository that notify arkqueue of commits at once, and that refuse faulty
+workflow files (design 2, 8).
 
-`install` and `uninstall` write and remove the scripts that stand in the project's ``hooks/``, on the host of the repository; `check_transaction` and `check_push`
-are what the checking ones ask. Called by ``arkqueue hook …``. Nothing here talks to a server, and no Python runs on the way of a commit that changes no workflow file.
+`install` and `uninstall` write and remove the scripts, whose templates are in the project's folder
+``hooks/``. They run on the host of the repository. The checking scripts call `check_transaction`
+and `check_push`. All of these are called by ``arkqueue hook …``. This package talks to no server,
+and a commit that changes no workflow file runs no Python.
 """
 
 from arkqueue.hooks.checks import FAULTY, check_push, check_transaction, lines_of, refusal

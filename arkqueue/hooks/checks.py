@@ -1,7 +1,8 @@
 """Checks the workflow files of a commit or a push before the repository accepts it.
 
-Reads data that are not part of the repository yet: a Subversion transaction, through svnlook, or the
-objects of a push in Git's quarantine. Called by ``arkqueue hook check``, for the checking hooks.
+Reads data that are not part of the repository yet: a Subversion transaction, through svnlook, or
+the objects of a push in Git's quarantine. Called by ``arkqueue hook check``, for the checking
+hooks.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from arkqueue.workflow.nodes import MAX_FAULTS
 from arkqueue.workflow.parsing import MOST_VALUES
 
 FAULTY = 65
-"""The exit code by which the checker refuses (``EX_DATAERR``). A checker that crashes ends with 1,
-and refuses nothing.
+"""The exit code with which the checker refuses a commit (``EX_DATAERR``). If the checker crashes,
+it ends with 1 and refuses nothing.
 """
 
 LONGEST_LOOK = 8
@@ -33,15 +34,15 @@ _PUSHED = re.compile(r"(?P<old>[0-9a-f]+) (?P<new>[0-9a-f]+) (?P<ref>.+)", re.DO
 
 class _TooMuch(Exception):
     """A commit or push has more to check than fits into the time for which a committer waits. The
-    text has the remedy.
+    text of the error has the remedy.
 
-    It is refused: otherwise committers could switch the check off by large commits.
+    Such a commit is refused: otherwise committers could bypass the check with large commits.
     """
 
 
 class _Budget:
-    """The budget of workflow files, of their bytes and of their values, for all folders and branches
-    of a commit or a push together. It is that of one revision.
+    """The limits for the workflow files of a whole commit or push, in all folders and branches: the
+    number of files, of bytes and of values. They are the limits for one revision.
     """
 
     def __init__(self) -> None:
@@ -99,8 +100,8 @@ def check_transaction(repository: Path | str, transaction: str) -> list[Fault]:
 
 def check_push(repository: Path | str, lines: Iterable[str], quarantine: Path | None = None) -> list[Fault]:
     """The faults of the new heads of pushed branches (lines ``old new ref``) whose workflow files
-    changed. Earlier commits of the push are not checked: if a later one fixes their faults, the
-    history need not be rewritten.
+    changed. Earlier commits of the push are not checked: if a later commit fixes a fault, the
+    committer need not rewrite the history.
     """
     archive = open_archive(locate(str(repository), ArchiveKind.GIT), quarantine=quarantine)
     faults = []
@@ -121,7 +122,7 @@ def check_push(repository: Path | str, lines: Iterable[str], quarantine: Path | 
 
 def _faults_of(archive: Archive, branches: Sequence[tuple[str, str, str]]) -> Iterator[tuple[str, tuple[Fault, ...]]]:
     """The faults of each branch (old head, new head, name). If branches have equal workflow files,
-    their faults are reported for the first of them.
+    only the first of them reports the faults.
     """
     budget = _Budget()
     judged = set()
@@ -161,16 +162,16 @@ def refusal(faults: list[Fault]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Svnlook:
-    """Reads a transaction that is not committed yet, by ``svnlook``: no binding of libsvn for Python
-    can read one.
+    """Reads an uncommitted transaction with ``svnlook``, because no Python binding of libsvn can
+    read one.
     """
 
     repository: str
     transaction: str
 
     def folders(self) -> list[str]:
-        """The parents of the folders ``_workflows`` that change, or in which something changes, with a
-        slash at the end; "" is the root.
+        """The parents of the folders ``_workflows`` that change, or in which something changes,
+        each with a slash at the end; "" is the root.
         """
         try:
             changed = lines_of(self._ask("changed", timeout=LONGEST_LOOK))
@@ -222,8 +223,8 @@ class _Svnlook:
         return text
 
     def _command(self, command: str, *paths: str, options: Sequence[str] = ()) -> list[str]:
-        # Without a UTF-8 locale, svnlook prints paths that it does not accept. `--`: a path may begin
-        # like an option.
+        # Without a UTF-8 locale, svnlook prints paths that it does not accept. `--`: a path may
+        # begin like an option.
         return [
             *("env", "LC_ALL=C.UTF-8", "svnlook", command, "-t", self.transaction),
             *(*options, "--", self.repository, *paths),

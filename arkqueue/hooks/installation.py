@@ -1,18 +1,21 @@
-"""Put arkqueue's hooks into a repository of this host, and take them out.
+"""Puts arkqueue's hooks into a repository of this host, and removes them.
 
-What there is then:
+The files of an installation:
 
-    hooks/post-commit, …    our scripts, each with the line "# arkqueue-hook" below its first
-    hooks/post-commit.user  the hook that was there before, under its new name; ours goes on to call it
+    hooks/post-commit, …    arkqueue's scripts; the second line of each is "# arkqueue-hook"
+    hooks/post-commit.user  the user's own hook, renamed; arkqueue's script calls it
     arkqueue/notify         sends one notice to each server, detached from the commit
     arkqueue/servers/       a folder for each server, whose name is the server's URL:
-        client.conf         the client's configuration, with the token: for those who may write to the repository, and nobody else
+        client.conf         the client's configuration, with the token; only users who may write to
+                            the repository can read it
         send                starts the client
-    arkqueue/unchecked/     Subversion: transactions that the checker could not look at, for post-commit to say so
+    arkqueue/unchecked/     Subversion: transactions that the checker could not read; post-commit
+                            reports them
 
-``arkqueue/`` is a folder of the repository's own, never of a work tree. Nothing is written before everything has been looked at.
+``arkqueue/`` is in the repository's own folder, never in a work tree. Nothing is written before
+everything has been checked.
 
-`place` says where all of this is, and opens it.
+`place` determines where these folders are, and opens them.
 """
 
 from __future__ import annotations
@@ -37,19 +40,19 @@ from arkqueue.model import ArchiveKind
 from arkqueue.runtime.accounts import account
 
 CHECK_TIMEOUT = 20
-"""Seconds; a commit does not wait longer for its check."""
+"""The most seconds that a commit waits for its check."""
 
 LONGEST_NAME = 255
-"""Bytes of a file's name."""
+"""The most bytes of a file's name."""
 
 _MARK = b"# arkqueue-hook"
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What `install` did: ``hooks`` that are now arkqueue's, the ``client`` that sends notices (None: sweep only), ``notes`` for the person.
-
-    ``name``: how notices name the repository.
+    """The result of `install`. ``hooks``: the hooks that are now arkqueue's. ``client``: the
+    program that sends notices (None: arkqueue only scans). ``notes``: remarks for the person.
+    ``name``: the name of the repository in notices.
     """
 
     kind: ArchiveKind
@@ -81,12 +84,16 @@ def install(
     check_timeout: int = CHECK_TIMEOUT,
     search: str | None = None,
 ) -> Installed:
-    """Put the hooks into a repository of this host, or bring those of an earlier installation up to date. Other servers are told as before.
+    """Put the hooks into a repository of this host, or update those of an earlier installation. The
+    hooks still notify other servers.
 
-    ``server``: the API's URL. ``token``: one of scope ``hook``. ``url``: by which the server watches it, where that is not its path (Subversion: its UUID). ``check``: also the hook that refuses faulty workflow files by asking ``checker``, the absolute
-    path of the ``arkqueue`` program. ``search``: where to look for programs (a PATH; None: this process's).
+    ``server``: the API's URL. ``token``: a token of scope ``hook``. ``url``: the URL by which the
+    server watches the repository, if that is not its path (Subversion: its UUID). ``check``: True
+    to install also the hook that refuses faulty workflow files by calling ``checker``, the absolute
+    path of the ``arkqueue`` program. ``search``: the PATH in which to look for programs (None: this
+    process's).
     """
-    _templates()  # while they can be read
+    _templates()  # before `opened` drops root's rights, while they can be read
     server = _checked_url(server)
     if not re.fullmatch(r"[A-Za-z0-9._~+/=-]+", token):
         raise Invalid(
@@ -136,7 +143,9 @@ def install(
 
 
 def uninstall(repository: Path | str, *, server: str | None = None) -> Removed:
-    """Take the hooks out again, and give the user's own their names back. ``server``: while there are others, end the notices to this one alone."""
+    """Remove the hooks, and give the user's own hooks their names back. ``server``: end only the
+    notices to this server, if the hooks notify others, too.
+    """
     with opened(repository) as found:
         told = _told(found)
         if server is not None and (server := _checked_url(server)) not in told:
@@ -169,13 +178,15 @@ def uninstall(repository: Path | str, *, server: str | None = None) -> Removed:
 
 
 def told(repository: Path | str) -> tuple[str, ...]:
-    """The URLs of the servers that the hooks of a repository tell of commits; "" for one of an earlier version that cannot be read."""
+    """The URLs of the servers that the hooks of a repository notify of commits; "" for the server
+    of an earlier version's hooks, if its URL cannot be read.
+    """
     with opened(repository) as found:
         return tuple(_told(found))
 
 
 def ending(folder: Path | str, servers: Sequence[str]) -> str:
-    """The remedy that names the command for each server whose notices could be ended."""
+    """The remedy: a command for each server to which notices can be ended."""
     commands = [shlex.join(["arkqueue", "hook", "uninstall", "--server", url, str(folder)]) for url in servers if url]
     return f"To end the notices to one: {'; or '.join(commands)}" if commands else ""
 
@@ -184,7 +195,9 @@ def ending(folder: Path | str, servers: Sequence[str]) -> str:
 
 
 def _client(search: str | None) -> Path | None:
-    """curl, or a wget that reads a configuration file: one that wants the token as an argument is none."""
+    """The path of curl, or of a wget that reads a configuration file. A wget that takes the token
+    only as an argument does not count.
+    """
     if curl := shutil.which("curl", path=search):
         return Path(curl).absolute()
     if wget := shutil.which("wget", path=search):
@@ -214,7 +227,9 @@ def _install_client(
     search: str | None,
     values: dict[str, str],
 ) -> list[str]:
-    """Write the client's configuration for one server, and what starts it, and say in ``values`` how the hooks start that."""
+    """Write the client's configuration for one server, and the script that starts the client. Puts
+    the command with which the hooks start this script into ``values``.
+    """
     folder, url = repository.servers / _folder_name(server), f"{server}/api/v1/notices"
     headers = [f"Authorization: Bearer {token}", "Content-Type: application/json"]
     configuration = folder / "client.conf"
@@ -225,12 +240,12 @@ def _install_client(
     else:
         lines = [f"header = {header}" for header in headers]
         lines += ["tries = 1", "connect_timeout = 2", "timeout = 10", "output_document = /dev/null", "hsts = off"]
-        # wget's own limits are for each wait, not for all of them together.
+        # wget's own limits apply to each wait, not to all of them together.
         limit = shutil.which("timeout", path=search)
         command = [*([os.path.abspath(limit), "10"] if limit else []), str(client), "-q", f"--config={configuration}"]
         command += [url, "--post-data"]
     group = repository.data.st_mode & stat.S_IWGRP
-    # A Subversion repository's hook reads the UUID at each commit.
+    # The hook of a Subversion repository reads the UUID at each commit.
     beginning = f'{{"repository":{json.dumps(called)}' if repository.kind is ArchiveKind.GIT else ""
     send = {"CLIENT": shlex.join(command), "BEGINNING": shlex.quote(beginning)}
     like = repository.like
@@ -258,7 +273,7 @@ def _install_client(
 
 
 def _folder_name(server: str) -> str:
-    """The folder of a server: its URL, so that `_told` can read it."""
+    """The name of a server's folder: the quoted URL, so that `_told` can read it."""
     name = quote(server, safe=":")
     if len(name) > LONGEST_NAME:
         raise Invalid(server, "is too long for the address of a server", "Give the server a shorter one.")
@@ -266,16 +281,18 @@ def _folder_name(server: str) -> str:
 
 
 def _told(repository: Repository) -> list[str]:
-    """The URLs of the servers that are told of commits."""
+    """The URLs of the servers that the hooks notify of commits."""
     try:
         with repository.own.inner("arkqueue", "servers") as servers:
             return [unquote(name) for name in servers.names()]
-    except OSError:  # there is none, or what is called so is none
+    except OSError:  # there is no such folder
         return [] if (former := _told_before(repository)) is None else [former]
 
 
 def _told_before(repository: Repository) -> str | None:
-    """The URL of the one server that was told by an earlier version's hooks; "" where it cannot be read."""
+    """The URL of the one server that an earlier version's hooks notified; "" if it cannot be read,
+    None if there are no such hooks.
+    """
     try:
         inside = repository.own.inner("arkqueue")
     except OSError:
@@ -289,7 +306,9 @@ def _told_before(repository: Repository) -> str | None:
 
 
 def _about_others(repository: Repository, inside: Folder, server: str, former: str | None) -> list[str]:
-    """Note which other servers are told, and that the one of an earlier version's hooks (``former``) is told no more."""
+    """The notes about other servers that the hooks notify, and about the server of an earlier
+    version's hooks (``former``), which they notify no more.
+    """
     if former is not None:
         inside.unlink("client.conf")
     notes = []
@@ -306,7 +325,7 @@ def _about_others(repository: Repository, inside: Folder, server: str, former: s
 
 
 def _shell(search: str | None) -> str:
-    """A shell that can close descriptors above 9, if there is one; it starts when the commit is on its way."""
+    """A shell that can close descriptors above 9, if there is one. It starts after the commit."""
     for shell in ("/bin/sh", shutil.which("bash", path=search)):
         if shell and not subprocess.run([shell, "-c", "exec 10>&-"], capture_output=True, check=False).returncode:
             return shell
@@ -319,7 +338,7 @@ def _shell(search: str | None) -> str:
 def _find_checker(
     repository: Repository, checker: str, timeout: int, search: str | None, values: dict[str, str]
 ) -> list[str]:
-    """Say in ``values`` how the checking hook starts the checker."""
+    """Put the command with which the checking hook starts the checker into ``values``."""
     program = shutil.which(checker, path=search)
     if program is None:
         raise Invalid(
@@ -340,7 +359,7 @@ def _find_checker(
 
 
 def _put_hook(repository: Repository, hooks: Folder, name: str, values: Mapping[str, str]) -> list[str]:
-    """Write one hook of ours, in the place of the user's own, which it goes on to call."""
+    """Write one hook of arkqueue in the place of the user's own hook, which it calls."""
     user = f"{name}.user"
     notes = []
     if hooks.status(name) is not None and not _is_ours(hooks, name):
@@ -357,7 +376,9 @@ def _put_hook(repository: Repository, hooks: Folder, name: str, values: Mapping[
 
 
 def _refuse_tangles(hooks: Folder, name: str) -> None:
-    """Stop where taking over the present hook would lose one, or make two call each other for ever."""
+    """Raise Conflict if replacing the present hook would lose a hook, or make two hooks call each
+    other for ever.
+    """
     if hooks.status(name) is None or _is_ours(hooks, name):
         return
     copies = [other for other in hooks.names() if other.startswith(name) and other != name and _is_ours(hooks, other)]
@@ -376,14 +397,14 @@ def _refuse_tangles(hooks: Folder, name: str) -> None:
 
 
 def _is_ours(hooks: Folder, name: str) -> bool:
-    """A symlink is the user's, wherever it leads."""
+    """Whether a hook is arkqueue's. A symlink is the user's, wherever it leads."""
     first, _, rest = hooks.read(name, 65536).partition(b"\n")
     return first.startswith(b"#!") and rest.startswith(_MARK)
 
 
 @cache
 def _templates() -> dict[str, str]:
-    """The scripts of ``hooks/`` by their names there."""
+    """The templates of the project's folder ``hooks/``, by their paths in it."""
     package = Path(__file__).parents[1]
     # Inside the installed package, or beside it in a checkout.
     folder = package / "_hooks" if (package / "_hooks").is_dir() else package.parent / "hooks"
@@ -391,5 +412,5 @@ def _templates() -> dict[str, str]:
 
 
 def _rendered(template: str, values: Mapping[str, str]) -> str:
-    """A script of ``hooks/``; every value is quoted for the shell already."""
+    """A script made from a template; all values are already quoted for the shell."""
     return re.sub(r"@([A-Z]+)@", lambda match: values[match[1]], _templates()[template])

@@ -1,8 +1,11 @@
-"""Where a repository of this host keeps its hooks, and its folders, opened once with its owner's rights.
+"""The folders of a repository of this host, above all the folder of its hooks, opened once with the
+rights of the repository's owner.
 
-Root becomes the repository's owner first: with the owner's rights there is nothing to gain by a link that leads elsewhere. Where somebody
-else than this owner could change the way or what decides there, root is refused (`strangers`).
-Each folder is opened once (`folders.Folder`), so what was looked at is what is written to, whoever else may write to it. `installation` writes.
+Root first becomes the repository's owner, so a link that leads elsewhere gives nobody root's
+rights. If a person other than this owner could change the path of the hooks, or the files that
+decide on it, root is refused (`strangers`). Each folder is opened once (`folders.Folder`), so the
+folder that was checked is the folder that is written, whoever else may write to the repository.
+`installation` does the writing.
 """
 
 from __future__ import annotations
@@ -26,13 +29,14 @@ from arkqueue.runtime.accounts import account, acting_as
 
 _NOTIFYING = {
     ArchiveKind.SUBVERSION: ("post-commit",),
-    # What is pushed; and where people commit in the repository itself, what they commit, merge and rewrite.
+    # Git: after a push; and, where people commit in the repository itself, after a commit, a merge
+    # or a rewrite.
     ArchiveKind.GIT: ("post-receive", "post-commit", "post-merge", "post-rewrite"),
 }
 CHECKING = {ArchiveKind.SUBVERSION: "pre-commit", ArchiveKind.GIT: "pre-receive"}
 """The hook that checks commits."""
 _DECIDING = {
-    # The data may be those of others, who commit: it does not say where the hooks are.
+    # The data may belong to the committers: it does not decide where the hooks are.
     ArchiveKind.SUBVERSION: ("conf", "hooks", "format", "arkqueue"),
     ArchiveKind.GIT: ("config", "config.worktree", "commondir", "HEAD", "hooks", "arkqueue"),
 }
@@ -41,9 +45,11 @@ _DECIDING = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where things of a repository are: its own ``folder``, its ``hooks``, its work tree or again the folder (``root``), its ``data``.
+    """The paths of a repository: its own ``folder``; its ``hooks``; its ``root``, the work tree or,
+    without one, the folder again; and its ``data``, the name of the folder that commits write to.
+    ``name``: the name of the repository in notices.
 
-    ``local``: people commit in the repository itself, and not only by a push to it.
+    ``local``: True if people commit in the repository itself, not only by pushing to it.
     """
 
     kind: ArchiveKind
@@ -59,8 +65,9 @@ class Place:
 class Repository:
     """A repository of this host whose folders are open.
 
-    ``own``: its own folder. ``base``, ``way``: the folder that holds its hooks, and by which names beneath it.
-    ``data``: what only committers can write to. ``name``: how notices name the repository.
+    ``own``: its own folder. ``base``, ``way``: an open folder, and the names beneath it that lead
+    to the hooks. ``data``: the status of the folder that only committers can write to. ``name``:
+    the name of the repository in notices.
     """
 
     place: Place
@@ -84,14 +91,14 @@ class Repository:
 
     @property
     def like(self) -> os.stat_result:
-        """Whose group our files get."""
+        """The status of the folder whose group the files of arkqueue get."""
         status = self.own.status()
         assert status is not None
         return status
 
     @contextmanager
     def open_hooks(self) -> Iterator[Folder | None]:
-        """The folder of the hooks; None where there is none yet."""
+        """The folder of the hooks; None if it does not exist yet."""
         try:
             folder = self.base.inner(*self.way)
         except FileNotFoundError:
@@ -118,15 +125,15 @@ class Repository:
 
 
 def folder_of(repository: Path | str) -> Path:
-    """The repository's own folder, absolute, however it was named."""
+    """The absolute path of the repository's own folder, however the repository was named."""
     with opened(repository) as found:
         return found.folder
 
 
 @contextmanager
 def opened(given: Path | str) -> Iterator[Repository]:
-    """Open a repository of this host, with its owner's rights as long as it is open. A refusal of
-    the system is reported as one of the repository.
+    """Open a repository of this host, with its owner's rights while it is open. If the system
+    refuses access, the error names the repository.
     """
     location = locate(str(given))
     path = local_path(location)
@@ -164,7 +171,9 @@ def opened(given: Path | str) -> Iterator[Repository]:
 
 
 def _refuse_strangers(given: Path, place: Place, own: Folder, base: Folder, way: tuple[str, ...], owner: int) -> None:
-    """For root: raise Conflict where somebody else than the owner that root has become may change what decides where the hooks go."""
+    """Check for root that only the owner, as whom root acts now, may change the files that decide
+    where the hooks go. Raises Conflict otherwise.
+    """
     strangers.refuse(own, _DECIDING[place.kind], owner)
     if base is not own:
         strangers.refuse(base, (), owner)
@@ -191,15 +200,16 @@ def _git(given: Path) -> Place:
     settings = Settings(given, folder)
     is_further, name = False, folder
     with Folder.at(folder) as inside:
-        if inside.status("commondir") is not None:  # a further work tree: everything is the main one's
+        # A further work tree: all of this belongs to the main one.
+        if inside.status("commondir") is not None:
             is_further = True
             folder = name = (folder / os.fsdecode(inside.read("commondir", 4096)).rstrip("\n")).resolve()
         elif tree is not None and (tree / ".git").is_file():
-            name = tree  # the Git folder is elsewhere; the archive is known by its work tree
+            name = tree  # the Git folder is elsewhere; notices name the work tree
     configured = settings.path("core.hooksPath")
     hooks, root = folder / "hooks", folder
     if configured is not None:
-        # The work tree is where .git is: core.worktree may name a folder of anybody's.
+        # The work tree is the folder of `.git`, because core.worktree may name anybody's folder.
         root = folder if settings.is_bare or tree is None else tree
         hooks = Path(os.path.normpath(root / (configured or "/")))
         moved = None if is_further else settings.path("core.worktree")
@@ -219,7 +229,9 @@ def _git(given: Path) -> Place:
 
 
 def _git_folder(given: Path) -> tuple[Path | None, Path]:
-    """The work tree that a person named, or None; and its Git folder. A work tree is where its ``.git`` is."""
+    """The work tree that a person named, or None, and its Git folder. A work tree is the folder of
+    its ``.git``.
+    """
     given = given.resolve()
     if (given / ".git").exists():
         tree, inside = given, given / ".git"
@@ -228,7 +240,7 @@ def _git_folder(given: Path) -> tuple[Path | None, Path]:
     else:
         return None, given
     if not inside.is_file():
-        # A link leads to the Git folder of some other work tree, or of none.
+        # A link leads to the Git folder of another work tree, or of none.
         return (None if inside.is_symlink() else tree), inside.resolve()
     with Folder.at(tree) as open_tree:
         line = os.fsdecode(open_tree.read(".git", 4096)).rstrip("\n")
@@ -238,7 +250,8 @@ def _git_folder(given: Path) -> tuple[Path | None, Path]:
 
 
 def _is_of_another(hooks: Path, own: Path) -> bool:
-    """Whether a folder beneath this repository's own is part of another repository that lies within."""
+    """Whether a folder beneath this repository's own folder belongs to another repository inside.
+    """
     within = [folder for folder in (hooks, *hooks.parents) if folder != own and folder.is_relative_to(own)]
     return any(
         folder.name.lower() == ".git"
@@ -249,7 +262,9 @@ def _is_of_another(hooks: Path, own: Path) -> bool:
 
 
 def _refuse_way_out(hooks: Path, *own: Path) -> None:
-    """Raise Conflict where symlinks lead out of the repository: what is there belongs to others, root's folders for one."""
+    """Raise Conflict if symlinks lead out of the repository, to folders that may belong to others,
+    for example to root.
+    """
     if not any(hooks.resolve().is_relative_to(folder) for folder in own):
         raise Conflict(
             str(own[0]),
@@ -259,7 +274,9 @@ def _refuse_way_out(hooks: Path, *own: Path) -> None:
 
 
 def _others_decide(repository: Repository) -> bool:
-    """Whether others than those with whose rights its hooks are installed may change them."""
+    """Whether users other than root, the repository's owner and this user may change which hooks
+    are installed.
+    """
     allowed = {0, repository.like.st_uid, os.geteuid()}
     found = {name: repository.own.status(name) for name in ("", *_DECIDING[repository.kind])}
     return any(
@@ -290,8 +307,8 @@ def about_place(repository: Repository) -> list[str]:
 
 @contextmanager
 def _changing(folder: Path) -> Iterator[None]:
-    """Reports a refusal of the system as one of the repository: the refused file may have been made
-    a moment before, or be a mere descriptor.
+    """Report an error of the system as an error of the repository. Its own file name may be a
+    temporary one, or a mere descriptor.
     """
     try:
         yield

@@ -1,6 +1,8 @@
-"""Which settings git itself finds for a repository of this host: asked of git, as a repository's settings may include any file.
+"""The settings of a repository of this host, as Git itself finds them, because a repository's
+settings may include any file.
 
-A file that is included may be a FIFO or without an end: git gets a deadline and a limit of its memory. Called by `place`.
+An included file may be a FIFO or have no end, so Git gets a deadline and a limit of its memory.
+Called by `place`.
 """
 
 from __future__ import annotations
@@ -14,27 +16,31 @@ from arkqueue.errors import Invalid
 from arkqueue.runtime.accounts import account
 
 DEADLINE = 10.0
-"""Seconds for one answer of git."""
+"""The seconds that Git may take for one answer."""
 _MEMORY = 1 << 18
-"""Kibibytes that git may allocate."""
+"""The most memory that Git may allocate, in KiB."""
 _LONGEST = 4096
-"""Characters of a path."""
+"""The most characters of a path."""
 
 
 class Settings:
-    """Those of one repository, as the user has them as whom we act."""
+    """The settings of one repository, as Git finds them for the user as whom this process acts."""
 
     def __init__(self, thing: Path, folder: Path) -> None:
-        """``thing``: what messages are about. ``folder``: the Git folder; raises `Invalid` if it is none."""
+        """``thing``: the path that messages name. ``folder``: the Git folder; raises `Invalid` if
+        it is not one.
+        """
         self._thing, self._folder = thing, folder
         self.is_bare = self._said("rev-parse", "--is-bare-repository") == "true"
 
     def path(self, name: str) -> str | None:
-        """A setting that is a path, with the user's home folder in it; None where it is not set."""
+        """A setting that is a path, where ``~`` stands for the user's home folder; None if it is
+        not set.
+        """
         return self._said("config", "--type=path", "--get", name)
 
     def _said(self, *command: str) -> str | None:
-        # The folder is named, so git neither looks for another nor asks whose it is.
+        # The folder is given, so Git neither searches for another one nor checks who owns it.
         git = shutil.which("git")
         if git is None:
             raise Invalid("git", "is not here", "Install git: it is asked where the repository has its hooks.")
@@ -43,7 +49,7 @@ class Settings:
         try:
             done = subprocess.run(
                 [*limited, f"--git-dir={self._folder}", *command],
-                # All of it the other user's: root's rights are not to be had again.
+                # Real and effective ids: the program cannot get root's rights back.
                 user=os.geteuid() if others else None,
                 group=os.getegid() if others else None,
                 cwd="/",
@@ -77,7 +83,7 @@ def _environment(others: bool) -> dict[str, str]:
         return {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in kept} | {
             "LC_ALL": "C"
         }
-    home = os.path.expanduser(f"~{account()}")  # as it is where there is no such account
+    home = os.path.expanduser(f"~{account()}")  # stays unexpanded if there is no such account
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": home if os.path.isabs(home) else "/nonexistent",

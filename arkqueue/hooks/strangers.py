@@ -1,7 +1,8 @@
-"""Whether a stranger could change where root installs hooks: then root installs none there.
+"""Checks that no stranger could change the folders into which root installs hooks. If one could,
+root installs none there.
 
-Strangers are all but root and the repository's owner. Many systems give each user a group of his own:
-a group whose only member is root or the owner may write, too. Called by `place`.
+Strangers are all users but root and the repository's owner. Many systems give each user a group of
+his own, so a group whose only members are root or the owner may write, too. Called by `place`.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from arkqueue.hooks.folders import Folder
 from arkqueue.runtime.accounts import account
 
 _MOST_LINKS = 40
-"""As the system has it."""
+"""The most links that a path may follow, as on Linux."""
 _TO_READ = "Its owner and root alone may decide where root writes"
 
 
 def owner_of(path: Path, *, is_end_judged: bool = True) -> int:
-    """The owner of what a path leads to, or of the folder that is nearest to it, looked at from the root folder on.
+    """The owner of the file or folder that a path leads to, or of the nearest folder that exists.
 
-    Raises Conflict where somebody else may change a folder or a link on the way. Each is looked at before what is in it: so nobody can change what comes later, either.
+    The path is followed from the root folder on. Raises Conflict if a stranger may change a folder
+    or a link on the way. Each folder is checked before its contents, so that no stranger can change
+    them afterwards.
     """
     here, left, way, links = Path("/"), [*reversed(path.parts[1:])], [], 0
     while left:
@@ -39,7 +42,7 @@ def owner_of(path: Path, *, is_end_judged: bool = True) -> int:
         try:
             status = os.lstat(entry)
             target = os.readlink(entry) if stat.S_ISLNK(status.st_mode) else None
-        except OSError:  # a path may go on inside a Subversion repository
+        except OSError:  # a path may continue inside a Subversion repository
             break
         way.append((entry, status))
         if target is None:
@@ -57,7 +60,8 @@ def owner_of(path: Path, *, is_end_judged: bool = True) -> int:
         way = [(entry, status) for entry, status in way if entry != here]
     for entry, status in way:
         _refuse_owner(entry, status, allowed)
-        # In a sticky folder everybody renames what is theirs alone; but a repository has other people's files in it then.
+        # In a sticky folder users can rename only their own files. But a repository contains other
+        # people's files then.
         is_way = entry != here and stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
         if not stat.S_ISLNK(status.st_mode) and not is_way and writable_by_strangers(entry, status, allowed):
             raise _writable([entry], end.st_uid)
@@ -65,7 +69,9 @@ def owner_of(path: Path, *, is_end_judged: bool = True) -> int:
 
 
 def refuse(folder: Folder, names: Iterable[str], owner: int) -> None:
-    """Raise Conflict where a stranger may change an open folder, or what is in it by these names."""
+    """Raise Conflict if a stranger may change an open folder, or an entry of it with one of these
+    names.
+    """
     status = folder.status()
     assert status is not None
     if status.st_uid != owner:
@@ -85,35 +91,37 @@ def refuse(folder: Folder, names: Iterable[str], owner: int) -> None:
 
 
 def writable_by_strangers(path: Path, status: os.stat_result, allowed: Collection[int]) -> bool:
-    """Whether others than these users may write to something, as far as its mode tells."""
+    """Whether users other than the ``allowed`` ones may write to a file or folder, according to its
+    mode.
+    """
     if status.st_mode & stat.S_IWOTH:
         return True
     if not status.st_mode & stat.S_IWGRP:
         return False
-    with suppress(OSError, AttributeError):  # not every system has them
+    with suppress(OSError, AttributeError):  # not every system has ACLs
         if "system.posix_acl_access" in os.listxattr(path, follow_symlinks=False):
-            return True  # the group's bits say what the list of names allows at most
+            return True  # with an ACL, the group's bits are only the upper limit for its entries
     return not _is_private(status.st_gid, allowed)
 
 
 def _is_private(group: int, allowed: Collection[int]) -> bool:
-    """Whether a group is that of one of these users alone, as by `useradd --user-group`."""
+    """Whether a group has only these users as members, as after ``useradd --user-group``."""
     try:
         found = grp.getgrgid(group)
     except KeyError:
-        return group in allowed  # a number without an account, as in many containers
+        return group in allowed  # a number without a name, as in many containers
     names = set()
     for user in allowed:
         with suppress(KeyError):
             names.add(pwd.getpwuid(user).pw_name)
     members = set(found.gr_mem)
-    if group != 0:  # root's has accounts of the system in it on some
+    if group != 0:  # on some systems, root's group has system accounts as members
         members |= {user.pw_name for user in pwd.getpwall() if user.pw_gid == group}
     return found.gr_name in names and names.issuperset(members)
 
 
 def another(path: Path, whose: int, owner: int) -> Conflict:
-    """What to say where a part of a repository has another owner than what it is part of."""
+    """The error if a part of a repository has another owner than the repository."""
     return Conflict(
         str(path),
         f"belongs to {account(whose)}, and not to {account(owner)} as what it is part of",
