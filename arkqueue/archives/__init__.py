@@ -1,1 +1,3 @@
-"""Registers, changes and rewinds archives: asks the repository, then writes the ledger. The API and the command line call it."""
+"""Registers, changes and rewinds archives: reads the repository, then writes the ledger. The API
+and the command line call it.
+"""

@@ -1,6 +1,8 @@
-"""A backfill, from its request to its runs: the lists in files are read at each of its revisions (design 5.30).
+"""Backfills, from a person's request to the runs. The lists in files are read at each revision of a
+backfill (design 5.30).
 
-Called by the API for a person, who waits meanwhile, and by the queue manager for what is planned later.
+The API calls this module for a person, who waits for the answer. The queue manager calls it for the
+runs that are planned later.
 """
 
 from __future__ import annotations
@@ -26,13 +28,19 @@ T = TypeVar("T")
 log = logging.getLogger("arkqueue")
 
 PATIENCE = 30.0
-"""Seconds in which a repository gives the lists of one revision; after as many, no further revision is asked for."""
+"""The most seconds that reading the lists of one revision may take. Once all reading has taken as
+long, no further revision is read.
+"""
 REST = 60.0
-"""Seconds until a repository is asked again that did not give its lists: other backfills are planned by the same loop."""
+"""The seconds until a repository that did not give its lists is read again: the same loop plans
+other backfills in the meantime.
+"""
 TRIES = 5
-"""Times that the lists of the first revision are read anew because the branch got another head meanwhile."""
+"""How often the lists of the first revision are read again because the branch has got another head
+in the meantime.
+"""
 MOST_FAULTS = 3
-"""Faults of a revision's lists that are told."""
+"""The most faults of a revision's lists that are reported."""
 
 
 def with_lists(
@@ -43,7 +51,7 @@ def with_lists(
     names: Sequence[str],
     make: Callable[[Lists | None], T | None],
 ) -> T:
-    """The result of ``make`` with the lists of a backfill from ``first`` on; ``make`` answers None
+    """The result of ``make`` with the lists of a backfill from ``first`` on. ``make`` returns None
     if it needs other lists by then. Raises ``ArchiveUnreachable`` if the lists cannot be read.
     """
     for _ in range(TRIES):
@@ -55,12 +63,13 @@ def with_lists(
 
 
 class ListReader:
-    """Reads lists for `queue.backfill.plan`; says in the log, once, that a repository does not give them."""
+    """Reads lists for `queue.backfill.plan`. Logs once that a repository does not give its lists.
+    """
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
         self._failed: dict[ArchiveId, tuple[float, str]] = {}
-        """When a repository did not give its lists, and why."""
+        """The time at which a repository did not give its lists, and the reason."""
 
     def __call__(self, session: Session, archive: ArchiveId, wanted: Sequence[Wanted]) -> Sequence[Lists] | str:
         since, told = self._failed.get(archive, (0.0, ""))
@@ -80,7 +89,10 @@ class ListReader:
 
 
 def _read(session: Session, configuration: Configuration, wanted: Sequence[Wanted]) -> list[Lists]:
-    """The lists of the first revision of an archive, and of more as long as they have few items and take little time in all. Raises ``ArkqueueError`` where those of the first cannot be read."""
+    """The lists of the first wanted revision, and of the next ones as long as they have few items
+    and reading takes little time in all. Raises ``ArkqueueError`` if those of the first one cannot
+    be read.
+    """
     rows = [session.rows("revision_at", revision=one.revision)[0] for one in wanted]
     location = location_of(configuration, rows[0].url, ArchiveKind(rows[0].kind), rows[0].uuid)
     opened = open_location(configuration, location)
@@ -94,7 +106,7 @@ def _read(session: Session, configuration: Configuration, wanted: Sequence[Wante
             read.append(answer_within(PATIENCE, asked, "read lists", is_ended=not location.needs_mirror))
         except TimeoutError:
             if read:
-                break  # these are planned, and what hangs is asked for by itself
+                break  # the lists read so far are planned; the next call reads the slow one first
             fault = f"has not given the lists of revision {row.name} for {PATIENCE:.0f} s"
             raise ArchiveUnreachable(location.shown, fault, "Check its server and the network.") from None
         except ArchiveMismatch as error:

@@ -1,5 +1,5 @@
-"""The files that a revision changes, and its references, as people see them: the repository is
-asked when somebody looks, and nothing is stored.
+"""The files that a revision changes, and its references, for people. The repository is read when
+somebody asks, and nothing is stored.
 
 Called by the API. The answer never fails because of a repository: a fault is part of the answer,
 because the rest of a page does not need the repository.
@@ -24,11 +24,15 @@ from arkqueue.repository.reader.entries import named
 T = TypeVar("T")
 
 PATIENCE = 5.0
-"""Seconds that a repository has to answer: a person waits, for something beside the point."""
+"""The seconds that a repository has to answer: a person waits, and the answer is not the main part
+of the page.
+"""
 MOST_LOOKED_AT = 100_000
-"""Entries of folders that are looked at for one answer."""
+"""The most entries of folders that are read for one answer."""
 MOST_AT_ONCE = 2
-"""Repositories that are asked at once. One that hangs keeps its place until its reader process is ended."""
+"""The most repositories that are read at once. A repository that hangs counts until its reader
+process ends.
+"""
 
 _places = threading.BoundedSemaphore(MOST_AT_ONCE)
 
@@ -43,7 +47,9 @@ class ChangedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedFiles:
-    """The first changed files of a revision by path, and how many there are. ``fault``: why they cannot be told; empty: they can."""
+    """The first changed files of a revision by path, and their number. ``fault``: why they cannot
+    be read; empty: they were read.
+    """
 
     files: list[ChangedFile]
     total: int
@@ -52,7 +58,9 @@ class ChangedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotFollowed:
-    """Sentences for people. ``fault``: why they cannot be told; empty: they can."""
+    """Sentences for people about references that are not followed. ``fault``: why they cannot be
+    read; empty: they were read.
+    """
 
     notes: list[str]
     fault: str
@@ -85,7 +93,9 @@ def changed_files(session: Session, configuration: Configuration, run: RunId, li
 
 
 def not_followed(session: Session, configuration: Configuration, run: RunId) -> NotFollowed:
-    """The references of a run's revision that its tasks do not get with its files."""
+    """The references of a run's revision to other repositories that its tasks do not get with its
+    files.
+    """
     (row,) = session.rows("revision_of_run", run=run)
     location = location_of(configuration, row.url, ArchiveKind(row.kind), row.uuid)
 

@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 def answer_within(seconds: float, read: Callable[[], T], name: str, *, is_ended: bool) -> T:
-    """The answer or the error of ``read``; TimeoutError if it takes longer.
+    """The answer or the error of ``read``. Raises TimeoutError if it takes longer.
 
-    It runs in a thread of its own, called ``name``. ``is_ended``: its reader process is ended when
-    the time is up. Otherwise the work goes on, such as the making of a mirror, which the next scan
-    can use.
+    ``read`` runs in a thread of its own, called ``name``. ``is_ended``: its reader process is ended
+    when the time is up. Otherwise the work continues, for example the making of a mirror, which the
+    next scan can use.
     """
     said: Future[T] = Future()
 

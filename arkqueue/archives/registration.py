@@ -32,7 +32,7 @@ from arkqueue.views.find import no_main_branch
 T = TypeVar("T")
 
 PATIENCE = 60.0
-"""Seconds that a repository has to answer; less than the command line's own patience with the server."""
+"""The seconds that a repository has to answer. The command line waits longer for the server."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -48,9 +48,10 @@ def add(
     settings: ArchiveSettings = ArchiveSettings(),  # noqa: B008  frozen
     by: str | None = None,
 ) -> ArchiveId:
-    """Watch a repository under a name, from its heads on (design 2).
+    """Watch a repository under a name, from its present heads on (design 2).
 
-    ``start``: the revision of the main branch after which the ledger begins instead. The other branches begin at their heads.
+    ``start``: the ledger of the main branch begins after this revision instead. The other branches
+    begin at their heads.
     """
     check_name(name)
     if name in RESERVED:
@@ -71,7 +72,8 @@ def add(
         main = _main_branch(archive, heads, settings.branches)
         entries = EntryReader(archive)
         baseline = _baseline(entries, main, start)
-        # Who says from where the history is to run wants it run: it is no import.
+        # A person who names the first revision wants the history to run, so the runs are not held
+        # like an import.
         is_history = start is not None and baseline is not None and baseline.revision.id != heads.get(main)
         starts = [archives.Start(main, True, baseline, heads.get(main) if is_history else None)]
         return identity, starts + _starts(entries, {b: heads[b] for b in sorted(heads) if b != main})
@@ -96,7 +98,9 @@ def add(
 def change_settings(
     session: Session, configuration: Configuration, archive: ArchiveId, settings: ArchiveSettings, by: str
 ) -> None:
-    """Look after an archive in another way from now on. Branches that are tracked only now begin at their heads, as when it was added."""
+    """Change the settings of an archive. Branches that are tracked only from now on begin at their
+    heads, as when an archive is added.
+    """
     row = archives.one(session, archive)
     check_settings(session, configuration, row.name, ArchiveKind(row.kind), settings, settings_of(row.settings))
     starts = []
@@ -174,7 +178,9 @@ def rewind(
 
 
 def _still_stopped(opened: Archive, row: Any, others: Sequence[Any], main: str | None) -> str | None:
-    """Why an archive stays stopped after a rewind of one branch: ``others`` that the repository has lack their last known revision."""
+    """The reason why an archive stays stopped after a rewind of one branch: the repository lacks
+    the last known revision of one of the ``others``. None: it does not stay stopped.
+    """
     heads = opened.heads(ArchiveSettings(**row.settings).branches, main) if others else {}
     for branch in others:
         if branch.main or branch.name in heads:
@@ -186,16 +192,18 @@ def _still_stopped(opened: Archive, row: Any, others: Sequence[Any], main: str |
 
 
 def accept(session: Session, configuration: Configuration, archive: ArchiveId, revision: int, by: str) -> str:
-    """Accept that an administrator has corrected the author or the date of a Subversion revision;
-    the answer says what changes.
+    """Accept that an administrator has corrected the author or the date of a Subversion revision.
+    The answer says what changes.
 
     The message of the revision, and the paths that it changes and how, must be the known ones. For
     a revision that was planned before the ledger stored digests of changed paths, only the message
     is compared. The contents of its files are never compared, and the answer says so. So a second
-    proof is needed that the repository is not another one, such as a restored backup with another
-    commit of the same message: either the date of the revision is the known one, or a later
-    revision of the ledger is still in the repository. ``revision``: the id of the ledger's entry. A
-    stopped archive goes on if its repository is the registered one by now.
+    proof is needed that the repository is not another one, for example a restored backup with
+    another commit of the same message. The proof is either the known date of the revision, or a
+    later revision of the ledger that is still in the repository.
+
+    ``revision``: the id of the ledger's entry. A stopped archive continues if its repository is the
+    registered one by now.
     """
     row = archives.one(session, archive)
     (known,) = session.rows("revision_at", revision=revision)
@@ -245,7 +253,7 @@ def accept(session: Session, configuration: Configuration, archive: ArchiveId, r
 
 
 def _holds(opened: Archive, known: Revision) -> bool:
-    """Whether a repository holds a revision of the ledger, with its author and date."""
+    """Whether a repository has a revision of the ledger, with the same author and date."""
     try:
         opened.check_known(known)
     except ArchiveMismatch:
@@ -258,9 +266,10 @@ def _made(author: str, date: datetime) -> str:
 
 
 def take_up(session: Session, configuration: Configuration, archive: ArchiveId) -> None:
-    """Go on with a stopped archive, if its repository is proved to be the registered one: its UUID, and the last known revision of each branch.
+    """Let a stopped archive continue, if its repository is proved to be the registered one, by its
+    UUID and the last known revision of each branch.
 
-    Where it is not, the archive stays stopped, and says what its repository is now.
+    Otherwise the archive stays stopped, and the error says what its repository is now.
     """
     row = archives.one(session, archive)
     known = [b for b in archives.branches(session, archive) if b.head_id is not None and not b.deleted]
@@ -279,14 +288,16 @@ def take_up(session: Session, configuration: Configuration, archive: ArchiveId) 
 
 
 def sync(session: Session, configuration: Configuration, archive: ArchiveId, by: str) -> None:
-    """Have the repository looked at now. A stopped archive goes on if its repository is the registered one again."""
+    """Request a scan of the repository now. A stopped archive continues if its repository is the
+    registered one again.
+    """
     if archives.one(session, archive).stopped is not None:
         take_up(session, configuration, archive)
     archives.sync(session, archive, by)
 
 
 def check_name(name: str) -> None:
-    """Raise `Invalid` for what cannot be an archive's name."""
+    """Raise `Invalid` for a text that cannot be the name of an archive."""
     if not _NAME.fullmatch(name):
         raise Invalid(
             f"archive {name!r}",
@@ -307,7 +318,9 @@ def _answer(location: Location, read: Callable[[], T]) -> T:
 
 
 def _check_heads(archive: Archive, heads: dict[str, str], name: str, location: Location, globs: Sequence[str]) -> None:
-    """Raise `NotFound` where nothing would be tracked though there are branches; an empty repository may be watched."""
+    """Raise `NotFound` if there are branches, but none would be tracked. An empty repository may be
+    watched.
+    """
     if heads:
         return
     there = ", ".join(sorted(archive.heads(["*"])))
@@ -321,7 +334,9 @@ def _check_heads(archive: Archive, heads: dict[str, str], name: str, location: L
 
 
 def _main_branch(archive: Archive, heads: dict[str, str], globs: Sequence[str]) -> str:
-    """The repository's HEAD, unless it is not tracked: then the first branch that was asked for by its name, or any."""
+    """The branch of the repository's HEAD. If it is not tracked: the first branch that the person
+    named, or any branch.
+    """
     try:
         main = archive.main_branch()
     except NotFound:
@@ -334,7 +349,7 @@ def _main_branch(archive: Archive, heads: dict[str, str], globs: Sequence[str]) 
 
 
 def _starts(entries: EntryReader, heads: dict[str, str]) -> list[archives.Start]:
-    """Branches that are tracked from their heads on, none of them the main one."""
+    """The starts of branches at their heads, none of them the main branch."""
     revisions = entries.archive.baselines(heads)
     return [archives.Start(name, False, _entry(entries, revisions.get(name))) for name in heads]
 
@@ -345,5 +360,5 @@ def _baseline(entries: EntryReader, branch: str, at: str | None = None) -> Entry
 
 
 def _entry(entries: EntryReader, revision: Revision | None) -> Entry | None:
-    """A revision with its workflow files: the schedules of a baseline count already."""
+    """A revision with its workflow files, because the schedules of a baseline already count."""
     return Entry(revision, entries.workflow(revision.id)) if revision else None

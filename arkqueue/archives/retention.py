@@ -1,8 +1,11 @@
-"""How long an archive keeps its runs, and logs alone (design 5.27): by the state of a run, as ``archive set NAME keep …`` and ``keep-logs`` say.
+"""Purges by age (design 5.27): how long an archive keeps its runs, by their states, and logs alone,
+as set by ``archive set NAME keep …`` and ``keep-logs``.
 
-A pass goes through an archive's runs from the oldest one on, a page at a time, and ends at the first that is too young for any of its rules. So its cost follows what is
-old and still there. Each step of a pass is one batch of a purge, which locks the archive for less than a second. The queue manager takes the steps in the
-background; a person takes them all with ``arkqueue purge ARCHIVE``. The next pass judges again the runs that this one kept.
+A pass goes through an archive's runs from the oldest one on, a page at a time, and ends at the
+first run that is too young for all rules. So its cost depends on the number of old runs that still
+exist. Each step of a pass is one batch of a purge, which locks the archive for less than a second.
+The queue manager takes the steps in the background. A person takes all of them with
+``arkqueue purge ARCHIVE``. The next pass judges the kept runs again.
 """
 
 from __future__ import annotations
@@ -30,26 +33,30 @@ from arkqueue.states import SETTLED, RunState, run_state
 log = logging.getLogger("arkqueue")
 
 AGED = (RunState.COMPLETED, RunState.FAILED, RunState.CANCELED, RunState.SUPERSEDED, RunState.DELETED)
-"""The states in which a run is purged by its age: those in which nothing of it goes on."""
+"""The states in which a run is purged by its age: no work continues in these states."""
 PAGE = 500
-"""Runs that one step looks at."""
+"""The runs that one step reads."""
 LONGEST = 60.0
-"""Seconds for which one command of a person's works; who gives it again goes on."""
+"""The seconds for which one command of a person works. The next command continues."""
 EVERY = 3600.0
-"""Seconds between two passes of a queue manager."""
+"""The seconds between two passes of a queue manager."""
 PAUSE = 0.1
-"""Seconds between two steps of a queue manager, for others who wait for the archive."""
+"""The seconds between two steps of a queue manager, in which others can lock the archive."""
 LONGEST_ENTRY = 300.0
-"""Seconds for which one entry of the audit log stands for what is removed: `doctor` takes an old one for a removal that was killed."""
+"""The seconds for which one entry of the audit log is used for removals. `doctor` takes an older
+one for a removal that was interrupted.
+"""
 WHO = "the queue manager"
-"""Who purges by age, in the audit log."""
+"""The name in the audit log for purges by age."""
 
 _AGE = re.compile(r"0*([1-9][0-9]{0,4})([hd])")
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """An archive's rules, from its settings. ``runs``: the age at which a run goes, by its state; ``logs``: that at which a log goes."""
+    """An archive's rules, from its settings. ``runs``: the age at which a run is purged, by its
+    state. ``logs``: the age at which a log is removed. ``text``: the rules as a person set them.
+    """
 
     runs: Mapping[RunState, timedelta]
     logs: timedelta | None
@@ -57,13 +64,13 @@ class Rules:
 
     @property
     def youngest(self) -> timedelta:
-        """The age below which nothing goes."""
+        """The age below which nothing is removed."""
         return min([*self.runs.values(), *([self.logs] if self.logs is not None else [])])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgedRun:
-    """A run that a purge by age removes: its name, and when it was made."""
+    """A run that a purge by age removes: its name, and the time at which it was made."""
 
     run: str
     created_at: datetime
@@ -71,10 +78,12 @@ class AgedRun:
 
 @dataclass(slots=True)
 class PurgedByAge:
-    """The result of a purge by age: the names of the purged runs, the runs that were kept, and how many attempts lost their logs.
+    """The result of a purge by age: the names of the purged runs, the runs that were kept, and the
+    number of attempts that lost their logs.
 
-    ``gone``: the runs that another purge removed meanwhile. ``oldest`` and ``newest``: the purged run that was made first, and the one that was made last. ``is_whole``: everything was judged. Else the time for one
-    command was over.
+    ``gone``: the runs that another purge has removed in the meantime. ``oldest`` and ``newest``:
+    the purged runs that were made first and last. ``is_whole``: all runs were judged; False: the
+    time for one command was over.
     """
 
     runs: list[str] = field(default_factory=list)
@@ -86,7 +95,7 @@ class PurgedByAge:
     gone: list[Gone] = field(default_factory=list)
 
     def add(self, step: PurgedByAge) -> None:
-        """Count one step of a pass in."""
+        """Add the result of one step."""
         self.runs += step.runs
         self.kept += step.kept
         self.logs += step.logs
@@ -102,7 +111,7 @@ def _made(run: AgedRun) -> datetime:
 
 
 def age(text: str, what: str) -> timedelta:
-    """How old something gets: ``30d``, or ``12h``."""
+    """The age that a text such as ``30d`` or ``12h`` means. Raises `Invalid`."""
     found = _AGE.fullmatch(text)
     if found is None:
         raise Invalid(what, f"is not a valid age: {text!r}", "Write a number of days or hours: 30d, 12h.")
@@ -111,7 +120,7 @@ def age(text: str, what: str) -> timedelta:
 
 
 def check(keep: Mapping[str, str], keep_logs: str | None) -> None:
-    """Raise ``Invalid`` where settings name no state, or no age."""
+    """Raise ``Invalid`` if a setting has no valid state or no valid age."""
     for state, text in keep.items():
         if state not in AGED:
             raise Invalid(f"keep {state}", "is not a state in which runs are purged", f"There are: {', '.join(AGED)}.")
@@ -121,7 +130,7 @@ def check(keep: Mapping[str, str], keep_logs: str | None) -> None:
 
 
 def rules(settings: Mapping[str, Any]) -> Rules | None:
-    """The rules of an archive by its settings; None: it keeps everything."""
+    """The rules of an archive, from its settings. None: it keeps everything."""
     keep, keep_logs = settings.get("keep") or {}, settings.get("keep_logs")
     if not (keep or keep_logs):
         return None
@@ -141,8 +150,8 @@ def purge_by_age(
     dry_run: bool = False,
     longest: float | None = LONGEST,
 ) -> PurgedByAge:
-    """Purge the runs that an archive keeps no longer. ``longest``: seconds for which it works;
-    None: until everything is judged.
+    """Purge the runs that an archive keeps no longer. ``longest``: the seconds for which it works;
+    None: until all runs are judged.
 
     ``dry_run``: everything is rolled back. A purge in the session of a rehearsal is rolled back
     with the rehearsal.
@@ -169,7 +178,9 @@ def purge_by_age(
 
 
 class Retention:
-    """Lets a queue manager purge by age, a step at a time: ``turn`` says in how many seconds the next one is due."""
+    """Lets a queue manager purge by age, one step at a time. ``turn`` returns the seconds until the
+    next step is due.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -187,7 +198,9 @@ class Retention:
         return EVERY
 
     def _pass(self) -> Iterator[PurgedByAge]:
-        """Each archive on its own: one that is busy, or has a garbled row, holds up no other until the next pass."""
+        """The steps for all archives. An archive that is busy, or has an unreadable row, is skipped
+        until the next pass.
+        """
         purge.sweep(self._session)
         for row in self._session.rows("archives_with_rules"):
             try:
@@ -237,7 +250,9 @@ def _aged(
     now: datetime,
     made: dict[str, datetime],
 ) -> list[int]:
-    """Of some runs, those that have been in their state for too long, the oldest first. ``made``: gets when each of them was made, by its name."""
+    """The given runs that have been in their state for too long, the oldest first. ``made``:
+    receives the time at which each of them was made, by its name.
+    """
     aged = []
     for row in session.rows("show_runs", runs=list(runs)):
         if row.unsettled or row.report_state not in (None, *SETTLED):
@@ -252,7 +267,7 @@ def _aged(
 
 
 class _Entries:
-    """The entries of the audit log that stand for what is removed, each for a while."""
+    """The entries of the audit log for what is removed. Each is used for a limited time."""
 
     def __init__(self) -> None:
         self._since = time.monotonic()

@@ -1,6 +1,8 @@
-"""A repository is scanned before a run is made of what was just committed (design 5.31): by hand, or for a submission.
+"""Scans a repository before a manual run or the run of a submission is made, so that the newest
+commits count (design 5.31).
 
-The queue manager does it, as ever. It is waited for for a short time, by a few at once; then what is known counts, and the answer says so.
+The queue manager scans as usual. Only a few callers wait for it, and only for a short time. After
+that, the known revisions count, and the answer says so.
 """
 
 from __future__ import annotations
@@ -13,21 +15,23 @@ from arkqueue.model import SILENCE, ArchiveId
 from arkqueue.queue import archives
 
 PATIENCE = 5.0
-"""Seconds."""
+"""The most seconds that a caller waits."""
 MOST_AT_ONCE = 8
-"""So many wait for a scan at once; others go on with what is known."""
+"""The most callers that wait for a scan at once. Others continue with the known revisions."""
 FIRST_LOOK, LONGEST_LOOK = 0.005, 0.05
-"""Seconds between two looks whether it is done: they become longer."""
+"""The seconds between two checks whether the scan is done; they increase."""
 KNOWN = "What is known of it counts."
 
 _waiting = threading.BoundedSemaphore(MOST_AT_ONCE)
 
 
 def scan(session: Session, archive: ArchiveId) -> str:
-    """Have an archive's repository scanned; returns why what was committed last may be missing, in a sentence for a person. Empty: it is not."""
+    """Request a scan of an archive's repository, and wait for it. Returns a sentence for a person
+    that says why the newest commits may be missing; empty if they are not.
+    """
     (row,) = session.rows("scan_of_archive", archive=archive)
     if row.stopped is not None:
-        return ""  # whatever is to be made of it is refused, with the reason
+        return ""  # the caller's request is refused, with the reason
     archives.sync(session, archive)
     if session.rows("silent_since", silence=SILENCE):
         return f"{row.name}: no queue manager is running, so its repository was not scanned. {KNOWN}"

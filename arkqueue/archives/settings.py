@@ -1,8 +1,8 @@
 """Checks of an archive's settings: a setting that can never work is refused when somebody sets it,
 not when the first task fails.
 
-Registration and the API call it. It looks at the configuration of this host and at the running task
-managers, and asks no repository.
+Registration and the API call this module. It reads the configuration of this host and the running
+task managers, but no repository.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from arkqueue.views.installation import task_managers
 from arkqueue.workflow.containers import image_fault, matches_no_network, matches_no_user
 
 _WHO = {"process", "process_user", "image"}
-"""The settings that say whether tasks run as processes, and as whose."""
+"""The settings that decide whether tasks run as processes, and as which user."""
 
 
 def check_settings(
@@ -41,9 +41,10 @@ def check_settings(
     settings: ArchiveSettings,
     present: ArchiveSettings | None = None,
 ) -> None:
-    """Raise `Invalid` or `Conflict` where settings cannot work for an archive of that name.
+    """Raise `Invalid` or `Conflict` if settings cannot work for an archive of a name.
 
-    ``present``: its settings until now, of which nothing is judged again that needs the host or the task managers; None: it is new.
+    ``present``: the settings until now; None: the archive is new. Unchanged settings that depend on
+    the host or on task managers are not judged again.
     """
     before = ArchiveSettings() if present is None else present
     changed = {key for key in ArchiveSettings.__dataclass_fields__ if getattr(settings, key) != getattr(before, key)}
@@ -135,7 +136,9 @@ def _check_follow(kind: ArchiveKind, prefixes: Sequence[str]) -> None:
 def _check_receivers(
     configuration: Configuration, receivers: Mapping[str, Sequence[str]], before: Mapping[str, Sequence[str]]
 ) -> None:
-    """Raise ``Invalid`` for a receiver that nothing would be sent to. Those that there are already are not judged again."""
+    """Raise ``Invalid`` for a receiver to which nothing would be sent. Existing receivers are not
+    judged again.
+    """
     for receiver, occasions in receivers.items():
         _check_branches(receiver, [word.removeprefix(OF_BRANCH) for word in occasions if word.startswith(OF_BRANCH)])
         if unknown := [word for word in occasions if word not in set(Occasion) and not word.startswith(OF_BRANCH)]:

@@ -27,19 +27,20 @@ from arkqueue.workflow import from_json
 from arkqueue.workflow.parsing import MOST_STEPS
 
 MOST_JUDGED = 4
-"""Payloads that are judged at once."""
+"""The most payloads that are judged at once."""
 PATIENCE = 30.0
-"""Seconds that one waits for that."""
+"""The most seconds that a caller waits until its payload is judged."""
 TRIES = 5
-"""Times that a payload is judged anew because the branch got another head meanwhile."""
+"""How often a payload is judged again because the branch has got another head in the meantime."""
 
 _places = threading.BoundedSemaphore(MOST_JUDGED)
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """``run``: that was made, or was there already (not ``is_new``); it may be purged by now. None: attachments are missing, and the payload has no faults. ``note``: why what was committed last
-    may be missing, for a person.
+    """The result of `submit`. ``run``: the run that was made, or (not ``is_new``) that existed
+    already and may be purged by now. None: attachments are missing, and the payload has no faults.
+    ``note``: why the newest commits may be missing, for a person.
     """
 
     run: RunId | None
@@ -63,8 +64,11 @@ def submit(
 ) -> Submitted:
     """Make the run of a submission whose payload is in a file.
 
-    ``name``: the archive's; ``most_items``: of a list. ``wanted``: finds the entry of the ledger, and the branch whose head it is meant to be (None: it is wanted whatever the head is). ``attached``: finds the attachments, where it has some;
-    None: not all of them are there. Raises ``InvalidPayload`` with all faults of the payload, and what `queue.submissions.submit` raises; nothing is planned then, and the id stays free.
+    ``name``: the archive's name. ``most_items``: the most items of a list. ``wanted``: finds the
+    entry of the ledger, and the branch whose head it has to be (None: it need not be a head).
+    ``attached``: finds the attachments, if the submission has some; it returns None while not all
+    of them are there. Raises ``InvalidPayload`` with all faults of the payload, and the errors of
+    `queue.submissions.submit`. After an error nothing is planned, and the id stays free.
     """
     if before := submissions.found(session, archive, sender_id, payload, name):
         return Submitted(RunId(before.run_id), is_new=False)
@@ -78,7 +82,7 @@ def submit(
             try:
                 upload = attached() if attached else None
             except Conflict:
-                # Another call may have made the run of them since.
+                # Another call may have made the run with these attachments in the meantime.
                 if before := submissions.found(session, archive, sender_id, payload, name):
                     return Submitted(RunId(before.run_id), is_new=False)
                 raise
@@ -113,7 +117,9 @@ def preview(
     is_held: bool,
     most_items: int,
 ) -> Submitted | tuple[ProposedRun, str]:
-    """The run that `submit` would make, with its note; or the run that the id has already. Raises what `submit` raises. Nothing is stored, and attachments are not asked for."""
+    """The run that `submit` would make, with its note; or the run that the id already has. Raises
+    the errors of `submit`. Nothing is stored, and attachments are not needed.
+    """
     if before := submissions.found(session, archive, sender_id, payload, name):
         return Submitted(RunId(before.run_id), is_new=False)
     note = scan(session, archive)
@@ -125,7 +131,9 @@ def preview(
 def _judge(
     session: Session, revision: int, file: Path, payload: Payload, most_items: int
 ) -> dict[str, tuple[Item, ...]]:
-    """The items of a payload for the tasks of a revision; raises ``InvalidPayload`` with all that is wrong."""
+    """The items of a payload for the tasks of a revision. Raises ``InvalidPayload`` with all
+    faults.
+    """
     (row,) = session.rows("revision_at", revision=revision)
     chosen = [one for one in map(from_json, row.tasks) if is_for(one, Trigger.SUBMISSION, row.branch)]
     wanted = [one.foreach for one in chosen if one.foreach is not None and one.foreach.is_of_submission]
