@@ -1,23 +1,26 @@
-"""Workspaces: the private folder of one attempt, made before it starts and removed after it ended (design 9).
+"""Workspaces: the private folder of one attempt, made before it starts and removed after it ended
+(design 9).
 
-Below the home folder, in ``work/<attempt>``::
+In the home folder, in ``work/<attempt>``::
 
     tree                the task's working folder: the archive's files, or nothing
-    files/script        its script, if it has one
+    files/script        the task's script, if it has one
     files/inputs.json   ARKQUEUE_INPUTS
     files/message       ARKQUEUE_MESSAGE
-    files/changes.json  ARKQUEUE_CHANGES, where the task wants them
+    files/changes.json  ARKQUEUE_CHANGES, if the task wants them
     files/output        ARKQUEUE_OUTPUT, made by the task
     files/tmp           TMPDIR
-    layer/{upper,work}  what the task writes over a shared base; no task sees it
-    base                which base that is
-    image               which image its container has
+    layer/{upper,work}  the files that the task writes over a shared base; no task sees this folder
+    base                the name of this base
+    image               the image of the attempt's container
 
-Scratch folders, which outlive their attempts, stand beside it (``scratch``), and with them the attachments of submissions (``attachments``).
+Beside it are the scratch folders, which outlive their attempts (``scratch``), and with them the
+attachments of submissions (``attachments``).
 
-The task manager calls it. A stranger wrote the contents of a workspace that is left after an attempt. So this package
-reads only regular files beneath the workspace, through no symlink, up to a limit, and runs no program there. It knows no
-archive: functions of the caller fill a tree (``Fill``) or bring a base from one revision to another (``Tree``).
+The task manager calls this package. After an attempt, the contents of its workspace are the work of
+a stranger. So this package reads only regular files beneath the workspace, through no symlink, up
+to a limit, and runs no program there. It does not know archives: functions of the caller fill a
+tree (``Fill``) or bring a base from one revision to another (``Tree``).
 """
 
 from arkqueue.workspace.attachments import AttachmentFolders

@@ -1,12 +1,16 @@
-"""Attachments of submissions on the disk of a store: they come piece by piece, and tasks read them (design 5.31; decision 25).
+"""Attachments of submissions on the disk of a store: they arrive in pieces, and tasks read them
+(design 5.31; decision 25).
 
 In ``<root>/<installation>/attachments/<folder>``, where the root is that of the scratch folders::
 
-    parts/7     the received bytes of the eighth file: its size is where the next piece begins
-    files       what tasks see as ARKQUEUE_ATTACHMENTS, once all files are there: nothing in it can be written to
+    parts/7     the received bytes of the eighth file; the next piece begins at its end
+    files       the folder that tasks see as ARKQUEUE_ATTACHMENTS, once all files are there; nobody
+                can write to it
 
-The folder's number is a row's of the database, which says what becomes of it. A web process writes, the task managers of the store read and remove. The names of the files were judged before
-(`workflow.attachments`), and no task can write here, so that paths in it are safe to follow.
+The folder has the number of a row in the database, which decides how long the folder stays. A web
+process writes the files; the task managers of the store read and remove them. The names of the
+files have been checked (`workflow.attachments`), and no task can write here, so it is safe to follow
+paths in the folder.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
     from hashlib import _Hash
 
 PIECE = 1 << 20
-"""Bytes that are read at once, to compute a digest."""
+"""The bytes that are read at once to compute a digest."""
 MOST_DIGESTS = 256
 """The number of unfinished digests that are kept."""
 
@@ -48,7 +52,9 @@ class Taken(Exception):
 
 
 class Wrong(Exception):
-    """A complete file has another digest (``found``) than its sender announced. The file is removed."""
+    """A complete file has another digest (``found``) than its sender announced. The file is
+    removed.
+    """
 
     def __init__(self, found: str) -> None:
         super().__init__(found)
@@ -56,19 +62,21 @@ class Wrong(Exception):
 
 
 class AttachmentFolders:
-    """The folders of one installation in one store. Any thread may call it."""
+    """The attachment folders of one installation in one store. Any thread may call it."""
 
     def __init__(self, root: Path, installation: str, least_free: int = 0) -> None:
-        """``root``: the root of the scratch folders; ``least_free``: bytes that stay free on its disk."""
+        """``root``: the root of the scratch folders. ``least_free``: the bytes that stay free on
+        its disk.
+        """
         self._root, self._parent = root, root / installation / "attachments"
         self._least_free = least_free
         self._digests = Digests()
         self._sealing = threading.Lock()
 
-    # -- while files are received ---------------------------------------------------------------------------------------------
+    # -- while files are received ------------------------------------------------------------------
 
     def check_room(self, size: int) -> None:
-        """Raise Full where ``size`` bytes more would leave too little free."""
+        """Raise Full if ``size`` bytes more would leave too little free space."""
         disk = os.statvfs(self._root)
         free = disk.f_bavail * disk.f_frsize
         if free - size < self._least_free:
@@ -76,7 +84,9 @@ class AttachmentFolders:
             raise Full("the attachments", f"do not fit on the disk of {self._root}: {size:,} bytes more, and {free:,} are free{kept}", REMEDY)  # fmt: skip
 
     def with_room(self, size: int) -> Path:
-        """The folder below which all attachments are. Raises Full where it has no room for ``size`` bytes more; for 0 there is always room."""
+        """The folder of all attachments. Raises Full if there is no room for ``size`` bytes more;
+        for 0 bytes there is always room.
+        """
         make_root(self._root)
         if size:
             self.check_room(size)
@@ -100,11 +110,13 @@ class AttachmentFolders:
             return 0
 
     def open(self, folder: int, position: int) -> Part:
-        """A file, to continue it. Raises Taken, and FileNotFoundError where the upload is gone."""
+        """A file, to continue it. Raises Taken, and FileNotFoundError if the upload is gone."""
         return Part(self._part(folder, position), (folder, position), self._digests, self.check_room)
 
     def seal(self, folder: int, names: Iterable[str]) -> None:
-        """Give complete files their names, in the order of their positions. Repeating the call changes nothing."""
+        """Give complete files their names, in the order of their positions. A repeated call changes
+        nothing.
+        """
         with self._sealing:
             self._seal(folder, names)
 
@@ -131,10 +143,12 @@ class AttachmentFolders:
             place.chmod(0o555)
             _sync(place)
 
-    # -- for tasks ---------------------------------------------------------------------------------------------------
+    # -- for tasks ---------------------------------------------------------------------------------
 
     def for_tasks(self, folder: int, owner: Owner | None = None) -> Path:
-        """The files, for containers, or for processes of ``owner`` (None: the user of this process). Raises WorkspaceError."""
+        """The folder of the files, for containers, or for processes of ``owner`` (None: the user of
+        this process). Raises WorkspaceError.
+        """
         place = self._place(folder)
         files = place / "files"
         if not files.is_dir():
@@ -145,7 +159,7 @@ class AttachmentFolders:
             place.chmod(0o710)
         return files
 
-    # -- when they go ------------------------------------------------------------------------------------------------
+    # -- removal -----------------------------------------------------------------------------------
 
     def known(self) -> set[int]:
         """The numbers of the folders that are here."""
@@ -154,7 +168,7 @@ class AttachmentFolders:
         return set()
 
     def remove(self, folders: Collection[int]) -> list[str]:
-        """Remove folders; notes say what could not be removed."""
+        """Remove folders. Returns notes about what could not be removed."""
         notes = []
         for name in os.listdir(self._parent) if folders else ():
             if attempt_of(name) in folders and (faults := remove_folder(self._parent, name)):
@@ -200,12 +214,15 @@ class Part:
             raise Full("the attachments", f"cannot be written: {error.strerror}", REMEDY) from error
 
     def verify(self, expected: str, until: float) -> bool:
-        """Verify the digest of the whole file. False: not computed ``until`` then (`time.monotonic`); the next call continues. Raises Wrong, and removes the file."""
+        """Verify the digest of the whole file. Returns False if it is not computed by ``until``
+        (`time.monotonic`); the next call continues. Raises Wrong, and removes the file.
+        """
         os.fdatasync(self._file)
         while self._known.offset < self.offset:
             if time.monotonic() >= until:
                 return False
-            # This process has no digest of bytes that another one received, or an earlier one: it reads them.
+            # Another process, or an earlier one, received these bytes, so this process has no
+            # digest of them: it reads them.
             piece = os.pread(self._file, min(PIECE, self.offset - self._known.offset), self._known.offset)
             self._known.digest.update(piece)
             self._known = self._known._replace(offset=self._known.offset + len(piece))
@@ -233,7 +250,9 @@ class Known(NamedTuple):
 
 
 class Digests:
-    """The digests of files that come in several calls, as far as this process has computed them. One is good for the file as it was then alone."""
+    """The digests of files that arrive in several calls, as far as this process has computed them.
+    A digest is used only if the file has not changed since.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -252,7 +271,9 @@ class Digests:
 
 
 def _sync(folder: Path) -> None:
-    """Write the names in a folder to the disk, so that a run has its files even after the host has lost power."""
+    """Write the names in a folder to the disk, so that the files of a run exist even after the host
+    has lost power.
+    """
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(opened)

@@ -1,20 +1,21 @@
-"""The pool of bases: plain trees of archives, kept to make the next workspace from (design 9).
+"""The pool of bases: plain trees of archives, kept to make the next workspaces from them (design 9).
 
     <home>/bases/<name>/tree     a whole tree of one revision, without version control data
-    <home>/bases/<name>/state    its revision, as JSON; the file is missing as long as the tree is not good
+    <home>/bases/<name>/state    its revision, as JSON; missing while the tree is not usable
 
 The life of a base: exported for an attempt that found none → shared by all attempts of the same
-tree, who only read it → idle → updated for an attempt of another revision → … → removed, because
-the pool is full (the least lately used first) or because it is broken. A base in use never changes.
+tree, which only read it → idle → updated for an attempt of another revision → … → removed, because
+the pool is full (the least recently used first) or because it is broken. A base in use never
+changes.
 
 An update removes ``state`` before it changes anything, and writes the file anew at the end. So a
-base whose update was killed has no ``state``, and is removed at the next start. A base of an
+base whose update was killed has no ``state``, and is removed at the next start. A base from an
 earlier boot of the host is removed, too: after a loss of power nobody knows how much of it has
 reached the disk. ``watch`` finds what others change. Whatever is wrong with a base, another one is
 exported in its place; an attempt fails only if the archive cannot be read.
 
 A home folder belongs to one task manager at a time, so the bases in use are known in its memory. At
-its start, the task manager is told which bases the adopted attempts use.
+its start, the task manager learns which bases the adopted attempts use.
 """
 
 from __future__ import annotations
@@ -43,14 +44,16 @@ from arkqueue.workspace.watch import AT_A_TIME, Changed, Watch, Window
 log = logging.getLogger("arkqueue")
 
 Owner = tuple[int, int]
-"""The user and the group, by number, to whom a task's files belong."""
+"""The numbers of the user and the group that own a task's files."""
 
 OURS: Owner = os.geteuid(), os.getegid()
 _BLOCK = 4096
 
 
 class TreeSource(Protocol):
-    """An archive, as far as bases need it (``arkqueue.archive`` has the words); open in the thread that prepares."""
+    """The calls of an archive that bases need (`repository.Archive` describes them). The archive is
+    open in the thread that prepares.
+    """
 
     def export(self, revision_id: str, target: Path) -> None: ...
 
@@ -59,10 +62,12 @@ class TreeSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The whole tree of one revision of an archive, whose files ``source`` writes. ``branch`` helps to choose the base that differs least.
+    """The whole tree of one revision of an archive, whose files ``source`` writes. ``branch``:
+    helps to choose the base with the fewest differences.
 
-    ``key``: the same for two revisions only if their files are the same. ``renewed``: the paths of files that are to carry the time of the workspace; None: all files.
-    ``corrections``: how often a revision of the archive was corrected. Files that were exported before may show its author.
+    ``key``: equal for two revisions only if their files are equal. ``renewed``: the paths of the
+    files that get the time of the workspace; None: all files. ``corrections``: how often a revision
+    of the archive was corrected. Files that were exported earlier may show its old author.
     """
 
     archive: int
@@ -76,7 +81,9 @@ class Tree:
 
 @dataclass(slots=True, eq=False)
 class Base:
-    """One of the pool. Its fields belong to the pool's lock; while it has a ``goal``, to the thread that brings it there."""
+    """A base of the pool. The pool's lock protects its fields. While the base has a ``goal``, its
+    fields belong to the thread that updates it.
+    """
 
     folder: Path
     archive: int
@@ -85,14 +92,14 @@ class Base:
     revision: str = ""
     key: str = ""
     corrections: int = 0
-    """How often a revision of the archive had been corrected when it was exported."""
+    """How often a revision of the archive had been corrected when the base was exported."""
     size: int = 0
-    """Bytes, roughly."""
+    """The approximate size in bytes."""
     watch: Watch | None = None
-    """None: nothing has been exported yet."""
+    """Notices changes of the tree; None: nothing has been exported yet."""
     users: set[AttemptId] = field(default_factory=set)
     goal: str | None = None
-    """The key of the tree to which a thread is bringing it."""
+    """The key of the tree to which a thread is updating the base; None: no thread is."""
     used: int = 0
     is_checked: bool = True
     is_broken: bool = False
@@ -107,7 +114,7 @@ class Base:
 
     @property
     def is_good(self) -> bool:
-        """Whether attempts may read it in its present state."""
+        """Whether attempts may read the base in its present state."""
         return self.goal is None and self.is_checked and not self.is_broken
 
     @property
@@ -116,7 +123,7 @@ class Base:
 
     @property
     def written(self) -> float:
-        """The time of its last export or update."""
+        """The time of the last export or update."""
         try:
             return self.state.stat().st_mtime
         except OSError:
@@ -128,7 +135,7 @@ class Base:
         return self.folder / "state"
 
     def is_now(self, tree: Tree) -> None:
-        """The base has another revision now, and is usable."""
+        """Record that the base has another revision now, and is usable."""
         self.branch, self.revision, self.key = tree.branch, tree.revision, tree.key
         self.save()
 
@@ -147,7 +154,7 @@ class Base:
             "windows": self.watch.windows,
         }
         new = f"{self.folder}/state.new"
-        # `open` would ask the system about the file as well (fstat, ioctl, lseek).
+        # `open` would make more system calls for the file (fstat, ioctl, lseek).
         file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
             text = json.dumps(state).encode()
@@ -159,7 +166,7 @@ class Base:
 
     @staticmethod
     def load(folder: Path) -> Base | None:
-        """A base that an earlier task manager has left; None if it is not usable."""
+        """A base that an earlier task manager has left. None: it is not usable."""
         try:
             state = json.loads((folder / "state").read_text("utf-8"))
             if state["boot"] != _boot():
@@ -175,21 +182,26 @@ class Base:
 
 
 class Bases:
-    """Any thread may call it."""
+    """The pool. Any thread may call it."""
 
     def __init__(self, folder: Path, limit: int, in_use: Mapping[AttemptId, str], later: Later) -> None:
-        """``limit``: bytes that they may take together. ``in_use``: bases by name that attempts use from before. ``later``: who removes what takes long."""
+        """``limit``: the bytes that all bases may take together. ``in_use``: the names of bases
+        that adopted attempts use. ``later``: removes large folders.
+        """
         self._folder, self._limit, self._later = folder, limit, later
         self._changed = threading.Condition()
         self._bases: list[Base] = []
         self._uses = 0
         folder.mkdir(mode=0o700, exist_ok=True)
-        if stat.S_IMODE(folder.stat().st_mode) & 0o077:  # a copy of a home that was made without modes
+        # A copy of a home folder that did not keep modes.
+        if stat.S_IMODE(folder.stat().st_mode) & 0o077:
             folder.chmod(0o700)
         self._take_over(in_use)
 
     def acquire(self, attempt: AttemptId, tree: Tree, owner: Owner) -> Base:
-        """A base with the files of ``tree``, for this attempt to read until it releases the base. Raises the errors of the archive and of the disk."""
+        """A base with the files of ``tree``. The attempt may read it until it releases the base.
+        Raises the errors of the archive and of the disk.
+        """
         while True:
             base, is_good = self._take(attempt, tree, owner)
             if is_good:
@@ -201,7 +213,8 @@ class Bases:
                 self._make_room(self._limit)
                 return base
             except BaseException as error:
-                # An unreadable archive leaves an untouched base usable; a new base may be incomplete.
+                # An unreadable archive leaves an untouched base usable; a new base may be
+                # incomplete.
                 base.is_broken |= not (isinstance(error, ArchiveUnreachable) and base.state.exists())
                 self._let_go(base, attempt)
                 if not self._is_worth_another(error, was_new):
@@ -209,7 +222,9 @@ class Bases:
                 log.warning("base %s of archive %d is made anew: %s", base.name, tree.archive, error)
 
     def release(self, attempt: AttemptId, *, is_spoiled: bool = False) -> None:
-        """The attempt releases its base. ``is_spoiled``: a process may still read the base, so it must not change any more."""
+        """Release the base of an attempt. ``is_spoiled``: a process may still read the base, so it
+        must not change any more.
+        """
         with self._changed:
             base = next((base for base in self._bases if attempt in base.users), None)
         if base is not None:
@@ -217,15 +232,17 @@ class Bases:
             self._let_go(base, attempt)
 
     def give_up_one(self) -> bool:
-        """Remove the least recently used idle base, because the disk is short of space; returns whether there was one."""
+        """Remove the least recently used idle base, because the disk is short of space. Returns
+        whether there was one.
+        """
         with self._changed:
             taken = sum(base.size for base in self._bases)
         return self._make_room(max(0, taken - 1), None)
 
-    # Which one
+    # Choosing a base
 
     def _take(self, attempt: AttemptId, tree: Tree, owner: Owner) -> tuple[Base, bool]:
-        """A usable base with the wanted files; or one that only this thread brings to them."""
+        """A usable base with the wanted files, or a base that only this thread updates to them."""
         with self._changed:
             while True:
                 found = [base for base in self._bases if (base.archive, base.owner) == (tree.archive, owner)]
@@ -270,7 +287,7 @@ class Bases:
         self._bases.append(base)
         return base
 
-    # Bringing it there
+    # Exporting and updating
 
     def _bring(self, base: Base, tree: Tree) -> None:
         if base.watch is None:
@@ -294,7 +311,7 @@ class Bases:
             return True
         return not was_new
 
-    # Letting go
+    # Releasing and removing
 
     def _let_go(self, base: Base, attempt: AttemptId) -> None:
         with self._changed:
@@ -304,9 +321,11 @@ class Bases:
         self._make_room(self._limit)
 
     def _make_room(self, limit: int, patience: float | None = removal.PATIENCE) -> bool:
-        """Remove what is broken, and of the idle ones the least lately used, until all take ``limit`` bytes; whether any idle one went.
+        """Remove the broken bases, and the least recently used idle ones until all take at most
+        ``limit`` bytes. Returns whether an idle one was removed.
 
-        ``patience``: seconds after which the rest goes in the background; None: the room is needed now.
+        ``patience``: the seconds after which the removal continues in the background; None: the
+        room is needed now.
         """
         with self._changed:
             broken = [base for base in self._bases if base.is_broken and not base.users and base.goal is None]
@@ -324,7 +343,8 @@ class Bases:
 
     def _discard(self, name: str, until: float | None) -> None:
         with contextlib.suppress(OSError):
-            (self._folder / name / "state").unlink()  # first: it is not good any more
+            # First of all: from now on the base is not usable.
+            (self._folder / name / "state").unlink()
         try:
             faults = remove_folder(self._folder, name, until=until)
         except TakesLong:
@@ -334,13 +354,15 @@ class Bases:
             log.warning("base %s in %s cannot be removed: %s: %s", name, self._folder, what, error.strerror)
 
     def _discard_parts(self, name: str) -> None:
-        """A base, with the parts that its removal has moved up."""
+        """Remove a base, and the parts that an interrupted removal has moved up."""
         for part in os.listdir(self._folder):
             if part == name or part.startswith(f".{name.lstrip('.')}."):
                 self._discard(part, None)
 
     def _take_over(self, in_use: Mapping[AttemptId, str]) -> None:
-        """At the start, before anybody else calls."""
+        """Take over the bases of an earlier task manager. Called at the start, before any other
+        call.
+        """
         until = time.monotonic() + removal.PATIENCE
         for name in os.listdir(self._folder):
             users = {attempt for attempt, used in in_use.items() if used == name}
@@ -350,7 +372,7 @@ class Bases:
                 continue
             base = base or Base(self._folder / name, 0, (0, 0), is_broken=True)
             base.users = users
-            base.is_checked |= bool(users)  # they rely on it already
+            base.is_checked |= bool(users)  # attempts already rely on it
             self._bases.append(base)
         self._bases.sort(key=lambda base: base.written)
         for base in self._bases:
@@ -384,7 +406,9 @@ def _update(base: Base, tree: Tree) -> None:
 
 
 def _give_all(tree: Path, owner: Owner) -> int:
-    """Give a tree to its owner, if that is another user; returns its approximate size in bytes."""
+    """Give a tree to its owner, if the owner is another user. Returns its approximate size in
+    bytes.
+    """
     is_ours, size = owner == OURS, 0
     pending = [os.fsencode(tree)]
     if not is_ours:

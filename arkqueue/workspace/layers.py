@@ -1,6 +1,7 @@
-"""Layers and mounts: an overlay laid by the kernel for a process, copies where there is none, and what is mounted below a folder.
+"""Layers and mounts: overlays that the kernel mounts for processes, copies where it does not, and
+the mounts below a folder.
 
-The mounts of this process's own mount namespace are meant. Everything is called by path and mount(2); no program is run.
+All functions concern the mount namespace of this process. They call mount(2) and run no program.
 """
 
 from __future__ import annotations
@@ -22,17 +23,20 @@ _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 _FICLONE = 0x40049409
 
 _OPTIONS = (",redirect_dir=on,volatile", ",redirect_dir=on", "")
-"""Mount options, tried in this order. They let folders be renamed as in any other tree, and unmounting does not write a
-whole disk's caches, which nobody would read again."""
+"""Mount options, tried in this order. With them, folders can be renamed as in any other tree, and
+unmounting does not write the caches of a whole disk, which nobody would read again.
+"""
 _UNWRITABLE = re.compile(r"[\\,:\"]")
-"""Characters that kernels read differently in the paths of an overlay's options."""
+"""Characters in the paths of an overlay's options that kernels interpret differently."""
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class KernelLayers:
-    """Mounts overlays if the kernel lets this process, which is tried once, in the work folder itself."""
+    """Mounts overlays, if the kernel lets this process do so. One trial in the work folder decides
+    this.
+    """
 
     def __init__(self, work: Path) -> None:
         self._work = work
@@ -41,7 +45,9 @@ class KernelLayers:
         self._refusal: str | None = None
 
     def refusal(self) -> str:
-        """The reason why overlays do not work here; empty if they do. Raises OSError if the trial fails."""
+        """The reason why overlays do not work here; empty if they do. Raises OSError if the trial
+        fails.
+        """
         with self._lock:
             if self._refusal is None:
                 self._refusal = self._try()
@@ -88,7 +94,9 @@ def _mount(layer: Layer, target: Path, options: str) -> None:
 
 
 def show_read_only(folder: Path, target: Path) -> bool:
-    """Mount a folder read-only over an empty folder; not even root can write there. Returns False if the kernel does not let this process mount."""
+    """Mount a folder read-only over an empty folder, so that not even root can write there. Returns
+    False if the kernel does not let this process mount.
+    """
     places = os.fsencode(folder), os.fsencode(target)
     if _libc.mount(*places, None, _MS_BIND, None):
         return False
@@ -112,7 +120,8 @@ def mounts_below(folder: Path) -> list[bytes]:
     finally:
         os.close(parent)
     found = []
-    # Not splitlines: in names of mount points, the kernel escapes newlines, but no carriage returns.
+    # Not splitlines: in the names of mount points, the kernel escapes newlines, but not carriage
+    # returns.
     for line in _mountinfo().split(b"\n")[:-1]:
         place = _ESCAPED.sub(lambda match: bytes([int(match[1], 8)]), line.split(b" ", 5)[4])
         if place == top or place.startswith(top + b"/"):
@@ -129,9 +138,9 @@ def _mountinfo() -> bytes:
 
 
 def unmount_below(folder: Path) -> str:
-    """Unmount everything at or below a folder; returns the mounts that something still uses.
+    """Unmount everything at or below a folder. Returns the mounts that something still uses.
 
-    Raises OSError where a mount stays.
+    Raises OSError if a mount stays.
     """
     note = ""
     for place in mounts_below(folder):
@@ -145,11 +154,13 @@ def unmount_below(folder: Path) -> str:
     return note
 
 
-# --- Copies ----------------------------------------------------------------------------------------------------------
+# --- Copies ---------------------------------------------------------------------------------------
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy a plain tree into an empty folder: kinds, modes, times, owners; by sharing blocks where the disk can."""
+    """Copy a plain tree into an empty folder: kinds, modes, times and owners of its files. Blocks
+    are shared if the disk can do that.
+    """
     top, to = os.fsencode(source), os.fsencode(target)
     shared = True
     own = os.geteuid(), os.getegid()
@@ -172,7 +183,9 @@ def copy_tree(source: Path, target: Path) -> None:
 
 
 def copy_file(source: bytes, target: bytes, status: os.stat_result, shared: bool) -> bool:
-    """Copy a file with its mode and times. ``shared``: whether to try to share blocks; returns whether to try that for the next file."""
+    """Copy a file with its mode and times. ``shared``: True to try to share blocks. Returns whether
+    to try this for the next file.
+    """
     from_ = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         to = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -185,7 +198,7 @@ def copy_file(source: bytes, target: bytes, status: os.stat_result, shared: bool
                         raise
                     shared = False
             if not shared:
-                while os.sendfile(to, from_, None, 2**30):  # from where the file stands
+                while os.sendfile(to, from_, None, 2**30):  # from the present position
                     pass
             os.fchmod(to, stat.S_IMODE(status.st_mode))
             os.utime(to, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -1,7 +1,8 @@
 """Reads OUTPUT, in which a task leaves values for later tasks.
 
-It was written by a stranger: it is opened through no symlink, a regular file alone, up to a limit; and what PostgreSQL
-could not store is a fault. The task manager asks for it once nothing of the attempt runs any more.
+A stranger wrote this file. So it is opened only if it is a regular file, through no symlink, and
+read up to a limit. A value that PostgreSQL could not store is a fault. The task manager reads it
+when no process of the attempt runs any more.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, PRIORITY, RETRY_AF
 from arkqueue.workspace.removal import FOLDER, NOT_FOLLOWED
 
 OUTPUT_LIMIT = 2**20
-"""Bytes of OUTPUT that are read."""
+"""The most bytes of OUTPUT that are read."""
 
 _LINE = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)=(.*)")
 _NUL = re.compile(r"(?<!\\)(\\\\)*\\u0000")
@@ -28,9 +29,10 @@ _NUL = re.compile(r"(?<!\\)(\\\\)*\\u0000")
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """The outputs that a task wrote to OUTPUT. If they cannot be used, ``fault`` says why, and ``values`` is empty.
+    """The outputs that a task wrote to OUTPUT. If they cannot be used, ``fault`` says why, and
+    ``values`` is empty.
 
-    A fault quotes no output: it stands in the log, which stays when the outputs are removed for good.
+    A fault quotes no output, because faults stay in the log when the outputs are removed for good.
     """
 
     values: dict[str, Any]
@@ -38,9 +40,8 @@ class Outputs:
 
 
 def read_outputs(work: Path, folder: str, limit: int) -> Outputs:
-    """The values of ``files/output`` in a folder of the work folder, or its fault. Raises PermissionError if the
-
-    task has closed the file to this user.
+    """The values of ``files/output`` in a folder of the work folder, or the fault of the file.
+    Raises PermissionError if the task has closed the file to this user.
     """
     try:
         data = _read(work, (folder, "files"), limit)
@@ -70,7 +71,8 @@ def _read(work: Path, folders: tuple[str, ...], limit: int) -> bytes:
                 if error.errno in (errno.ELOOP, errno.ENOTDIR):
                     raise _Unusable("is not in the task's workspace: its folder was replaced") from None
                 raise
-        # Examined before it is opened, because opening a device can have effects; and again afterwards.
+        # The file is checked before it is opened, because opening a device can have effects; and
+        # again afterwards.
         _check(os.stat("output", dir_fd=folder, follow_symlinks=False), limit)
         output = kept(os.open("output", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | NOT_FOLLOWED, dir_fd=folder))
         _check(os.fstat(output), limit)
@@ -102,7 +104,9 @@ def _check(status: os.stat_result, limit: int) -> None:
 
 
 def parse_outputs(data: bytes) -> Outputs:
-    """The values of an OUTPUT file: ``key=value`` lines, or one JSON object. PostgreSQL can store all of them."""
+    """The values of an OUTPUT file: ``key=value`` lines, or one JSON object. PostgreSQL can store
+    all of them.
+    """
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

@@ -1,9 +1,9 @@
 """Files of other users in the workspaces of a task manager that is not root (design 9).
 
 A task manager without root cannot give files to other users, nor remove files that a container's
-root has made in folders of its own. The container engine can (``Give``): it gives files to another user
-before the task starts, and gives the files that a task leaves back to the task manager's user, to
-be read or removed. The root of a container needs no files of its own, because it may write
+root has made in folders of its own. The container engine can (``Give``): it gives files to another
+user before the task starts, and gives the files that a task leaves back to the task manager's user,
+to be read or removed. The root of a container needs no files of its own, because it may write
 everybody's files. ``Workspaces`` calls this module; a task manager that is root does not need it.
 """
 
@@ -21,17 +21,21 @@ from arkqueue.workspace.bases import OURS, Owner
 from arkqueue.workspace.removal import attempt_of, remove_folder
 
 Give = Callable[[Sequence[Path], Owner, str | None], str]
-"""Changes the owner of folders with their contents, as root could, with an image (None: any); returns words for the files that kept their owner."""
+"""Changes the owner of folders and their contents, as root could, with the help of an image (None:
+any). Returns words about the files that kept their owner.
+"""
 
 TURNS = 20
-"""The number of times that remaining files are given back and removed: in a very deep tree, the programs of some images reach only a limited depth at once."""
+"""How often the remaining files are given back and removed: in a very deep tree, the programs of
+some images reach only a limited depth at once.
+"""
 
 _OTHERS = (errno.EACCES, errno.EPERM, errno.ENOTEMPTY)
-"""The remedy for a folder of another user."""
+"""The errors for a folder of another user, for which giving it back is the remedy."""
 
 
 class Giving:
-    """Any thread may call it."""
+    """Gives files to other users and back, through the container engine. Any thread may call it."""
 
     def __init__(self, work: Path, give: Give | None) -> None:
         """``work``: the folder of all workspaces. Without ``give``, no owner can be changed."""
@@ -51,7 +55,8 @@ class Giving:
         return (owner, None) if self._give is None else (None, owner)
 
     def give(self, folder: Path, parts: Sequence[Path], owner: Owner) -> None:
-        """Give parts of a workspace to a user. Raises WorkspaceError, and what the engine says."""
+        """Give parts of a workspace to a user. Raises WorkspaceError with the words of the engine.
+        """
         assert self._give is not None
         if left := self._give(parts, owner, image_of(folder)):
             raise WorkspaceError(
@@ -61,16 +66,20 @@ class Giving:
             )
 
     def give_back(self, folder: Path, part: Path) -> None:
-        """Open a part of a workspace that a task has closed to this process. Raises PermissionError if that fails."""
+        """Open a part of a workspace that a task has closed to this process. Raises PermissionError
+        if that fails.
+        """
         self._given_back([part], image_of(folder))
         os.chmod(part, 0o700)  # this process made the folder: no task can replace it
 
     def remove(
         self, name: str, until: float | None = None, known: str | None = None
     ) -> tuple[list[tuple[str, OSError]], str]:
-        """Remove a workspace, or a part of it, in which nothing is mounted; returns the remaining files, and why their owner was not changed.
+        """Remove a workspace, or a part of it, in which nothing is mounted. Returns the remaining
+        files, and why their owner could not be changed.
 
-        ``until``: as `remove_folder`. ``known``: the image of its container, if the workspace no longer names it.
+        ``until``: as in `remove_folder`. ``known``: the image of the attempt's container, if the
+        workspace no longer names it.
         """
         known = known or image_of(self._work / name) if self._give is not None else None
         image = known
@@ -86,11 +95,14 @@ class Giving:
             faults = remove_folder(self._work, place.name)
             if not faults or not is_possible:
                 break
-            image = None  # its program may not work, and that of another image may
+            image = None  # the program of this image may not work, but that of another one may
         return faults, refusal
 
     def _gathered(self, attempt: AttemptId, name: str) -> Path:
-        """The remaining parts of a workspace, gathered in one folder: an interrupted removal has moved parts of it up. If ``name`` is a part, only parts are gathered: the workspace itself may be a new one by now."""
+        """Gather the remaining parts of a workspace in one folder, because an interrupted removal
+        has moved parts of it up. If ``name`` is a part, only parts are gathered: the workspace
+        itself may be a new one by now.
+        """
         parts = [part for part in os.listdir(self._work) if attempt_of(part) == attempt]
         if name.startswith("."):
             parts = [part for part in parts if part.startswith(".")]
@@ -101,7 +113,9 @@ class Giving:
         return place
 
     def _given_back(self, folders: Sequence[Path], image: str | None) -> tuple[bool, str]:
-        """Whether the engine could change their owner to this process, at least in part, and the obstacle."""
+        """Whether the engine could change the owner of folders to this process, at least in part,
+        and the obstacle.
+        """
         if self._give is None:
             return False, ""
         try:
@@ -114,12 +128,12 @@ _IMAGE = "image"
 
 
 def note_image(folder: Path, image: str) -> None:
-    """Note in a workspace, hidden from tasks, the image that can change the owner of its files."""
+    """Store in a workspace, hidden from tasks, the image that can change the owner of its files."""
     (folder / _IMAGE).write_text(image, encoding="utf-8")
 
 
 def image_of(folder: Path) -> str | None:
-    """The image of the workspace's container; None: the attempt had none, or none yet."""
+    """The image of the workspace's container. None: the attempt has no container, or none yet."""
     try:
         return (folder / _IMAGE).read_text("utf-8")
     except OSError:

@@ -28,7 +28,7 @@ from arkqueue.workspace.layers import mounts_below
 log = logging.getLogger("arkqueue")
 
 PATIENCE = 0.5
-"""Seconds that a caller waits for a removal."""
+"""The seconds that a caller waits for a removal."""
 
 NOT_FOLLOWED = os.O_NOFOLLOW | os.O_CLOEXEC
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | NOT_FOLLOWED
@@ -37,17 +37,23 @@ _NAME = re.compile(r"\.?(\d+)(\.\d+)*")
 
 
 def attempt_of(name: str) -> AttemptId | None:
-    """The attempt of a folder in the work folder: its workspace, or a part of one whose removal was interrupted."""
+    """The attempt of a folder in the work folder: its workspace, or a part of one whose removal was
+    interrupted.
+    """
     match = _NAME.fullmatch(name)
     return AttemptId(int(match[1])) if match else None
 
 
 class TakesLong(Exception):
-    """A folder has too many contents to be removed yet. `Removal` says how the remaining parts are named."""
+    """A folder has too many contents to be removed yet. `Removal` says how the remaining parts are
+    named.
+    """
 
 
 class Later:
-    """Removes folders in a thread of its own, one after the other. The next start removes those that are left when the process ends."""
+    """Removes folders in a thread of its own, one after the other. If the process ends earlier, the
+    next start removes the rest.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -55,7 +61,7 @@ class Later:
         self._has_begun = False
 
     def put(self, remove: Callable[[], None]) -> None:
-        """Returns at once."""
+        """Add a removal to the queue; returns at once."""
         self._waiting.put(remove)
         with self._lock:
             if not self._has_begun:
@@ -74,9 +80,10 @@ class Later:
 def remove_folder(
     parent: Path, name: str, mounted: Sequence[bytes] | None = None, until: float | None = None
 ) -> list[tuple[str, OSError]]:
-    """Remove a folder; returns the paths that could not be removed, with the reasons. ``mounted``: the mounts there, if they are
+    """Remove a folder. Returns the paths that could not be removed, with the reasons.
 
-    known. ``until``: the time at which (`time.monotonic`) it raises TakesLong; None: never.
+    ``mounted``: the mounts there, if they are known. ``until``: the time (`time.monotonic`) at
+    which TakesLong is raised; None: never.
     """
     if mounted is None:
         mounted = mounts_below(parent / name)
@@ -90,11 +97,14 @@ def remove_folder(
 
 
 class Removal:
-    """Removes one folder of the work folder, however deep, following no symlink, also where a task is still at work in it.
+    """Removes one folder of the work folder, however deep, also while a task still works in it. No
+    symlink is followed.
 
-    Non-empty subfolders are moved into a folder of this process; when the turn of each comes, so are its own. So no path is ever long, no recursion
-    deep, and only one folder is open at a time. That folder is closed to others, because a subfolder may hold a setuid file that a container's root
-    has left. It lies in the work folder and is named like a part of the attempt, in case the removal is interrupted.
+    Non-empty subfolders are moved into a folder of this process. When the turn of a moved folder
+    comes, its subfolders are moved, too. So no path becomes long, no recursion deep, and only one
+    folder is open at a time. The folder of this process is closed to others, because a subfolder
+    may hold a setuid file that a container's root has left. It lies in the work folder and is named
+    like a part of the attempt, in case the removal is interrupted.
     """
 
     def __init__(self, work: int, name: str, until: float | None = None) -> None:
@@ -103,7 +113,7 @@ class Removal:
         self._name = name
         self._ours = f".{name.lstrip('.')}.{time.time_ns()}"
         self._within: int | None = None
-        """The folder of this process, opened, once it exists."""
+        """The open folder of this process, once it exists."""
         self._pending: list[str] = []
         """The names of the folders that were moved into it and are not removed yet."""
         self._moved = 0
@@ -118,7 +128,8 @@ class Removal:
         finally:
             if self._within is not None:
                 os.close(self._within)
-                with contextlib.suppress(OSError):  # it contains files that could not be removed
+                # The folder contains files that could not be removed.
+                with contextlib.suppress(OSError):
                     os.rmdir(self._ours, dir_fd=self._work)
         return self._faults
 
@@ -126,7 +137,7 @@ class Removal:
         with self._tolerant(folder):
             try:
                 descriptor = self._open(folder, parent)
-            except NotADirectoryError:  # a task has put something else in its place
+            except NotADirectoryError:  # a task has replaced the folder by something else
                 os.unlink(folder, dir_fd=parent)
                 return
             try:
@@ -145,7 +156,8 @@ class Removal:
             os.rmdir(folder, dir_fd=parent)
 
     def _open(self, folder: str, parent: int) -> int:
-        with contextlib.suppress(PermissionError):  # another user's: its contents stay, unless this process is root
+        # Another user's folder: its contents stay, unless this process is root.
+        with contextlib.suppress(PermissionError):
             _take(folder, parent)
         return os.open(folder, FOLDER, dir_fd=parent)
 
@@ -162,34 +174,37 @@ class Removal:
             os.mkdir(self._ours, 0o700, dir_fd=self._work)
             self._within = os.open(self._ours, FOLDER, dir_fd=self._work)
         self._moved += 1
-        with contextlib.suppress(PermissionError):  # another user's, and this process is not root
-            _take(name, parent)  # a folder that changes its parent is written to
+        # Another user's folder, and this process is not root.
+        with contextlib.suppress(PermissionError):
+            _take(name, parent)  # moving a folder writes to it
         try:
             os.rename(name, str(self._moved), src_dir_fd=parent, dst_dir_fd=self._within)
-        except PermissionError:  # another user's: only an empty one can go
+        except PermissionError:  # another user's folder: it can be removed only if it is empty
             os.rmdir(name, dir_fd=parent)
             return
         self._pending.append(str(self._moved))
 
     @contextlib.contextmanager
     def _tolerant(self, name: str) -> Iterator[None]:
-        """Note a path that cannot be removed, and go on."""
+        """Record a path that cannot be removed, and continue."""
         try:
             yield
         except FileNotFoundError:
             pass
         except OSError as error:
-            if error.errno != errno.ENOTEMPTY or not self._faults:  # otherwise it contains paths that are noted already
+            # Otherwise it contains paths that are recorded already.
+            if error.errno != errno.ENOTEMPTY or not self._faults:
                 self._faults.append((name, error))
 
 
 def _take(folder: str, parent: int) -> None:
-    """Let only this process read and write a folder. If a task replaces the folder meanwhile, the replacement is never followed.
+    """Let only this process read and write a folder. If a task replaces the folder in the meantime,
+    the replacement is not followed.
 
-    Raises NotADirectoryError, and PermissionError for another user's.
+    Raises NotADirectoryError, and PermissionError for another user's folder.
     """
     place = os.open(folder, os.O_PATH | os.O_DIRECTORY | NOT_FOLLOWED, dir_fd=parent)
     try:
-        os.chmod(f"/proc/self/fd/{place}", 0o700)  # fchmod wants a folder that can be read
+        os.chmod(f"/proc/self/fd/{place}", 0o700)  # fchmod needs a folder that can be read
     finally:
         os.close(place)

@@ -1,10 +1,13 @@
-"""Gives the files that differ between BASE and a revision the time at which their workspace is prepared (rule 38).
+"""Gives the files that differ between BASE and a revision the time at which their workspace is
+prepared (rule 38).
 
-`make` compares times. A file in a base has the date of the revision that last changed it. A target that was built while that
-revision was committed is newer, and so is one that was built before a commit with an early date came. Then `make` would keep
-a stale target. So a task that has completed before gets the files that differ from its BASE with the time of now.
+`make` compares times. A file in a base has the date of the revision that last changed it. A target
+may be newer although it is stale: it was built while the revision was being committed, or before a
+commit with an early date arrived. Then `make` would keep the stale target. So if the task has
+completed before, the files that differ from its BASE get the present time.
 
-In a layer such a file is copied up, as a base belongs to all of its users. The cost follows what differs.
+In a layer, such a file is copied up, because all users of a base share it. The cost depends on the
+number of files that differ.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ def renew_in_place(paths: Iterable[bytes] | None, tree: Path) -> None:
     """Like `renew_in_layer`, in a tree that is the workspace's own."""
     top = os.fsencode(tree)
     for path, _ in _files(paths, top):
-        # Without a time, the kernel's own clock applies. It also dates the files that the task writes, and may be some milliseconds slow.
+        # Without a time, the kernel's own clock applies. It also dates the files that the task
+        # writes, and may be some milliseconds slow.
         os.utime(top + b"/" + path, follow_symlinks=False)
 
 
@@ -55,7 +59,7 @@ def _files(paths: Iterable[bytes] | None, tree: bytes) -> Iterator[tuple[bytes, 
 
 
 def _status(path: bytes) -> os.stat_result | None:
-    """None if the file does not exist: `checkout` leaves it out."""
+    """The status of a file. None: it does not exist, because `checkout` leaves it out."""
     try:
         return os.lstat(path)
     except FileNotFoundError:
@@ -69,7 +73,9 @@ def _all_files(tree: bytes) -> Iterator[bytes]:
 
 
 def _make_folders(folder: bytes, lower: bytes, upper: bytes, made: set[bytes]) -> None:
-    """The folders of a layer show through where they have the mode and the owner of those below."""
+    """Make the parent folders in a layer. To look unchanged, they need the mode and the owner of
+    the folders below.
+    """
     if folder in made:
         return
     _make_folders(folder.rpartition(b"/")[0], lower, upper, made)

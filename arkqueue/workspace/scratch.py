@@ -1,17 +1,21 @@
-"""Scratch folders: what stays on a host from task to task of a run, or of an item (design 5.37).
+"""Scratch folders: folders that stay on a host from task to task of a run, or of an item (design
+5.37).
 
-In ``<root>/<installation>/<id>``, where the root is ``scratch`` in the home folder, or a folder that several task managers may share::
+In ``<root>/<installation>/<id>``, where the root is ``scratch`` in the home folder, or a folder that
+several task managers may share::
 
-    folder      what its tasks see as ARKQUEUE_SCRATCH
-    contained   a task in a container was given it
-    passed      a process of another user than ours was given it
-    image       an image in which root's files can be given to us, to be removed
+    folder      the folder that its tasks see as ARKQUEUE_SCRATCH
+    contained   a task in a container has had the folder
+    passed      a process of another user than the task manager's has had the folder
+    image       an image with which root's files can be given to this user, to be removed
 
-The id is that of a row in the database, which decides how long the folder stays. A stranger wrote the contents of ``folder``: nothing here reads them, follows a link in
-them, or runs a program in them.
+The id is that of a row in the database, which decides how long the folder stays. A stranger wrote
+the contents of ``folder``: this module does not read them, follows no link in them, and runs no
+program in them.
 
-A container's root may leave a setuid file or the node of a device there. So a folder is given to containers or to processes of another user than ours, never to
-both, unless its file system is mounted ``nosuid`` and ``nodev`` (``executor.exposure`` says the same of mounts).
+A container's root may leave a setuid file or a device node in the folder. So a folder is given
+either to containers or to processes of another user than the task manager's, never to both, unless
+its file system is mounted ``nosuid`` and ``nodev`` (``executor.exposure`` says the same of mounts).
 """
 
 from __future__ import annotations
@@ -34,13 +38,15 @@ from arkqueue.workspace.removal import FOLDER, NOT_FOLLOWED, attempt_of, remove_
 from arkqueue.workspace.workspaces import check_way
 
 PATIENCE = 20.0
-"""Seconds for which the folders of a store are measured at once."""
+"""The seconds for which the folders of a store are measured at once."""
 _CONTAINED, _PASSED = "contained", "passed"
 
 
 def make_root(root: Path) -> None:
-    """Make the folder of all scratch folders, unless it is there. Others may pass through it, to the folder that is theirs."""
-    if not root.exists():  # one that was there may be closed on purpose
+    """Make the folder of all scratch folders, unless it exists. Other users may pass through it to
+    a folder of their own.
+    """
+    if not root.exists():  # an existing one may be closed on purpose
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         root.chmod(0o711)
 
@@ -49,16 +55,19 @@ class ScratchFolders:
     """The scratch folders of one store. Any thread may call it."""
 
     def __init__(self, root: Path, limit: int = 0, give: Give | None = None) -> None:
-        """``limit``: bytes from which on no other folder is made; 0: any number. ``give``: as for ``Workspaces``."""
+        """``limit``: the bytes from which on no further folder is made; 0: no limit. ``give``: as
+        for ``Workspaces``.
+        """
         self.root, self._limit, self._give = root, limit, give
         self.lack: Withheld | None = None
-        """Why no other folder is made; None: there is room."""
+        """Why no further folder is made; None: there is room."""
         self._lock = threading.Lock()
 
     def for_process(self, scratch: Scratch, installation: str, *, owner: Owner | None, is_harmless: bool) -> Path:
-        """The folder, for processes of ``owner`` (None: ours). Raises WorkspaceError, HostFault, Withheld.
+        """The folder, for processes of ``owner`` (None: the task manager's user). Raises
+        WorkspaceError, HostFault, Withheld.
 
-        ``is_harmless``: no setuid file and no device works there.
+        ``is_harmless``: no setuid file and no device works in the folder.
         """
         with _explained(scratch):
             place = self._there(scratch, installation)
@@ -66,13 +75,15 @@ class ScratchFolders:
                 check_way(place, owner, f"scratch folder {scratch.id}")
                 self._mark(place, _PASSED, _CONTAINED, is_harmless=is_harmless)
                 _give(place / "folder", owner)
-                # Others than those of the user's group do not pass through.
+                # Only users of the user's group may pass through.
                 os.chown(place, -1, owner[1])
                 os.chmod(place, 0o710)
             return place / "folder"
 
     def for_container(self, scratch: Scratch, installation: str, *, image: str, is_harmless: bool) -> Path:
-        """The folder, for a container of ``image``, whoever its program is. Raises as ``for_process`` does."""
+        """The folder, for a container of ``image``, whatever user its program runs as. Raises the
+        errors of ``for_process``.
+        """
         with _explained(scratch):
             place = self._there(scratch, installation)
             self._mark(place, _CONTAINED, _PASSED, is_harmless=is_harmless)
@@ -83,13 +94,15 @@ class ScratchFolders:
 
     @property
     def are_used(self) -> bool:
-        """Whether a folder was ever made here."""
+        """Whether a scratch folder was ever made here."""
         with os.scandir(self.root) as entries:
             return any(entry.is_dir(follow_symlinks=False) for entry in entries)
 
     @contextmanager
     def turn(self) -> Iterator[bool]:
-        """Whether this task manager may look after the folders, as no other one does so at the moment, where several share them."""
+        """Whether this task manager may measure and remove the folders now: if several task
+        managers share them, only one does so at a time.
+        """
         opened = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | NOT_FOLLOWED, 0o600)
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -108,7 +121,8 @@ class ScratchFolders:
         return set()
 
     def remove(self, installation: str, ids: Collection[int]) -> list[str]:
-        """Remove folders that no task uses any more; notes say what could not be removed."""
+        """Remove folders that no task uses any more. Returns notes about what could not be removed.
+        """
         parent = self.root / installation
         giving, notes = Giving(parent, self._give), []
         for name in os.listdir(parent):
@@ -127,7 +141,9 @@ class ScratchFolders:
         return notes
 
     def measure(self, installation: str, ids: Collection[int]) -> dict[int, int]:
-        """How many bytes folders take, as far as that can be found out within ``PATIENCE`` seconds; ``lack`` follows from it, and from what the attachments beside them take."""
+        """The bytes that folders take, as far as this can be measured within ``PATIENCE`` seconds.
+        Sets ``lack`` from these bytes and those of the attachments beside them.
+        """
         until = time.monotonic() + PATIENCE
         sizes = {id: _size(self.root / installation / str(id) / "folder", until) for id in sorted(ids)}
         taken = sum(sizes.values()) + _size(self.root / installation / "attachments", until)
@@ -142,7 +158,7 @@ class ScratchFolders:
         return sizes
 
     def _there(self, scratch: Scratch, installation: str) -> Path:
-        """Where the folder is; it is made once."""
+        """The path of the folder, which is made if it does not exist."""
         parent = self.root / installation
         place = parent / str(scratch.id)
         if scratch.is_removed or (scratch.is_made and not os.path.lexists(place)):
@@ -151,7 +167,8 @@ class ScratchFolders:
             with suppress(FileExistsError):
                 os.mkdir(parent, 0o711)
                 os.chmod(parent, 0o711)
-            # The folder is complete when it becomes visible: another task of the run may make it at the same moment.
+            # The folder is complete when it becomes visible, because another task of the run may
+            # make it at the same moment.
             made = parent / f".{scratch.id}.{time.time_ns()}"
             os.mkdir(made, 0o700)
             os.mkdir(made / "folder", 0o700)
@@ -164,14 +181,17 @@ class ScratchFolders:
         return place
 
     def _mark(self, place: Path, mine: str, other: str, *, is_harmless: bool) -> None:
-        """Note the kind of task that gets the folder. Raises Withheld if the other kind of tasks had it."""
+        """Record the kind of task that gets the folder. Raises Withheld if tasks of the other kind
+        have had it.
+        """
         if is_harmless:
             (place / mine).touch()
             return
         with self._lock:
             if not (place / other).exists():
                 (place / mine).touch()
-                if not (place / other).exists():  # another task manager that shares the folder may have been quicker
+                # Another task manager that shares the folder may have been faster.
+                if not (place / other).exists():
                     return
         raise Withheld(
             "scratch",
@@ -182,7 +202,9 @@ class ScratchFolders:
 
 
 def _size(folder: Path, until: float) -> int:
-    """The bytes that a folder takes on its disk. Links are not followed; parts that are closed to this process do not count."""
+    """The bytes that a folder takes on its disk. Links are not followed. Parts that this process
+    cannot read do not count.
+    """
     top = os.path.realpath(os.fsencode(folder))
     size, pending = 0, [top]
     while pending and time.monotonic() < until:
@@ -227,7 +249,9 @@ def _give(folder: Path, owner: Owner) -> None:
 
 
 def _open(folder: Path) -> None:
-    """Let everybody who can reach a folder write in it. Tasks in containers run as several users, and reach the folder only through their mount."""
+    """Let everybody who can reach a folder write in it. The tasks in containers run as several
+    users, and reach the folder only through their mounts.
+    """
     opened = os.open(folder, FOLDER)
     try:
         if os.fstat(opened).st_uid == OURS[0]:

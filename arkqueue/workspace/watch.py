@@ -23,7 +23,9 @@ from itertools import islice
 from arkqueue.model import STAMPS
 
 AT_A_TIME = 4096
-"""The number of files and folders that one use of a base checks: a few milliseconds, and all files of most archives."""
+"""The number of files and folders that one use of a base checks: a few milliseconds, and all files
+of most archives.
+"""
 
 Window = tuple[int, int]
 
@@ -33,7 +35,8 @@ class Changed(Exception):
 
 
 class Watch:
-    """The watch over one tree. Times are nanoseconds since 1970. One thread at a time may call it."""
+    """The watch over one tree. Times are nanoseconds since 1970. One thread at a time may call it.
+    """
 
     def __init__(self, tree: bytes, since: int, windows: list[Window]) -> None:
         self._tree = tree
@@ -41,7 +44,7 @@ class Watch:
         self._walk, self._began = iter(()), since  # type: Iterator[tuple[bytes, os.stat_result]], int
 
     def changed_since(self, began: int) -> None:
-        """Note that an update made all changes from a time until now."""
+        """Record that an update made all changes from a time until now."""
         self.windows.append((began, time.time_ns()))
 
     def check(self, most: int | None = AT_A_TIME) -> None:
@@ -77,7 +80,9 @@ class Watch:
             raise Changed(f"{path.decode(errors='backslashreplace')}: {error.strerror}") from None
 
     def _all(self) -> Iterator[tuple[bytes, os.stat_result]]:
-        """All files and folders of the tree. The tree may go on changing; files that disappear meanwhile are left out."""
+        """All files and folders of the tree. The tree may change at the same time. Files that
+        disappear are left out.
+        """
         pending = [self._tree]
         while pending:
             folder = pending.pop()

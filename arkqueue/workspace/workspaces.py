@@ -31,23 +31,26 @@ from arkqueue.workspace.renewal import renew_in_layer, renew_in_place
 log = logging.getLogger("arkqueue")
 
 POOL = 20 * 2**30
-"""Bytes that bases may take."""
+"""The bytes that bases may take."""
 
 WORK = "work"
 """The folder of all workspaces in a home folder."""
 
 BASES = "bases"
-"""The folder of the bases from which they are made."""
+"""The folder of the bases from which workspaces are made."""
 
 LayeredBy = Literal["kernel", "engine"]
-"""Who mounts the private layer over a base: this host's kernel, for a process; the container engine, for a container."""
+"""The program that mounts the private layer over a base: this host's kernel for a process, the
+container engine for a container.
+"""
 
 
 @dataclass(frozen=True)  # without slots, because the paths are computed once and used often
 class Workspace:
-    """The folder of one attempt. ``path_first``: to be put first on the task's PATH.
+    """The folder of one attempt. ``path_first``: a folder that comes first on the task's PATH.
 
-    ``layer``: the folders that the engine mounts over ``tree``, which is empty then. ``notes`` are for the attempt's log.
+    ``layer``: the folders that the engine mounts over ``tree``, which is empty then. ``notes``:
+    remarks for the attempt's log.
     """
 
     attempt: AttemptId
@@ -91,14 +94,18 @@ class Workspace:
 
 
 Fill = Callable[[Workspace], Path | None]
-"""Writes files into a workspace's empty tree; may return a folder to put first on the task's PATH."""
+"""Writes files into a workspace's empty tree. May return a folder that comes first on the task's
+PATH.
+"""
 
 
 class Workspaces:
     """The workspaces of one home folder. Any thread may call it."""
 
     def __init__(self, home: Path, pool_limit: int = POOL, give: Give | None = None) -> None:
-        """``pool_limit``: bytes that bases may take. ``give``: changes owners as only root can; None: nothing does."""
+        """``pool_limit``: the bytes that bases may take. ``give``: changes owners, as only root
+        can; None: nothing does.
+        """
         self._work = home / WORK
         self._giving = Giving(self._work, give)
         self._later = Later()
@@ -106,7 +113,8 @@ class Workspaces:
             is_new = not self._work.exists()
             self._work.mkdir(mode=0o700, parents=True, exist_ok=True)
             if is_new:  # an existing one may be closed on purpose
-                # Others may pass through it to a folder of their own, but not list it, whatever the umask is.
+                # Other users may pass through it to a folder of their own, but not list it,
+                # whatever the umask is.
                 self._work.chmod(0o711)
             self._kernel = KernelLayers(self._work)
             self._bases = Bases(home / BASES, pool_limit, self._bases_in_use(), self._later)
@@ -125,15 +133,18 @@ class Workspaces:
         layered_by: LayeredBy | None = None,
         image: str | None = None,
     ) -> Workspace:
-        """Make the workspace of an attempt; all that the task may write belongs to ``owner`` (None: to this process).
+        """Make the workspace of an attempt. All files that the task may write belong to ``owner``
+        (None: to this process).
 
-        Without ``layered_by`` the tree is a copy. ``changes``: the text of the list of them, for a task that wants one. ``submission``: the name of a file for a payload, and that in parts. ``image``: of the attempt's container. Raises HostFault, WorkspaceError,
-        and what ``source`` raises; nothing is left then.
+        Without ``layered_by``, the tree is a copy. ``changes``: the text of ARKQUEUE_CHANGES, for a
+        task that wants it. ``submission``: the file name of a payload, and the payload in parts.
+        ``image``: the image of the attempt's container. Raises HostFault, WorkspaceError, and the
+        errors of ``source``; nothing is left then.
         """
         workspace = Workspace(attempt, self._work / str(attempt))
         try:
             with self._explained(f"workspace of attempt {attempt}"):
-                if os.path.lexists(workspace.folder):  # of an attempt in an earlier database
+                if os.path.lexists(workspace.folder):  # left by an attempt in an earlier database
                     self.remove(attempt)
                 given_to = None
                 if layered_by == "engine":
@@ -164,10 +175,12 @@ class Workspaces:
                         file.writelines(parts)
                 _give(workspace.files, owner)
                 if given_to is not None:
-                    os.chmod(workspace.files, 0o755)  # OUTPUT must be readable, whatever else is in there
+                    # OUTPUT must be readable, whatever modes the task has set.
+                    os.chmod(workspace.files, 0o755)
                     self._giving.give(workspace.folder, [workspace.tree, workspace.files], given_to)
                 if is_passed_through:
-                    # Last: before that, another task of the same user could change the files during the preparation.
+                    # This comes last: otherwise another task of the same user could change the
+                    # files during the preparation.
                     os.chmod(workspace.folder, 0o711)
         except BaseException:
             self.remove(attempt)
@@ -175,7 +188,8 @@ class Workspaces:
         return workspace
 
     def _with_tree(self, workspace: Workspace, source: Tree, owner: Owner, layered_by: LayeredBy | None) -> Workspace:
-        """Mount a layer over a base, or let the engine mount one; copy the base if neither works."""
+        """Mount a layer over a base, or let the engine mount one; copy the base if neither works.
+        """
         base = self._bases.acquire(workspace.attempt, source, owner)
         notes: tuple[str, ...] = ()
         refusal = self._kernel.refusal() if layered_by == "kernel" else ""
@@ -202,8 +216,8 @@ class Workspaces:
         return workspace if workspace.folder.is_dir() else None
 
     def read_outputs(self, attempt: AttemptId, limit: int = OUTPUT_LIMIT) -> Outputs:
-        """The outputs that the attempt wrote to OUTPUT, after all of its processes have ended; the
-        answer includes what is wrong with them.
+        """The outputs that the attempt wrote to OUTPUT, or what is wrong with them. Called after
+        all of its processes have ended.
         """
         try:
             try:
@@ -216,11 +230,15 @@ class Workspaces:
             return Outputs({}, f"OUTPUT cannot be read: {error.strerror}")
 
     def remove(self, attempt: AttemptId) -> str:
-        """Remove the workspace; returns a note about files that could not be removed. A long removal goes on in the background."""
+        """Remove the workspace. Returns a note about files that could not be removed. A long
+        removal continues in the background.
+        """
         return self._remove(attempt, str(attempt), time.monotonic() + removal.PATIENCE)
 
     def sweep(self, live: Collection[AttemptId]) -> list[str]:
-        """Remove the workspaces of all attempts that do not live on this host, as `remove` does; returns notes about files that could not be removed."""
+        """Remove the workspaces of all attempts that do not live on this host, as `remove` does.
+        Returns notes about files that could not be removed.
+        """
         notes = []
         until = time.monotonic() + removal.PATIENCE
         for name in os.listdir(self._work):
@@ -230,11 +248,11 @@ class Workspaces:
         return [note for note in notes if note]
 
     def give_up_base(self) -> bool:
-        """Remove the least recently used idle tree; returns whether there was one."""
+        """Remove the least recently used idle base. Returns whether there was one."""
         return self._bases.give_up_one()
 
     def of_processes(self) -> list[AttemptId]:
-        """The attempts of processes whose workspaces are in the work folder."""
+        """The attempts without a container whose workspaces are in the work folder."""
         names = [name for name in os.listdir(self._work) if image_of(self._work / name) is None]
         return [attempt for name in names if (attempt := attempt_of(name)) is not None]
 
@@ -246,8 +264,11 @@ class Workspaces:
                 log.warning(note)
 
     def _remove(self, attempt: AttemptId, name: str, until: float | None, image: str | None = None) -> str:
-        """``until``: when (`time.monotonic`) the rest is left to the background, with its name free for another one; None: never."""
-        image = image or image_of(self._work / name)  # the file that says so is among the first to be removed
+        """Remove a workspace, or a part of one. ``until``: the time (`time.monotonic`) at which the
+        rest is left to the background, and its name is free for another workspace; None: never.
+        """
+        # Read first, because the file that names the image is among the first to be removed.
+        image = image or image_of(self._work / name)
         try:
             note = unmount_below(self._work / name)
         except OSError as fault:
@@ -311,11 +332,13 @@ def owner_named(user: str) -> Owner:
     return found.pw_uid, found.pw_gid
 
 
-# --- The folders of a workspace --------------------------------------------------------------------------------------
+# --- The folders of a workspace -------------------------------------------------------------------
 
 
 def _make(workspace: Workspace, owner: Owner | None, *, is_open: bool) -> None:
-    """Make the folders, in one that nobody else can enter. The tree itself is open to everybody who sees it in another way, or only to its owner."""
+    """Make the folders of a workspace, in a folder that nobody else can enter. The tree itself is
+    open to everybody who sees it through a mount, or (without ``is_open``) only to its owner.
+    """
     if owner is not None and owner != OURS and os.geteuid() != 0:
         raise WorkspaceError(
             f"workspace {workspace.folder}",
@@ -356,7 +379,7 @@ def check_way(folder: Path, owner: Owner, what: str) -> None:
 
 
 def _write(path: Path, text: str | bytes) -> None:
-    # Not by a file object, which would double the system calls of each attempt.
+    # Without a file object, which would double the system calls for each attempt.
     data = memoryview(text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
