@@ -208,7 +208,7 @@ def _go_on(home: Path) -> None:
     say(f"\nEverything is in this folder; remove it when you have seen enough:\n  {home}")
 
 
-# -- repositories ------------------------------------------------------------------------------------------------------
+# -- repositories ----------------------------------------------------------------------------------
 
 
 class _Subversion:

@@ -1,6 +1,9 @@
-"""The whole database in one file, written and read back by PostgreSQL's own programs (`pg_dump`, `pg_restore`).
+"""Backups: the whole database in one file, written and read by PostgreSQL's own programs
+(`pg_dump`, `pg_restore`).
 
-A backup is one snapshot: roles may run meanwhile. The programs are those of the server's version, from the wheel of the embedded server or on the PATH. Called by ``arkqueue backup`` and ``arkqueue restore``, and before a migration of the embedded server.
+A backup is one snapshot, so roles may run at the same time. The programs have the version of the
+server, and come from the wheel of the embedded server or from the PATH. Called by
+``arkqueue backup`` and ``arkqueue restore``, and before a migration of the embedded server.
 """
 
 from __future__ import annotations
@@ -22,13 +25,15 @@ from arkqueue.errors import ArkqueueError
 
 CONNECT_TIMEOUT = 10
 KEPT = 3
-"""Backups from before migrations that stay."""
+"""The number of kept backups from before migrations."""
 ROLES = "arkqueue %"
-"""How the connections of all roles are called."""
+"""The pattern for the application names of all roles' connections."""
 
 
 def back_up(uri: str, file: Path) -> int:
-    """Write the database to a new file that its owner alone may read, and say how many bytes it has; ArkqueueError where that cannot be done, and then there is no file."""
+    """Write the database to a new file that only its owner may read. Returns the number of its
+    bytes. Raises ArkqueueError if this fails; there is no file then.
+    """
     if file.exists():
         raise ArkqueueError(f"the backup {file}", "exists already", "Name a new file.")
     new = file.with_name(f"{file.name}.new")
@@ -40,7 +45,8 @@ def back_up(uri: str, file: Path) -> int:
                 raise ArkqueueError(f"the database {connection.info.dbname}", fault, remedy)
         new.unlink(missing_ok=True)
         os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        # Not by its standard output: it ends such a file with what pg_restore does not read, so that a file that was cut off there could not be told.
+        # Not through the standard output of pg_dump: it ends such a file with bytes that pg_restore
+        # does not read, so a file without its end could not be detected.
         done = _run(program, uri, "--format=custom", f"--file={new}")
         if done.returncode:
             raise _failed(f"the backup {file}", "was not written", done.stderr)
@@ -56,9 +62,10 @@ def back_up(uri: str, file: Path) -> int:
 
 
 def before_migration(uri: str, folder: Path) -> Path | None:
-    """Back up a database that this arkqueue is about to migrate, so that the version before can go on with that; None: nothing is to be migrated.
+    """Back up a database that this arkqueue is about to migrate, so that the earlier version can
+    continue with the backup. Returns None if there is nothing to migrate.
 
-    Of the backups in the folder the newest ones stay.
+    Only the newest backups in the folder are kept.
     """
     with psycopg.connect(uri, connect_timeout=CONNECT_TIMEOUT) as connection:
         version = migrations.version_of(connection)
@@ -73,7 +80,9 @@ def before_migration(uri: str, folder: Path) -> Path | None:
 
 
 def restore(uri: str, file: Path) -> None:
-    """Fill a database that has none of arkqueue's tables from a backup, whole or not at all, and bring it to this version; ArkqueueError where that cannot be done."""
+    """Restore a backup, completely or not at all, into a database without arkqueue's tables, and
+    migrate it to this version. Raises ArkqueueError if this fails.
+    """
     with psycopg.connect(uri, connect_timeout=CONNECT_TIMEOUT, autocommit=True) as connection:
         program = _program("pg_restore", connection.info.server_version // 10000)
         version = _version_in(program, file)
@@ -117,7 +126,9 @@ def _version_in(program: Path, file: Path) -> int:
 
 
 def _run(program: Path, uri: str, *options: str) -> subprocess.CompletedProcess[bytes]:
-    """Run one of the programs on a database. A password passes through the environment: everybody on the machine sees arguments."""
+    """Run one of the programs on a database. A password is passed in the environment, because
+    everybody on the machine can see arguments.
+    """
     parameters = {name: str(value) for name, value in conninfo_to_dict(uri).items()}
     password = {"PGPASSWORD": parameters.pop("password")} if "password" in parameters else {}
     return subprocess.run(
@@ -135,7 +146,10 @@ def _environment() -> dict[str, str]:
 
 
 def _program(name: str, server: int) -> Path:
-    """A program of PostgreSQL of a server's major version: no older server takes what a newer ``pg_restore`` sends, and no older ``pg_restore`` reads what a newer ``pg_dump`` wrote."""
+    """A program of PostgreSQL with a server's major version: an older server does not accept what a
+    newer ``pg_restore`` sends, and an older ``pg_restore`` does not read what a newer ``pg_dump``
+    wrote.
+    """
     installed = programs_of_wheel(name)
     if on_path := shutil.which(name):
         said = subprocess.run([on_path, "--version"], capture_output=True, text=True, check=False).stdout
@@ -161,7 +175,9 @@ def _failed(thing: str, fault: str, said: bytes) -> ArkqueueError:
 
 
 def _last_line(said: bytes) -> str:
-    """What a program said of its failure, without its name: its first line that is an error, else its last one."""
+    """The message of a failed program, without the program's name: its first line that is an error,
+    or else its last line.
+    """
     lines = [line for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
     errors = [line for line in lines if "error:" in line]
     return _of_one_line((errors or lines or [""])[0].split("error: ")[-1])

@@ -1,21 +1,30 @@
-"""The way to PostgreSQL: a pool of connections on which every call has an end (design 6).
+"""The connections to PostgreSQL: a pool in which every call has a time limit (design 6).
 
-Writers (``queue``) and readers (``views``) work inside ``Database.transaction``, or better ``Database.retrying``. It knows no table.
+Writers (``queue``) and readers (``views``) work inside ``Database.transaction``, or better
+``Database.retrying``. This module does not know the tables.
 
-Faults on the way, and their consequences:
+Faults, and their consequences:
 
-- A connection broke while it lay in the pool: seen before it is handed out, replaced, not noticed by the caller. Where it was used less than ``FRESH``
-  before, it is not looked at, and it is as if it had broken during the call.
-- It broke during a transaction: nothing of that is stored. ``retrying`` runs it once more; then, and in ``transaction``, DatabaseUnavailable.
-- It broke during the commit: the transaction may or may not be stored, so nothing is repeated here. DatabaseUnavailable; the caller looks again.
-- The server is silent, without an error (stopped, overloaded, a network that swallows): ``statement_timeout`` ends what the server still runs, and
-  the watchdog cuts the connection of a call that is overdue. Overdue, and nothing is repeated here: the next try would take as long.
-- The server is away: DatabaseUnavailable within seconds (``CHECKOUT_TIMEOUT``, ``CONNECT_TIMEOUT``). Each new call tries again, so that loops go on by themselves.
+- A connection broke while it was idle in the pool: it is checked and replaced before the caller gets
+  it, who notices nothing. A connection that was used less than ``FRESH`` ago is not checked; its
+  fault appears during the call.
+- It broke during a transaction: nothing of the transaction is stored. ``retrying`` runs it once
+  more. After that, and in ``transaction``: DatabaseUnavailable.
+- It broke during the commit: the transaction may be stored or not, so nothing is repeated here:
+  DatabaseUnavailable. The caller finds out what is stored.
+- The server is silent, without an error (stopped, overloaded, or behind a network that drops
+  packets): ``statement_timeout`` ends what the server still runs, and the watchdog cuts the
+  connection of an overdue call. The error is Overdue. Nothing is repeated here, because the next try
+  would take as long.
+- The server is away: DatabaseUnavailable within seconds (``CHECKOUT_TIMEOUT``, ``CONNECT_TIMEOUT``).
+  Each new call tries again, so loops continue by themselves.
 - Deadlocks (40P01) and serialization failures (40001): ``retrying`` runs the transaction again.
-- Others hold a lock for longer than ``LOCK_TIMEOUT``, or all connections of a share: Busy, and nothing is repeated here.
+- Others hold a lock for longer than ``LOCK_TIMEOUT``, or all connections of a share: Busy. Nothing
+  is repeated here.
 
-Each role has a *share* of the pool: so many connections that nobody else can take (``Database.share``). A burst of requests, or archives that somebody
-keeps locked, can use up one share and no other, and leases are renewed meanwhile.
+Each role has a *share* of the pool: a number of connections that nobody else can take
+(``Database.share``). Many requests at once, or archives that somebody keeps locked, can use up one
+share, but no other, so leases are still renewed.
 """
 
 from __future__ import annotations
@@ -47,13 +56,13 @@ from arkqueue.db.pipelines import Answer, Call, keep_prepared, run
 from arkqueue.errors import ArkqueueError, Busy, DatabaseUnavailable
 
 Connection = psycopg.Connection[DictRow]
-"""A connection as this module hands it out; its rows are dicts."""
+"""A connection of this module; its rows are dicts."""
 
 CONNECT_TIMEOUT = 5
-"""Seconds, like all below."""
+"""The seconds that making a connection may take; all times below are in seconds, too."""
 CHECKOUT_TIMEOUT = 5.0
 PATIENCE = 0.5
-"""How long the pool may take before this module checks whether the server exists at all."""
+"""How long the pool may take before this module checks whether the server is there at all."""
 STATEMENT_TIMEOUT = 15.0
 LOCK_TIMEOUT = 10.0
 IDLE_TIMEOUT = 30.0
@@ -72,18 +81,23 @@ R = TypeVar("R")
 
 _BEGIN = Call(b"BEGIN ISOLATION LEVEL READ COMMITTED")
 _BEGIN_SNAPSHOT = Call(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-"""Overrides the defaults of the server and the role: locking first and acting then needs a fresh snapshot for each statement."""
+"""Overrides the defaults of the server and of the role: locking first and acting then needs a fresh
+snapshot for each statement.
+"""
 _COMMIT = Call(b"COMMIT")
 
-# DatabaseUnavailable reports a server that is away, in arkqueue's own words, so psycopg and its pool stay silent.
+# DatabaseUnavailable reports a server that is away, in arkqueue's own words, so psycopg and its
+# pool stay silent.
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)
 
 
 class Database:
-    """The pool of one process, or a share of it. ``open`` it with a connection string, ``close`` it at the end; shares end with it.
+    """The pool of one process, or a share of it. ``open`` makes it from a connection string, and
+    ``close`` ends it together with its shares.
 
-    ``pooler=True`` is for a connection string that leads through pgbouncer in transaction mode: nothing is kept in the session there, neither
-    prepared statements nor timeouts. ``direct`` is then the connection string for what needs a session of its own: LISTEN and migrations.
+    ``pooler=True`` is for a connection string that leads through pgbouncer in transaction mode.
+    Then nothing is kept in the session, neither prepared statements nor timeouts. ``direct`` is the
+    connection string for uses that need a session of their own: LISTEN and migrations.
     """
 
     def __init__(self, conninfo: str, *, application_name: str, pooler: bool, direct: str | None, size: int) -> None:
@@ -120,13 +134,17 @@ class Database:
         direct: str | None = None,
         size: int = 10,
     ) -> Database:
-        """Open the pool; raises ArkqueueError for a faulty connection string. A server that is away is no fault here."""
+        """Open the pool. Raises ArkqueueError for a faulty connection string, but not if the server
+        is away.
+        """
         database = cls(conninfo, application_name=application_name, pooler=pooler, direct=direct, size=size)
         database._pool.open(wait=False)
         return database
 
     def share(self, size: int) -> Self:
-        """A share of the same database: ``size`` further connections, which only the callers of the share can take."""
+        """A share of the same database: ``size`` further connections, which only the callers of the
+        share can take.
+        """
         share = copy.copy(self)
         share._size, share._free = size, threading.Semaphore(size)
         self._pool.resize(self._pool.min_size, self._pool.max_size + size)
@@ -144,10 +162,12 @@ class Database:
 
     @contextmanager
     def transaction(self, *, timeout: float = CALL_TIMEOUT, snapshot: bool = False) -> Iterator[Connection]:
-        """One READ COMMITTED transaction: committed at the end of the block, rolled back by an exception.
+        """One READ COMMITTED transaction: committed at the end of the block, rolled back by an
+        exception.
 
-        ``timeout`` is for the whole of it, in seconds; a longer one than usual also lifts the server's ``statement_timeout``. ``snapshot``: the transaction only
-        reads, and shows the database at one moment.
+        ``timeout``: the seconds for all of it; a longer time than usual also raises the server's
+        ``statement_timeout``. ``snapshot``: the transaction only reads, and shows the database at
+        one moment.
         """
         begin = _BEGIN_SNAPSHOT if snapshot else _BEGIN
         with self._checkout(timeout) as connection, self._transaction(connection, timeout, begin=begin):
@@ -155,7 +175,9 @@ class Database:
 
     @contextmanager
     def statement(self, *, timeout: float = CALL_TIMEOUT) -> Iterator[Connection]:
-        """A connection for one statement, which is a transaction of its own: one round trip. Through a pooler it is three, as the server's timeouts go with it."""
+        """A connection for one statement, which is a transaction of its own and takes one round
+        trip. Through a pooler it takes three, because the server's timeouts are sent with it.
+        """
         with (
             self._checkout(timeout) as connection,
             self._transaction(connection, timeout) if self._pooler else nullcontext(),
@@ -165,14 +187,17 @@ class Database:
     def retrying(
         self, function: Callable[Concatenate[Connection, P], R], /, *arguments: P.args, **options: P.kwargs
     ) -> R:
-        """Run ``function(connection, …)`` in a transaction; again after a deadlock, and once after a lost connection.
+        """Run ``function(connection, …)`` in a transaction; again after a deadlock, and once after
+        a lost connection.
 
-        The function is run as a whole, so it must not change anything but the database.
+        The whole function is repeated, so it must not change anything but the database.
         """
         return self.retrying_after([], lambda connection, _: function(connection, *arguments, **options))
 
     def retrying_after(self, first: Sequence[Call], function: Callable[[Connection, Begun], R]) -> R:
-        """Like `retrying`, for a transaction that begins with the statements ``first``, in one round trip with its beginning."""
+        """Like `retrying`, for a transaction that begins with the statements ``first``, which share
+        a round trip with its beginning.
+        """
         collisions = losses = 0
         while True:
             finished = False
@@ -193,12 +218,14 @@ class Database:
                 time.sleep(random.uniform(0, 0.005 * 2 ** min(collisions, 6)))
             except Lost:
                 losses += 1
-                # Once the commit is under way, only the caller can know whether doing it twice does harm.
+                # Once the commit has been sent, only the caller can know whether a repetition does
+                # harm.
                 if finished or losses > 1:
                     raise
 
     def connect(self) -> Connection:
-        """A connection of its own, past the pool and any pooler, in autocommit; the caller closes it."""
+        """A connection in autocommit that bypasses the pool and any pooler. The caller closes it.
+        """
         try:
             connection: Connection = psycopg.connect(**{**self._direct, **self._session(False)})
         except psycopg.OperationalError as error:
@@ -210,7 +237,10 @@ class Database:
     def _transaction(
         self, connection: Connection, timeout: float, first: Sequence[Call] = (), begin: Call = _BEGIN
     ) -> Iterator[Begun]:
-        """``first`` shares one round trip with the beginning. ``begin`` sets the isolation level: the same round trip may forget a prepared statement, and after that no statement can set it."""
+        """A transaction. ``first`` shares a round trip with its beginning. ``begin`` sets the
+        isolation level: the same round trip may discard a prepared statement, and after that no
+        statement can set it.
+        """
         limits: list[Call] = []
         if self._pooler or timeout > CALL_TIMEOUT:
             values = _limits(STATEMENT_TIMEOUT if timeout <= CALL_TIMEOUT else timeout)
@@ -221,7 +251,7 @@ class Database:
             yield begun
             run(connection, [*begun.last, _COMMIT])
         except BaseException:
-            with suppress(psycopg.Error):  # what matters is why it is rolled back
+            with suppress(psycopg.Error):  # the cause of the rollback matters, not this error
                 connection.rollback()
             raise
 
@@ -251,7 +281,8 @@ class Database:
             self._free.release()
 
     def _take(self) -> Connection:
-        """A connection of this share. The caller returns it, together with its place in the share."""
+        """A connection of this share. The caller returns it, together with its place in the share.
+        """
         deadline = time.monotonic() + CHECKOUT_TIMEOUT
         patience = min(PATIENCE, CHECKOUT_TIMEOUT)
         while not self._free.acquire(timeout=patience):
@@ -263,7 +294,10 @@ class Database:
             raise
 
     def _more_patience(self, deadline: float) -> float:
-        """The remaining seconds to wait for a connection. Neither the share nor the pool tells busy connections from an absent server, and nobody waits for an absent server."""
+        """The remaining seconds to wait for a connection. Neither the share nor the pool can
+        distinguish busy connections from an absent server, so this method checks: nobody waits for
+        an absent server.
+        """
         if fault := self._try():
             raise self._unavailable(fault)
         rest = deadline - time.monotonic()
@@ -279,7 +313,8 @@ class Database:
             except PoolTimeout:
                 patience = self._more_patience(deadline)
                 continue
-            # The pool's own check would wait a second after each broken connection it finds; after a restart all are.
+            # The pool's own check would wait a second after each broken connection, and after a
+            # restart of the server all connections are broken.
             if time.monotonic() - self._used.pop(connection, -math.inf) < FRESH or _is_quiet(connection):
                 return connection
             connection.close()
@@ -303,13 +338,15 @@ class Database:
         return DatabaseUnavailable(self.name, fault, AWAY)
 
     def _lost(self, fault: str, kind: type[DatabaseUnavailable] | None = None) -> DatabaseUnavailable:
-        self._used.clear()  # a server that cut one connection has seldom kept the others
+        self._used.clear()  # a server that has cut one connection has seldom kept the others
         return (kind or Lost)(self.name, fault, AWAY)
 
 
 @dataclass(slots=True)
 class Begun:
-    """A transaction that has begun. ``answers``: those of its first statements. ``last``: statements that share the round trip of its commit; nobody waits for their answers."""
+    """A transaction that has begun. ``answers``: the results of its first statements. ``last``:
+    statements that share a round trip with its commit; nobody waits for their results.
+    """
 
     answers: Sequence[Answer]
     last: list[Call] = field(default_factory=list)
@@ -324,7 +361,8 @@ class Pool(ConnectionPool[Connection]):
     """
 
     def _get_ready_connection(self, timeout: float | None) -> Connection | None:
-        # The last becomes the first, which is taken; so the first is the one that is longest unused when the pool shrinks.
+        # The last connection becomes the first, which the pool takes next. When the pool shrinks,
+        # the first one is then the one that was unused for longest.
         self._pool.rotate(1)
         return super()._get_ready_connection(timeout)
 
@@ -334,15 +372,18 @@ class Lost(DatabaseUnavailable):
 
 
 class Overdue(DatabaseUnavailable):
-    """A statement or a transaction took longer than its timeout; the next try would take as long."""
+    """A statement or a transaction took longer than its timeout; the next try would take as long.
+    """
 
 
 class Refused(DatabaseUnavailable):
-    """The server answers and refuses the user, password or database: a retry helps only after somebody has corrected that."""
+    """The server answers, but refuses the user, password or database: a retry helps only after
+    somebody has corrected this.
+    """
 
 
 class Guard:
-    """One call under the watchdog; ``cut``: it was overdue."""
+    """One call under the watchdog. ``cut``: the call was overdue, and its connection was cut."""
 
     __slots__ = ("cut", "deadline", "descriptor")
 
@@ -353,10 +394,10 @@ class Guard:
 class Watchdog:
     """Cuts the connections of overdue calls: nothing else wakes a client whose server is silent.
 
-    It keeps its own descriptor of each connection as long as the object lives. libpq may close its
-    own descriptor at any moment, and the number could then be that of another file. The descriptor
-    is made once, because a system call in each call of the database would be one more point at
-    which threads change.
+    The watchdog keeps its own descriptor of each connection as long as the object lives. libpq may
+    close its own descriptor at any moment, and the number could then be that of another file. The
+    descriptor is made only once: one more system call in each call of the database would be one
+    more point at which threads switch.
     """
 
     def __init__(self) -> None:
@@ -394,7 +435,7 @@ class Watchdog:
             self.look(time.monotonic())
 
     def look(self, now: float) -> None:
-        """Cut every call whose deadline is past."""
+        """Cut the connections of all calls whose deadline is past."""
         with self._lock:
             for guard in self._guards:
                 if guard.deadline < now:
@@ -427,7 +468,7 @@ def _complete(conninfo: str, application_name: str, *, pooler: bool) -> dict[str
         "tcp_user_timeout": 15_000,
         **given,
     }
-    if not pooler:  # pgbouncer refuses such options; with it, each transaction sets them
+    if not pooler:  # pgbouncer refuses such options; through it, each transaction sets them
         options = " ".join(f"-c {name}={value}" for name, value in _limits(STATEMENT_TIMEOUT).items())
         settings["options"] = f"{options} {given.get('options') or ''}".strip()
     return settings
@@ -448,7 +489,7 @@ def _configure(connection: Connection) -> None:
 
 
 def _configure_session(connection: Connection) -> None:
-    """For a connection that leads through no pooler."""
+    """Prepare a connection that does not lead through a pooler."""
     _configure(connection)
     keep_prepared(connection)
 
@@ -459,7 +500,9 @@ def _describe(settings: dict[str, Any]) -> str:
 
 
 def _is_quiet(connection: Connection) -> bool:
-    """Whether an idle connection is healthy: the only unrequested message of the server is that it closes the connection."""
+    """Whether an idle connection is healthy: the only message that the server sends without a
+    request is that it closes the connection.
+    """
     try:
         poll = select.poll()
         poll.register(connection.fileno(), select.POLLIN)
@@ -470,7 +513,8 @@ def _is_quiet(connection: Connection) -> bool:
 
 _COLLISIONS = (errors.DeadlockDetected, errors.SerializationFailure)
 
-# A connection that is refused has no SQLSTATE (it would be 28xxx or 3D000), only what the server said.
+# The error of a refused connection has no SQLSTATE (it would be 28xxx or 3D000), only the server's
+# message.
 _REFUSAL = re.compile(
     r"authentication failed|no password supplied|(role|database) .* does not exist"
     r"|no pg_hba\.conf entry|not permitted to log in|permission denied for database"

@@ -1,9 +1,12 @@
 """Sends lists to PostgreSQL. Most parameters of the queue are lists of integers, mostly ids.
 
-psycopg looks at each integer of a list, and asks whether it needs quotes: four times what this takes. It also calls a list by the least type that holds the
-integers, so that a statement would be prepared, and planned, once more for each type that its lists ever had. Here all of them are ``bigint[]``.
+psycopg examines each integer of a list and checks whether it needs quotes, which takes four times
+as long as this module. It also sends a list with the smallest type that holds its integers, so that
+a statement would be prepared and planned once for each type that its lists have ever had. Here all
+lists of integers are ``bigint[]``.
 
-Lists of bytes, such as what tasks wrote, are told as PostgreSQL has them: as text, each byte would be two.
+Lists of bytes, such as the output of tasks, are sent in PostgreSQL's binary form: as text, each
+byte would be two.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ class Integers(Dumper):
 
 
 class Lists(ListDumper):
-    """Has integers and bytes written in this way, and all other lists in psycopg's."""
+    """Writes lists of integers and of bytes in this way, and all other lists as psycopg does."""
 
     def get_key(self, obj: list[Any], format: PyFormat) -> DumperKey:
         return (list, Integers) if _are(int, obj) else super().get_key(obj, format)

@@ -1,12 +1,16 @@
-"""The tables and their versions: an empty database gets ``sql/schema.sql``, an older one the numbered files that it lacks.
+"""The tables and their versions: an empty database gets ``sql/schema.sql``, and an older one the
+numbered files that it lacks.
 
-``sql/schema.sql`` is the newest schema. ``sql/migrations/0001-first-release.sql`` is the schema of version 1 and never changes. Each later
-change of the schema is a file ``sql/migrations/NNNN-what.sql``, and the same change in ``schema.sql``: a test builds the schema both ways and
-compares. A migration adds before it removes, and is small enough for ``lock_timeout``. Files are plain SQL without parameters. ``schema_version``
-has one row for each version that the database went through.
+``sql/schema.sql`` is the newest schema. ``sql/migrations/0001-first-release.sql`` is the schema of
+version 1 and never changes. Each later change of the schema is a file
+``sql/migrations/NNNN-what.sql``, and the same change in ``schema.sql``. A test builds the schema in
+both ways and compares the results. A migration adds before it removes, and is small enough for
+``lock_timeout``. The files are plain SQL without parameters. ``schema_version`` has one row for
+each version that the database has had.
 
-Called by ``arkqueue migrate`` and by every role that starts. It takes no advisory lock (a connection pooler would break it): who migrates
-holds the table ``schema_version``, and the others wait for it and find the work done.
+Called by ``arkqueue migrate`` and by every role that starts. It takes no advisory lock, because a
+connection pooler would break such a lock. The migrating process locks the table ``schema_version``.
+Other processes wait for this lock, and then find the work done.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from arkqueue.errors import ArkqueueError
 
 OLDEST_SERVER = 14
 LOCK_TIMEOUT = "30s"
-"""The limit for locks on the tables; a longer wait means that a transaction hangs."""
+"""The longest wait for a lock on a table. A longer wait means that a transaction hangs."""
 
 _FILE = re.compile(r"(\d{4})-[a-z0-9-]+\.sql")
 
@@ -37,9 +41,11 @@ create table if not exists schema_version (
 
 
 def migrate(connection: psycopg.Connection[Any], folder: Traversable | None = None) -> list[str]:
-    """Bring the database to this arkqueue's schema; returns the applied versions. Several processes may call this at once.
+    """Migrate the database to this arkqueue's schema. Returns the applied versions. Several
+    processes may call this at once.
 
-    The connection must not be inside a transaction. All is applied in one transaction: either the whole way is gone, or none of it.
+    The connection must not be inside a transaction. All versions are applied in one transaction:
+    either all of them or none.
     """
     _require_server(connection)
     changes = _changes(folder)
@@ -87,7 +93,7 @@ def newest() -> int:
 
 
 def version_of(connection: psycopg.Connection[Any]) -> int:
-    """The version of the database's schema; 0: it has no tables."""
+    """The version of the database's schema. 0: it has no tables."""
     if not connection.execute("select from pg_class where oid = to_regclass('schema_version')").rowcount:
         return 0
     return _version(connection)
@@ -113,12 +119,15 @@ def check(connection: psycopg.Connection[Any], folder: Traversable | None = None
 
 
 def _make_table(connection: psycopg.Connection[Any]) -> None:
-    # "if not exists" may still fail when two processes run it at once: the slower one may get an error that the table exists.
+    # "if not exists" may still fail if two processes run it at once: the slower one may get the
+    # error that the table exists.
     for _ in range(3):
         try:
             with connection.transaction():
                 if connection.execute("select from pg_class where oid = to_regclass('schema_version')").rowcount:
-                    return  # so that a user who may not create tables can still learn that nothing is to be done
+                    # So that a user who may not create tables can still learn that there is nothing
+                    # to do.
+                    return
                 connection.execute(_MAKE_TABLE)
             return
         except (errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateObject):
@@ -148,17 +157,18 @@ def _version(connection: psycopg.Connection[Any]) -> int:
 
 
 def _schema_name(schema: Traversable) -> str:
-    """The recorded name of a database that ``schema.sql`` made. It contains a digest, because the file changes between releases while its version does not."""
+    """The recorded name of a database that ``schema.sql`` made. The name contains a digest of its
+    statements, because the file changes between releases while its version does not.
+    """
     statements = re.sub(r"(--.*|\s)+", " ", schema.read_text("utf-8")).strip()
     return f"schema.sql {hashlib.sha256(statements.encode()).hexdigest()[:16]}"
 
 
 def _check_made_by_us(connection: psycopg.Connection[Any], version: int, folder: Traversable | None) -> None:
-    """Raise ArkqueueError if the tables are those of an unreleased arkqueue, which no migration
-    updates.
+    """Raise ArkqueueError if an unreleased arkqueue made the tables, which no migration updates.
 
-    No schema is stored of the versions between the first and the newest one, so tables of these
-    versions are not checked.
+    Only the schemas of the first and of the newest version are stored, so tables of other versions
+    are not checked.
     """
     changes = _changes(folder)
     if version == _newest(changes):

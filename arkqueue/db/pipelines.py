@@ -1,10 +1,13 @@
-"""Sends statements to PostgreSQL in one round trip, and reads their rows: libpq's pipeline mode, through psycopg's wrapper of libpq.
+"""Sends statements to PostgreSQL in one round trip, and reads their rows. It uses libpq's pipeline
+mode, through psycopg's wrapper of libpq.
 
-psycopg's own pipeline waits for the socket at each statement, so that it costs more than a round trip (docs/performance.md). This module sends all
-statements at once. psycopg converts parameters and rows, and makes the errors.
+psycopg's own pipeline waits for the socket at each statement, which costs more than a round trip
+(docs/performance.md). This module sends all statements at once. psycopg converts parameters and
+rows, and creates the errors.
 
-A statement is prepared when a connection sends it for the second time (`keep_prepared`). The connection keeps the statements that it used last. psycopg prepares
-nothing on such a connection: after a rollback, psycopg would have the server forget all prepared statements.
+A statement is prepared when a connection sends it for the second time (`keep_prepared`). The
+connection keeps the most recently used statements. psycopg itself prepares nothing on such a
+connection, because after a rollback it would make the server forget all prepared statements.
 """
 
 from __future__ import annotations
@@ -25,13 +28,17 @@ from psycopg.pq.abc import PGconn, PGresult
 from psycopg.rows import namedtuple_row
 
 ROWS_AT_ONCE = 1000
-"""Rows that psycopg makes at once. No other thread runs meanwhile: 30 ms for 10,000 tasks."""
+"""The rows that psycopg makes at once. No other thread runs during this time: 30 ms for 10,000
+tasks.
+"""
 MOST_PREPARED = 100
-"""Statements that a connection keeps, as many as psycopg would; each takes memory of its PostgreSQL process."""
+"""The statements that a connection keeps, as many as in psycopg. Each takes memory of its
+PostgreSQL process.
+"""
 
 
 class Call(NamedTuple):
-    """A statement with its values. ``binary``: its rows come as PostgreSQL has them."""
+    """A statement with its values. ``binary``: its rows come in PostgreSQL's binary form."""
 
     text: bytes
     values: Sequence[Any] = ()
@@ -44,15 +51,15 @@ class Answer:
     def __init__(self, result: PGresult, transformer: abc.Transformer) -> None:
         self.pgresult, self._transformer = result, transformer
         self._encoding = "utf-8"
-        """With ``pgresult``, what psycopg makes rows by."""
+        """Needed by psycopg, like ``pgresult``, to make rows."""
 
     @property
     def rowcount(self) -> int:
-        """The rows that it touched or returned."""
+        """The number of rows that the statement changed or returned."""
         return self.pgresult.command_tuples or 0
 
     def rows(self) -> list[Any]:
-        """Its rows, their columns as attributes; none where it returns none."""
+        """The rows, with columns as attributes; empty if the statement returns none."""
         if self.pgresult.status != ExecStatus.TUPLES_OK:
             return []
         self._transformer.set_pgresult(self.pgresult)
@@ -64,7 +71,10 @@ class Answer:
 
 
 class _Statements(OrderedDict[tuple[bytes, tuple[int, ...]], bytes]):
-    """The names of the prepared statements of one connection, by text and types of the parameters; the last used is the last. A name is empty if the statement was sent once."""
+    """The names of the prepared statements of one connection, by text and by types of the
+    parameters; the most recently used one comes last. The name is empty if the statement was sent
+    once.
+    """
 
 
 _prepared: weakref.WeakKeyDictionary[psycopg.Connection[Any], _Statements] = weakref.WeakKeyDictionary()
@@ -72,13 +82,17 @@ _numbers = itertools.count(1)
 
 
 def keep_prepared(connection: psycopg.Connection[Any]) -> None:
-    """Have statements prepared on a connection. It has a session of its own: no pooler gives it to others."""
+    """Prepare repeated statements on a connection. The connection must have a session of its own
+    that no pooler gives to others.
+    """
     connection.prepare_threshold = None
     _prepared[connection] = _Statements()
 
 
 def run(connection: psycopg.Connection[Any], calls: Sequence[Call]) -> list[Answer]:
-    """Run statements in this order, in one round trip. Raises the error of the first one that fails; those behind it have not run then."""
+    """Run statements in this order, in one round trip. Raises the error of the first one that
+    fails; the later ones have not run then.
+    """
     transformer: abc.Transformer = Transformer(connection)
     pg = connection.pgconn
     sent = []
@@ -87,9 +101,9 @@ def run(connection: psycopg.Connection[Any], calls: Sequence[Call]) -> list[Answ
         sent.append((call, data, transformer.types or (), transformer.formats))
     statements = _prepared.get(connection)
     made = {}
-    """The statements that are prepared now, by the places of the results."""
+    """The statements that are prepared in this round trip, by the places of their results."""
     places = []
-    """The places of the calls' own results."""
+    """The places of the results of the calls."""
     place = itertools.count()
     try:
         pg.enter_pipeline_mode()
@@ -116,7 +130,7 @@ def run(connection: psycopg.Connection[Any], calls: Sequence[Call]) -> list[Answ
         results = _received(pg)
         pg.exit_pipeline_mode()
     except BaseException:
-        connection.close()  # results that are still to come belong to nobody
+        connection.close()  # nobody reads the remaining results
         raise
     for number, key in made.items():
         if statements is not None and results[number].status != ExecStatus.COMMAND_OK:
@@ -131,7 +145,7 @@ def _received(pg: PGconn) -> list[PGresult]:
     """Send the rest of the pipeline, and read all of its results."""
     poll = select.poll()
     poll.register(pg.socket, select.POLLIN | select.POLLOUT)
-    while pg.flush():  # more than the socket takes at once
+    while pg.flush():  # there is more than the socket takes at once
         if any(event & ~select.POLLOUT for _, event in poll.poll()):
             pg.consume_input()
     poll.modify(pg.socket, select.POLLIN)

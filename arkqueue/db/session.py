@@ -1,5 +1,5 @@
-"""The access to shared state: named statements, transactions and wake-ups in one object that every
-verb of the queue takes first.
+"""The access to shared state: named statements, transactions and wake-ups in one object. Every verb
+of the queue takes this object first.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ MOST_KEPT = 10_000
 
 @dataclass(slots=True)
 class Kept:
-    """Facts that are stored and never change, so that this process need not ask again: contents by
-    their digests, names of branches.
-    """
+    """A cache of stored facts that never change: contents by their digests, names of branches."""
 
     since: datetime | None = None
-    """The start of the server since which this is known."""
+    """The start of the database server for which the cache is valid."""
     ids: dict[bytes, int] = field(default_factory=dict)
     parsed: dict[int, tuple[object, int]] = field(default_factory=dict)
-    """The ids of parsed objects, by identity: a workflow that was parsed once is digested once. Each object is kept beside its id, as Python gives the identity of a dead object to another one."""
+    """The ids of parsed objects, by identity, so that a parsed workflow is digested once. The
+    object is kept beside its id, because Python reuses the identity of a dead object.
+    """
     names: set[tuple[int, str, bool]] = field(default_factory=set)
 
     def of(self, since: datetime) -> Self:
-        """The facts that are known since this start of the server; empty if it was restarted."""
+        """The cache for this start of the server; empty if the server was restarted."""
         if self.since != since:
             self.since, self.ids, self.parsed, self.names = since, {}, {}, set()
         return self
@@ -54,12 +54,12 @@ class Kept:
     def keep(
         self, ids: dict[bytes, int], parsed: dict[int, tuple[object, int]], names: set[tuple[int, str, bool]]
     ) -> None:
-        """Remember what a committed transaction stored."""
+        """Add what a committed transaction stored."""
         if len(self.ids) + len(self.names) > MOST_KEPT:
             self.ids, self.names = {}, set()
         if len(self.parsed) > MOST_KEPT:
             self.parsed = {}
-        # Not in place: other threads read meanwhile.
+        # Not in place, because other threads read at the same time.
         self.ids, self.parsed, self.names = self.ids | ids, self.parsed | parsed, self.names | names
 
 
@@ -73,15 +73,19 @@ class Session:
     wakeups: Wakeups | None = None
     kept: Kept = field(default_factory=Kept)
     admission: Admission | None = None
-    """Limits how many of this session's callers wait for one archive (None: they are few)."""
+    """Limits how many of this session's callers wait for one archive (None: no limit, because they
+    are few).
+    """
 
     def share(self, connections: int, admission: Admission | None = None) -> Session:
-        """Like this session, through some connections that nobody else can take."""
+        """Like this session, with some connections that nobody else can take."""
         return replace(self, database=self.database.share(connections), admission=admission)
 
     @contextmanager
     def admitted(self, archives: Iterable[int]) -> Iterator[None]:
-        """Change some archives inside the block; raises Busy where too many of this session's callers wait for that."""
+        """Change some archives inside the block. Raises Busy if too many of this session's callers
+        wait to change them.
+        """
         with ExitStack() as stack:
             if self.admission is not None:
                 for archive in sorted(set(archives)):
@@ -94,22 +98,27 @@ class Session:
             return rows(connection, block, binary=binary, **parameters)
 
     def rows_of(self, *blocks: Block) -> list[list[Any]]:
-        """The rows of each of some named blocks that only read, in one round trip."""
+        """The rows of each of some named blocks, which only read, in one round trip."""
         with self.database.statement() as connection:
             return answers(connection, *blocks)
 
     @contextmanager
     def snapshot(self, *, timeout: float = CALL_TIMEOUT) -> Iterator[Session]:
-        """A session for `rows` alone. All of them show the database as it is now, whatever is committed meanwhile. ``timeout``: seconds for all of it."""
+        """A session for `rows` only. All its reads show the database at one moment, whatever is
+        committed in the meantime. ``timeout``: the seconds for all of it.
+        """
         with self.database.transaction(timeout=timeout, snapshot=True) as connection:
             yield replace(self, database=cast(Database, _Held(connection)))
 
     @contextmanager
     def rehearsal(self, archive: int) -> Iterator[Session]:
-        """A session all of whose changes of an archive are undone at the end, and seen by nobody else: what they return, and refuse, is what the same changes would.
+        """A session whose changes of an archive are undone at the end. Nobody else sees them. They
+        return and refuse exactly what real changes would.
 
-        Each of them sees those before it, as they are one transaction, which keeps its locks meanwhile. So whoever changes much stops at `until`. The session is
-        admitted to the archive as a verb is, and gives way where others have locked something (``_Rehearsal``).
+        Each change sees those before it, because all are one transaction, which keeps its locks
+        until the end. So a caller that changes much stops at `until`. The session is admitted to
+        the archive like a verb, and gives up if others have locked something that it needs
+        (``_Rehearsal``).
         """
         with self.admitted([archive]):
             rehearsal = _Rehearsal(self.database)
@@ -120,23 +129,25 @@ class Session:
 
     @property
     def until(self) -> float:
-        """The time, by the monotonic clock, after which a rehearsal begins nothing more. A session
-        that is not rolled back has no such time.
+        """The time, by the monotonic clock, after which a rehearsal begins no further change. Other
+        sessions have no such time.
         """
         return self.database.until if isinstance(self.database, _Rehearsal) else math.inf
 
     @property
     def is_rehearsal(self) -> bool:
-        """Whether what it changes is undone."""
+        """Whether the session's changes are undone at the end."""
         return isinstance(self.database, _Rehearsal)
 
     @property
     def is_over(self) -> bool:
-        """Whether a rehearsal begins nothing more."""
+        """Whether this is a rehearsal that begins no further change."""
         return time.monotonic() > self.until
 
     def do(self, block: str, /, **parameters: Any) -> int:
-        """Run one named block as a transaction of its own; returns how many rows it touched."""
+        """Run one named block as a transaction of its own. Returns the number of rows that it
+        changed or returned.
+        """
         with self.database.statement() as connection:
             return execute(connection, block, parameters).rowcount
 
@@ -147,9 +158,11 @@ class Session:
     def retrying_after(
         self, blocks: Sequence[Block], work: Callable[[Connection, list[list[Any]], list[Call]], T]
     ) -> T:
-        """Like `retrying`, for a transaction that begins with some blocks, in one round trip with its beginning.
+        """Like `retrying`, for a transaction that begins with some blocks, which share a round trip
+        with its beginning.
 
-        ``work(connection, rows, last)`` gets the rows of each of these blocks. What it adds to ``last`` is run at the end, in one round trip with the commit.
+        ``work(connection, rows, last)`` gets the rows of each of these blocks. The calls that it
+        adds to ``last`` share a round trip with the commit.
         """
         return self.database.retrying_after(
             [call(*block) for block in blocks],
@@ -157,17 +170,21 @@ class Session:
         )
 
     def wake(self, *topics: str) -> None:
-        """Wake those who wait for ``ready``, ``stop`` or ``look``; never inside a transaction."""
+        """Wake the listeners of some topics (``ready``, ``stop``, ``look``, …). Never called inside
+        a transaction.
+        """
         if self.wakeups is not None:
             self.wakeups.wake(*topics)
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody, in any process, wants to know which archives change."""
+        """Whether somebody, in any process, watches which archives change."""
         return self.wakeups is not None and self.wakeups.is_watched
 
     def changed(self, archives: Iterable[int]) -> None:
-        """Tell those who look at some archives that they have changed; call it after the commit. Where nobody looks, nothing is sent."""
+        """Notify those who watch some archives that these have changed. Called after the commit. If
+        nobody watches, nothing is sent.
+        """
         if self.wakeups is not None:
             self.wakeups.changed(archives)
 
@@ -184,9 +201,11 @@ class _Held:
 
 
 LONGEST_REHEARSAL = 2.0
-"""Seconds after which a rehearsal begins no further change, so that others get what it has locked."""
+"""The seconds after which a rehearsal begins no further change, so that others get the rows that it
+has locked.
+"""
 LITTLE_PATIENCE = 1.0
-"""Seconds for which a rehearsal waits for what others have locked."""
+"""The seconds for which a rehearsal waits for rows that others have locked."""
 
 
 class _Undone(Exception):
@@ -232,15 +251,20 @@ def execute(connection: Connection, block: str, parameters: Mapping[str, Any], *
 
 
 def rows(connection: Connection, block: str, /, *, binary: bool = False, **parameters: Any) -> list[Any]:
-    """The rows of a named block, their columns as attributes. ``binary``: as PostgreSQL has them, which is quicker for long bytes; what has an enumerated type (``task_state``, ``edge_kind``) is then bytes, too."""
+    """The rows of a named block, with columns as attributes. ``binary``: in PostgreSQL's binary
+    form, which is faster for long bytes. Values of enumerated types (``task_state``, ``edge_kind``)
+    are bytes then, too.
+    """
     return execute(connection, block, parameters, binary=binary).rows()
 
 
 def answers(connection: Connection, *blocks: Block) -> list[list[Any]]:
-    """The rows of several named blocks, which are run in this order with one round trip; no rows where a block returns none."""
+    """The rows of several named blocks, which run in this order in one round trip; empty for a
+    block that returns none.
+    """
     return [answer.rows() for answer in run(connection, [call(*block) for block in blocks])]
 
 
 def call(block: str, parameters: Mapping[str, Any], *, binary: bool = False) -> Call:
-    """A named block, to be run."""
+    """The call of a named block."""
     return SQL.statements[block].call(parameters, binary=binary)

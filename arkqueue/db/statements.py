@@ -1,16 +1,18 @@
-"""SQL with a home: the named blocks of ``arkqueue/sql/*.sql``, loaded once at import by the modules that run them (design 10).
+"""The named blocks of ``arkqueue/sql/*.sql``, loaded once, when the modules that run them are
+imported (design 10).
 
     -- name: claim
     -- One sentence what it does.
     update task set state = {to claim} where {from claim} ... limit %(limit)s;
 
-``{from EVENT}`` and ``{to EVENT}`` become the guard and the target of that event in the table of ``states`` (``{from EVENT t}`` guards the
-column of ``t``); every other brace is left alone. Parameters are written as psycopg wants them: ``%(limit)s``, and a literal percent sign ``%%``. The
-text before a file's first block introduces the file. A text that several blocks of a file share stands there once, as ``-- part: NAME`` with its sentence, and
-``{part NAME}`` where it belongs.
+``{from EVENT}`` and ``{to EVENT}`` become the guard and the target of that event in the table of
+``states``. ``{from EVENT t}`` guards the column of ``t``. All other braces stay as they are.
+Parameters are written as in psycopg: ``%(limit)s``; a literal percent sign is ``%%``. The text
+before a file's first block introduces the file. A text that several blocks of a file share stands
+there once, as ``-- part: NAME`` with its own description. ``{part NAME}`` inserts it.
 
-A block without a sentence, a duplicate name and an unknown name are programming errors: they raise plain exceptions, at import or
-in the tests.
+A block without a description, a duplicate name and an unknown name are programming errors: they
+raise plain exceptions, at import or in the tests.
 """
 
 from __future__ import annotations
@@ -35,9 +37,11 @@ _PARAMETER = re.compile(r"%\((\w+)\)s|%%")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A block as PostgreSQL reads it: its parameters are numbered. ``names``: which they are, from ``$1`` on.
+    """A block as PostgreSQL reads it, with numbered parameters. ``names``: the names of the
+    parameters, from ``$1`` on.
 
-    psycopg would find that out at each call of a text of more than 4,096 bytes, which takes 40 to 70 µs.
+    For a text of more than 4,096 bytes, psycopg would number the parameters again at each call,
+    which takes 40 to 70 µs.
     """
 
     text: bytes
@@ -45,7 +49,7 @@ class Statement:
 
     @classmethod
     def of(cls, sql: str) -> Statement:
-        """``sql``: as it stands in the file."""
+        """``sql``: the text of the block in its file."""
         numbers: dict[str, int] = {}
 
         def number(match: re.Match[str]) -> str:
@@ -54,12 +58,16 @@ class Statement:
         return cls(_PARAMETER.sub(number, sql).encode(), tuple(numbers))
 
     def call(self, parameters: Mapping[str, Any], *, binary: bool = False) -> Call:
-        """The statement with parameters by their names. ``binary``: its rows come as PostgreSQL has them."""
+        """A call of the statement with parameters given by name. ``binary``: its rows come in
+        PostgreSQL's binary form.
+        """
         return Call(self.text, [parameters[name] for name in self.names], binary)
 
 
 class Statements(Mapping[str, bytes]):
-    """The texts of blocks by name, as ``SQL["claim"]`` or ``SQL.claim``; ``describe`` gives a block's sentence, ``statements`` what runs it."""
+    """The texts of blocks by name, as ``SQL["claim"]`` or ``SQL.claim``. ``describe`` returns the
+    description of a block, and ``statements`` has the objects to run.
+    """
 
     def __init__(self, blocks: dict[str, tuple[str, bytes]]) -> None:
         self._blocks = blocks
@@ -85,7 +93,9 @@ class Statements(Mapping[str, bytes]):
 
 
 def load(expand: Expand, folder: Traversable | None = None) -> Statements:
-    """All blocks of the folder (by default ``arkqueue/sql``); ``schema.sql`` has none and is left out."""
+    """All blocks of the folder (by default ``arkqueue/sql``). ``schema.sql`` has no blocks and is
+    left out.
+    """
     blocks: dict[str, tuple[str, bytes]] = {}
     for file in sorted((folder or files("arkqueue") / "sql").iterdir(), key=lambda file: file.name):
         if not file.name.endswith(".sql") or file.name == "schema.sql":

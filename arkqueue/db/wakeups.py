@@ -1,20 +1,26 @@
-"""Wake-ups: telling those who wait, in this process and in all others, that there may be something to do (design 6).
+"""Wake-ups: notifying waiting loops, in this process and in all others, that there may be something to
+do (design 6).
 
-A wake-up only shortens a wait. It may come for nothing, and it may be lost; everybody who waits also looks by himself from time to
-time. So nothing here ever raises to a caller, and no wake-up is part of a transaction: they are sent after the commit, because the server
-lets transactions that carry a NOTIFY commit one at a time only.
+A wake-up only shortens a wait. It may come without a reason, and it may be lost: everybody who waits
+also polls. So this module never raises to a caller, and no wake-up is part of a transaction.
+Wake-ups are sent after the commit, because the server lets transactions that carry a NOTIFY commit
+only one at a time.
 
     wakeups.wake("ready")  ──────────────────────────────→ the bells of this process, at once
                            ─→ sender ─NOTIFY, at most one each 5 ms→ PostgreSQL ─→ listener of every process ─→ its bells
 
-A process that is the only one sends nothing: a NOTIFY that nobody else hears would take the processor and the interpreter from the work that it is about.
-Who else listens is known from the pings. Each process pings when it begins to listen; in silence, processes ping in turns, since the one that pinged last waits
-longer. A process that has heard no other for ``COMPANY`` seconds is taken to be alone. Where that is wrong for a moment, the others look by themselves.
+A process that is alone sends nothing: nobody else would hear the NOTIFY, and sending it would take
+processor time from the work itself. Pings show who else listens. Each process pings when it begins
+to listen. In silence, processes ping in turns, because the one that pinged last waits longer. A
+process that has heard no other one for ``COMPANY`` seconds takes itself to be alone. If this is wrong
+for a moment, the others poll.
 
-Changes of archives are announced only while somebody watches them: ``watch`` asks all processes to announce them, for a minute.
+Changes of archives are announced only while a process watches them: ``watch`` asks all processes to
+announce them for a minute.
 
-The listener never trusts silence: if nothing came for ``PING`` seconds, it lets the sender notify it. If that does not arrive either, or its
-connection breaks, it connects anew and wakes every waiter, because a wake-up may have been missed.
+The listener does not trust silence. If nothing came for ``PING`` seconds, it makes the sender notify
+it. If this ping does not arrive either, or the connection breaks, it connects again and wakes every
+waiter, because a wake-up may have been missed.
 """
 
 from __future__ import annotations
@@ -34,24 +40,31 @@ from arkqueue.runtime.wakeup import Bell
 
 CHANNEL = "arkqueue"
 INTERVAL, LONGEST_INTERVAL = 0.005, 0.02
-"""Seconds between two NOTIFYs of a process: each is a commit of its own. The first after a silence goes at once; while there is always another to send,
-the interval doubles up to the second figure."""
+"""The seconds between two NOTIFYs of a process, each of which is a commit of its own. The first
+after a silence is sent at once. While there is always another to send, the interval doubles up to
+the second figure.
+"""
 PING = 5.0
-"""Seconds of silence after which the listener tests its connection."""
+"""The seconds of silence after which the listener tests its connection."""
 ANSWER = 5.0
-"""Seconds that it waits for the answer."""
+"""The seconds that the listener waits for the answer."""
 COMPANY = 30.0
-"""Seconds for which a process that was heard is taken to be there; in silence, each is heard three times in these."""
+"""The seconds for which a process counts as present after it was last heard. In silence, each
+process is heard three times in this period.
+"""
 CALL_TIMEOUT = 5.0
 PAUSE, LONGEST_PAUSE = 0.03, 1.0
-"""Seconds until a connection that was lost is made anew: so many at first, then twice as many each time."""
+"""The seconds until a lost connection is made again: the first delay, which doubles each time up to
+the second.
+"""
 MOST_PENDING = 1000
-"""Topics waiting for the database to come back; more than these become one wake-up for all."""
+"""The most topics that wait while the database is away. More than these become one wake-up for all.
+"""
 
 WATCHED = 60.0
-"""Seconds for which every process tells which archives change, after one process asked for it."""
+"""The seconds for which every process announces changed archives after a process asked for it."""
 ARCHIVE = "archive "
-"""How the topic of a changed archive begins, before its id."""
+"""The beginning of the topic of a changed archive; its id follows."""
 
 _PING = "!ping"
 _WATCH = "!watch"
@@ -61,15 +74,19 @@ _NOTIFY = b"""
 with quickly as materialized (select set_config('synchronous_commit', 'off', true))
 select pg_notify(%(channel)s, topic) from quickly, unnest(%(topics)s::text[]) as topic
 """
-"""Its commit does not wait for the disk: what it is about is committed already, and whoever would hear it after a crash looks by himself."""
+"""The statement that sends a NOTIFY. Its commit does not wait for the disk: the change behind it is
+committed already, and after a crash everybody polls.
+"""
 _LISTEN = f"listen {CHANNEL}".encode()
 
 
 class Hearer(Protocol):
-    """Somebody who wants to know what is rung for, in the thread that rings: no hearer may wait for anything."""
+    """A receiver of the rung topics. It is called in the thread that rings, so it must not wait for
+    anything.
+    """
 
     def hear(self, topics: Collection[str] | None) -> None:
-        """Called for these topics. None: anything may have been missed."""
+        """Called for these topics. None: any wake-up may have been missed."""
 
 
 class Wakeups:
@@ -82,7 +99,7 @@ class Wakeups:
         self._watched_until = float("-inf")
         self._company_until = float("inf")
         self._has_pinged_last = False
-        """The last ping that was heard is our own."""
+        """True if the last ping that was heard is this process's own."""
         self._pending: set[str] = set()
         self._lock = threading.Lock()
         self._to_send = threading.Event()
@@ -90,9 +107,9 @@ class Wakeups:
         self._sender_pid = 0
         self._connections: dict[str, Connection] = {}
         self.listening = threading.Event()
-        """Set while other processes' wake-ups arrive."""
+        """Set while wake-ups of other processes arrive."""
         self.losses = 0
-        """How often they ceased to; the database may have been away then."""
+        """The number of times that they stopped arriving. The database may have been away then."""
         self._threads = [
             threading.Thread(target=self._send, name="wakeups-sender", daemon=True),
             threading.Thread(target=self._listen, name="wakeups-listener", daemon=True),
@@ -108,27 +125,31 @@ class Wakeups:
         return bell
 
     def tell(self, hearer: Hearer) -> None:
-        """Have somebody hear what is rung for, as long as the caller keeps him."""
+        """Call a hearer for all rung topics, as long as the caller keeps the hearer."""
         with self._lock:
             self._hearers.add(hearer)
 
     def watch(self) -> None:
-        """Have all processes tell which archives change, for `WATCHED` seconds."""
+        """Ask all processes to announce changed archives for `WATCHED` seconds."""
         self._watched_until = time.monotonic() + WATCHED
         self._post((_WATCH,))
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody wants to know which archives change."""
+        """Whether a process watches which archives change."""
         return time.monotonic() < self._watched_until
 
     def changed(self, archives: Iterable[int]) -> None:
-        """Tell those who look at some archives that they have changed; where nobody looks, nothing is sent. Call it after the commit."""
+        """Announce that some archives have changed, if a process watches them. Called after the
+        commit.
+        """
         if self.is_watched:
             self.wake(*(f"{ARCHIVE}{archive}" for archive in archives))
 
     def wake(self, *topics: str) -> None:
-        """Ring for the topics, here at once and elsewhere soon. Never waits, never raises; call it after the commit."""
+        """Ring for some topics, at once in this process and soon in the others. Never waits and
+        never raises. Called after the commit.
+        """
         self._ring(topics)
         if self.has_company:
             self._post(topics)
@@ -139,7 +160,9 @@ class Wakeups:
         return time.monotonic() < self._company_until
 
     def close(self) -> None:
-        """End both threads; what could not be sent within a moment is left to everybody's own looking."""
+        """End both threads. Wake-ups that could not be sent within a moment are lost; the other
+        processes poll.
+        """
         self._closed.set()
         self._to_send.set()
         with self._lock:
@@ -167,7 +190,7 @@ class Wakeups:
                 self._pending = {_ALL}
         self._to_send.set()
 
-    # -- the sender's thread -----------------------------------------------------------------------------------------
+    # -- the sender's thread -----------------------------------------------------------------------
 
     def _send(self) -> None:
         pause = PAUSE
@@ -185,7 +208,7 @@ class Wakeups:
                 pause = min(LONGEST_PAUSE, 2 * pause)
 
     def _send_next(self, connection: Connection) -> bool:
-        """Send what is pending once there is something; False when the process is leaving."""
+        """Wait for pending topics and send them. Returns False if the process is leaving."""
         self._to_send.wait()
         self._to_send.clear()
         with self._lock:
@@ -199,7 +222,7 @@ class Wakeups:
             raise
         return not self._closed.is_set()
 
-    # -- the listener's thread ---------------------------------------------------------------------------------------
+    # -- the listener's thread ---------------------------------------------------------------------
 
     def _listen(self) -> None:
         pause = PAUSE
@@ -224,14 +247,18 @@ class Wakeups:
             pause = min(LONGEST_PAUSE, 2 * pause)
 
     def _hear(self, connection: Connection) -> bool:
-        """Ring for what arrives, until nothing came for a while; whether the connection still carries a ping then."""
+        """Ring for arriving wake-ups, until none has come for a while. Returns whether the
+        connection still carries a ping then.
+        """
         while self._pass_on(connection, 1.5 * PING if self._has_pinged_last else PING):
             pass
         self._post((_PING,))
         return self._pass_on(connection, ANSWER)
 
     def _pass_on(self, connection: Connection, patience: float) -> bool:
-        """Wait for the next wake-ups and ring for them; whether any came within ``patience`` seconds."""
+        """Wait for the next wake-ups and ring for them. Returns whether any came within
+        ``patience`` seconds.
+        """
         heard = False
         for notice in connection.notifies(timeout=patience, stop_after=1):
             heard = True
@@ -243,14 +270,14 @@ class Wakeups:
                 self._ring(None)
             elif notice.payload == _WATCH:
                 self._watched_until = time.monotonic() + WATCHED
-            elif notice.pid != self._sender_pid:  # our own have rung already
+            elif notice.pid != self._sender_pid:  # this process's own wake-ups have already rung
                 self._ring((notice.payload,))
         return heard and not self._closed.is_set()
 
-    # -- both --------------------------------------------------------------------------------------------------------
+    # -- both --------------------------------------------------------------------------------------
 
     def _connected(self, who: str) -> Connection:
-        """A new connection, known to ``close``; it closes with its block."""
+        """A new connection, which ``close`` can cut. It is closed at the end of the block."""
         connection = self._database.connect()
         with self._lock:
             self._connections[who] = connection

@@ -350,7 +350,7 @@ class StrictModel(BaseModel):
         return wrong("has no value; give one, or remove the field") if value is None else value
 
 
-# --- The words of edges and variables ----------------------------------------------------------------
+# --- The words of edges and variables -------------------------------------------------------------
 
 _REFERENCE: Final = rf"^(PREV(:(\*|(?!PREV$){_NAME}))?|{_NAME})$"
 Reference = Annotated[str, Written(_reference, type="string", pattern=_REFERENCE)]

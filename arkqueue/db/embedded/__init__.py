@@ -1,1 +1,3 @@
-"""The PostgreSQL server of one's own, in arkqueue's home folder: its programs (``programs``), who it runs as (``users``), its life (``server``)."""
+"""The embedded PostgreSQL server in arkqueue's home folder: its programs (``programs``), the
+processes that use it (``users``), and its start and stop (``server``).
+"""

