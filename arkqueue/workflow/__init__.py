@@ -1,7 +1,9 @@
-"""Workflow files to definitions and faults (design 3): ``source`` → ``tasks`` → ``check``, text to nodes to tasks to a whole.
+"""Turns workflow files into definitions or faults (design 3): ``source`` reads text into nodes,
+``tasks`` makes tasks from nodes, and ``check`` checks all tasks together.
 
-Pure: no file, clock or connection, so equal files give equal results and a caller may keep them by content. Never raises for
-what a committer wrote; that is what faults are for. Called by the queue manager for each revision, by the checking hooks and by
+The package is pure: it uses no file, clock or connection. So equal files give equal results, and a
+caller may cache the results by content. It never raises because of what a committer wrote: faults
+report that. Called by the queue manager for each revision, by the checking hooks and by
 ``arkqueue check``.
 """
 

@@ -16,14 +16,18 @@ from arkqueue.workflow.values import shown
 
 LONGEST_NAME: Final = 1000
 LONGEST_PART: Final = 255
-"""The most bytes of a name in UTF-8, and of each part between two slashes: the limits of file systems."""
+"""The most bytes of a name in UTF-8, and of each part between two slashes: the limits of file
+systems.
+"""
 
 
 def misnamed(files: Sequence[Attachment]) -> list[str]:
     """The faults of the names of some attachments, one sentence each."""
     faults = []
     spelled: dict[str, tuple[str, bool]] = {}
-    """Each file and folder, by its name as the least exact file system compares it: the name as written, and whether it is a file."""
+    """Each file and folder, by its name as the least exact file system compares it: the name as
+    written, and whether it is a file.
+    """
     for file in files:
         if fault := _fault(file.name):
             faults.append(f"{shown(file.name)} {fault}")
@@ -52,13 +56,15 @@ def misnamed(files: Sequence[Attachment]) -> list[str]:
 
 
 def digest_of(files: Iterable[Attachment]) -> str:
-    """A digest that identifies the attachments of a submission: SHA-256 of their names, sizes and digests, independent of their order."""
+    """A digest that identifies the attachments of a submission: the SHA-256 of their names, sizes
+    and digests, independent of their order.
+    """
     told = sorted((file.name, file.size, file.digest) for file in files)
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 def _fault(name: str) -> str:
-    """The fault of one name; empty: it has none."""
+    """The fault of one name; empty if it has none."""
     try:
         encoded = name.encode()
     except UnicodeEncodeError:
@@ -73,5 +79,7 @@ def _fault(name: str) -> str:
 
 
 def _folded(path: str) -> str:
-    """A path for comparison: some file systems do not distinguish capital and small letters, or two spellings of an accent."""
+    """A path for comparisons: some file systems do not distinguish capital and small letters, or
+    two spellings of an accent.
+    """
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())

@@ -1,6 +1,8 @@
-"""Faults that show only when all tasks of a revision are checked together: names, edges between tasks, cycles.
+"""Faults that appear only when all tasks of a revision are checked together: in names, edges
+between tasks, and cycles.
 
-Pure: found tasks in, faults out. Called by ``arkqueue.workflow.parse`` after every file was read.
+The module is pure: tasks in, faults out. Called by ``arkqueue.workflow.parse`` after all files were
+read.
 """
 
 from __future__ import annotations
@@ -19,15 +21,17 @@ from arkqueue.workflow.values import shown
 
 EVERY_ONE: Final = f"{PREV}:*"
 MAX_NAMES: Final = 10
-"""The number of listed names that an unreadable file may define."""
+"""The most names that a fault about unreadable files lists."""
 MAX_LABELS: Final = 100
 """The most different sets of labels in a revision."""
 MAX_CYCLES: Final = 20
-"""The most cycles that are reported; each costs a walk over the whole graph."""
+"""The most cycles that are reported. Each costs a walk over the whole graph."""
 
 
 def check(tasks: Sequence[FoundTask], *, unread: Sequence[str], speller: Speller) -> Iterator[Fault]:
-    """The faults between tasks. ``unread``: files that could not be read; a name that is missing may be in there."""
+    """The faults between tasks. ``unread``: files that could not be read; they may define a missing
+    name.
+    """
     yield from _duplicate_names(tasks)
     names = tuple(dict.fromkeys([*(task.name for task in tasks if task.name), COMMIT]))
     known = frozenset(names)
@@ -74,7 +78,9 @@ def check(tasks: Sequence[FoundTask], *, unread: Sequence[str], speller: Speller
 
 
 def _many_labels(tasks: Sequence[FoundTask]) -> Iterator[Fault]:
-    """Claims read each set of labels of an archive, so their number is limited."""
+    """The fault of too many sets of labels. Claims read each set of labels of an archive, so their
+    number is limited.
+    """
     sets: set[frozenset[str]] = set()
     for task in tasks:
         if task.fields.runs_on:
@@ -94,7 +100,9 @@ def _entries(task: FoundTask, kind: str) -> Iterator[tuple[Node, DependsEntry | 
 
 
 def _excepted(task: FoundTask) -> Iterator[tuple[Node, str, bool]]:
-    """Each name after ``except``, with its node, and whether its entry is optional. COMMIT and REPORT there are separate faults."""
+    """Each name after ``except``, with its node, and whether its entry is optional. COMMIT and
+    REPORT in ``except`` are separate faults.
+    """
     for node, entry in zip(task.edges.get("depends", ()), task.fields.depends or (), strict=True):
         if isinstance(entry, DependsEntry) and entry.excepted and entry.task == EVERY_ONE:
             for at, name in zip(_listed(_except(node).value), entry.excepted, strict=True):
@@ -124,7 +132,7 @@ def _except_faults(task: FoundTask) -> Iterator[Fault]:
 
 
 def _except(node: Node) -> Entry:
-    """The node of ``except`` in the node of an entry that has it."""
+    """The node of ``except`` in the node of an entry."""
     assert isinstance(node.value, dict)
     return node.value["except"]
 
@@ -154,7 +162,7 @@ def _duplicate_names(tasks: Sequence[FoundTask]) -> Iterator[Fault]:
 
 
 def _depends_fault(task: FoundTask, node: Node, entry: DependsEntry) -> Iterator[Fault]:
-    """The fault of an entry that names something no task may wait for (design 5.3, 5.4)."""
+    """The fault of an entry that names a task for which no task may wait (design 5.3, 5.4)."""
     word = entry.task
     if word == task.name:
         yield task.fault(node, f"{shown(word)} depends on itself; for its earlier run write PREV", PREV)
@@ -168,7 +176,9 @@ def _depends_fault(task: FoundTask, node: Node, entry: DependsEntry) -> Iterator
 
 
 def _failed_fault(task: FoundTask, node: Node, entry: DependsEntry, gates: frozenset[str]) -> Iterator[Fault]:
-    """The fault of an entry with ``when: failed``: this task cannot wait for a failure, or the named task never fails (design 5.6). ``gates``: tasks without a program."""
+    """The fault of an entry with ``when: failed``: this task cannot wait for a failure, or the
+    named task never fails (design 5.6). ``gates``: tasks without a program.
+    """
     word = entry.task
     if task.name == COMMIT:
         message = f"depends.when: {COMMIT} cannot be skipped, so it cannot wait for a failure; write 'when: settled'"
@@ -189,7 +199,9 @@ def _failed_fault(task: FoundTask, node: Node, entry: DependsEntry, gates: froze
 def _failed_list_fault(
     task: FoundTask, node: Node, entry: DependsEntry, lists: Mapping[str, Foreach | None]
 ) -> Iterator[Fault]:
-    """The fault of a task that waits for the failure of an item without being an item of that list (design 5.30). ``lists``: the lists of tasks that have one."""
+    """The fault of a task that waits for the failure of an item without being an item of the same
+    list (design 5.30). ``lists``: the lists of tasks that have one.
+    """
     source = task.name or "" if entry.task == PREV else entry.task.removeprefix(f"{PREV}:")
     if source in lists and lists[source] != task.foreach:
         message = f"depends.when: {shown(source)} has a task for each item of its list, and {shown(task.name or '')} is not over the same list"
@@ -206,7 +218,9 @@ def _repeated(task: FoundTask, kind: str) -> Iterator[Fault]:
 
 
 def _cycles(tasks: Sequence[FoundTask], known: frozenset[str]) -> Iterator[Fault]:
-    """Each cycle of ``depends`` edges inside the run, reported at its first task; cycles that share an edge are reported one by one."""
+    """The cycles of ``depends`` edges inside the run. Each is reported at its first task; cycles
+    that share an edge are reported one by one.
+    """
     places: dict[tuple[str, str], tuple[FoundTask, Node]] = {}
     order: dict[str, int] = {}
     for task in tasks:

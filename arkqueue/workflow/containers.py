@@ -30,7 +30,7 @@ _LONGEST_IMAGE: Final = 500
 
 
 def image_fault(text: str) -> tuple[str, str] | None:
-    """The fault of an image's name, and the nearest valid name or ""; None: the name is valid."""
+    """The fault of an image's name, and the nearest valid name or "". None: the name is valid."""
     if len(text) > _LONGEST_IMAGE:
         return f"{shown(text)} is too long for the name of an image", ""
     if re.fullmatch(_IMAGE, text):
@@ -61,7 +61,9 @@ _MOST: Final = 1 << 50
 
 
 def _size(value: object) -> int:
-    """Bytes. Other programs mean 1000 or 1024 by ``M``; here there is one way to write it, and the fault names it."""
+    """The number of bytes of a size. Other programs mean 1000 or 1024 by ``M``. Here each size has
+    one spelling, and the fault names it.
+    """
     if isinstance(value, Node) and not isinstance(value.value, bool):
         wrong(f"{value.text} has no unit; write {value.text}KiB, {value.text}MiB or {value.text}GiB", value.text)
     text = as_written(value)
@@ -104,7 +106,7 @@ def _clean(value: str) -> str:
 
 
 def mount_path(value: str) -> str:
-    """A place in a container for a mount or tmpfs; other places are faults."""
+    """The path of a mount or tmpfs in a container; other paths are faults."""
     if not value.startswith("/"):
         wrong(
             f"{shown(value)} must be an absolute path in the container, like /mnt/index",
@@ -175,7 +177,9 @@ def _user(value: str) -> str:
 
 
 def matches_no_user(glob: str) -> bool:
-    """Whether a glob matches no user that a task may name. A glob has a part for the user and one for the group."""
+    """Whether a glob matches no user that a task may name. A glob has one part for the user and one
+    for the group.
+    """
     return not re.fullmatch(_USER, _filled(glob))
 
 
@@ -244,5 +248,5 @@ AnyMount = Annotated[
 
 
 def placed(mount: str | MountEntry) -> MountEntry:
-    """A mount with its place, which for a bare name is ``/mnt/NAME``."""
+    """A mount with its path; for a bare name, the path is ``/mnt/NAME``."""
     return MountEntry(name=mount, path=f"/mnt/{mount}") if isinstance(mount, str) else mount

@@ -1,4 +1,4 @@
-"""From the format's models to the design's words: a task's judged fields become its definition, with all defaults. Called by ``tasks``."""
+"""Makes a task's definition, with all defaults, from its checked fields. Called by ``tasks``."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def definition_of(fields: Fields, name: str, path: str, line: int, foreach: Fore
 
 
 def _given(fields: Fields) -> dict[str, Any]:
-    """The fields that a definition takes as they are."""
+    """The fields that a definition takes unchanged."""
     given: dict[str, Any] = {word: value for word in _AS_THEY_ARE if (value := getattr(fields, word)) is not None}
     if fields.command is not None:
         given["command"] = fields.command if isinstance(fields.command, str) else tuple(fields.command)
@@ -126,7 +126,9 @@ def _poll(poll: PollEntry) -> Poll:
 
 
 def _triggers(fields: Fields) -> tuple[Trigger, ...]:
-    """In one order, so that equal definitions are equal; a schedule, or the items of a submission, without ``on`` means no run for each commit."""
+    """The triggers in a fixed order, so that equal definitions are equal. A task with a schedule,
+    or with the items of a submission, but without ``on`` is not in commit runs.
+    """
     usual = (
         {"submission"} if fields.foreach == "submission" else {"manual"} if fields.schedule else {"commit", "manual"}
     )

@@ -1,6 +1,8 @@
-"""Reads a file of JSON, YAML, CSV or lines into values as in JSON; raises ``Unreadable`` where it says nothing. Pure.
+"""Reads a file of JSON, YAML, CSV or lines into values as in JSON. Raises ``Unreadable`` if that is
+not possible. Pure.
 
-For payloads of submissions and their schemas. Workflow files and lists are read with the places of everything in them (`source`, `list_files`).
+This module is for payloads of submissions and their schemas. Workflow files and lists are read with
+the positions of all their parts (`source`, `list_files`).
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ _KINDS: Final = {"json": PayloadKind.JSON, "yaml": PayloadKind.YAML, "yml": Payl
 
 
 def kind_of(path: str) -> PayloadKind | None:
-    """The kind of a file that holds one document, by its suffix; None: it has another suffix."""
+    """The kind of a file with one document, by its suffix. None: the suffix is another one."""
     return _KINDS.get(path.rpartition(".")[2].lower())
 
 
 def document(data: bytes, kind: PayloadKind, what: str) -> Any:
-    """The document in a file; of CSV a list of mappings, of lines a list of texts. ``what``: what it is, for people."""
+    """The document in a file: for CSV a list of mappings, for lines a list of texts. ``what``: the
+    name of the file in messages.
+    """
     text = text_of(data, what)
     match kind:
         case PayloadKind.JSON:
@@ -51,7 +55,7 @@ def _json(text: str, what: str) -> Any:
     except json.JSONDecodeError as why:
         said = f"{what} is not JSON: {why.msg[0].lower()}{why.msg[1:]}"
         raise Unreadable(*Lines(text).place(why.pos), said) from None
-    except ValueError:  # which Python has for whole numbers of more than 4,300 digits
+    except ValueError:  # for Python, a whole number of more than 4,300 digits is an error
         raise Unreadable(0, 0, f"a number of {what} has too many digits; write it as a text") from None
     except RecursionError:
         raise Unreadable(0, 0, f"{what} is nested too deeply; make it flatter") from None
@@ -75,7 +79,9 @@ def _yaml(text: str, what: str) -> Any:
 
 
 class _Plain(Builder):
-    """Builds the document itself: a node holds plain values instead of further nodes, which would take five times as much memory."""
+    """Builds the document itself: its nodes have plain values instead of further nodes, which would
+    take five times as much memory.
+    """
 
     def sequence(self, items: list[Node], line: int, column: int) -> Node:
         made = super().sequence(items, line, column)
@@ -85,7 +91,7 @@ class _Plain(Builder):
     def mapping(self, pairs: list[tuple[Node, Node]], line: int, column: int) -> Node:
         made = super().mapping(pairs, line, column)
         assert isinstance(made.value, dict)
-        # Many items have the same few keys, so each key is in memory once.
+        # Many items have the same few keys, so each key is in memory only once.
         values: Any = {intern(word): entry.value.value for word, entry in made.value.items()}
         return replace(made, value=values)
 

@@ -56,7 +56,7 @@ NOT_YET: Final = frozenset(
         "artifacts",
     ]
 )
-"""Fields of design 3 that a later version brings; giving one is a fault until then."""
+"""Fields of design 3 that a later version will support; until then, a task with one has a fault."""
 
 
 # --- The models ----------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class CancelsEntry(StrictModel):
 
 @lru_cache(4096)
 def depends_entry(word: str) -> DependsEntry:
-    """The long form of a word in ``depends``. Many tasks name the same few."""
+    """The long form of a word in ``depends``; cached, because many tasks name the same few words."""
     return DependsEntry.model_validate({"task": word})
 
 
@@ -240,7 +240,7 @@ class TaskFile(StrictModel):
 
 
 class _Published(GenerateJsonSchema):
-    """A field that is left out has a default inside, but cannot be given as null."""
+    """Publishes that a field can be left out, because it has an internal default, but cannot be null."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
@@ -253,6 +253,8 @@ class _Published(GenerateJsonSchema):
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a workflow file, for editors and other checkers; published as ``docs/workflow.schema.json``."""
+    """The JSON Schema of a workflow file, for editors and other checkers; published as
+    ``docs/workflow.schema.json``.
+    """
     schema = TypeAdapter(list[Task] | TaskFile).json_schema(schema_generator=_Published)
     return {"$schema": _Published.schema_dialect, "title": "arkqueue workflow file", **schema}

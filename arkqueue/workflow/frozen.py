@@ -1,8 +1,10 @@
-"""A definition as the JSON that is stored with its run and never read from the repository again (design 5.2).
+"""The frozen form of a definition: JSON that is stored with its run, so that the definition is
+never read from the repository again (design 5.2).
 
-Canonical: sorted keys, defaults left out, so equal definitions have equal text. A definition that an older version stored is read with the
-defaults that stand in the model, so a default there must never be changed, only added. Called by ``queue`` (store) and by
-whoever reads a run's tasks.
+The form is canonical: keys are sorted and defaults are left out, so equal definitions have equal
+texts. A definition that an older version stored is read with the defaults of the present model, so
+a default there may be added, but never changed. ``queue`` stores the form, and every reader of a
+run's tasks reads it.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ def from_json(frozen: dict[str, Any]) -> TaskDefinition:
 
 @cache
 def _definition() -> TypeAdapter[TaskDefinition]:
-    """Made at the first use: a caller that only looks for faults freezes nothing."""
+    """Made at the first use, because a caller that only looks for faults freezes nothing."""
     return TypeAdapter(TaskDefinition)
 
 

@@ -1,7 +1,8 @@
-"""JSON to positioned nodes. The standard library's parser says whether it is JSON; the tokens say where things stand.
+"""Turns JSON into positioned nodes. The standard library's parser decides whether a text is JSON;
+the tokens give the positions.
 
-YAML's parser would not do: JSON's surrogate pairs (every emoji that ``json.dumps`` writes) are not YAML, and YAML's freedoms are
-not JSON. Called by ``source.read`` alone.
+YAML's parser cannot be used: JSON's surrogate pairs, as ``json.dumps`` writes for every emoji, are
+not valid YAML, and YAML accepts texts that are not valid JSON. Called only by ``source.read``.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from arkqueue.workflow.nodes import (
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[-+.0-9A-Za-z]+|[][{}]')
 _SPACE = re.compile(r"[ \t\r\n]*")
 _WINDOWS = (2**14, 2**20)
-"""Characters of a text in which an item of a list has to end; most items end in the first ones."""
+"""The numbers of characters in which an item of a list has to end; most items end in the first
+window.
+"""
 _LITERALS: dict[str, Scalar] = {"null": None, "true": True, "false": False}
 
 
 def compose_json(text: str, builder: Builder) -> Node | None:
-    """The root of the file, None for an empty one. Raises Unreadable where it is not JSON."""
+    """The root of the file; None if it is empty. Raises Unreadable if it is not valid JSON."""
     if not text.strip():
         return None
     try:
@@ -46,13 +49,15 @@ def compose_json(text: str, builder: Builder) -> Node | None:
         message = f"the file is not JSON: {why.word} is not a number in JSON"
         raise Unreadable(*Lines(text).place(place), message, why.word) from None
     except RecursionError:
-        # The text before the place is valid JSON, so the walk ends there.
+        # The text before this position is valid JSON, so the walk ends there.
         pass
     return _Composer(text, builder, Lines(text)).node()
 
 
 def items_of_json(text: str, builder: Builder) -> Iterator[Node]:
-    """The items of a file's list, or of the list in its ``items``, one after the other: no more than one of them is in memory. Raises Unreadable."""
+    """The items of a file's list, or of the list in its ``items``, one after the other, so that at
+    most one of them is in memory. Raises Unreadable.
+    """
     return _Items(text, builder).items()
 
 
@@ -108,7 +113,7 @@ class _Items:
                 return
 
     def _next(self) -> str:
-        """The next character that is no space; empty at the end."""
+        """The next character other than a space; empty at the end."""
         self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
         return self._text[self._at : self._at + 1]
 
@@ -122,7 +127,9 @@ class _Items:
         return Unreadable(*self._lines.place(at), f"the file is not JSON: {message}", word)
 
     def _value(self, depth: int) -> Node:
-        """The next value. Only a part of the text is parsed, so that no value becomes larger than an item may be."""
+        """The next value. Only a part of the text is parsed, so that no value becomes larger than
+        an item may be.
+        """
         self._next()
         start = self._at
         for size in _WINDOWS:
@@ -139,7 +146,7 @@ class _Items:
                 at = next(token.start() for token in _TOKEN.finditer(part) if token.group() == why.word)
                 raise self._fault(start + at, f"{why.word} is not a number in JSON", why.word) from None
             except RecursionError:
-                end = size  # the composer says where
+                end = size  # the composer finds the position
                 self._at = start + end
                 return _Composer(self._text, self._builder, self._lines, start, start + end).node(depth)
             else:
@@ -162,7 +169,9 @@ _DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_c
 
 
 class _Composer:
-    """Walks the tokens of a text that is known to be JSON up to where it is too deep, so that commas and colons need not be looked at."""
+    """Walks the tokens of a valid JSON text, up to where it is too deep. Because the text is valid,
+    commas and colons are skipped.
+    """
 
     def __init__(self, text: str, builder: Builder, lines: Lines, start: int = 0, end: int | None = None) -> None:
         """``start``, ``end``: the part of the text to walk."""

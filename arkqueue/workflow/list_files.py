@@ -1,7 +1,9 @@
-"""Files of the archive that hold lists for ``foreach`` (design 5.30): their bytes to items, or faults with their places. Pure.
+"""Reads files of the archive with lists for ``foreach`` (design 5.30): their bytes become items, or
+faults with their positions. Pure.
 
-`.json` and `.yaml` hold a list, or a mapping with one; `.csv` has a header, `.txt` one item in each line. A file may be 64 MiB long: its items are
-made one after the other, so that no more of them than one is in memory as nodes. Called by ``tasks``.
+`.json` and `.yaml` files contain a list, or a mapping with one; a `.csv` file has a header; a
+`.txt` file has one item in each line. A file may be 64 MiB long. Its items are made one after the
+other, so that at most one of them is in memory as nodes. Called by ``tasks``.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from arkqueue.workflow.values import shown
 from arkqueue.workflow.yaml_source import items_of_yaml
 
 MOST_FILES: Final = 20
-"""List files of one revision; a file whose items have different keys for several tasks counts once for each key."""
+"""The most list files of one revision. A file counts once for each field that identifies its items
+for some task.
+"""
 LONGEST_ROW: Final = 2**20
 """The most characters of a row."""
 _WORDS = re.compile("[^\r\n]+")
@@ -31,10 +35,14 @@ ReadFile = Callable[[str], SourceFile]
 
 
 class ListFiles:
-    """The list files that the workflow files of a revision name, each read once for each field that identifies its items."""
+    """The list files that the workflow files of a revision name. Each is read once for each field
+    that identifies its items.
+    """
 
     def __init__(self, read_file: ReadFile | None, most_items: int) -> None:
-        """``read_file`` None: the files cannot be read here, and are not judged. ``most_items``: the most items of a list."""
+        """``read_file`` None: the files cannot be read here, and are not checked. ``most_items``:
+        the most items of a list.
+        """
         self._read_file, self.most_items = read_file, most_items
         self._read: dict[tuple[str, str | None], tuple[tuple[Item, ...], str]] = {}
         self._bytes = 0
@@ -45,7 +53,9 @@ class ListFiles:
         return tuple(dict.fromkeys(path for path, _ in self._read))
 
     def items(self, path: str, key: str | None, faults: list[Fault]) -> tuple[tuple[Item, ...], str]:
-        """The items in a file; its faults are added to ``faults``. If the fault is at the place that names the file, returns its text instead."""
+        """The items in a file; its faults are added to ``faults``. If a fault belongs to the place
+        that names the file, its text is returned instead.
+        """
         if (path, key) not in self._read:
             self._read[path, key] = self._items(path, key, faults)
         return self._read[path, key]
@@ -65,7 +75,7 @@ class ListFiles:
         builder = Builder(path)
         try:
             text = text_of(file.text, "a list")
-            del file  # its bytes are not needed any more, and may be many
+            del file  # the bytes are not needed any more, and may be many
             nodes = _nodes(path.lower(), text, builder)
             tell = lambda at, fault: faults.append(Fault(path, at.line, at.column, fault, at.text))  # noqa: E731
             return items_of(nodes, key, self.most_items, tell), ""
@@ -79,7 +89,9 @@ class ListFiles:
 def read_lists(
     wanted: Sequence[tuple[str, str | None]], read_file: ReadFile, most_items: int
 ) -> tuple[list[tuple[Item, ...]], list[Fault]]:
-    """The valid items in some files, each file with the field that identifies its items; and the faults."""
+    """The valid items in some files, each given with the field that identifies its items; and the
+    faults.
+    """
     files = ListFiles(read_file, most_items)
     faults: list[Fault] = []
     found = []
@@ -100,12 +112,14 @@ def _nodes(path: str, text: str, builder: Builder) -> Iterator[Node]:
 
 
 class _Lines:
-    """The lines of a CSV file, for its reader, which takes several of them for a row where a cell holds line breaks."""
+    """The lines of a CSV file, for its reader. The reader takes several lines for a row whose cells
+    contain line breaks.
+    """
 
     def __init__(self, text: str) -> None:
         self._lines = _LINE.finditer(text)
         self.number = self._row = 0
-        """The number of lines that it has given, and the characters since the last row."""
+        """The number of lines that were read, and the number of characters since the last row."""
 
     def begin_row(self) -> None:
         self._row = 0

@@ -1,7 +1,9 @@
-"""A list of `foreach` to its items: each with its key, and as the JSON that its task gets (design 5.30). Pure.
+"""Turns a list of `foreach` into its items: each with its key, and as the JSON that its task gets
+(design 5.30). Pure.
 
-A list comes from a committer. The reader of the file has bounded its depth and what its aliases amount to; the number of items, their keys and their sizes are bounded here.
-Called by ``tasks``.
+A committer writes the lists. The reader of the file has limited the depth of a list and the size of
+its aliases. This module limits the number of items, their keys and their sizes. Called by
+``tasks``.
 """
 
 from __future__ import annotations
@@ -17,14 +19,18 @@ from arkqueue.workflow.nodes import MAX_FAULTS, Node
 from arkqueue.workflow.values import shown
 
 USUAL_KEYS: Final = ("key", "id", "name")
-"""The fields of which the first one that an item has identifies it, if ``key`` names none."""
+"""The fields that may identify an item if ``key`` names none: the first one that the item has
+counts.
+"""
 
 Report = Callable[[Node, str], None]
-"""A fault with its place."""
+"""Reports a fault with its position."""
 
 
 def items_of(nodes: Iterable[Node], key: str | None, most: int, report: Report) -> tuple[Item, ...]:
-    """The valid items of a list. ``key``: the field that identifies an item. ``most``: the largest number of items."""
+    """The valid items of a list. ``key``: the field that identifies an item. ``most``: the largest
+    number of items.
+    """
     found: dict[str, Item] = {}
     lines: dict[str, int] = {}
     faults = size = 0
@@ -55,7 +61,7 @@ def items_of(nodes: Iterable[Node], key: str | None, most: int, report: Report) 
 
 def digest_of(items: tuple[Item, ...]) -> str:
     """The digest of a list; two lists have the same digest only if they are equal."""
-    # The JSON of a long list is not made as a whole.
+    # Item by item: the JSON of a long list would be large.
     digest = hashlib.sha256(b"[")
     for n, item in enumerate(items):
         digest.update(f"{', ' if n else ''}{json.dumps(item)}".encode())

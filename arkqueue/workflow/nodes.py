@@ -1,6 +1,8 @@
-"""Positioned nodes: what a workflow file holds, each key and value with its line and column, and the limits on them.
+"""Positioned nodes: the keys and values of a workflow file, each with its line and column; and the
+limits on them.
 
-Nothing here knows YAML, JSON or what a task is. Made by the two readers through ``Builder``; read by ``tasks``.
+This module knows neither YAML nor JSON nor tasks. The two readers make the nodes through
+``Builder``; ``tasks`` reads them.
 """
 
 from __future__ import annotations
@@ -14,25 +16,34 @@ from arkqueue.model import Fault
 MAX_DEPTH: Final = 50
 TOO_DEEP: Final = f"lists and mappings are nested more than {MAX_DEPTH} deep; make them flatter"
 MAX_FAULTS: Final = 1000
-"""The most faults that are reported of a revision; the check then stops."""
+"""The most faults of a revision that are reported; then the check stops."""
 NO_LIST: Final = "the file holds no list; write a list, or {items: […]}; an empty one is []"
 LARGE_ITEM: Final = "an item of the list is too large; put what it needs into a file of its own"
 MAX_WEIGHT: Final = 8 * 1024 * 1024
-"""The largest weight of a workflow file with its aliases and defaults expanded. A full file without either stays below this limit."""
+"""The largest weight of a workflow file with its aliases and defaults expanded. A full file without
+either stays below this limit.
+"""
 MOST_EXPANDED: Final = 8
-"""The largest weight of a file without aliases, as a multiple of its length: each scalar weighs eight beside its characters."""
+"""The largest weight of a file without aliases, as a multiple of its length: each scalar weighs
+eight besides its characters.
+"""
 
 Scalar: TypeAlias = str | int | float | bool | None
 MOST_DIGITS: Final = 309
-"""Digits of a whole number, which may be an identifier and keeps all of its digits. Most readers of JSON take a longer number as infinite."""
+"""The most digits of a whole number, which may be an identifier and keeps all of its digits. Most
+readers of JSON take a longer number as infinite.
+"""
 
-# Characters that PostgreSQL's text cannot hold; escapes make them ("\\0", and JSON's lone surrogates).
+# Characters that PostgreSQL cannot store in a text; escapes produce them ("\\0", and JSON's lone
+# surrogates).
 _FORBIDDEN = re.compile("[\x00\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value with its line and column, from 1. ``text`` is a scalar as it was written; ``weight`` and ``height`` are for limits."""
+    """A value with its line and column, from 1. ``text``: a scalar as it was written. ``weight``,
+    ``height``: for limits.
+    """
 
     value: Scalar | list[Node] | dict[str, Entry]
     line: int
@@ -44,14 +55,16 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One ``key: value`` of a mapping; the key is a node because faults point at it."""
+    """One ``key: value`` of a mapping. The key is a node, because faults name its position."""
 
     key: Node
     value: Node
 
 
 class Unreadable(Exception):
-    """The file cannot be read further; the fault says where and why. Never leaves ``read``."""
+    """The file cannot be read further; the fault has the position and the reason. Never leaves
+    ``read``.
+    """
 
     def __init__(self, line: int, column: int, message: str, word: str = "", suggestion: str = "") -> None:
         self.line, self.column, self.message, self.word, self.suggestion = line, column, message, word, suggestion
@@ -59,15 +72,17 @@ class Unreadable(Exception):
 
 
 class Lines:
-    """Where the characters of a text stand, as an editor counts: YAML 1.1's exotic line breaks, which libyaml honours, are none.
+    """The positions of the characters of a text, as an editor counts them. The additional line
+    breaks of YAML 1.1, which libyaml recognizes, do not count.
 
-    Counts on from the last place that it was asked for, as readers ask from the beginning to the end. So it takes no memory, however many lines there are.
+    It counts from the last requested position, because readers go from the beginning to the end. So
+    it takes no memory, however many lines there are.
     """
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at, self._line, self._start = 0, 1, 0
-        """The last place, its line, and where that line begins."""
+        """The last position, its line, and the position where this line begins."""
 
     def place(self, index: int) -> tuple[int, int]:
         """Line and column, from 1."""
@@ -76,7 +91,7 @@ class Lines:
         text, at = self._text, self._at
         breaks = text.count("\n", at, index)
         if text.find("\r", at, index) >= 0:
-            # One before a newline is part of that newline's break.
+            # A carriage return before a newline belongs to the same line break.
             breaks += text.count("\r", at, index) - text.count("\r\n", at, index + 1)
         if breaks:
             self._line += breaks
@@ -96,9 +111,9 @@ class Builder:
         self.path, self._most = path, most
         self.faults: list[Fault] = []
         self.made = 0
-        """Values that the file holds: scalars, lists and mappings, aliases aside."""
+        """The number of values in the file: scalars, lists and mappings, without aliases."""
         self._left: int | None = None
-        """The weight that the present item of a list may still have, without aliases."""
+        """The weight that the present item of a list may still add, without aliases."""
 
     def begin_item(self) -> None:
         """Apply the limits of one item of a list to the following nodes."""
@@ -117,7 +132,7 @@ class Builder:
         if found := _FORBIDDEN.search(text):
             code = f"U+{ord(found.group()):04X}"
             self.fault(line, column, f"the text holds the character {code}, which cannot be stored; remove it", code)
-            # The fault stops the file; whatever else is said about this value must be sayable.
+            # The fault ends the file. But other messages about this value must be printable.
             text = _FORBIDDEN.sub("\ufffd", text)
             value = text if isinstance(value, str) else value
         self.made += 1
@@ -140,13 +155,15 @@ class Builder:
         return self._within(Node(entries, line, column, "", weight, _height([value for _, value in pairs])))
 
     def twice(self, key: Node, first: Node) -> None:
-        """Report a key that a mapping has already."""
+        """Report a key that the mapping already has."""
         self.fault(
             key.line, key.column, f"{key.text!r} is given twice, first in line {first.line}; remove one", key.text
         )
 
     def _within(self, node: Node) -> Node:
-        """Checked at each collection, so that a bomb is found while it is still a few shared nodes."""
+        """Check the limits at each collection, so that an expansion without end is found while it
+        still has few nodes in memory.
+        """
         self.made += 1
         self._weigh(8, node.line, node.column)
         if node.height > MAX_DEPTH:

@@ -1,4 +1,4 @@
-"""Workflow files → tasks, or all their faults at once."""
+"""Turns workflow files into tasks, or into all their faults."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ from arkqueue.workflow.spelling import Speller
 from arkqueue.workflow.tasks import FoundTask, tasks_of
 
 MOST_TASKS: Final = 20_000
-"""Tasks of one revision, where a task with a list counts once."""
+"""The most tasks of one revision; a task with a list counts once."""
 MOST_VALUES: Final = 400_000
-"""Scalars, lists and mappings in the workflow files of a revision, twenty for each of `MOST_TASKS`: judging a value takes 10 µs, and a committer waits meanwhile."""
+"""The most scalars, lists and mappings in the workflow files of a revision, twenty for each of
+`MOST_TASKS`. Checking a value takes 10 µs, and a committer waits for it.
+"""
 MOST_STEPS: Final = 20
-"""The most tasks over lists of a revision, for each item that a list may have."""
+"""The most tasks over lists in a revision, for each item that a list may have."""
 LONGEST_MESSAGE: Final = 500
 LONGEST_WORD: Final = 200
-"""Characters of a fault's message, and of the word that it is about. A file has room for a word of a megabyte."""
+"""The most characters of a fault's message, and of the word in it. A file could have a word of a
+megabyte.
+"""
 
 
 def parse(
@@ -34,10 +38,12 @@ def parse(
     *,
     count: Callable[[int], None] | None = None,
 ) -> Workflow:
-    """The tasks of a revision in the order of files (by path) and lines, or its faults (all of them, as far as ``MAX_FAULTS``) and no tasks.
+    """The tasks of a revision in the order of files (by path) and lines; or no tasks, and all its
+    faults up to ``MAX_FAULTS``.
 
-    ``read_file``: reads the files that hold lists, or a schema; None: these are not judged, and lists have no items. ``most_items``: of a list.
-    ``count``: is called with the number of values of each file before these are judged; what it raises is passed on.
+    ``read_file``: reads the files with lists, or a schema; None: these files are not checked, and
+    lists have no items. ``most_items``: the most items of a list. ``count``: called with the number
+    of values of each file before they are checked; its errors are passed on.
     """
     lists, schemas = ListFiles(read_file, most_items), SchemaFile(read_file)
     faults: list[Fault] = []
@@ -54,7 +60,7 @@ def parse(
             unread.append(source.path)
         faults += source.faults
         fault = _too_many_values(values)
-        if not fault:  # else judging them would take too long
+        if not fault:  # otherwise the check would take too long
             if count is not None:
                 count(source.values)
             found += tasks_of(source, faults, speller, lists, schemas)
@@ -63,7 +69,8 @@ def parse(
             return Workflow(
                 faults=_shown([*faults, Fault(source.path, 0, 0, fault)]), list_files=(*lists.named, *schemas.named)
             )
-    if len(faults) <= MAX_FAULTS:  # else not all tasks are known, and each name may be one of the others
+    # Otherwise not all tasks are known, and any name may be one of the missing ones.
+    if len(faults) <= MAX_FAULTS:
         faults += islice(check(found, unread=unread, speller=speller), MAX_FAULTS + 1)
     if faults:
         return Workflow(faults=_shown(faults), list_files=(*lists.named, *schemas.named))
@@ -77,14 +84,14 @@ def parse(
 
 
 def _too_many_values(values: int) -> str:
-    """Why values are too many for one revision; empty: they are not."""
+    """The fault of too many values in one revision; empty if there are not."""
     if values <= MOST_VALUES:
         return ""
     return f"with this file there are {values:,} values, more than {MOST_VALUES:,}; write fewer, or name fewer tasks in each 'depends'"
 
 
 def _too_many(found: Sequence[FoundTask], most_items: int) -> str:
-    """Why tasks are too many for one revision; empty: they are not."""
+    """The fault of too many tasks in one revision; empty if there are not."""
     if len(found) > MOST_TASKS:
         return f"with this file there are {len(found):,} tasks, more than {MOST_TASKS:,}; define fewer"
     lists = {task.foreach.items: task.items for task in found if task.items and task.foreach}
@@ -97,7 +104,7 @@ def _too_many(found: Sequence[FoundTask], most_items: int) -> str:
 
 
 def _shown(faults: Sequence[Fault]) -> tuple[Fault, ...]:
-    """Sorted, each once, short, and not without end."""
+    """The faults sorted, each once, shortened, and up to the limit."""
     ordered = [_shortened(fault) for fault in sorted(set(faults))]
     if len(ordered) <= MAX_FAULTS:
         return tuple(ordered)
@@ -114,6 +121,6 @@ def _shortened(fault: Fault) -> Fault:
 
 
 def _cut(text: str, longest: int) -> str:
-    """A text without its middle, where it is too long: its end says what helps."""
+    """A text, without its middle if it is too long: its end has the remedy."""
     half = longest // 2
     return text if len(text) <= longest else f"{text[:half]}…{text[-half:]}"

@@ -1,7 +1,10 @@
-"""Turns the bytes of a submission (design 5.31) into a document and the items of its list, or into faults with their places. Pure.
+"""Turns the bytes of a submission (design 5.31) into a document and the items of its list, or into
+faults with their positions. Pure.
 
-A payload comes from whoever may submit, so it is judged in a reader process, like the workflow files of a committer. A list in it is read like one in a file of the archive
-(`list_files`): of JSON and YAML the document, or its field ``items``; of CSV the rows, by the header; of lines each one.
+Everybody who may submit can send a payload, so it is checked in a reader process, like the workflow
+files of a committer. A list in it is read like one in a file of the archive (`list_files`). In JSON
+and YAML, the list is the document, or its field ``items``; in CSV, it is the rows, by the header;
+otherwise each line is an item.
 """
 
 from __future__ import annotations
@@ -17,14 +20,14 @@ from arkqueue.workflow.nodes import MAX_FAULTS, Unreadable
 from arkqueue.workflow.schemas import misfits
 
 FILE: Final = {PayloadKind.JSON: "json", PayloadKind.YAML: "yaml", PayloadKind.CSV: "csv", PayloadKind.LINES: "txt"}
-"""How the name of a file ends that holds a payload of each kind."""
+"""The suffix of a file with a payload of each kind."""
 WHERE: Final = "payload"
-"""In the place of a path, in faults."""
+"""The word that faults of a payload have instead of a path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A payload's items, by `Foreach.items`, or its faults (all of them, as far as ``MAX_FAULTS``)."""
+    """A payload's items, by `Foreach.items`, or its faults (all of them, up to ``MAX_FAULTS``)."""
 
     lists: dict[str, tuple[Item, ...]] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
@@ -33,7 +36,10 @@ class Judged:
 def judge(
     data: bytes, kind: PayloadKind, keys: Sequence[str | None], most_items: int = MOST_ITEMS, schema: Any = None
 ) -> Judged:
-    """Judge a payload. ``keys``: the fields that identify an item, of each of the tasks that have a task for each item; none: nobody asks for a list. ``most_items``: of its list. ``schema``: what it is to fit (None: anything does)."""
+    """Check a payload. ``keys``: the fields that identify an item, one for each task over its
+    items; empty: no task needs a list. ``most_items``: the most items of its list. ``schema``: the
+    schema that it must match (None: any payload is valid).
+    """
     faults: list[Fault] = []
     lists = {}
     path = f"{WHERE}.{FILE[kind]}"

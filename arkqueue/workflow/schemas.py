@@ -1,7 +1,9 @@
-"""The JSON Schema that payloads of submissions are to fit (design 5.31): from a file of the archive, and what of a document does not fit it. Pure.
+"""The JSON Schema for payloads of submissions (design 5.31): read from a file of the archive, and
+compared with documents. Pure.
 
-A schema comes from a committer. It refers to nothing outside its file: no reference leads anywhere else, and nothing is ever fetched. A pattern of it that takes without an
-end is ended by the deadline of the reader process, in which schemas and payloads are judged.
+A committer writes the schema. It must not refer to anything outside its file, and nothing is ever
+fetched. Matching one of its patterns may take for ever; then the deadline of the reader process
+ends it. Schemas and payloads are checked in such a process.
 """
 
 from __future__ import annotations
@@ -22,27 +24,27 @@ if TYPE_CHECKING:
     from jsonschema import ValidationError
 
 LONGEST_SCHEMA: Final = 2**20
-"""Bytes."""
+"""The most bytes of a schema."""
 MOST_MISFITS: Final = MAX_FAULTS - 1
-"""As many are told of a payload, and that there are more."""
+"""The most faults of a payload that are reported; one more fault says that there are more."""
 LONGEST_MISFIT: Final = 300
-"""Characters of one: it may repeat a part of the payload."""
+"""The most characters of a fault, which may repeat a part of the payload."""
 LONGEST_VALUE: Final = 60
-"""Characters of the payload's value that a fault repeats."""
+"""The most characters of the payload's value that a fault repeats."""
 MOST_ALTERNATIVES: Final = 3
-"""Alternatives of which a fault says what they lack."""
+"""The most alternatives for which a fault says what they lack."""
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 TOO_DEEP: Final = "the schema, or the payload, is nested too deeply, or the schema refers to itself without an end"
 
 
 class SchemaFile:
-    """The schema that the workflow files of a revision name, which they do once."""
+    """The schema that the workflow files of a revision name. They may name only one."""
 
     def __init__(self, read_file: ReadFile | None) -> None:
-        """``read_file`` None: nobody can read it here, and it is not judged."""
+        """``read_file`` None: the schema cannot be read here, and is not checked."""
         self._read_file = read_file
         self._named: dict[str, str] = {}
-        """The path of the file, and who names it."""
+        """The path of the file, and the workflow file that names it."""
         self.found: Schema | None = None
 
     @property
@@ -50,7 +52,9 @@ class SchemaFile:
         return tuple(self._named)
 
     def read(self, path: str, where: str, faults: list[Fault]) -> str:
-        """Read the schema in a file, whose faults are added to ``faults``; returns what whoever names it, at ``where``, is to be told."""
+        """Read the schema in a file, and add its faults to ``faults``. Returns the fault of the
+        place ``where`` that names the file; empty if there is none.
+        """
         if self._named:
             first = next(iter(self._named.values()))
             return f"there is already a schema for submissions, named at {first}; remove one"
@@ -68,7 +72,7 @@ class SchemaFile:
 
 
 def schema_of(file: SourceFile) -> Schema:
-    """The schema that a file holds; raises ``Unreadable``."""
+    """The schema in a file. Raises ``Unreadable``."""
     from jsonschema import exceptions, validators
 
     if len(file.text) > LONGEST_SCHEMA:
@@ -98,13 +102,15 @@ def schema_of(file: SourceFile) -> Schema:
 
 
 def misfits(value: Any, schema: Any) -> Iterator[str]:
-    """The faults of a document against a schema, each with its path from ``$`` on; no more than are reported."""
+    """The faults of a document against a schema, each with its path from ``$`` on, up to one more
+    than are reported.
+    """
     from jsonschema import exceptions, validators
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
     kind = validators.validator_for(schema, default=validators.Draft202012Validator)
-    # Without a registry of its own the library would fetch what a reference names.
+    # Without a registry of its own, the library would fetch referenced documents.
     validator = kind(schema, registry=Registry())
     try:
         found = (said for error in validator.iter_errors(value) for said in _faults_of(error))
@@ -122,10 +128,12 @@ def misfits(value: Any, schema: Any) -> Iterator[str]:
 
 
 def _faults_of(error: ValidationError) -> Iterator[tuple[str, str]]:
-    """The faults that an error of the library stands for, each with its place in the payload.
+    """The faults that an error of the library stands for, each with its position in the payload.
 
-    Where a value fits none of several alternatives (`anyOf`, `oneOf`), these are the faults of the one that its sender meant: the one alternative whose types, constants
-    and enumerations fit. Where no alternative, or more than one, is meant by that, it is one fault that says what each alternative lacks.
+    If a value matches none of several alternatives (`anyOf`, `oneOf`), the faults are those of the
+    alternative that its sender meant: the only one whose types, constants and enumerations match.
+    If there is no such alternative, or more than one, there is one fault that says what each
+    alternative lacks.
     """
     place = _place(error)
     if error.validator not in ("anyOf", "oneOf"):
@@ -149,7 +157,9 @@ def _faults_of(error: ValidationError) -> Iterator[tuple[str, str]]:
 
 
 def _is_of_another_kind(error: ValidationError) -> bool:
-    """Whether a fault shows that its alternative was not meant: the value itself, or a field of it, is another type, constant or choice than the alternative says."""
+    """Whether a fault shows that the sender did not mean this alternative: the value itself, or a
+    field of it, has another type, constant or choice.
+    """
     return (error.validator in ("const", "enum") and len(error.relative_path) <= 1) or (
         error.validator == "type" and not error.relative_path
     )
@@ -165,8 +175,8 @@ def _lacks(place: str, number: int, alternative: Any, faults: Sequence[Validatio
 
 
 def _place(error: ValidationError) -> str:
-    """The place of a fault in the payload. A fault inside an alternative has its path below that of
-    the alternatives.
+    """The position of a fault in the payload. The path of a fault inside an alternative is below
+    that of the alternatives.
     """
     from jsonschema import ValidationError
 
@@ -174,7 +184,9 @@ def _place(error: ValidationError) -> str:
 
 
 def _shortened(error: ValidationError) -> str:
-    """The message of an error, with a long value shortened. The library's message begins with the value, and the fault follows."""
+    """The message of an error, with a long value shortened. The library's message begins with the
+    value; the fault follows.
+    """
     value = repr(error.instance)
     if len(value) <= LONGEST_VALUE or not error.message.startswith(value):
         return str(error.message)
@@ -187,7 +199,9 @@ def _told(path: str, message: str) -> str:
 
 
 def _references(schema: Any) -> Iterator[tuple[str, str]]:
-    """Each reference of a schema: the word, and where it leads. Not by recursion: how deep a schema is, is not known yet."""
+    """The references of a schema: the keyword, and the target. The function is not recursive,
+    because the depth of the schema is not known yet.
+    """
     left = [schema]
     while left:
         one = left.pop()

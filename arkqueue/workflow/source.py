@@ -1,8 +1,8 @@
-"""The bytes of one workflow file, read into positioned nodes, or faults.
+"""Reads the bytes of one workflow file into positioned nodes, or faults.
 
-A committer wrote these bytes, so everything hostile ends here as a fault with a place: not UTF-8,
-not YAML, not JSON, too big, too deep, aliases that expand without end, duplicate keys. Nothing here
-knows what a task is, and nothing here raises. Called by ``arkqueue.workflow.parse`` alone.
+A committer wrote these bytes, so all hostile input ends here as a fault with a position: not UTF-8,
+not YAML, not JSON, too big, too deep, aliases that expand without end, duplicate keys. This module
+does not know tasks, and never raises. Called only by ``arkqueue.workflow.parse``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ufefe\uff00-\ufffd\U00010000
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file after reading. ``root`` None: it is empty, or, where ``readable`` is false, its faults say why not. ``values``: how many values it holds."""
+    """A file after reading. ``root`` None: the file is empty, or (not ``readable``) has faults.
+    ``values``: the number of its values.
+    """
 
     path: str
     root: Node | None = None
@@ -34,14 +36,16 @@ class Source:
 
 
 def read(file: SourceFile) -> Source:
-    """The nodes of a file, or its faults; ``.json`` is read strictly as JSON, everything else as YAML 1.2."""
+    """The nodes of a file, or its faults. A ``.json`` file is read strictly as JSON, any other file
+    as YAML 1.2.
+    """
     compose = compose_json if file.path.lower().endswith(".json") else compose_yaml
     builder = Builder(file.path)
     try:
         if file.fault:
             raise Unreadable(0, 0, file.fault)
         if len(file.text) > MAX_BYTES:
-            # Not by how much: the reader stopped there.
+            # The fault does not say by how much: the reader stopped at the limit.
             raise Unreadable(0, 0, "the file is larger than 1 MiB; split it, or move scripts into files")
         root = compose(text_of(file.text, "a workflow file"), builder)
     except Unreadable as why:
@@ -53,7 +57,9 @@ def read(file: SourceFile) -> Source:
 
 
 def text_of(data: bytes, what: str) -> str:
-    """The text of a file; raises ``Unreadable`` where it is none. ``what``: what the file is, for people."""
+    """The text of a file. Raises ``Unreadable`` if it is not UTF-8. ``what``: the name of the file
+    in messages.
+    """
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as why:

@@ -1,4 +1,4 @@
-"""The nearest correct name to a wrong one; for faults alone."""
+"""Finds the nearest correct name for a wrong one; only for faults."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import difflib
 from collections.abc import Sequence
 
 LONGEST = 100
-"""Characters of the longest word that a name is looked for."""
+"""The most characters of a word for which a name is searched."""
 
 
 def nearest(word: str, names: Sequence[str]) -> str:
-    """The name that was probably meant, "" where none is near."""
+    """The name that was probably meant; "" if none is near."""
     if len(word) > LONGEST:
         return ""
     folded = {name.lower(): name for name in reversed(names)}
@@ -19,9 +19,11 @@ def nearest(word: str, names: Sequence[str]) -> str:
 
 
 class Speller:
-    """``nearest`` for a whole workflow, within a budget: thousands of wrong names among thousands of tasks must not take minutes.
+    """``nearest`` for a whole workflow, within a budget: thousands of wrong names among thousands
+    of tasks must not take minutes.
 
-    ``pairs``: how many pairs of characters may be compared, which is what a comparison costs at most; the default takes about a second.
+    ``pairs``: the number of pairs of characters that may be compared, which is the cost of a
+    comparison at most. The default takes about a second.
     """
 
     def __init__(self, pairs: int = 20_000_000) -> None:

@@ -1,5 +1,5 @@
-"""From one file's nodes to its tasks: merges the defaults, checks every field against the format,
-and gives every fault its place.
+"""Makes tasks from the nodes of one file: merges the defaults, checks every field against the
+format, and gives every fault its position.
 
 A task is checked as a whole even if parts of it are wrong: faulty parts are left out, so that its
 edges can still be checked against the other tasks. Called by ``arkqueue.workflow.parse``; ``check``
@@ -93,7 +93,9 @@ _PLAIN_WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class FoundTask:
-    """A task as a file has it. ``name`` is None and ``fields`` lacks what was faulty; ``edges`` has a node for each entry."""
+    """A task as written in a file. ``name`` None: its name was faulty. ``fields``: the fields
+    without faults. ``edges``: a node for each entry.
+    """
 
     path: str
     node: Node
@@ -102,7 +104,7 @@ class FoundTask:
     fields: Fields
     edges: dict[str, list[Node]]
     items: tuple[Item, ...] | None = None
-    """Of its list; None: it has none."""
+    """The items of its list; None: it has no list."""
 
     foreach: Foreach | None = None
 
@@ -117,8 +119,8 @@ class FoundTask:
 def tasks_of(
     source: Source, faults: list[Fault], speller: Speller, lists: ListFiles, schemas: SchemaFile
 ) -> list[FoundTask]:
-    """All tasks of a file in its order. Their faults, and those of the lists and the schema that
-    they name, are added to ``faults``.
+    """All tasks of a file in its order. The faults of the tasks, and of the lists and the schema
+    that they name, are added to ``faults``.
     """
     return _File(source.path, faults, speller, lists, schemas).tasks(source.root) if source.root else []
 
@@ -132,7 +134,9 @@ class _File:
     schemas: SchemaFile
     defaults: dict[str, Entry] = field(default_factory=dict)
     judged: dict[tuple[int | str, str | None], tuple[tuple[Item, ...], Foreach]] = field(default_factory=dict)
-    """Lists by their node, or the path of their file, and the field that identifies an item. Tasks that share one by `defaults` do not judge it again."""
+    """The lists that were checked, by their node or the path of their file, and by the field that
+    identifies an item. Tasks that share a list by `defaults` do not check it again.
+    """
 
     # --- the file ---
 
@@ -208,7 +212,8 @@ class _File:
             self._fault(name.key, "defaults: a name is unique, so it cannot be a default; remove it", "name")
         self._check_command(own, own)
         own = self._accepted(own)
-        # Judged here because no task may use a default. A fault that is found again in a task is reported once.
+        # Checked here, because no task may use a default. A fault that a task repeats is reported
+        # once.
         fields, _ = self._judged(own, node, Fields)
         self._check_places(fields, own)
         self.defaults.update(own)
@@ -242,7 +247,7 @@ class _File:
         return FoundTask(self.path, node, name, valid, fields, edges, items, foreach)
 
     def _list(self, fields: Fields, entries: dict[str, Entry]) -> tuple[tuple[Item, ...] | None, Foreach | None]:
-        """The items of a task's list, and the identity of the list; None: it has no list."""
+        """The items of a task's list, and the identity of the list. None: it has no list."""
         if fields.foreach is None:
             return None, None
         node, key = entries["foreach"].value, fields.key
@@ -267,7 +272,7 @@ class _File:
         return found
 
     def _check_submission(self, fields: Fields, entries: dict[str, Entry], name: Node) -> None:
-        """A task over the items of a submission has no other trigger."""
+        """Report another trigger of a task over the items of a submission: it may have no other."""
         others = [word for word in listed(fields.on) if word != "submission"]
         if fields.foreach != "submission" or not (others or fields.schedule):
             return
@@ -277,7 +282,9 @@ class _File:
         self._fault(at, fault, others[0] if others else "schedule")
 
     def _implicit(self, name: str, own: dict[str, Entry]) -> dict[str, Entry]:
-        """COMMIT and REPORT have no fields of their own but these, and take no defaults (design 5.3, 5.4)."""
+        """The fields that COMMIT and REPORT may have. These tasks take no defaults (design 5.3,
+        5.4).
+        """
         kept = {}
         for word, entry in own.items():
             own_fields = ("depends",) if name == COMMIT else _OF_A_COMMAND
@@ -291,7 +298,7 @@ class _File:
         return kept
 
     def _check_report(self, entries: dict[str, Entry]) -> None:
-        """Check the fields of REPORT, which are those of its command."""
+        """Check the fields of REPORT, which only describe its command."""
         if {"command", "script"} & entries.keys():
             self._check_command(entries, dict(entries))
             return
@@ -301,7 +308,9 @@ class _File:
                 self._fault(entry.key, what, word)
 
     def _accepted(self, own: dict[str, Entry]) -> dict[str, Entry]:
-        """The entries without unknown fields, fields that are not supported yet, and fields without a value."""
+        """The entries without unknown fields, fields that are not supported yet, and fields without
+        a value.
+        """
         kept = {}
         for word, entry in own.items():
             if word in NOT_YET:
@@ -315,14 +324,16 @@ class _File:
         return kept
 
     def _merged(self, own: dict[str, Entry]) -> dict[str, Entry]:
-        """The task's fields over the defaults: ``env`` and ``resources`` key by key, anything else as a whole."""
+        """The task's fields merged with the defaults: ``env`` and ``resources`` key by key, any
+        other field as a whole.
+        """
         defaults = dict(self.defaults)
         replaced = {"command": ("script", "shell"), "script": ("command",)}
         for word in own:
             for other in replaced.get(word, ()):
                 defaults.pop(other, None)
         merged = {**defaults, **own}
-        # A field that needs another one is no default for tasks without that other field.
+        # A field that needs another one is not a default for tasks without that other one.
         for word, other in (("shell", "script"), ("timezone", "schedule"), ("key", "foreach")):
             if word not in own and other not in merged:
                 merged.pop(word, None)
@@ -361,7 +372,7 @@ class _File:
                 self._fault(own["scratch"].value, what, "item", "run")
 
     def _check_places(self, fields: Fields, entries: dict[str, Entry]) -> None:
-        """Report places in the container that are used twice."""
+        """Report paths in the container that are used twice."""
         found: list[tuple[str, Node]] = []
         if fields.mounts is not None:
             value = entries["mounts"].value
@@ -390,7 +401,9 @@ class _File:
             taken.setdefault(path, node)
 
     def _check_self(self, fields: Fields, edges: dict[str, list[Node]], name: str | None) -> None:
-        """A poll finds the task's own outputs in INPUTS under a name that no dependency has."""
+        """Report a dependency with the name under which a poll finds the task's own outputs in
+        INPUTS.
+        """
         for entry, node in zip(fields.depends or (), edges.get("depends", ()), strict=True):
             word = entry if isinstance(entry, str) else entry.task
             if fields.poll is not None and (name if word == PREV else word.removeprefix(f"{PREV}:")) == OWN:
@@ -400,7 +413,9 @@ class _File:
     def _check_locks(
         self, fields: Fields, entries: dict[str, Entry], name: str | None, items: tuple[Item, ...] | None
     ) -> None:
-        """A field in the name of a lock is one of the item, or an output of a task that this one depends on, in this run or an earlier one."""
+        """Report fields in names of locks that nothing provides. A field belongs to the item, or is
+        an output of a task that this one depends on, in this run or an earlier one.
+        """
         if not fields.lock or not any(lock_names.MARK in lock for lock in fields.lock):
             return
         words = [entry if isinstance(entry, str) else entry.task for entry in fields.depends or ()]
@@ -428,7 +443,7 @@ class _File:
     def _judged(
         self, entries: dict[str, Entry], owner: Node, model: type[Fields]
     ) -> tuple[Fields, dict[str, list[Node]]]:
-        """The valid fields, and the nodes of the edges among them; the others become faults."""
+        """The valid fields, and the nodes of their edges. The other fields become faults."""
         data = {word: _plain(entry.value) for word, entry in entries.items()}
         edges: dict[str, list[Node]] = {}
         for word in _EDGES:
@@ -451,12 +466,14 @@ class _File:
         return (model if "name" in right else Fields).model_validate(right), edges
 
     def _report(self, error: ErrorDetails, entries: dict[str, Entry], owner: Node, *inside: str) -> None:
-        """One of pydantic's errors as a fault with its place, in plain words. ``inside``: the fields around the judged part."""
+        """Report an error of pydantic as a fault with its position, in plain words. ``inside``: the
+        fields around the checked part.
+        """
         kind, context = error["type"], error.get("ctx", {})
         trail, node, key = _follow((*inside, *error["loc"]), entries, owner)
         label = ".".join(trail)
         if kind == "missing" and trail[:1] != ["name"] and isinstance(node.value, dict) and PREV in node.value:
-            return  # "PREV: name", which is told below
+            return  # "PREV: name", which is reported below
         if kind == "missing":
             last = str(error["loc"][-1])
             what = "a task without a name: add 'name: …'" if label in ("", "name") else f"{label}: '{last}' is missing"
@@ -490,7 +507,9 @@ def _is_of_an_item(entries: dict[str, Entry]) -> bool:
 
 
 def _plain(node: Node) -> Any:
-    """The value of a node for the models: texts, lists and mappings. A number, true or false stays a node, which knows its spelling."""
+    """The value of a node for the models: texts, lists and mappings. A number, true or false stays
+    a node, which keeps its spelling.
+    """
     if isinstance(node.value, list):
         return [_plain(item) for item in node.value]
     if isinstance(node.value, dict):
@@ -499,10 +518,10 @@ def _plain(node: Node) -> Any:
 
 
 def _follow(location: tuple[int | str, ...], entries: dict[str, Entry], owner: Node) -> tuple[list[str], Node, Node]:
-    """The words on the way to a place in a task, the node there, and the key it belongs to.
+    """The words on the path to a place in a task, the node there, and the node of its key.
 
-    Parts of the location that are not in the file (an alternative's tag, a missing field, the place in a list of one that was written
-    without brackets) are passed over.
+    Some parts of the location are not in the file, and are skipped: the tag of an alternative, a
+    missing field, the index in a list that was written without brackets.
     """
     node, key, trail = Node({**entries}, owner.line, owner.column), owner, []
     for part in location:

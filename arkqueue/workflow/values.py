@@ -58,7 +58,9 @@ T = TypeVar("T")
 
 
 def wrong(message: str, word: str = "", suggestion: str = "") -> NoReturn:
-    """A fault in arkqueue's own words. The value goes into the context, where braces do no harm."""
+    """A fault in arkqueue's own words. The value goes into the context, because braces in it would
+    have a meaning in the message.
+    """
     raise PydanticCustomError("fault", "{message}", {"message": message, "word": word, "suggestion": suggestion})
 
 
@@ -78,9 +80,10 @@ def as_meant(value: object) -> object:
 
 
 class Written:
-    """Makes a ``str`` a text of the format: numbers, true and false are taken as written, ``check`` refuses the rest.
+    """Makes a ``str`` a text of the format: numbers, true and false are taken as written, and
+    ``check`` refuses other texts.
 
-    ``words``: what it must be, and what to write where there is no value.
+    ``words``: what the value must be, and what to write if it has no value.
     """
 
     def __init__(self, check: Callable[[str], str] = str, words: tuple[str, ...] = (), **schema: Any) -> None:
@@ -211,7 +214,9 @@ def _cron(value: str) -> str:
 
 @lru_cache(1000)
 def _has_a_day(days: str) -> bool:
-    """Whether the day of the month, the month and the day of the week ever coincide. If one of the days begins with ``*``, both must match."""
+    """Whether the day of the month, the month and the day of the week ever coincide. If one of the
+    days begins with ``*``, both must match.
+    """
     return next(CronSim(f"0 0 {days}", datetime(2000, 1, 1)), None) is not None
 
 
@@ -242,7 +247,7 @@ def _variable(value: str) -> str:
 
 
 def shown(value: str) -> str:
-    """A value inside a message: quoted, and short."""
+    """A value in a message: quoted and shortened."""
     return repr(value if len(value) <= 60 else value[:57] + "…")
 
 
@@ -277,7 +282,7 @@ Factor = Annotated[float, BeforeValidator(_factor), WithJsonSchema({"type": "num
 
 
 class _OneOrMore:
-    """A list; a single entry may be written without brackets, also by the schema."""
+    """A list. A single entry may be written without brackets, also according to the schema."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_before_validator_function(
@@ -326,12 +331,14 @@ A_LIST: Final = "must be a list, as [a, b], {file: PATH}, or submission"
 
 
 def of_submission(value: object) -> str:
-    """The one word that stands for a list."""
+    """The word ``submission``, which stands for a list."""
     return value if value == "submission" else wrong(A_LIST)
 
 
 def either(expected: str) -> Discriminator:
-    """Chooses the alternative by the kind of the written value, so that a fault concerns only this alternative."""
+    """Chooses the alternative by the kind of the written value, so that a fault concerns only this
+    alternative.
+    """
     return Discriminator(_kind, "fault", expected)
 
 
@@ -341,7 +348,8 @@ OneOrMore = Annotated[list[T], _OneOrMore()]
 class StrictModel(BaseModel):
     """A mapping of the format, without unknown fields and without fields that have no value."""
 
-    # Built at the first use: the model of a task contains the inner schemas, and a checker that starts at each push needs no other.
+    # Built at the first use: the model of a task contains the inner schemas, and a checker that
+    # starts at each push needs no other.
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @field_validator("*", mode="before")

@@ -1,8 +1,8 @@
-"""YAML 1.2 (core schema) to positioned nodes, on the events of libyaml.
+"""Turns YAML 1.2 (core schema) into positioned nodes, from the events of libyaml.
 
-PyYAML's own loaders speak YAML 1.1, where ``on``, ``no`` and ``10:30`` are not texts, and recurse without limit; its event
-stream has neither flaw. Composed here: nodes, anchors and aliases, the 1.2 core schema's null, true, false and numbers.
-Called by ``source.read`` alone.
+PyYAML's own loaders read YAML 1.1, where ``on``, ``no`` and ``10:30`` are not texts, and they
+recurse without limit. Its event stream has neither flaw. This module composes the nodes, anchors
+and aliases, and the core schema's null, true, false and numbers. Called only by ``source.read``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STARRED = re.compile(r"[^,\]}#\r\n]{1,80}")
 _BASES: Final = {"0o": 8, "0x": 16}
 _TAG: Final = "tag:yaml.org,2002:"
 
-# libyaml's words, and arkqueue's. The first one that its problem contains counts.
+# libyaml's messages, and arkqueue's. The first entry that a message of libyaml contains counts.
 _IN_PLAIN_WORDS: Final = (
     ("mapping values are not allowed", "a ': ' stands where no key can be; check the indentation, or quote the text"),
     (
@@ -63,12 +63,16 @@ _IN_PLAIN_WORDS: Final = (
 
 
 def compose_yaml(text: str, builder: Builder) -> Node | None:
-    """The root of the only document, None for an empty file. Raises Unreadable where reading cannot go on."""
+    """The root of the only document; None if the file is empty. Raises Unreadable if reading cannot
+    continue.
+    """
     return _Composer(text, builder).document()
 
 
 def items_of_yaml(text: str, builder: Builder) -> Iterator[Node]:
-    """The items of a file's list, or of the list in its ``items``, one after the other: no more than one of them is in memory. Raises Unreadable."""
+    """The items of a file's list, or of the list in its ``items``, one after the other, so that at
+    most one of them is in memory. Raises Unreadable.
+    """
     return _Composer(text, builder).items()
 
 
@@ -77,7 +81,8 @@ class _Composer:
         self._text = text
         self._lines = Lines(text)
         self._builder = builder
-        # Any: libyaml's events always have marks and alias names, which PyYAML's type stubs do not say.
+        # Any: libyaml's events always have marks and alias names, which PyYAML's type stubs do not
+        # declare.
         self._events: Iterator[Any] = iter(yaml.parse(text, Loader=yaml.CSafeLoader))
         self._anchors: dict[str, Node] = {}
         self._kept: int | None = None
@@ -206,7 +211,7 @@ class _Composer:
         return node
 
     def _is_key(self, node: Node) -> bool:
-        """Whether a node can be a key of a mapping; otherwise it is a fault, and is left out."""
+        """Whether a node can be the key of a mapping. If not, it is reported and left out."""
         message = ""
         if isinstance(node.value, list | dict):
             message = "a key is a list or a mapping; a key must be one word"
@@ -246,7 +251,7 @@ class _Composer:
             )
         if (
             "maximum nesting depth" in problem
-        ):  # libyaml looks a thousand characters ahead, and has a limit of its own from 0.2.6 on
+        ):  # libyaml reads a thousand characters ahead, and has a limit of its own from 0.2.6 on
             line, column = self._lines.place(self._too_deep_from(mark.index))
             return Unreadable(line, column, TOO_DEEP)
         line, column = self._lines.place(mark.index)
@@ -258,13 +263,16 @@ class _Composer:
         plain = next((ours for theirs, ours in _IN_PLAIN_WORDS if theirs in problem), None)
         if plain is None:
             return Unreadable(line, column, f"the file is not YAML: {context} {problem}".replace("  ", " "))
-        # If a bracket or quote is never closed, or a line is not "key: value", the fault is reported at its beginning.
+        # If a bracket or quote is never closed, or a line is not "key: value", the fault is
+        # reported at its beginning.
         if "closed" in plain or "neither" in plain:
             line, column = self._lines.place(begin.index)
         return Unreadable(line, column, f"the file is not YAML: {plain}")
 
     def _too_deep_from(self, end: int) -> int:
-        """Where the first list or mapping in brackets begins that is too deep; about there, as brackets in texts count too."""
+        """The approximate position where the first list or mapping in brackets begins that is too
+        deep. It is not exact, because brackets in texts count, too.
+        """
         opened: list[int] = []
         for index, character in enumerate(self._text[: end + 1]):
             if character in "[{":
@@ -281,7 +289,7 @@ class _Composer:
 
 
 def _core(text: str) -> Scalar:
-    """The value of a plain scalar in YAML 1.2's core schema; numbers of absurd length stay texts."""
+    """The value of a plain scalar in YAML 1.2's core schema. Numbers of extreme length stay texts."""
     if text in _WORDS:
         return _WORDS[text]
     if _INT.fullmatch(text):
