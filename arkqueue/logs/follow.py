@@ -1,15 +1,15 @@
 """Follows logs as they grow: one watcher for all followers of a process.
 
 If each follower polled by itself, each open log would cost a few dozen statements a second, even if
-nothing is written. The watcher asks for all of them with one statement, when it is woken, and
-otherwise each `POLL` seconds: a wake-up may be lost, and polling is the truth.
+nothing is written. The watcher queries all logs with one statement, when it is woken, and otherwise
+each `POLL` seconds, because a wake-up may be lost.
 
     queue.logs.append, finish ── the attempt is followed: wake "log" ──→ watcher ── one statement: how far do these logs go? ──→ followers of those that grew
 
-A writer of a log wakes nobody unless the log is followed. The watcher says so (``announce``) at the
-beginning, and again before the announcement expires. The order counts: announce first, then ask.
-The watcher's question finds everything that was written before the announcement; everything that is
-written after it wakes the watcher.
+A writer of a log wakes nobody unless the log is followed. The watcher announces this (``announce``)
+at the beginning, and again before the announcement expires. The order matters: announce first, then
+query. The query finds all bytes that were written before the announcement; all bytes that are
+written after it wake the watcher.
 """
 
 from __future__ import annotations
@@ -29,18 +29,22 @@ from arkqueue.runtime.wakeup import Bell
 log = logging.getLogger("arkqueue")
 
 POLL = 1.0
-"""Seconds between two questions while nobody wakes the watcher."""
+"""The seconds between two queries while nobody wakes the watcher."""
 OFTEN = 0.04
-"""Seconds between two questions while no wake-up can arrive, or one was not announced."""
+"""The seconds between two queries while no wake-up can arrive, or while a log was not announced."""
 PACE = 0.02
-"""Seconds between two questions, however often the watcher is woken: with the writer's ``INTERVAL`` a line is seen within 0.1 s."""
+"""The shortest time between two queries in seconds, however often the watcher is woken. Together
+with the writer's ``INTERVAL``, a line is seen within 0.1 s.
+"""
 ANNOUNCED = 60.0
-"""Seconds for which an announcement holds. It is repeated after half of them."""
+"""The seconds for which an announcement holds. It is repeated after half of them."""
 AWAY = 0.5
-"""Seconds until the next question when the database is away."""
+"""The seconds until the next query while the database is away."""
 
 Announce = Callable[[Session, Collection[AttemptId], float], set[AttemptId]]
-"""Requests wake-ups for some seconds when some logs grow or end; returns the logs for which that succeeded. (``queue.logs.follow``)"""
+"""Requests wake-ups, for some seconds, when some logs grow or end (``queue.logs.follow``). Returns
+the logs for which that succeeded.
+"""
 Changed = Callable[[], None]
 
 
@@ -49,10 +53,10 @@ class Followed:
     """A log that somebody follows; the watcher writes ``size`` and ``ended``."""
 
     size: int = -1
-    """The size of the log; -1 until the watcher has asked for the first time."""
+    """The size of the log; -1 until the watcher's first query."""
     ended: bool = False
     announced: float = float("-inf")
-    """When its followers were announced, by the monotonic clock."""
+    """The time of the last announcement, by the monotonic clock."""
     followers: list[Changed] = field(default_factory=list)
 
     def has_more(self, offset: int) -> bool:
@@ -61,7 +65,9 @@ class Followed:
 
 
 class Watcher:
-    """Tells all followers of a process when their logs have grown. Its thread lives as long as there are any."""
+    """Notifies all followers of a process when their logs have grown. Its thread lives as long as
+    there are followers.
+    """
 
     def __init__(self, session: Session, announce: Announce) -> None:
         self._session, self._announce = session, announce
@@ -72,7 +78,9 @@ class Watcher:
 
     @contextmanager
     def following(self, attempt: AttemptId, changed: Changed) -> Iterator[Followed]:
-        """Follow a log inside the block: ``changed`` is called, by another thread, each time that it has grown or its attempt has ended."""
+        """Follow a log inside the block. Another thread calls ``changed`` each time that the log
+        has grown or its attempt has ended.
+        """
         with self._lock:
             followed = self._followed.setdefault(attempt, Followed())
             followed.followers.append(changed)
@@ -106,13 +114,13 @@ class Watcher:
             self._bell.wait(pause)
 
     def _ask(self) -> float:
-        """Ask for the sizes of all followed logs; returns the seconds until the next question."""
+        """Query the sizes of all followed logs. Returns the seconds until the next query."""
         followed = self._all()
         try:
             announced = self._announce_all(followed)
             rows = self._session.rows("log_sizes", attempts=list(followed))
         except DatabaseUnavailable:
-            return AWAY  # a follower also checks its token then, and learns of the failure
+            return AWAY  # a follower checks its token then, too, and learns of the failure
         except Exception:
             log.exception("followed logs could not be looked at; it is tried again")
             return AWAY
@@ -127,7 +135,9 @@ class Watcher:
         return POLL if announced and wakeups and wakeups.listening.is_set() else OFTEN
 
     def _announce_all(self, followed: dict[AttemptId, Followed]) -> bool:
-        """Announce the followers of logs for which that is due; returns False if some are still due."""
+        """Announce that logs are followed, if the announcement is due. Returns False if some
+        announcements are still due.
+        """
         now = time.monotonic()
         due = {id for id, one in followed.items() if not one.ended and one.announced + ANNOUNCED / 2 < now}
         done = self._announce(self._session, due, ANNOUNCED) if due else set()

@@ -1,7 +1,10 @@
-"""All lines of a log that have some words: how many there are, and which is the next one. Called by the pages; never writes.
+"""Finds all lines of a log with some words: their number, and the next one. Called by the pages;
+never writes.
 
-A search reads a log once, from its beginning. The server keeps the hits of its newest searches, so that the next and the previous hit need no further look.
-In a log that grows, a later look begins where the last one ended. One look takes a bounded time, and a very long log is counted in several looks.
+A search reads a log once, from its beginning. The server keeps the hits of its newest searches, so
+that the next and the previous hit need no further reading. In a growing log, a later step begins
+where the last one ended. A step takes a limited time, so a very long log is counted in several
+steps.
 """
 
 from __future__ import annotations
@@ -19,18 +22,21 @@ from arkqueue.logs.lines import Search, chunks_from
 from arkqueue.model import AttemptId
 
 LONGEST_LOOK = 3.0
-"""Seconds of one search step."""
+"""The most seconds of one search step."""
 MOST_HITS = 200_000
-"""The number of kept lines of one search."""
+"""The most lines that are kept of one search."""
 MOST_SEARCHES = 16
-"""The number of kept searches."""
+"""The most searches that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """The lines with some words, as far as they are known. ``before``: the number of hits before the requested line; ``next`` and ``previous``: the nearest hits, from that line on and before it.
+    """The lines with some words, as far as they are known. ``before``: the number of hits before
+    the requested line. ``next`` and ``previous``: the nearest hits, from this line on and before
+    it.
 
-    ``count``: the number of hits up to line ``to``; ``is_all``: the whole log was read, so that None for ``next`` or ``previous`` says that no such line exists.
+    ``count``: the number of hits up to line ``to``. ``is_all``: the whole log was read, so None for
+    ``next`` or ``previous`` means that no such line exists.
     """
 
     count: int
@@ -49,7 +55,9 @@ class Searches:
         self._kept: OrderedDict[tuple[AttemptId, str], _Look] = OrderedDict()
 
     def hits(self, session: Session, attempt: AttemptId, words: str, line: int) -> Hits:
-        """Continue a search for up to `LONGEST_LOOK` seconds; returns the known hits, and the nearest ones to a line."""
+        """Continue a search for up to `LONGEST_LOOK` seconds. Returns the known hits, and the hits
+        nearest to a line.
+        """
         key = attempt, words.lower()
         with self._lock:
             look = self._kept.pop(key, None) or _Look(words)
@@ -82,7 +90,7 @@ class _Look:
             )
 
     def _read_on(self, session: Session, attempt: AttemptId, clock: Callable[[], float]) -> bool:
-        """Whether the end of the log was reached, with all of its hits."""
+        """Continue reading. Returns whether the end of the log was reached, with all of its hits."""
         end = clock() + LONGEST_LOOK
         for chunk in chunks_from(session, attempt, self._position):
             if len(self._found) >= MOST_HITS:

@@ -19,16 +19,20 @@ from arkqueue.model import AttemptId, Stream
 MOST_SEARCHED = 64 << 20
 """The most bytes that one search reads; its answer says where it stopped."""
 STEP = 4 << 20
-"""Bytes that a search holds in memory."""
+"""The bytes that a search holds in memory."""
 OVERLAP = 256 << 10
-"""Bytes before the start of a search in the middle of a log that are read again: if two streams take turns, a line may have begun long before the last ended one."""
+"""The bytes before the start of a search in the middle of a log that are read again: if two streams
+alternate, a line may have begun long before the last ended one.
+"""
 _CODE = re.compile(rb"\x1b\[[0-9;:]*m")
 _HALF_CODE = re.compile(rb"\x1b(?:\[[0-9;:]{0,40})?\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The position from which a log is read, and the number of lines that end before it. ``total``: the lines of the whole log, including an open one at its end."""
+    """The position from which a log is read, and the number of lines that end before it. ``total``:
+    the lines of the whole log, including an open one at its end.
+    """
 
     position: int
     before: int
@@ -37,14 +41,18 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """The result of a search. ``line``: the first line with the words; None: there is none. ``to``: the end of the searched part, if that is not all of the log."""
+    """The result of a search. ``line``: the first line with the words; None: there is none. ``to``:
+    the end of the searched part, if this is not the whole log.
+    """
 
     line: int | None
     to: int | None = None
 
 
 def place_of_line(session: Session, attempt: AttemptId, line: int) -> Place:
-    """The position from which a whole line is read: in the chunk where the line before it ends, or the beginning."""
+    """The position from which a whole line is read: in the chunk where the line before ends, or the
+    beginning.
+    """
     return _place(session, attempt, line=line, offset=None)
 
 
@@ -59,7 +67,9 @@ def _place(session: Session, attempt: AttemptId, *, line: int | None, offset: in
 
 
 def search_on(session: Session, attempt: AttemptId, words: str, line: int) -> Hit:
-    """The first line from ``line`` on that has some words; small letters and capitals of ASCII are alike."""
+    """The first line from ``line`` on that has some words. Small letters and capitals of ASCII are
+    equal.
+    """
     place = place_of_line(session, attempt, line)
     if place.position:
         place = place_of_offset(session, attempt, max(0, place.position - OVERLAP))
@@ -105,7 +115,9 @@ def chunks_from(session: Session, attempt: AttemptId, position: int) -> Iterator
 
 @dataclass(slots=True)
 class Search:
-    """Searches chunk by chunk for words. ``ended``: the number of lines that have ended so far; ``begun``: the open line of each stream."""
+    """Searches chunk by chunk for words. ``ended``: the number of lines that have ended so far.
+    ``begun``: the open line of each stream.
+    """
 
     words: str
     ended: int
@@ -124,7 +136,8 @@ class Search:
         end = data.find(b"\n")
         kept = self.begun.get(chunk.stream, b"")
         if end < 0:
-            # An open line may be endless, so only the part is kept that may be the beginning of the words.
+            # An open line may have no end, so only the part is kept that may be the beginning of
+            # the words.
             if needle in kept + data:
                 self.hits.add(chunk.stream)
             self.begun[chunk.stream] = (kept + data)[-len(needle) :]
@@ -146,7 +159,9 @@ class Search:
         return found
 
     def _plain(self, chunk: Chunk) -> bytes:
-        """The bytes of a chunk without colour codes, which a page does not show as text. The beginning of a code at its end waits for the next chunk."""
+        """The bytes of a chunk without color codes, which a page does not show as text. The
+        beginning of a code at the end of the chunk waits for the next chunk.
+        """
         data = self.codes.pop(chunk.stream, b"") + chunk.data
         if b"\x1b" not in data:
             return data

@@ -9,13 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 
 RESERVE = 1 << 30
-"""Bytes that stay free on the disk for others: the database may be on the same disk."""
+"""The bytes that stay free on the disk for others: the database may be on the same disk."""
 
 
 class Spill:
-    """Pieces of at most ``longest`` bytes in a file without a name, which is made when it is first needed and gone with this object.
+    """A file without a name with pieces of at most ``longest`` bytes. It is made when it is first
+    needed, and ends with this object.
 
-    One caller at a time; but a piece may be let go of by anybody at any time, and another one takes its place.
+    Only one caller may write at a time. But anybody may release a piece at any time; another piece
+    takes its place.
     """
 
     def __init__(self, folder: Path | None, longest: int) -> None:
@@ -25,7 +27,9 @@ class Spill:
         self._free: deque[int] = deque()
 
     def put(self, data: bytes | bytearray) -> Piece | None:
-        """Write a piece into the file; None if there is no room or no file, so that the piece stays in memory."""
+        """Write a piece into the file. Returns None if there is no room or no file, so that the
+        piece stays in memory.
+        """
         with suppress(OSError):
             self._file = self._file or _File(self._folder)
             if (place := self._place(self._file)) is not None:
@@ -45,7 +49,7 @@ class Spill:
 
 
 class Piece:
-    """Some bytes in a file; their place becomes free when nobody refers to this object any more."""
+    """Some bytes in the file. Their place becomes free when nobody refers to this object any more."""
 
     __slots__ = ("_file", "_free", "_place", "_size", "position")
 
@@ -60,7 +64,7 @@ class Piece:
         self._free.append(self._place)
 
     def __bytes__(self) -> bytes:
-        """Its bytes; raises OSError if they cannot be read."""
+        """The bytes. Raises OSError if they cannot be read."""
         data = os.pread(self._file.descriptor, self._size, self.position)
         if len(data) < self._size:
             raise OSError(f"only {len(data)} of {self._size} bytes can be read again")

@@ -1,4 +1,6 @@
-"""Reads a log that is stored, by position. In place of one that was removed for good (design 5.27) stands a note of who did that, when and why."""
+"""Reads a stored log, by position. A log that was removed for good (design 5.27) is replaced by a
+note: who removed it, when and why.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from arkqueue.model import AttemptId, Stream
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some bytes of one stream. ``cut``: how many bytes are missing right before them, because the log was too long."""
+    """Some bytes of one stream. ``cut``: the number of missing bytes right before them, because the
+    log was too long.
+    """
 
     position: int
     stream: Stream
@@ -29,7 +33,9 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a log. ``size``: all bytes of the log so far, the cut ones included. ``ended``: the attempt has ended, so that no more will come."""
+    """A part of a log. ``size``: the number of all bytes of the log so far, including the cut ones.
+    ``ended``: the attempt has ended, so the log will not grow any more.
+    """
 
     chunks: tuple[Chunk, ...]
     size: int
@@ -37,7 +43,9 @@ class Page:
 
 
 def read(session: Session, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20) -> Page:
-    """About ``limit`` bytes (at least one chunk, where there is one) of a log from position ``offset`` on; raises NotFound."""
+    """About ``limit`` bytes of a log (at least one chunk, if there is one) from position ``offset``
+    on. Raises NotFound.
+    """
     rows = session.rows("read_log", binary=True, attempt=attempt, offset=offset, limit=limit)
     if not rows:
         raise NotFound(f"attempt {attempt}", "does not exist")
@@ -56,9 +64,10 @@ def read(session: Session, attempt: AttemptId, offset: int = 0, limit: int = 1 <
 
 
 def _removed(row: Any, offset: int) -> Page:
-    """The note in place of a log, for reads from the beginning or within the former log. The note comes as a whole, because no other byte is
+    """The note in place of a removed log, for reads from the beginning or within the former log.
 
-    left. It ends where the log ended, or later if the log was shorter, so that a reader who continues from its end does not get it twice.
+    The note is returned as a whole, because no other byte is left. It ends where the log ended, or
+    later if the log was shorter, so that a reader who continues from the end does not get it twice.
     """
     note = row.removed.encode() + b"\n"
     if offset >= max(row.log_bytes, len(note)):

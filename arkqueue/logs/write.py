@@ -18,42 +18,51 @@ log = logging.getLogger("arkqueue")
 
 HEAD = 1 << 20
 TAIL = 15 << 20
-"""Bytes that are kept at a log's beginning and at its end."""
+"""The bytes that are kept of a log's beginning and of its end."""
 CHUNK = (64 << 10) - 64
-"""Bytes of the longest chunk: with the headers of Python and the C library, 16 pages."""
+"""The most bytes of a chunk: together with the headers of Python and the C library, 16 pages."""
 TURN = 15 * CHUNK
 ROWS = 1000
-"""The most that one iteration writes for one attempt, in bytes and in chunks. A connection keeps a buffer for an iteration: 1 MiB if the iteration is shorter than that, and otherwise 2 MiB."""
+"""The most bytes, and the most chunks, that one iteration writes for one attempt. The connection
+keeps a buffer for an iteration: 1 MiB if the iteration is shorter than that, and otherwise 2 MiB.
+"""
 STATEMENT = 4 << 20
-"""Bytes that one statement carries."""
+"""The bytes that one statement carries."""
 CUT = 1 << 20
 """The surplus of bytes at which a stored tail is shortened."""
 OVERHEAD = 128
-"""Bytes of memory that a chunk takes beside its data."""
+"""The bytes of memory that a chunk takes besides its data."""
 INTERVAL = 0.05
-"""Seconds between two iterations of the flusher; with the watcher's ``follow.PACE`` it bounds how late a line is seen."""
+"""The seconds between two iterations of the flusher. Together with the watcher's ``follow.PACE``,
+they limit the delay of a line.
+"""
 PAUSE = 0.5
-"""Seconds until the flusher tries again when the database is away."""
+"""The seconds until the flusher tries again while the database is away."""
 
 
 class LogStore(Protocol):
-    """Where one task manager's logs are stored; its gateway is one. Both calls raise DatabaseUnavailable, and may be repeated."""
+    """The store of one task manager's logs, for example its gateway. Both calls raise
+    DatabaseUnavailable, and may be repeated.
+    """
 
     def append_log(self, appends: Sequence[LogAppend]) -> set[AttemptId]:
-        """Store the next chunks of some logs; the attempts that still belong to the task manager."""
+        """Store the next chunks of some logs. Returns the attempts that still belong to the task
+        manager.
+        """
 
     def cut_log(self, cuts: Sequence[LogCut]) -> None:
         """Delete the middle of some logs."""
 
 
 class _Pending:
-    """A chunk that is not stored yet; it grows while it is the newest."""
+    """A chunk that is not stored yet. It grows while it is the newest one."""
 
     __slots__ = ("at", "before", "data", "position", "stream")
 
     def __init__(self, position: int, before: dict[Stream, int], stream: Stream) -> None:
         self.position, self.before, self.stream, self.at = position, before, stream, time.time()
-        # One buffer, not the pieces as they were read: many small ones would cost memory for each.
+        # One buffer, instead of the pieces as they were read: each of many small pieces would cost
+        # additional memory.
         self.data: bytearray | bytes | Piece = bytearray()
 
     def grow(self, data: bytes) -> None:
@@ -61,7 +70,7 @@ class _Pending:
         self.data += data
 
     def close(self) -> None:
-        """End the growth of the chunk. A long one is copied without its spare room."""
+        """End the growth of the chunk. A long chunk is copied without its spare room."""
         if self.is_long:
             self.data = bytes(self.data)
 
@@ -71,7 +80,7 @@ class _Pending:
 
     @property
     def sent(self) -> bytes:
-        """Its bytes, once they were fetched."""
+        """The bytes, after ``fetch``."""
         assert isinstance(self.data, bytes)
         return self.data
 
@@ -89,7 +98,9 @@ class _Pending:
 
 
 class LogWriter:
-    """The log of one attempt; a sink for its executor. ``write`` waits for nothing but the disk, where more waits than one turn."""
+    """The log of one attempt; a sink for its executor. ``write`` waits for nothing but the disk,
+    and for this only if more than one iteration's output is waiting.
+    """
 
     def __init__(
         self, logs: Logs, attempt: AttemptId, size: int = 0, counted: Mapping[Stream, int] | None = None
@@ -101,7 +112,7 @@ class LogWriter:
         self._counted = dict.fromkeys(Stream, 0) | dict(counted or {})
         self._head: deque[_Pending] = deque()
         self._tail: deque[_Pending] = deque()
-        self._cost = 0  # of the tail
+        self._cost = 0  # the memory that the tail takes
         self._sending: list[_Pending] = []
         self._spill = logs.spill()
         self._putting = threading.Lock()
@@ -114,7 +125,7 @@ class LogWriter:
             if self._is_discarded:
                 return
             while data:
-                # No chunk lies across the border: the head is kept to the byte.
+                # No chunk crosses the border: the head is exact to the byte.
                 rest = self._logs.head - self._size
                 pending, part = (self._head, data[:rest]) if rest > 0 else (self._tail, data)
                 data = data[self._append(pending, stream, part, full) :]
@@ -137,7 +148,9 @@ class LogWriter:
             self._spill = self._logs.spill()
 
     def _append(self, pending: deque[_Pending], stream: Stream, data: bytes, full: list[_Pending]) -> int:
-        """Append some bytes to the newest chunk, or to a new one, as far as they fit; returns how many. ``full``: receives the chunks to move to the file."""
+        """Append some bytes to the newest chunk, or to a new one, as far as they fit. Returns their
+        number. ``full``: receives the chunks to move to the file.
+        """
         newest = pending[-1] if pending else None
         if newest is None or newest.stream is not stream or newest.size >= CHUNK:
             if newest is not None and newest.is_long and len(pending) * CHUNK > TURN:
@@ -155,9 +168,11 @@ class LogWriter:
         return len(data)
 
     def _put_away(self, chunk: _Pending) -> None:
-        """Move chunks to the file, without the log's lock: if the disk is slow, only this attempt waits, and not the flusher with all logs."""
+        """Move a chunk to the file, without the log's lock: if the disk is slow, only this attempt
+        waits, not the flusher with all logs.
+        """
         if not isinstance(data := chunk.data, bytearray):
-            return  # it was taken already
+            return  # the flusher has already taken it
         with self._putting:
             piece = None if self._is_discarded else self._spill.put(data)
         with self._lock:
@@ -165,7 +180,9 @@ class LogWriter:
                 chunk.data = piece or bytes(data)
 
     def _drop(self) -> None:
-        """Drop what would be cut anyway once it is stored; of a flood of tiny chunks, also what would cost too much memory."""
+        """Drop bytes that would be cut anyway once they were stored. If there are very many tiny
+        chunks, also drop those that would cost too much memory.
+        """
         tail = self._logs.tail
         while self._tail:
             oldest = self._tail[0]
@@ -174,10 +191,10 @@ class LogWriter:
             self._tail.popleft()
             self._cost -= oldest.size + OVERHEAD
 
-    # Called by ``Logs`` alone, one call at a time.
+    # Called only by ``Logs``, one call at a time.
 
     def take(self) -> Sequence[_Pending]:
-        """The chunks to store next; the same ones again until ``stored`` is called."""
+        """The chunks to store next; the same chunks again until ``stored`` is called."""
         with self._lock:
             if self._sending:
                 return tuple(self._sending)
@@ -188,7 +205,8 @@ class LogWriter:
                 try:
                     chunk.fetch()
                     self._sending.append(chunk)
-                except OSError as error:  # a gap in the log; to try again would hold up everybody's
+                # This leaves a gap in the log; another try would delay all logs.
+                except OSError as error:
                     lost, fault = lost + chunk.size, str(error)
                 pending.popleft()
                 self._cost -= chunk.size + OVERHEAD if pending is self._tail else 0
@@ -203,20 +221,24 @@ class LogWriter:
                 self._stored = self._sending[-1].position + self._sending[-1].size
             self._sending.clear()
             if not self._head and not self._tail:
-                self._spill = self._logs.spill()  # the disk gets its room back
+                self._spill = self._logs.spill()  # this frees the room on the disk
 
     def has_more(self) -> bool:
         with self._lock:
             return bool(self._sending or self._head or self._tail)
 
     def is_behind(self) -> bool:
-        """Whether more than a turn is left of a log that will be kept as a whole."""
+        """Whether more than one iteration's output is waiting, of a log that will be kept as a
+        whole.
+        """
         with self._lock:
             behind = self._size - self._stored
             return not self._is_discarded and behind >= TURN and self._size <= self._logs.head + self._logs.tail
 
     def cut(self, *, final: bool) -> int | None:
-        """The position before which the middle is to be deleted; None where it is not worth a statement."""
+        """The position before which the middle is to be deleted. None: it is too little for a
+        statement.
+        """
         with self._lock:
             to = self._stored - self._logs.tail - CHUNK
             if self._is_discarded or to - self._cut < (1 if final else CUT) or to <= self._logs.head:
@@ -226,9 +248,10 @@ class LogWriter:
 
 
 class Logs:
-    """The flusher of one task manager's logs, with a thread of its own between ``start`` and ``close``.
+    """The flusher of one task manager's logs, with a thread of its own between ``start`` and
+    ``close``.
 
-    ``folder``: where what waits is put into files; None: where temporary files are.
+    ``folder``: the folder of the files for waiting output. None: the folder of temporary files.
     """
 
     def __init__(self, store: LogStore, head: int = HEAD, tail: int = TAIL, folder: Path | None = None) -> None:
@@ -254,7 +277,9 @@ class Logs:
         return self._opened(LogWriter(self, attempt))
 
     def adopt(self, attempt: AttemptId, size: int, stored: Mapping[Stream, int]) -> LogWriter:
-        """The log of an attempt that another process began: so many bytes of it are stored, and so many of each stream."""
+        """The log of an attempt that another process began. ``size``: the bytes of it that are
+        stored. ``stored``: the bytes among them of each stream.
+        """
         return self._opened(LogWriter(self, attempt, size, stored))
 
     def _opened(self, writer: LogWriter) -> LogWriter:
@@ -263,13 +288,15 @@ class Logs:
         return writer
 
     def forget(self, writer: LogWriter) -> None:
-        """The attempt has its end in the database, or is not ours."""
+        """Forget the log of an attempt whose end is stored, or that belongs to another process."""
         writer.discard()
         with self._lock:
             self._writers.pop(writer.attempt, None)
 
     def flush(self, writers: Sequence[LogWriter]) -> None:
-        """Store all that these logs hold, and cut them to size; raises DatabaseUnavailable, and nothing is lost then."""
+        """Store all waiting bytes of these logs, and cut the logs to size. Raises
+        DatabaseUnavailable; nothing is lost then.
+        """
         with self._flushing:
             unstored = [writer for writer in writers if writer.has_more()]
             while unstored:
@@ -278,7 +305,7 @@ class Logs:
             self._cut(writers, final=True)
 
     def spill(self) -> Spill:
-        """Where a log puts what waits; a file is made when it is needed."""
+        """A file for a log's waiting output, which is made when it is needed."""
         return Spill(self._folder, CHUNK)
 
     def wake(self) -> None:
@@ -310,7 +337,7 @@ class Logs:
             self._closing.wait(pause)
 
     def _turn(self, writers: Sequence[LogWriter]) -> None:
-        """Store what each log has for one turn, in as few statements as are sensible."""
+        """Store one iteration's output of each log, in few statements."""
         batch: list[tuple[LogWriter, Sequence[_Pending]]] = []
         size = 0
         for writer in writers:
@@ -340,7 +367,9 @@ class Logs:
 
 
 def _as_append(attempt: AttemptId, chunks: Sequence[_Pending]) -> LogAppend:
-    """Chunks that are about to be stored; they are in memory and grow no more, and what they are made of is not copied."""
+    """The call that stores some chunks. The chunks are in memory and do not grow any more, so their
+    data is not copied.
+    """
     last = chunks[-1]
     return LogAppend(
         attempt,

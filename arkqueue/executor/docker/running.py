@@ -1,15 +1,16 @@
-"""One attempt in its container: follow its output to the end, stop it, judge how it ended, clean
-up.
+"""One attempt in its container: this module follows its output to the end, stops it, judges its
+end, and cleans up.
 
 ``docker`` makes one object for a container that it is about to start, or that it adopts. The object
-has one thread, which reads the live connection and hands the bytes to the sink: while the sink
+has one thread, which reads the live connection and hands the bytes to the sink. While the sink
 blocks, the engine's buffer fills and the task waits. A stop has a thread of its own while it lasts,
-so that nothing that the attempt waits for delays it.
+so a blocked sink or a silent engine does not delay it.
 
 If the container's processes were gone when the live connection ended, its output is complete.
-Otherwise (the connection broke, the task closed its output, the engine went away, the attempt is
-adopted) the engine's log is read from its beginning, without the bytes that have been handed over:
-first while it grows, then once more when the container has ended, because only then it is complete.
+Otherwise, the connection broke, the task closed its output, the engine went away, or the attempt is
+adopted. Then the thread reads the engine's log from its beginning, without the bytes that have been
+handed over. It reads the log while it grows, and once more after the container has ended, because
+only then is the log complete.
 """
 
 from __future__ import annotations
@@ -32,26 +33,34 @@ from arkqueue.executor.docker.state import State, size_in_words
 from arkqueue.model import Stream
 
 SIGNAL_TIMEOUT = 2.0
-"""Seconds for the engine to answer to a signal, which takes effect without the answer, too."""
+"""The seconds that the engine has to answer to a signal. The signal takes effect without the
+answer, too.
+"""
 KILL_AGAIN = 1.0
-"""Seconds until a container that still exists is killed again."""
+"""The seconds until a container that still exists is killed again."""
 READ_AHEAD = 0.05
-"""Seconds for reading the waiting bytes of an attached connection before the container is killed."""
+"""The seconds for reading the waiting bytes of an attached connection before the container is
+killed.
+"""
 WAIT_STEP = 1.0
-"""Seconds of one wait for the end of a container whose output has ended or broken off."""
+"""The seconds of one wait for the end of a container whose output has ended or broken off."""
 ASK_AGAIN = 0.25
-"""Seconds between two questions to an engine that does not answer."""
+"""The seconds between two requests to an engine that does not answer."""
 LAST_WORDS = 5.0
-"""Seconds for reading the rest of a live connection after the end of its container; then the connection is hung up."""
+"""The seconds for reading the rest of a live connection after the end of its container; then the
+connection is closed.
+"""
 LOG_READINGS = 10
-"""Attempts to read the log of a container that has ended to its end."""
+"""How often the log of a container that has ended is read, until it is read completely."""
 REMOVALS = 20
-"""Attempts to remove a container: something in it can be busy for a moment."""
+"""How often a container is removed, because something in it can be busy for a moment."""
 REMEMBERED_EVENTS = 256
 """The number of events that an engine remembers."""
 
 KILLED = 128 + signal.SIGKILL
-"""The exit code of a container whose first program got SIGKILL, and of a shell whose last one did."""
+"""The exit code of a container whose first program got SIGKILL, and of a shell whose last program
+did.
+"""
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -71,9 +80,9 @@ class DockerRunning:
         doubt: EngineUnavailable | None,
         samples: Samples,
     ) -> None:
-        """``live``: the connection made before the container starts, None for one that is adopted. ``note``: words for an exit code and the last of stderr.
-
-        ``patience``: the seconds for which a silent engine is waited for.
+        """``live``: the connection that was made before the container starts; None for an adopted
+        one. ``note``: makes words from an exit code and the end of stderr. ``patience``: the
+        seconds for which a silent engine is waited for.
         """
         self._engine, self._container, self._output, self._live = engine, container, output, live
         self._note, self._report_end, self._patience = note, has_ended, patience
@@ -90,11 +99,15 @@ class DockerRunning:
         self._has_ended = threading.Event()
 
     def wait(self, timeout: float | None = None) -> Ended | None:
-        """The end, once all output has been handed to the sink and the container is removed; None after ``timeout`` seconds."""
+        """The end, once all output has been handed to the sink and the container is removed. None:
+        this has not happened within ``timeout`` seconds.
+        """
         return self._ended if self._has_ended.wait(timeout) else None
 
     def stop(self, grace: float) -> None:
-        """SIGTERM to all of it, SIGKILL after ``grace`` seconds; returns at once. A later, shorter grace shortens it."""
+        """Stop the attempt: SIGTERM to all its processes, and SIGKILL after ``grace`` seconds.
+        Returns at once. A later call with a shorter grace shortens it.
+        """
         by = time.monotonic() + grace
         with self._changed:
             if self._is_gone or (self._stop_by is not None and self._stop_by <= by):
@@ -106,7 +119,9 @@ class DockerRunning:
             threading.Thread(target=self._stop, name="attempt stop", daemon=True).start()
 
     def leave(self) -> None:
-        """Let go of the container without ending it; ``wait`` says so soon. It can be adopted."""
+        """Leave the container without ending it, so that it can be adopted. ``wait`` then soon
+        returns an end that says so.
+        """
         with self._changed:
             self._is_left = True
             self._changed.notify_all()
@@ -148,7 +163,9 @@ class DockerRunning:
         return replace(ended, message="; ".join(filter(None, (ended.message, self._output.failure, remains))))
 
     def _output_and_end(self) -> State | None:
-        """Hand over all output and wait for the end; returns the final state, None if the container is gone."""
+        """Hand over all output and wait for the end. Returns the final state; None if the container
+        is gone.
+        """
         seen_until = _NEVER
         state = None
         if self._live is not None:
@@ -173,7 +190,9 @@ class DockerRunning:
                 self._await_engine()
 
     def _copy_live(self, live: Flow) -> bool:
-        """Hand over the output until the connection ends; returns whether it ended between two frames."""
+        """Hand over the output until the connection ends. Returns whether it ended between two
+        frames.
+        """
         frames = Frames()
         with self._open(live):
             for data in live:
@@ -182,9 +201,10 @@ class DockerRunning:
         return not frames.is_cut
 
     def _follow_log(self) -> dict[Stream, bytes]:
-        """Hand over what is new in the log until the container ends; the last byte of each stream by a live connection meanwhile.
+        """Hand over the new part of the log until the container ends. Returns the last byte of each
+        stream that a live connection has received in the meantime.
 
-        The log may lack the very last newline, and only a live connection can tell.
+        The log may lack the very last newline, and only a live connection shows this.
         """
         last: dict[Stream, bytes] = {}
         with contextlib.ExitStack() as opened, contextlib.suppress(APIError):
@@ -195,7 +215,8 @@ class DockerRunning:
             self._copy(log, Frames(), LogReader(self._output.counts))
             state = self._state_after_wait()
             if state is not None and not state.is_running:
-                # The engine ends the connection with the container, but its last bytes may still be on their way.
+                # The engine ends the connection when the container ends, but its last bytes may
+                # still be on their way.
                 listener.join(LAST_WORDS)
             live.hang_up()
             listener.join()
@@ -237,7 +258,9 @@ class DockerRunning:
         self._check_left()
 
     def _await_engine(self) -> None:
-        """Return when the engine answers again, or raise _Away; also if the engine answers, but says nothing of the container for too long."""
+        """Wait until the engine answers again. Raises _Away if it does not, or if it answers but
+        does not report the container for too long.
+        """
         if self._silent_since is None:
             self._silent_since = time.monotonic()
         until = self._silent_since + self._patience
@@ -265,7 +288,7 @@ class DockerRunning:
 
     @contextlib.contextmanager
     def _open(self, flow: Flow) -> Iterator[Flow]:
-        """A stream that ``leave`` hangs up."""
+        """A stream that ``leave`` closes."""
         with self._changed:
             self._flows.add(flow)
             is_left = self._is_left
@@ -284,7 +307,9 @@ class DockerRunning:
             raise _Left
 
     def _is_over(self) -> None:
-        """The container's processes are gone, or are no longer ours to end."""
+        """Record that the container's processes are gone, or that this process must not end them
+        any more.
+        """
         with self._changed:
             self._is_gone = True
             self._changed.notify_all()
@@ -294,7 +319,7 @@ class DockerRunning:
     def _judged(self, state: State) -> Ended:
         if not state.was_started:
             return self._lost("its container had not been started")
-        signaled = self._signaled  # a signal that came too late withdraws this, maybe at this moment
+        signaled = self._signaled  # a signal that came too late resets this, perhaps at this moment
         stopped = signaled is not None and state.finished >= signaled
         if stopped or state.exit_code == 0:
             return Ended(state.exit_code, stopped)
@@ -307,18 +332,20 @@ class DockerRunning:
         if ended_by := self._foreign_end(state):
             return Ended(state.exit_code, stopped, ended_by, lost=True)
         if state.exit_code == KILLED and limit:
-            # A busy engine may see the end first, and not check whether memory was its cause; or the task killed itself.
+            # A busy engine may see the end first, and not check whether memory was the cause. Or
+            # the task killed itself.
             maybe = f"the engine does not say why; maybe it ran out of memory: {limit}"
             return Ended(state.exit_code, stopped, maybe)
         return Ended(state.exit_code, stopped, state.error)
 
     def _foreign_end(self, state: State) -> str:
-        """Words for an end that the task itself did not cause; empty if it did."""
+        """Words for an end that the task did not cause itself; empty if it did."""
         gone = "the Docker engine went away or was restarted while the task ran, and ended it"
         try:
             events = self._engine.events()
             own = [event["Action"] for event in events if event.get("Actor", {}).get("ID") == self._container]
-            # If an engine remembers few events, and not the start of this container, it was restarted lately.
+            # If an engine remembers only few events, and not the start of this container, it was
+            # restarted recently.
             was_away = self._missed is not None and state.finished >= self._missed
             is_new = "start" not in own and len(events) < REMEMBERED_EVENTS
             if (was_away or is_new) and not self._engine.keeps_containers():
@@ -338,7 +365,9 @@ class DockerRunning:
     # --- Ended by us ---
 
     def _stop(self) -> None:
-        """SIGTERM, grace, SIGKILL, again until the container is gone. This thread waits for nothing that the attempt waits for."""
+        """Send SIGTERM, wait for the grace, and send SIGKILL until the container is gone. This
+        thread waits for nothing that the attempt waits for.
+        """
         assert self._stop_by is not None
         if (rest := self._stop_by - time.monotonic()) > 0:
             self._signal("SIGTERM", min(rest, SIGNAL_TIMEOUT))
@@ -346,7 +375,8 @@ class DockerRunning:
             while not self._is_gone and (rest := self._stop_by - time.monotonic()) > 0:
                 self._changed.wait(rest)
         while not self._is_gone and not self._is_left:
-            # In case the sink holds up the following thread: the engine sees the end only when somebody reads to the end.
+            # The sink may block the following thread, but the engine sees the end only when the
+            # connection is read to its end.
             self._read_ahead(READ_AHEAD)
             if not self._signal("SIGKILL", SIGNAL_TIMEOUT):
                 return
@@ -361,7 +391,7 @@ class DockerRunning:
             flow.read_ahead(seconds)
 
     def _signal(self, name: str, timeout: float) -> bool:
-        """Send a signal; returns False if the engine says that no process is left."""
+        """Send a signal. Returns False if the engine says that no process is left."""
         is_first = self._signaled is None
         if is_first:
             self._signaled = datetime.now(UTC)
@@ -376,17 +406,18 @@ class DockerRunning:
                     self._engine.post(f"/containers/{self._container}/kill", timeout, signal=name)
             elif error.status_code in (NOT_FOUND, CONFLICT):
                 if is_first:
-                    self._signaled = None  # it had ended before the signal: the outcome is its own
+                    # The task had ended before the signal, so the outcome is its own.
+                    self._signaled = None
                 return False
         return True
 
 
 class _Left(Exception):
-    """The task manager let go of the attempt."""
+    """The task manager has left the attempt."""
 
 
 class _Away(Exception):
-    """The engine did not come back, or says nothing about the container."""
+    """The engine did not come back, or does not report the container."""
 
 
 def _keep_last(live: Flow, last: dict[Stream, bytes]) -> None:
@@ -397,7 +428,9 @@ def _keep_last(live: Flow, last: dict[Stream, bytes]) -> None:
 
 
 def removed(engine: Engine, container: str) -> str:
-    """Remove a container and its own volumes, running or not; returns words for what is left, empty if nothing is."""
+    """Remove a container and its own volumes, whether it runs or not. Returns words about what is
+    left; empty if nothing is.
+    """
     words = ""
     for _ in range(REMOVALS):
         try:
