@@ -63,8 +63,7 @@ def with_lists(
 
 
 class ListReader:
-    """Reads lists for `queue.backfill.plan`. Logs once that a repository does not give its lists.
-    """
+    """Reads lists for `queue.backfill.plan`. Logs once that a repository does not give its lists."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration

@@ -224,8 +224,7 @@ class Database:
                     raise
 
     def connect(self) -> Connection:
-        """A connection in autocommit that bypasses the pool and any pooler. The caller closes it.
-        """
+        """A connection in autocommit that bypasses the pool and any pooler. The caller closes it."""
         try:
             connection: Connection = psycopg.connect(**{**self._direct, **self._session(False)})
         except psycopg.OperationalError as error:
@@ -281,8 +280,7 @@ class Database:
             self._free.release()
 
     def _take(self) -> Connection:
-        """A connection of this share. The caller returns it, together with its place in the share.
-        """
+        """A connection of this share. The caller returns it, together with its place in the share."""
         deadline = time.monotonic() + CHECKOUT_TIMEOUT
         patience = min(PATIENCE, CHECKOUT_TIMEOUT)
         while not self._free.acquire(timeout=patience):
@@ -372,8 +370,7 @@ class Lost(DatabaseUnavailable):
 
 
 class Overdue(DatabaseUnavailable):
-    """A statement or a transaction took longer than its timeout; the next try would take as long.
-    """
+    """A statement or a transaction took longer than its timeout; the next try would take as long."""
 
 
 class Refused(DatabaseUnavailable):

@@ -250,8 +250,7 @@ def _git_folder(given: Path) -> tuple[Path | None, Path]:
 
 
 def _is_of_another(hooks: Path, own: Path) -> bool:
-    """Whether a folder beneath this repository's own folder belongs to another repository inside.
-    """
+    """Whether a folder beneath this repository's own folder belongs to another repository inside."""
     within = [folder for folder in (hooks, *hooks.parents) if folder != own and folder.is_relative_to(own)]
     return any(
         folder.name.lower() == ".git"

@@ -55,8 +55,7 @@ class Giving:
         return (owner, None) if self._give is None else (None, owner)
 
     def give(self, folder: Path, parts: Sequence[Path], owner: Owner) -> None:
-        """Give parts of a workspace to a user. Raises WorkspaceError with the words of the engine.
-        """
+        """Give parts of a workspace to a user. Raises WorkspaceError with the words of the engine."""
         assert self._give is not None
         if left := self._give(parts, owner, image_of(folder)):
             raise WorkspaceError(

@@ -121,8 +121,7 @@ class ScratchFolders:
         return set()
 
     def remove(self, installation: str, ids: Collection[int]) -> list[str]:
-        """Remove folders that no task uses any more. Returns notes about what could not be removed.
-        """
+        """Remove folders that no task uses any more. Returns notes about what could not be removed."""
         parent = self.root / installation
         giving, notes = Giving(parent, self._give), []
         for name in os.listdir(parent):

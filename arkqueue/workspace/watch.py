@@ -35,8 +35,7 @@ class Changed(Exception):
 
 
 class Watch:
-    """The watch over one tree. Times are nanoseconds since 1970. One thread at a time may call it.
-    """
+    """The watch over one tree. Times are nanoseconds since 1970. One thread at a time may call it."""
 
     def __init__(self, tree: bytes, since: int, windows: list[Window]) -> None:
         self._tree = tree

@@ -188,8 +188,7 @@ class Workspaces:
         return workspace
 
     def _with_tree(self, workspace: Workspace, source: Tree, owner: Owner, layered_by: LayeredBy | None) -> Workspace:
-        """Mount a layer over a base, or let the engine mount one; copy the base if neither works.
-        """
+        """Mount a layer over a base, or let the engine mount one; copy the base if neither works."""
         base = self._bases.acquire(workspace.attempt, source, owner)
         notes: tuple[str, ...] = ()
         refusal = self._kernel.refusal() if layered_by == "kernel" else ""
