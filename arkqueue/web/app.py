@@ -5,11 +5,13 @@ from __future__ import annotations
 import html
 import re
 from functools import cache
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -37,6 +39,7 @@ from arkqueue.web.api import (
     uploads,
 )
 from arkqueue.web.api.calls import PREFIX
+from arkqueue.web.api.responses import Call
 from arkqueue.web.live import Live
 
 LONGEST_BODY = 1 << 20
@@ -46,15 +49,27 @@ ACTING, WAITING, MOST_WAITING = 6, 15, 20
 """Requests that change archives at once, one for each archive; those that wait for one archive, and for all. The framework has 40 threads: the others are for what only reads."""
 
 
+class Application(FastAPI):
+    """The framework's application. Its OpenAPI document is made when somebody first asks for it."""
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            routes = [route.described if isinstance(route, Call) else route for route in self.routes]
+            self.openapi_schema = get_openapi(
+                title=self.title, version=self.version, summary=self.summary, routes=routes
+            )
+        return self.openapi_schema
+
+
 def create_app(session: Session, configuration: Configuration) -> FastAPI:
     """The application; it reads and writes through ``queue`` alone and keeps nothing that cannot be lost."""
-    app = FastAPI(
+    app = Application(
         title="arkqueue",
         version=__version__,
         summary="The queue that runs automations on versioned archives, in strict revision order.",
         docs_url=None,
         redoc_url=None,
-        openapi_url="/openapi.json",
+        openapi_url=None,  # FastAPI would make the document in the event loop
         redirect_slashes=False,  # to where the caller's Host says, without a token
     )
     session = session.share(CONNECTIONS, Admission(ACTING, WAITING, MOST_WAITING))
@@ -87,6 +102,7 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
     app.router.routes.extend(uploads.begin_router.routes)
     app.include_router(administration.open_router, prefix=PREFIX)
     app.include_router(administration.open_router, include_in_schema=False)
+    app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), include_in_schema=False)
     app.add_api_route("/docs", lambda: _docs(app), response_class=HTMLResponse, include_in_schema=False)
     app.router.routes.append(Pages())
     problems.install(app)

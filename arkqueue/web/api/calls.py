@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request
 
 from arkqueue.errors import Invalid
 from arkqueue.web.access import authenticated, bearer
-from arkqueue.web.api.long_answers import Call
+from arkqueue.web.api.responses import Call
 from arkqueue.web.problems import RESPONSES
 
 PREFIX = "/api/v1"

@@ -49,7 +49,7 @@ def test_subversion_archive_is_registered_at_its_head(admin: httpx.Client, tmp_p
 def test_no_archive_is_called_like_an_address_of_the_server(
     admin: httpx.Client, session: Session, server: ApiServer, tmp_path: Path
 ) -> None:
-    document = httpx.get(f"{server.url}/openapi.json").json()
+    document = httpx.get(f"{server.url}/openapi.json", timeout=30).json()
     addresses = {path.split("/")[1] for path in [*document["paths"], "/docs", "/openapi.json"]}
     assert addresses <= RESERVED
     repository = a_subversion_repository(tmp_path)

@@ -101,7 +101,7 @@ def test_malformed_tokens_are_not_made(admin: httpx.Client, new: dict[str, Any])
 
 def test_every_call_but_healthz_needs_a_token(client: Client, server: ApiServer) -> None:
     nobody = client()
-    paths = nobody.get(f"{server.url}/openapi.json").json()["paths"]
+    paths = nobody.get(f"{server.url}/openapi.json", timeout=30).json()["paths"]
     assert len(paths) > 25
     for path, calls in paths.items():
         for method in calls:
@@ -133,7 +133,7 @@ def test_body_is_not_judged_for_who_has_no_token(client: Client, operator: httpx
 
 
 def test_errors_are_in_the_description(server: ApiServer) -> None:
-    calls = httpx.get(f"{server.url}/openapi.json", **PLAIN).json()["paths"]
+    calls = httpx.get(f"{server.url}/openapi.json", timeout=30, **PLAIN).json()["paths"]
     for path, methods in calls.items():
         for call in methods.values():
             if path.startswith("/api/v1/") and not path.endswith("/healthz"):

@@ -20,7 +20,7 @@ from arkqueue.queue.tokens import Scope
 from arkqueue.views import runs
 from arkqueue.views.runs import RunDetail
 from arkqueue.web import create_app
-from arkqueue.web.api.long_answers import MOST
+from arkqueue.web.api.responses import MOST
 from tests.builders import AnArchive, an_archive, faulty
 from tests.db.test_example import example
 from tests.system.web.conftest import Client, problem

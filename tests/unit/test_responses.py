@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from pydantic import TypeAdapter
 
 from arkqueue.states import State
-from arkqueue.web.api.long_answers import MOST, json_of
+from arkqueue.web.api.responses import MOST, json_of
 
 
 @dataclass(slots=True)
