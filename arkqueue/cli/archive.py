@@ -1,4 +1,4 @@
-"""``arkqueue archive …``: which repositories are watched."""
+"""``arkqueue archive …``: the watched repositories."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ archive.add_command(set_)
 def add(
     client: Client, name: str, url: str, start: str | None, kind: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Watch the repository at URL, a path on the server or any address that Git or Subversion takes, under NAME."""
+    """Watch the repository at URL, a path on the server or any address that Git or Subversion
+    takes, under NAME.
+    """
     body = {"name": name, "url": _address(url), "kind": kind, "start": start, **given_settings(options)}
     added = client.post("/archives", body)
     if as_json:
@@ -85,7 +87,9 @@ def list_(client: Client, as_json: bool) -> None:
 
 
 def _tell_pauses(archives: Sequence[Any]) -> None:
-    """Who has paused archives, since when and why; a pause of the whole installation once."""
+    """Print who has paused archives, since when and why; a pause of the whole installation is
+    printed once.
+    """
     told: set[str] = set()
     for one in archives:
         if one["paused"]:
@@ -113,7 +117,7 @@ def show(client: Client, name: str, as_json: bool) -> None:
 
 
 def _facts(archive: Any) -> list[tuple[str, str]]:
-    """The facts and settings of an archive; one with an empty text is left out."""
+    """The facts and settings of an archive. A fact with an empty text is left out."""
     settings = archive["settings"]
     return [
         ("kind", archive["kind"]),
@@ -146,7 +150,9 @@ def _facts(archive: Any) -> list[tuple[str, str]]:
 
 
 def _tell_what_holds_it_up(archive: Any, client: Client) -> None:
-    """Why nothing of it starts, or why it is not read, each with the command that helps."""
+    """Print why no task of an archive starts, or why it is not read, each with the command that
+    helps.
+    """
     if archive["hold"]:
         say(f"\n{click.style(_hold(archive), fg='magenta')}")
         say(f"  arkqueue unhold {archive['name']}")
@@ -201,7 +207,7 @@ def _pause(archive: Any) -> str:
 
 
 def _left_out(schedule: Any) -> str:
-    """How many fires made no run, as the last run stands for them."""
+    """The number of fires that made no run, because the last run stands for them."""
     return f"{schedule['left_out']} since {at(schedule['left_out_since'])}" if schedule["left_out"] else ""
 
 
@@ -254,7 +260,9 @@ def accept(client: Client, revision: str, as_json: bool) -> None:
 @click.argument("name")
 @calls_server
 def remove(client: Client, name: str) -> None:
-    """Stop watching an archive: its tasks that have not started are canceled, and its history stays readable."""
+    """Stop watching an archive: its tasks that have not started are canceled, and its history stays
+    readable.
+    """
     from arkqueue.cli.client import archive_path
 
     settings = get_archive(client, name)["settings"]
@@ -268,13 +276,13 @@ def remove(client: Client, name: str) -> None:
 
 
 def is_overdue(found: Any) -> bool:
-    """Whether an archive that is read should have been by now."""
+    """Whether a scan of an archive is overdue."""
     due = moment(found["next_read_at"])
     return not found["stopped"] and not found["removed_at"] and due is not None and due < datetime.now(UTC)
 
 
 def nobody_reads(client: Client) -> bool:
-    """Whether no queue manager is there, by the server's word."""
+    """Whether no queue manager is running, according to the server."""
     return not client.get("/healthz").get("queue_manager", True)
 
 
@@ -285,7 +293,9 @@ def get_archive(client: Client, name: str) -> Any:
 
 
 def _address(url: str) -> str:
-    """A path that is here is meant from here; the server stands elsewhere."""
+    """The address for the server. A path that exists here is made absolute, because the server has
+    another working folder.
+    """
     path = Path(url)
     return str(path.resolve()) if "://" not in url and not path.is_absolute() and path.is_dir() else url
 
@@ -296,7 +306,9 @@ def head(archive: Any) -> str:
 
 
 def untracked(archive: Any) -> str:
-    """The note on an archive whose branches are all gone: no commit runs anything, although nothing is wrong."""
+    """The note on an archive whose branches are all gone: its commits run nothing, although nothing
+    is wrong.
+    """
     if archive["removed_at"] or not archive["branches"] or not all(b["deleted"] for b in archive["branches"]):
         return ""
     names = ", ".join(visible(b["name"]) for b in archive["branches"] if b["main"])

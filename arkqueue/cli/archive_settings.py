@@ -1,4 +1,4 @@
-"""``archive set``, and the options for settings that ``archive add`` has too."""
+"""``archive set``, and the options for settings that it shares with ``archive add``."""
 
 from __future__ import annotations
 
@@ -70,19 +70,25 @@ def settings_options(command: Any) -> Any:
 def set_(
     client: Client, name: str, words: tuple[str, ...], not_author: bool, dry_run: bool, as_json: bool, **options: Any
 ) -> None:
-    """Change the settings of an archive. Settings that are not given stay, and an empty text removes a setting.
+    """Change the settings of an archive. Settings that are not given stay, and an empty text
+    removes a setting.
 
-    "follow URL-PREFIX...", "tier N" and "max-running N" do the same as the options --follow, --tier and --max-running. Names may have underscores.
+    "follow URL-PREFIX...", "tier N" and "max-running N" do the same as the options --follow, --tier
+    and --max-running. Names may have underscores.
 
-    "require-approval GLOB..." holds every task whose name matches, whatever the workflow file says, until somebody with a token of scope approve releases it.
-    "workflow-authors GLOB..." holds the runs of workflow files that somebody else has changed. An empty text ends either.
+    "require-approval GLOB..." holds every task whose name matches, whatever the workflow file says,
+    until somebody with a token of scope approve releases it. "workflow-authors GLOB..." holds the
+    runs of workflow files that somebody else has changed. An empty text ends either.
 
-    "keep completed=30d failed=400d" purges runs that have been in these states for that long, and keeps all others; "keep-logs 90d" removes only logs. An empty
-    text keeps everything. Both also apply to a removed archive, and can be changed there.
+    "keep completed=30d failed=400d" purges runs that have been in these states for that long, and
+    keeps all others; "keep-logs 90d" removes only logs. An empty text keeps everything. Both also
+    apply to a removed archive, and can be changed there.
 
-    "notify ann@example.org failed fixed https://hooks.example.org/ci" notifies receivers by mail and by webhook of runs that are failed, fixed, held or completed,
-    and of a stopped archive; without these words, of all except completed. "author" is the author of a run's commit. "branch=GLOB" limits a receiver to runs on
-    these branches. The command replaces all receivers; an empty text removes them.
+    "notify ann@example.org failed fixed https://hooks.example.org/ci" notifies receivers by mail
+    and by webhook of runs that are failed, fixed, held or completed, and of a stopped archive;
+    without these words, of all except completed. "author" is the author of a run's commit.
+    "branch=GLOB" limits a receiver to runs on these branches. The command replaces all receivers;
+    an empty text removes them.
     """
     from arkqueue.cli.client import archive_path
 
@@ -132,7 +138,9 @@ def set_(
 
 
 def _tell_what_goes(name: str, goes: Any) -> None:
-    """The result of a trial of ages: how many runs and logs would be removed, and the first and the last of these runs."""
+    """Print the result of a dry run of ages: the number of runs and logs that would be removed, and
+    the first and the last of these runs.
+    """
     runs, kept, more = len(goes["runs"]), len(goes["kept"]), "" if goes["is_whole"] else "at least "
     say("Nothing is changed. With these rules:")
     logs = f", and the logs of {more}{goes['logs']} attempts" if goes["logs"] else ""
@@ -147,7 +155,9 @@ def _tell_what_goes(name: str, goes: Any) -> None:
 
 
 def tell_what_it_grants(archive: Any) -> None:
-    """Say how its tasks run, and plainly what its right to run processes means, as ``serve`` does where they run."""
+    """Print how an archive's tasks run, and plainly what its right to run processes means, as
+    ``serve`` does on the host where they run.
+    """
     settings = archive["settings"]
     say(f"note: its tasks run {ways(settings)}")
     if settings["process"] and not settings["image"]:
@@ -171,7 +181,7 @@ def _is_user_here(name: str) -> bool:
 
 
 def ways(settings: Any) -> str:
-    """How its tasks run, in containers or as processes."""
+    """How an archive's tasks run: in containers or as processes."""
     if settings["image"]:
         return f"in containers, of {visible(settings['image'])} where they name no image"
     if settings["process"]:
@@ -181,7 +191,7 @@ def ways(settings: Any) -> str:
 
 
 def given_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """The settings that were given; an empty text unsets one."""
+    """The given settings. An empty text removes a setting."""
     body = {
         key: options[key] or None for key in ("process_user", "author", "task_url", "image") if options[key] is not None
     }
@@ -197,7 +207,7 @@ def given_settings(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kept(text: str) -> tuple[str, str]:
-    """A state and an age, of ``completed=30d``."""
+    """The state and the age in a word such as ``completed=30d``."""
     state, equals, age = text.partition("=")
     if not (state and equals and age):
         raise click.UsageError(f"Write STATE=AGE after keep, for example completed=30d, not {text!r}.")
@@ -205,7 +215,10 @@ def _kept(text: str) -> tuple[str, str]:
 
 
 def _receivers(words: Sequence[str]) -> dict[str, list[str]]:
-    """Receivers with their occasions, of ``https://hooks.example.org/ci failed fixed``: a word that holds ``://`` or ``@``, or is ``author``, begins the next one."""
+    """Receivers with their occasions, from words such as
+    ``https://hooks.example.org/ci failed fixed``. A word that contains ``://`` or ``@``, or is
+    ``author``, begins a new receiver.
+    """
     found: dict[str, list[str]] = {}
     receiver = ""
     for word in filter(None, words):
@@ -230,7 +243,7 @@ def _number(key: str, text: str) -> int | None:
 
 
 def as_text(value: Any) -> str:
-    """A setting; empty where it is unset."""
+    """A setting as text; empty if it is not set."""
     if isinstance(value, dict):
         receivers = {key: one if isinstance(one, str) else ",".join(one) for key, one in value.items()}
         return visible(" ".join(f"{key}={one}" for key, one in sorted(receivers.items())))

@@ -1,8 +1,9 @@
-"""Attachments of ``arkqueue submit``: which files, what they are, and how they are sent so that a connection may break at any byte (design 5.31).
+"""The attachments of ``arkqueue submit``: finds the files, announces them, and sends them in a way
+that survives a connection that breaks at any byte (design 5.31).
 
 files_of    the files that paths name
-announce    their digests, and what the server has of them already
-send        what is missing, in pieces that are each on the server's disk when it answers
+announce    computes their digests, and asks the server which parts it already has
+send        sends the missing parts in pieces; each is on the server's disk when the server answers
 """
 
 from __future__ import annotations
@@ -26,18 +27,20 @@ if TYPE_CHECKING:
     from arkqueue.cli.client import Client
 
 PIECE = 64 << 20
-"""Bytes that are sent with one call."""
+"""The bytes that one call sends."""
 READ = 1 << 18
-"""Bytes that are read from a file at once."""
+"""The bytes that are read from a file at once."""
 PATIENCE = 120.0
-"""Seconds for which a server that cannot be reached is tried again, unless something of a file has come meanwhile."""
+"""The seconds for which an unreachable server is tried again, counted from the last progress."""
 PAUSE, LONGEST_PAUSE = 0.5, 8.0
-"""Seconds between two such tries: the first pause, which doubles, and the longest."""
+"""The seconds between two such tries: the first pause, which doubles, and the longest pause."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file to send. ``name``: what it is called among the attachments; ``digest``: its SHA-256, once that is known."""
+    """A file to send. ``name``: its name among the attachments. ``digest``: its SHA-256, once it is
+    known.
+    """
 
     path: Path
     name: str
@@ -46,7 +49,9 @@ class File:
 
 
 def files_of(paths: Sequence[str]) -> list[File]:
-    """The files that paths name: a folder stands for all files in it, under its own name. Raises UsageError."""
+    """The files that paths name. A folder stands for all files in it, under its own name. Raises
+    UsageError.
+    """
     found = []
     for given in paths:
         path = Path(given)
@@ -66,9 +71,11 @@ def files_of(paths: Sequence[str]) -> list[File]:
 
 
 def announce(client: Client, archive: str, headers: dict[str, str], files: Sequence[File]) -> tuple[list[File], Any]:
-    """Tell the server which files are to come; they have their digests then. Returns them in the order of their positions, and what the server says of the upload.
+    """Announce the files to the server, with their digests, which this function computes. Returns
+    the files in the order of their positions, and the server's facts of the upload.
 
-    Where an upload goes on, the positions are those of the command that began it, in whatever order this one names the files.
+    If an upload continues, the positions are those of the command that began it, in whatever order
+    this one names the files.
     """
     known = [replace(file, digest=_digest(file)) for file in files]
     told = [{"name": file.name, "size": file.size, "digest": file.digest} for file in known]
@@ -78,7 +85,9 @@ def announce(client: Client, archive: str, headers: dict[str, str], files: Seque
 
 
 def send(client: Client, upload: Any, files: Sequence[File]) -> None:
-    """Send what is missing of an upload. A server that cannot be reached is tried again for a while; raises Unreachable after that, and what the server refuses."""
+    """Send the missing parts of an upload. An unreachable server is tried again for a while; after
+    that, raises Unreachable. Also raises the refusals of the server.
+    """
     for position, file in enumerate(files):
         there = upload["attachments"][position]
         if not there["is_there"]:
@@ -103,8 +112,9 @@ def _send(client: Client, upload: int, position: int, file: File, offset: int) -
                 if time.monotonic() - last > PATIENCE:
                     raise
             except Refused as refused:
-                # Another call still works on the file, perhaps one of this command whose connection broke; or
-                # that call has come further than this command knows; or the network is too slow for the piece.
+                # Another call still works on the file, perhaps one of this command whose connection
+                # broke; or that call has received more than this command knows; or the network is
+                # too slow for the piece.
                 if refused.status not in (408, 409, 423) or time.monotonic() - last > PATIENCE:
                     raise
             time.sleep(pause)
@@ -158,7 +168,7 @@ def _raise(error: OSError) -> None:
 
 
 class _Progress:
-    """How far a long file is, on a terminal."""
+    """Shows the progress of a long file on a terminal."""
 
     def __init__(self, verb: str, file: File) -> None:
         self._what, self._size = f"{verb} {visible(file.name)}", file.size
@@ -180,5 +190,5 @@ class _Progress:
 
 
 def remind(command: str) -> None:
-    """Say how to go on with an upload that broke off."""
+    """Print how to continue an interrupted upload."""
     say(f"arkqueue: the server keeps the received bytes for a day. To continue: {command}", err=True)

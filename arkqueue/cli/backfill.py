@@ -1,4 +1,6 @@
-"""Backfills: made by ``trigger --from``, shown, and acted on as a whole by their name, ``papers@fill:1``."""
+"""Backfills: ``trigger --from`` makes them, ``show`` shows them, and some verbs act on all of their
+runs by their name, ``papers@fill:1``.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ VERBS = ("hold", "release", "cancel", "prioritize")
 
 
 def is_one(name: str) -> bool:
-    """Whether a name is that of a backfill."""
+    """Whether a name is the name of a backfill."""
     return as_backfill(name) is not None
 
 
@@ -38,7 +40,9 @@ def begin(
     wait: bool,
     as_json: bool,
 ) -> None:
-    """Make a backfill, and print its name. Before that, say on stderr what it is, and what its first run waits for."""
+    """Make a backfill, and print its name. First print on stderr what the backfill is, and what its
+    first run waits for.
+    """
     from arkqueue.cli.client import archive_path
 
     if first is None:
@@ -70,13 +74,13 @@ def begin(
     if dry_run:
         say("Nothing is made.", err=True)
         return
-    # The revisions that were shown, also if the head has moved since.
+    # The revisions that were shown, even if the head has moved since.
     made = client.post(place, body | {"first": proposed["first"], "last": proposed["last"]})
     print_json(made) if as_json else say(made["full_name"])
 
 
 def act(client: Client, verb: str, name: str, body: dict[str, Any], dry_run: bool) -> tuple[Any, list[str]]:
-    """Do what a verb says to all of a backfill."""
+    """Carry out a verb on a whole backfill."""
     from arkqueue.cli.verbs import many_lines
     from arkqueue.errors import Invalid
 
@@ -102,7 +106,7 @@ def act(client: Client, verb: str, name: str, body: dict[str, Any], dry_run: boo
 
 
 def show(client: Client, name: str, as_json: bool) -> None:
-    """Say how far a backfill is: counts first, then the runs that failed and those that are open."""
+    """Print the progress of a backfill: first counts, then the runs that failed and the open runs."""
     found = client.get(_place(name))
     if as_json:
         print_json(found)
@@ -136,7 +140,7 @@ def show(client: Client, name: str, as_json: bool) -> None:
 
 
 def _open(counts: Any) -> str:
-    """How many tasks wait."""
+    """The number of waiting tasks, in words."""
     waiting = counts["tasks"] - sum(
         counts[word] for word in ("running", "held", "completed", "failed", "rejected", "canceled", "skipped")
     )

@@ -1,6 +1,7 @@
-"""``arkqueue check``: the faults of workflow files, where they lie on this computer, or of a revision on the server.
+"""``arkqueue check``: the faults of workflow files, on this computer or of a revision on the
+server.
 
-Local files are read here and never sent anywhere; no server is needed for them.
+Local files are read here and never sent anywhere, so no server is needed for them.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ def _of_files(place: Path) -> dict[str, Any]:
 
 
 def _root(sources: Sequence[SourceFile]) -> Path | None:
-    """Where the paths of lists begin: the folder that holds the folder of workflow files. None: there is none."""
+    """The folder where the paths of lists begin: the parent of the folder of workflow files. None:
+    there is none.
+    """
     from arkqueue.repository import WORKFLOWS
 
     folder = Path(sources[0].path).absolute().parent if sources else None
@@ -105,7 +108,9 @@ def _root(sources: Sequence[SourceFile]) -> Path | None:
 
 
 def _from_here(place: Path, root: Path, path: str) -> str:
-    """Where a file of the archive lies, as the workflow files beside it are called: from here, or from the root of this computer."""
+    """The path of a file of the archive, written like those of the workflow files beside it:
+    relative, or from the root of this computer.
+    """
     file = root / path
     return str(file) if place.is_absolute() else os.path.relpath(file)
 
@@ -172,7 +177,7 @@ def _source(file: Path) -> SourceFile:
 
     try:
         with file.open("rb") as opened:
-            # As many bytes as tell the parser that it is too long; nobody reads 2 GiB.
+            # Only as many bytes as tell the parser that the file is too long; it may have 2 GiB.
             return SourceFile(str(file), opened.read(len(TOO_LONG)))
     except OSError as error:
         raise _unreadable(str(file), error) from error
@@ -186,11 +191,11 @@ def _of_revision(ctx: click.Context, revision: str, server: str | None) -> dict[
     from arkqueue.cli.find import find_run
     from arkqueue.names import parse_name
 
-    # A run by hand may have a part of the tasks only; the commit's has them all, or all faults.
+    # A manual run may have only some of the tasks. The commit run has all of them, or all faults.
     asked = client(ctx, server)
     run = find_run(asked, str(replace(parse_name(revision), run=1)))
     tasks = [task["name"] for task in run["tasks"] if task["kind"] == "ordinary"]
     found = asked.get(f"/runs/{run['id']}/not-followed")
-    # The faults are the ledger's, and are told also where the repository does not answer.
+    # The faults are those in the ledger, and are reported even if the repository does not answer.
     notes = [f"what is not followed cannot be told: {found['fault']}"] if found["fault"] else found["notes"]
     return {"place": run["full_name"], "tasks": tasks, "faults": run["faults"], "not_followed": notes}

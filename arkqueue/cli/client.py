@@ -1,6 +1,8 @@
-"""The HTTP API as the commands call it: where the server is, with which token, and what its errors mean for a person.
+"""The client of the HTTP API: the address of the server, the token, and the meaning of its errors
+for a person.
 
-Knows no command and prints nothing. It stands on the standard library's ``http.client``, because a command has ended before a richer client is imported.
+This module knows no command and prints nothing. It uses the standard library's ``http.client``,
+because importing a richer client would take longer than a whole command.
 """
 
 from __future__ import annotations
@@ -24,27 +26,32 @@ from arkqueue.runtime.address import URL_FILE, is_served
 
 TOKEN_FILE = "token"
 MOST_AT_ONCE = 1 << 17
-"""Bytes of events that are read at once."""
+"""The bytes of events that are read at once."""
 PATIENCE = 120.0
-"""Seconds for an answer: a repository may have to be read for it."""
+"""The seconds to wait for an answer, for which the server may have to read a repository."""
 PATIENCE_FOR_PAYLOADS = 300.0
-"""Seconds for an answer to a submission: a long one takes minutes to be judged."""
+"""The seconds to wait for the answer to a submission. Checking a long one takes minutes."""
 
 
 class Unreachable(ArkqueueError):
-    """Nothing answers at the server's address, or nothing that is arkqueue with a database."""
+    """Nothing answers at the server's address, or no arkqueue that has a database."""
 
     exit_code = 3
 
 
 class Busy(Unreachable):
-    """The server is well, and too many want the same at once; the same call may succeed later."""
+    """The server is healthy, but too many callers want the same at once. The call may succeed
+    later.
+    """
 
     exit_code = 1
 
 
 class Refused(ArkqueueError):
-    """The server's answer is no; ``status`` is HTTP's, ``faults`` are each of several. ``refusals``: of a verb on many, the reason and remedy of each but the first."""
+    """The server's answer is no. ``status``: the HTTP status. ``faults``: the single faults, if
+    there are several. ``refusals``: for a verb on many tasks, the reason and the remedy of each
+    refusal but the first.
+    """
 
     def __init__(
         self,
@@ -63,7 +70,7 @@ class Refused(ArkqueueError):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One server-sent event: ``id`` is where to go on from, ``data`` what its JSON says."""
+    """One server-sent event. ``id``: the place from which to continue. ``data``: its JSON, parsed."""
 
     kind: str
     id: str
@@ -71,9 +78,11 @@ class Event:
 
 
 def connect(home: str | None, config: str | None, server: str | None) -> Client:
-    """The client for what the command line's options and the configuration say."""
+    """The client for the options of the command line and the configuration."""
     configuration = Configuration.load(file=Path(config) if config else None, home=home, server=server)
-    # No guess: this home's token is for this home's server, not for whoever listens at the usual port while that is down, nor for another that is named.
+    # No guess: the token of this home folder is for the server of this home folder. It must not be
+    # sent to another program that listens at the usual port while the server is down, nor to
+    # another server that is named.
     own = _line(configuration.home / URL_FILE)
     url = configuration.server or own
     if url is None:
@@ -88,32 +97,39 @@ def connect(home: str | None, config: str | None, server: str | None) -> Client:
     if client.token is None and own is not None and client.address == Client(own, None).address:
         client.token = _line(configuration.home / TOKEN_FILE)
     if own is not None and (configuration.server is None or (configuration.token is None and client.token is not None)):
-        # The address or the token is the home folder's word and nobody's else: whoever listens there now may be another.
+        # The address or the token comes only from the home folder, and by now another program may
+        # listen at the address.
         client.is_proven = partial(is_served, configuration.home / URL_FILE, own)
     return client
 
 
 def archive_path(name: str) -> str:
-    """The path of an archive. A text that cannot be a name is not sent: servers resolve slashes and dots before they look."""
+    """The path of an archive. A text that cannot be a name is not sent, because servers resolve
+    slashes and dots before they look it up.
+    """
     if not name or "/" in name or name in (".", ".."):
         raise NotFound(f"archive {name}", "does not exist", "See `arkqueue archive list`.")
     return f"/archives/{quote(name, safe='')}"
 
 
 class Client:
-    """Asks the server. Every call raises `Refused` for a no, and `Unreachable` where nobody is there to say it."""
+    """Calls the server. Every call raises `Refused` if the server refuses, and `Unreachable` if it
+    does not answer.
+    """
 
     def __init__(self, url: str, token: str | None) -> None:
         self.url, self.token = url if "://" in url else f"http://{url}", token
         self.is_proven: Callable[[], bool] = lambda: True
-        """Whether the server lives that is meant; asked on each connection, before anything is sent."""
+        """Whether the intended server is alive; checked on each connection, before anything is
+        sent.
+        """
         self.answered = 0
-        """How many questions the server has said yes to, also where what it then sent was cut off."""
+        """The number of successful answers, including those whose contents were cut off."""
         try:
             parts = urlsplit(self.url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ValueError(url)
-            parts.hostname.encode("idna")  # what the resolver would fail at
+            parts.hostname.encode("idna")  # fails where the resolver would fail
             self._host, self._port, self._tls = parts.hostname, parts.port, parts.scheme == "https"
         except ValueError as error:
             remedy = "Write it like http://127.0.0.1:8417."
@@ -122,36 +138,40 @@ class Client:
 
     @property
     def address(self) -> tuple[bool, str, int, str]:
-        """Where it asks, in one spelling."""
+        """The address of the server, in one spelling."""
         host = "127.0.0.1" if self._host == "localhost" else self._host
         return self._tls, host, self._port or (443 if self._tls else 80), self._base
 
     def get(self, path: str, **query: Any) -> Any:
-        """The answer of GET at a path. A parameter that is None is left out; a list repeats its parameter."""
+        """The answer of GET at a path. A parameter that is None is left out. A list repeats its
+        parameter.
+        """
         return self.send("GET", path, **query)
 
     def post(self, path: str, body: Any = None, **query: Any) -> Any:
         return self.send("POST", path, body, **query)
 
     def send(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
-        """The JSON of an answer; None where it has none."""
+        """The JSON of an answer; None if it has none."""
         with self._answer(method, path, body, query, "application/json") as answer:
             return _json(self.url, answer)
 
     def hand_in(self, path: str, payload: IO[bytes], media_type: str, headers: Mapping[str, str], **query: Any) -> Any:
-        """Post a file as it is, in pieces."""
+        """Post a file unchanged, in pieces."""
         with self._answer(
             "POST", path, payload, query, "application/json", headers, media_type, PATIENCE_FOR_PAYLOADS
         ) as answer:
             return _json(self.url, answer)
 
     def begin_upload(self, path: str, body: Any, headers: Mapping[str, str]) -> Any:
-        """Say which attachments are to come."""
+        """Announce attachments."""
         with self._answer("POST", path, body, {}, "application/json", headers, None, PATIENCE_FOR_PAYLOADS) as answer:
             return _json(self.url, answer)
 
     def send_piece(self, path: str, pieces: Iterable[bytes], length: int, offset: int) -> tuple[int, int]:
-        """Append ``length`` bytes to an attachment, of which ``offset`` have come. Returns HTTP's status, and how many have come then."""
+        """Append ``length`` bytes to an attachment, of which ``offset`` bytes have arrived. Returns
+        the HTTP status, and the number of bytes that have arrived then.
+        """
         headers = {"Upload-Offset": str(offset), "Content-Length": str(length)}
         kind = "application/offset+octet-stream"
         with self._answer("PATCH", path, pieces, {}, "application/json", headers, kind) as answer:
@@ -171,7 +191,8 @@ class Client:
         with self._answer("GET", path, None, query, "text/event-stream") as answer:
             kind, id, data = "message", "", list[bytes]()
             for line in _lines(answer):
-                # As bytes: a part of a log is one long line, which each step on the way to a text would copy.
+                # As bytes: a part of a log is one long line, and each step towards a text would
+                # copy it.
                 field, _, value = line.partition(b":")
                 value = value.removeprefix(b" ")
                 match field:
@@ -198,7 +219,9 @@ class Client:
         media_type: str | None = None,
         patience: float | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
-        """``media_type``: of a body that is a file; else it is sent as JSON. ``patience``: seconds to wait for the server; else ``PATIENCE``."""
+        """Send a request. ``media_type``: the type of a body that is a file; without it, the body
+        is sent as JSON. ``patience``: the seconds to wait for the server; by default ``PATIENCE``.
+        """
         patience = PATIENCE if patience is None else patience
         headers = {"Accept": accept, "Connection": "close", **more}
         if self.token:
@@ -222,7 +245,7 @@ class Client:
             try:
                 connection.request(method, target, data, headers)
             except (BrokenPipeError, ConnectionResetError):
-                # Who refuses a long body answers before all of it has come.
+                # A server that refuses a long body answers before all of it has arrived.
                 with suppress(OSError, http.client.HTTPException):
                     raise self._refusal(connection.getresponse()) from None
                 raise
@@ -272,7 +295,9 @@ def as_sentence(remedy: str) -> str:
 
 
 def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """The lines of an answer as they come, none much longer than what is read at once; ``readline`` would ask the system for 8 KB at a time."""
+    """The lines of an answer as they arrive. None is much longer than the bytes that are read at
+    once; ``readline`` would read 8 KB at a time.
+    """
     rest = b""
     while part := answer.read1(MOST_AT_ONCE):
         *lines, rest = (rest + part).split(b"\n")
@@ -299,7 +324,9 @@ def _said(error: BaseException) -> str:
 
 
 def _line(path: Path) -> str | None:
-    """The text of a small file in the home folder; None if it does not exist or belongs to another user."""
+    """The text of a small file in the home folder; None if it does not exist or belongs to another
+    user.
+    """
     try:
         return path.read_text("utf-8").strip() or None
     except (OSError, UnicodeDecodeError):
@@ -307,7 +334,7 @@ def _line(path: Path) -> str | None:
 
 
 def user() -> str:
-    """For whom the command line asks; told beside the token's name in what is remembered."""
+    """The user of the command line, which the audit log stores beside the token's name."""
     try:
         name = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

@@ -1,4 +1,6 @@
-"""``migrate``, ``backup`` and ``restore``. They work on the database without a server, which may be down."""
+"""``migrate``, ``backup`` and ``restore``. They work on the database without a server, which may be
+down.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ _file = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--no-backup", is_flag=True, help="Do not back up the embedded database first.")
 @click.pass_context
 def migrate(ctx: click.Context, /, no_backup: bool, **options: Any) -> None:
-    """Migrate the database to this version of arkqueue. Each role does this by itself when it starts."""
+    """Migrate the database to this version of arkqueue. Each role does this by itself when it
+    starts.
+    """
     with opened(load(ctx, **options), "migrate", threading.Event(), backup=not no_backup):
         click.echo("the database is at this version")
 
@@ -52,7 +56,9 @@ def backup(ctx: click.Context, /, file: Path, **options: Any) -> None:
 @database
 @click.pass_context
 def restore(ctx: click.Context, /, file: Path, **options: Any) -> None:
-    """Fill an empty database from FILE, which `arkqueue backup` has written, and migrate it to this version."""
+    """Fill an empty database from FILE, which `arkqueue backup` has written, and migrate it to this
+    version.
+    """
     from arkqueue.db.backup import restore as fill
 
     configuration = load(ctx, **options)

@@ -1,4 +1,4 @@
-"""``arkqueue delivery …``: the notifications that were sent, those that were not, and sending them again."""
+"""``arkqueue delivery …``: lists sent, waiting and failed notifications, and sends them again."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from arkqueue.cli.client import Client
 
 MOST_RESENT = 500
-"""Failed deliveries that one command sends again."""
+"""The most failed deliveries that one command sends again."""
 
 
 @click.group(no_args_is_help=True)
 def delivery() -> None:
-    """Show notifications, and send them again. `arkqueue archive set NAME notify` sets who gets them."""
+    """Show notifications, and send them again. `arkqueue archive set NAME notify` sets who gets
+    them.
+    """
 
 
 @delivery.command("list")

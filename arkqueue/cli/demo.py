@@ -1,7 +1,8 @@
 """``arkqueue demo``: the example of the design on a new archive, before your eyes.
 
-All parts are real, as users have them: a server in a new home folder, a repository with the installed hook, commits that run the hook, and the
-API of the other commands. The home folder stays, so that the user can look around in it.
+All parts are real, as users have them: a server in a new home folder, a repository with the
+installed hook, commits that run the hook, and the API that other commands use. The home folder
+stays, so that the user can look around in it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ WORKFLOW = """\
 
 
 class Repository(Protocol):
-    """A new repository that commits are made to."""
+    """A new repository for the commits of the demonstration."""
 
     path: Path
 
@@ -59,12 +60,13 @@ class Repository(Protocol):
 def demo(is_git: bool, plain: bool) -> None:
     """Show arkqueue at work, on a new archive, before your eyes.
 
-    Revision 2 brings two tasks, a quick index and a slow PDF. Revision 3 comes while the PDF of revision 2 is being built: as soon as its index is up to date, the old PDF is
-    superseded, stopped, and built anew.
+    Revision 2 brings two tasks, a quick index and a slow PDF. Revision 3 comes while the PDF of
+    revision 2 is being built: as soon as its index is up to date, the old PDF is superseded,
+    stopped, and built anew.
     """
     trial.end_with_the_terminal()
     home = Path(tempfile.mkdtemp(prefix="arkqueue-demo-"))
-    # Text for copying has a line of its own, so that a narrow terminal does not break it.
+    # Text for copying has its own line: a narrow terminal breaks other lines.
     say(f"A new server starts, with a PostgreSQL of its own, in\n  {home}")
     with trial.own_server(home) as client:
         repository = _git(home) if is_git else _subversion(home)
@@ -72,7 +74,7 @@ def demo(is_git: bool, plain: bool) -> None:
         _set_up(client, repository, is_git)
         say(f"Commit 2 brings the workflow file {bold('_workflows/publish.yaml')}:\n")
         say(WORKFLOW)
-        # Too long a paper to be ready before it is superseded, however slow the machine is.
+        # The paper is too long to be ready before it is superseded, however slow the machine is.
         repository.commit(
             {"_workflows/publish.yaml": WORKFLOW, "paper.tex": "second thoughts\n" * 200}, "Add a workflow"
         )
@@ -107,7 +109,7 @@ def _set_up(client: Client, repository: Repository, is_git: bool) -> None:
 
 
 def _watch(client: Client, commit_again: Callable[[], None], plain: bool) -> None:
-    """Show the tasks as they move, and commit once more when the first PDF is being built."""
+    """Show the changes of the tasks, and commit once more when the first PDF is being built."""
     states: dict[str, str] = {}
     is_committed = False
     deadline = time.monotonic() + trial.PATIENCE
@@ -139,7 +141,7 @@ def _watch(client: Client, commit_again: Callable[[], None], plain: bool) -> Non
 
 @contextmanager
 def _display(plain: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """A live table on a terminal; elsewhere, or when asked for, a line for each change."""
+    """A live table on a terminal; elsewhere, or with ``plain``, a line for each change."""
     if plain or not sys.stdout.isatty():
         seen: dict[str, str] = {}
 
@@ -169,13 +171,15 @@ def _display(plain: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
 
 
 def _since(task: Mapping[str, Any]) -> tuple[bool, datetime]:
-    """When a task came to its state; what has not begun to run comes last. Two changes may be seen at one look."""
+    """The time at which a task came to its state, for sorting; tasks that have not begun come last.
+    One query may see two changes.
+    """
     since = moment(task["settled_at"] or task["started_at"])
     return since is None, since or datetime.max.replace(tzinfo=UTC)
 
 
 def _described(task: Mapping[str, Any]) -> str:
-    """The state in a few words: what is stopped, and what superseded what."""
+    """The state in a few words: whether the task is being stopped, and which task superseded it."""
     if task["stop"] and task["state"] == "running":
         return "running, asked to stop"
     return f"{task['state']}{': ' + task['why'] if task['why'] else ''}"

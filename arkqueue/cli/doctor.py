@@ -1,4 +1,4 @@
-"""``arkqueue doctor``: rows of the database that break what has to hold at any moment."""
+"""``arkqueue doctor``: rows of the database that break a rule that always has to hold."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @as_json
 @calls_server
 def doctor(client: Client, archive: str | None, verbose: bool, as_json: bool) -> None:
-    """Check the database for rows that break arkqueue's rules, of ARCHIVE or of all archives; exit with 1 if there are any."""
+    """Check the database for rows that break arkqueue's rules, of ARCHIVE or of all archives; exit
+    with 1 if there are any.
+    """
     found = client.get("/doctor", archive=archive)
     if as_json:
         print_json(found)

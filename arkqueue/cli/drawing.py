@@ -1,7 +1,9 @@
-"""Graphs of runs as text, Mermaid and Graphviz's DOT, from the API's JSON. Pure; called by ``arkqueue graph``.
+"""Draws graphs of runs as text, Mermaid and Graphviz's DOT, from the API's JSON. Pure; called by
+``arkqueue graph``.
 
-A node is spelled as in the document that the system comes from, ``2:build-PDF``: revision (and run, from the second on) and task. Where the graph has tasks
-of several archives or branches, it is spelled with its full name.
+A node is spelled as in the design's document, ``2:build-PDF``: revision (and run, from the second
+on) and task. If the graph has tasks of several archives or branches, the node has the task's full
+name.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from arkqueue.cli.output import COLOURS, bold, dim, state
 from arkqueue.text import visible
 
 ARROWS = {"depends": "<--", "settled": "<~~", "failed": "<-!", "cancels": "<!=", "exclusive": "<==", "stopping": "<.."}
-"""As in the document: the right end waits for the left one, or cancels it."""
+"""The arrows of the design's document: the right end waits for the left one, or cancels it."""
 MEANINGS = {
     "depends": "waits for it to complete",
     "settled": "waits for it to end, however",
@@ -47,7 +49,7 @@ _FILLS = {
 assert _FILLS.keys() <= COLOURS.keys()
 
 MOST_NAMED = 3
-"""Tasks that are named in the node of a lock."""
+"""The most tasks that the node of a lock names."""
 
 Graph = Mapping[str, Any]
 
@@ -83,9 +85,11 @@ def as_text(graph: Graph) -> str:
 
 
 def as_mermaid(graph: Graph) -> str:
-    """A Mermaid flowchart: arrows lead from what is waited for to what waits; a crossed one cancels what it comes to.
+    """A Mermaid flowchart. Arrows lead from a source to the task that waits for it; a crossed arrow
+    leads to a task that is canceled.
 
-    A lock stands between who has it and who waits for it, in the order in which they get it.
+    A lock is drawn between its holders and the tasks that wait for it, in the order in which they
+    get it.
     """
     names = _short_names(graph)
     lines = ["flowchart LR"]
@@ -106,7 +110,9 @@ def as_mermaid(graph: Graph) -> str:
 
 
 def as_dot(graph: Graph) -> str:
-    """A graph for Graphviz, with one box around each run. Arrows lead from a source to the task that waits for it; a red arrow leads to a task that is canceled."""
+    """A graph for Graphviz, with one box around each run. Arrows lead from a source to the task
+    that waits for it; a red arrow leads to a task that is canceled.
+    """
     names = _short_names(graph)
     lines = ["digraph arkqueue {", "  rankdir=LR", '  node [shape=box style="rounded,filled" fontname="sans-serif"]']
     runs: dict[str, list[Any]] = {}
@@ -132,7 +138,9 @@ def as_dot(graph: Graph) -> str:
 
 
 def _remark(edge: Mapping[str, Any], target: str) -> str:
-    """The remark on an edge that stops a task, or along which a task still waits; empty for other edges."""
+    """The remark on an edge that stops a task, or along which a task still waits; empty for other
+    edges.
+    """
     if edge["active"]:
         return "  " + dim("// is being stopped")
     is_awaited = target == "waiting" and not edge["met"] and edge["kind"] != "cancels"
@@ -175,7 +183,9 @@ def _standing(graph: Graph) -> list[tuple[Any, list[int], list[tuple[int, int]]]
 
 
 def _label_of(lock: Mapping[str, Any]) -> list[str]:
-    """The text in the node of a lock: its name, its holders and the next task, which may be outside of this graph."""
+    """The text in the node of a lock: its name, its holders and the next task, which may be outside
+    of this graph.
+    """
     lines = [f"lock {lock['name']}", room(lock), *(["paused"] if lock["paused_at"] else [])]
     having = [task["full_name"] for task in lock["holders"]]
     if lock["elsewhere"]:
@@ -188,10 +198,10 @@ def _label_of(lock: Mapping[str, Any]) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """Text in a label of Mermaid's."""
+    """Text escaped for a Mermaid label."""
     return text.translate({ord('"'): "#quot;", ord("#"): "#35;", ord("<"): "#lt;", ord(">"): "#gt;"})
 
 
 def _quoted(*lines: str) -> str:
-    """A label of DOT's."""
+    """A DOT label."""
     return json.dumps("\n".join(visible(line) for line in lines), ensure_ascii=False)

@@ -1,4 +1,6 @@
-"""From a name that a person typed to the run or task it means, by the server's word. Called by every command that takes a name."""
+"""Finds the run or task that a typed name means, by asking the server. Every command that takes a
+name calls this module.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,11 @@ from arkqueue.errors import Invalid
 
 
 def find(client: Client, name: str, *, items: bool = False, lists: bool = False) -> Any:
-    """The meaning of a name: ``full_name``, the id of the run, and the id of the task (None: it is the name of a run).
+    """The meaning of a name: ``full_name``, the id of the run, and the id of the task (None: the
+    name of a run).
 
-    ``items``: it may be the name of an ``item`` of that run (``RUN/*/KEY``), which is refused otherwise; ``lists``: likewise of a ``list`` (``RUN/TASK/*``).
+    ``items``: the name may be that of an ``item`` of the run (``RUN/*/KEY``), which is refused
+    otherwise. ``lists``: the name may be that of a ``list`` (``RUN/TASK/*``).
     """
     found = client.get("/find", name=name)
     if found["list"] is not None and not lists:

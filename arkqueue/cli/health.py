@@ -1,6 +1,8 @@
-"""``arkqueue manager --healthy`` and ``arkqueue worker --healthy``: for the health checks of a container or a supervisor.
+"""``arkqueue manager --healthy`` and ``arkqueue worker --healthy``, for the health checks of a
+container or a supervisor.
 
-They ask the database whether each role has reported, and not whether a process exists: a process that hangs is not healthy.
+They ask the database whether the role has reported recently. Whether a process exists would not be
+enough: a process that hangs is not healthy.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from arkqueue.views.installation import is_managed, measure, task_managers
 
 
 def tell_manager(configuration: Configuration) -> NoReturn:
-    """Whether a queue manager was heard lately."""
+    """Exit with whether a queue manager has reported recently."""
     with _session(configuration) as session:
         numbers = measure(session)
     silence = numbers.silence_of_queue_managers or 0.0
@@ -28,7 +30,7 @@ def tell_manager(configuration: Configuration) -> NoReturn:
 
 
 def tell_worker(configuration: Configuration) -> NoReturn:
-    """Whether a task manager on this host, by its name, was heard lately."""
+    """Exit with whether the task manager of this host, by its name, has reported recently."""
     name = socket.gethostname()
     with _session(configuration) as session:
         alive = any(one.alive for one in task_managers(session) if one.hostname == name)

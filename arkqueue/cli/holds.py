@@ -1,4 +1,6 @@
-"""Hold, unhold, release. Each takes several names; a refusal of one does not stop the others."""
+"""The verbs hold, unhold and release. Each takes several names. If one is refused, the others are
+still done.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ _reason = click.option(
 def hold(
     client: Client, names: Sequence[str], reason: str, states: Sequence[str], dry_run: bool, as_json: bool
 ) -> None:
-    """Hold tasks that have not started until somebody releases them. An archive's runs that have begun go on; new ones are held until unhold."""
+    """Hold tasks that have not started until somebody releases them. An archive's runs that have
+    begun go on; new ones are held until unhold.
+    """
     act(client, "hold", names, {"reason": reason}, as_json, dry_run, _held, states=states)
 
 
@@ -43,7 +47,9 @@ def hold(
 @as_json
 @calls_server
 def unhold(client: Client, names: Sequence[str], reason: str, as_json: bool) -> None:
-    """End the hold of an archive: runs that are planned from now on are not held. Held tasks stay held."""
+    """End the hold of an archive: runs that are planned from now on are not held. Held tasks stay
+    held.
+    """
     from arkqueue.cli.client import archive_path
 
     def one(name: str) -> tuple[Any, list[str]]:
@@ -85,7 +91,9 @@ def release(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Release held tasks: they start like others. For a whole archive (--all), end its hold first (unhold)."""
+    """Release held tasks: they start like others. For a whole archive (--all), end its hold first
+    (unhold).
+    """
     if force and skip_outdated:
         raise click.UsageError("--force and --skip-outdated do not go together.")
     for name in names:

@@ -1,6 +1,8 @@
-"""``arkqueue hook …``: put hooks into a repository and take them out; ``hook check`` is what the checking hooks run.
+"""``arkqueue hook …``: puts hooks into a repository and removes them. The checking hooks run
+``hook check``.
 
-Asks the API for a token for each repository, and revokes the token at the end. `arkqueue.hooks` does everything else, on this host.
+It gets a token for each repository from the API, and revokes the token at the end. `arkqueue.hooks`
+does everything else, on this host.
 """
 
 from __future__ import annotations
@@ -42,14 +44,16 @@ def hook() -> None:
 )
 @calls_server
 def install(client: Client, repository: str, check: bool, token_file: Path | None, url: str | None) -> None:
-    """Install the hooks in REPOSITORY, a path on this host, or bring them up to date. A hook that is there goes on to be called."""
+    """Install the hooks in REPOSITORY, a path on this host, or bring them up to date. A hook that
+    is there goes on to be called.
+    """
     from arkqueue import hooks
 
     name = _token_name(hooks.folder_of(repository))
     made = None
     if token_file is not None:
         token = _token_in(token_file)
-    else:  # it may only say "look", for every archive of the repository
+    else:  # the token may only request scans, for every archive of the repository
         made = client.post("/tokens", {"name": name, "scope": "hook", "archives": None})
         token = str(made["token"])
     try:
@@ -75,7 +79,9 @@ def install(client: Client, repository: str, check: bool, token_file: Path | Non
 )
 @click.pass_context
 def uninstall(ctx: click.Context, repository: str, server: str | None) -> None:
-    """End the notices of REPOSITORY to one server. With the last one arkqueue's hooks go, and the ones that were there before get their place back."""
+    """End the notices of REPOSITORY to one server. With the last one arkqueue's hooks go, and the
+    ones that were there before get their place back.
+    """
     from arkqueue import hooks
 
     told = [url for url in hooks.told(repository) if url]
@@ -97,7 +103,9 @@ def uninstall(ctx: click.Context, repository: str, server: str | None) -> None:
 
 
 def _own_server(ctx: click.Context, repository: str, told: Sequence[str]) -> str:
-    """The URL of the server that is meant where none is named. Raises `Conflict` where nobody knows it: the hooks may be another server's."""
+    """The URL of the server if none is named. Raises `Conflict` if it is unknown: the hooks may
+    belong to another server.
+    """
     from arkqueue import hooks
     from arkqueue.cli.client import Unreachable
 
@@ -131,13 +139,16 @@ def check(repository: str, txn: str | None, quarantine: str) -> None:
         # The committer reads this, so it contains neither a traceback nor paths of the server.
         raise ArkqueueError("arkqueue", f"could not check the workflow files ({type(error).__name__})") from error
     if faults:
-        # Not through the locale: Subversion's hooks have none, and its clients expect UTF-8.
+        # Not in the encoding of the locale: Subversion's hooks have none, and its clients expect
+        # UTF-8.
         sys.stderr.buffer.write(f"{visible(hooks.refusal(faults))}\n".encode("utf-8", "backslashreplace"))
         sys.exit(hooks.FAULTY)
 
 
 def _tried(server: str, token: str, repository: str) -> list[str]:
-    """Send a notice as the hooks will; a note says why it does not get through. They tell nobody."""
+    """Send a notice as the hooks will. Returns a note if it does not arrive, because the hooks
+    report no failure to anybody.
+    """
     from arkqueue.cli.client import Client, Refused
 
     try:
@@ -155,7 +166,7 @@ def _tried(server: str, token: str, repository: str) -> list[str]:
 
 
 def _this_program() -> str:
-    """The ``arkqueue`` that a hook will start: the one of this Python."""
+    """The path of the ``arkqueue`` that a hook will start: the one of this Python."""
     return str(Path(sys.executable).with_name("arkqueue"))
 
 
@@ -167,7 +178,9 @@ def _token_in(file: Path) -> str:
 
 
 def _token_name(folder: Path) -> str:
-    """The name of the token of a repository's hooks: the same at each installation, and different from that of every other repository."""
+    """The name of the token of a repository's hooks: equal for each installation, and different
+    from that of every other repository.
+    """
     import hashlib
     import socket
 
@@ -180,7 +193,7 @@ def _token_name(folder: Path) -> str:
 
 
 def _revoke(client: Client, name: str, but: int | None = None) -> None:
-    """Make the tokens worthless that earlier installations in a repository were given."""
+    """Revoke the tokens of earlier installations in a repository."""
     for token in client.get("/tokens"):
         if token["name"] == name and token["revoked_at"] is None and token["id"] != but:
             client.send("DELETE", f"/tokens/{token['id']}")

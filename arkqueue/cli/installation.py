@@ -1,4 +1,6 @@
-"""The installation that a command works on without a server: its configuration and its database. Called by the roles, and by commands that need no API (`migrate`, `backup`, `restore`, `purge`)."""
+"""The installation on which a command works without a server: its configuration and its database.
+Called by the roles, and by commands that need no API (`migrate`, `backup`, `restore`, `purge`).
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ from arkqueue.text import visible
 log = logging.getLogger("arkqueue")
 
 FEW = 2
-"""Database connections for the start; each role has more of its own."""
+"""The database connections for the start; each role opens more."""
 RETRY = 1.0
-"""Seconds between two attempts to reach a database that is away at the start."""
+"""The seconds between two attempts to reach a database that is away at the start."""
 
 
 @contextmanager
@@ -36,10 +38,12 @@ def opened(
     *,
     backup: bool = True,
 ) -> Iterator[Session]:
-    """The queue of an installation: its database (embedded where no other is named) at this version, and wake-ups.
+    """The session of an installation: its database (embedded, if no other is named) at this
+    version, and wake-ups.
 
-    ``waits``: called where the database is away and is waited for; ``stop``: set when it is to be waited for no longer; then the program ends.
-    ``backup``: an embedded database that is about to be migrated is backed up first.
+    ``waits``: called if the database is away and the program waits for it. ``stop``: set to end
+    this wait; then the program ends. ``backup``: back up an embedded database before it is
+    migrated.
     """
     from arkqueue.db import Database, Wakeups
 
@@ -69,7 +73,9 @@ def opened(
 
 @contextmanager
 def reached(configuration: Configuration) -> Iterator[str]:
-    """The address of the database as it is, past a pooler; an embedded server runs meanwhile. The home folder has to be there."""
+    """The address of the database, without a pooler. An embedded server runs inside the block. The
+    home folder must exist. The database is not migrated.
+    """
     if configuration.database is not None:
         yield configuration.database_direct or configuration.database
         return
@@ -79,7 +85,7 @@ def reached(configuration: Configuration) -> Iterator[str]:
 
 @contextmanager
 def _embedded(home: Path) -> Iterator[Any]:
-    """The embedded server of a home folder, which is stopped at the end if nobody else uses it."""
+    """The embedded server of a home folder. At the end it is stopped, if nobody else uses it."""
     from arkqueue.db.embedded.server import Embedded
 
     server = Embedded.open(home)
@@ -90,7 +96,7 @@ def _embedded(home: Path) -> Iterator[Any]:
 
 
 def make_home(home: Path) -> None:
-    """Make the home folder where there is none."""
+    """Make the home folder, unless it exists."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -104,7 +110,7 @@ def make_home(home: Path) -> None:
 
 
 def _keep_alive(server: Any) -> threading.Event:
-    """Start the embedded server again when it has died; nobody else would."""
+    """Start the embedded server again after it has died, because nobody else would."""
     done = threading.Event()
 
     def watch() -> None:
@@ -113,7 +119,8 @@ def _keep_alive(server: Any) -> threading.Event:
                 if server.pid is None and not done.is_set():
                     log.warning("the embedded PostgreSQL has died; starting it again")
                     server.start()
-            except Exception as error:  # whatever it is, no descriptors say, may be over the next time
+            # Any error, such as too few descriptors, may be over at the next try.
+            except Exception as error:
                 log.error("the embedded PostgreSQL cannot be looked after: %s", error)
 
     threading.Thread(target=watch, name="embedded PostgreSQL", daemon=True).start()
@@ -122,7 +129,9 @@ def _keep_alive(server: Any) -> threading.Event:
 
 @contextmanager
 def _backed_up(uri: str, home: Path) -> Iterator[None]:
-    """The embedded database, backed up where the block is going to migrate it; roles that start together take turns."""
+    """Back up the embedded database if the block is going to migrate it. Roles that start together
+    take turns.
+    """
     from arkqueue.db import backup
 
     with (home / "migration.lock").open("w") as lock:
@@ -138,7 +147,9 @@ def _backed_up(uri: str, home: Path) -> Iterator[None]:
 
 
 def _migrate(database: Any, stop: threading.Event, waits: Callable[[], None]) -> None:
-    """Bring the database to this version; one that is away is waited for, one that lets nobody in is an error."""
+    """Migrate the database to this version. If it is away, wait for it; if it refuses access, raise
+    the error.
+    """
     from arkqueue.db.connections import Refused
     from arkqueue.db.migrations import migrate
 
@@ -147,7 +158,7 @@ def _migrate(database: Any, stop: threading.Event, waits: Callable[[], None]) ->
         try:
             with database.connect() as connection:
                 migrate(connection)
-            with database.statement() as connection:  # a pooler may still be the one that is away
+            with database.statement() as connection:  # the pooler may still be away
                 connection.execute("select 1")
             return
         except Refused:

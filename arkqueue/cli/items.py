@@ -1,4 +1,6 @@
-"""Tables of tasks with lists: each long list as one row with its counts, unless its items are asked for."""
+"""Tables of tasks with lists. A long list is one row with its counts, unless its items are asked
+for.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,14 @@ from typing import Any
 from arkqueue.states import ATTENTION
 
 FEW = 10
-"""Items of a list that are shown one by one all the same."""
+"""The most items of a list that are shown one by one without being asked for."""
 
 
 def shown(tasks: Sequence[Any], states: Sequence[str], *, items: bool, long: Sequence[Any] = ()) -> list[Any]:
-    """The tasks of a run as rows of a table. ``states``: only those in one of them. ``items``: each item of a list by itself, which ``states`` implies.
+    """The tasks of a run as rows of a table. ``states``: only tasks in one of these states.
+    ``items``: each item of a list has a row of its own, as with ``states``.
 
-    ``long``: the lists of which the run tells the numbers, and not all items.
+    ``long``: the lists for which the run has numbers instead of all items.
     """
     numbers = {one["name"]: one for one in long}
     if states:
@@ -38,7 +41,9 @@ def shown(tasks: Sequence[Any], states: Sequence[str], *, items: bool, long: Seq
 
 
 def _of_list(tasks: Sequence[Any], numbers: Mapping[str, int] | None) -> Any:
-    """One row for all items of a list: in the state that needs somebody first, with their ``numbers``. None: ``tasks`` are all of them."""
+    """One row for all items of a list, with the state that most needs a person, and their
+    ``numbers``. None: ``tasks`` are all of them.
+    """
     counts = Counter(task["state"] for task in tasks) if numbers is None else Counter(numbers)
     worst = min(tasks, key=lambda task: ATTENTION.index(task["state"]))
     told = ", ".join(f"{counts[state]} {state}" for state in ATTENTION if counts[state])

@@ -1,4 +1,4 @@
-"""``arkqueue lock …``: who has the locks that tasks name, and how many may."""
+"""``arkqueue lock …``: the locks that tasks name, their capacities, and the tasks that have them."""
 
 from __future__ import annotations
 
@@ -72,18 +72,20 @@ def set_(client: Client, name: str, capacity: int | None, as_json: bool) -> None
 
 
 def path(name: str) -> str:
-    """Where the API has a lock."""
+    """The path of a lock in the API."""
     return f"/locks/{quote(name, safe='/')}"
 
 
 def room(one: Any) -> str:
-    """How many tasks may have a lock at once."""
+    """The capacity of a lock, in words."""
     capacity = one["capacity"]
     return "unlimited" if capacity is None else f"{'1 task' if capacity == 1 else f'{capacity} tasks'} at once"
 
 
 def lines_of(one: Any) -> list[str]:
-    """A lock, who has it, and who waits for it, the next first. ``one``: as the API tells it."""
+    """The lines about a lock: the tasks that have it, and those that wait for it, the next one
+    first. ``one``: the lock in the API's JSON.
+    """
     from arkqueue.cli.output import at
 
     lines = [f"{bold(visible(one['name']))}: {room(one)}"]

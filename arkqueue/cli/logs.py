@@ -1,7 +1,8 @@
-"""``arkqueue logs``: what a task's attempts wrote, as it was kept, or as it comes.
+"""``arkqueue logs``: prints the logs of a task's attempts, stored ones or while they grow.
 
-A log is bytes of three streams: the task's output, its errors, and arkqueue's own notes. On a terminal the errors are red; elsewhere their lines begin with
-``[stderr]``, so that a log in a file tells them apart too. ``--raw`` gives each stream back as it was written.
+A log has the bytes of three streams: the task's output, its error output, and arkqueue's own notes.
+On a terminal, errors are red. Elsewhere their lines begin with ``[stderr]``, so that they can be
+distinguished in a file, too. ``--raw`` gives each stream back as it was written.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
     from arkqueue.cli.client import Client
 
 LOOK, LONGEST_LOOK = 0.2, 1.0
-"""Seconds between two questions whether a task has another attempt: so many after an attempt, then longer and longer."""
+"""The seconds between two queries whether a task has another attempt: the first interval after an
+attempt, and the longest one.
+"""
 PATIENCE = 60.0
-"""Seconds for which a follower bears that the server is away."""
+"""The seconds for which a follower waits for a server that is away."""
 SETTLED = ("completed", "failed", "rejected", "canceled", "skipped")
 
 
@@ -68,12 +71,12 @@ def logs(client: Client, name: str, follow: bool, attempt: int | None, raw: bool
         is_noted = is_noted or chunk["stream"] == "note"
     printer.end()
     if chosen["end"] == "lost" and not is_noted:
-        # Its task manager, which would have noted this in the log, is gone.
+        # The task manager, which would have written this into the log, is gone.
         say(f"attempt {chosen['number']} was lost: {visible(chosen['message'])}", err=True)
 
 
 def _choose(task: Any, number: int | None) -> Any:
-    """The attempt that is wanted."""
+    """The attempt that a person chose."""
     name, history = task["full_name"], task["history"]
     if not history:
         fault = "passed without a command" if task["gate"] else f"is {task['state']} and has not been started"
@@ -86,7 +89,7 @@ def _choose(task: Any, number: int | None) -> Any:
 
 
 def _kept(client: Client, attempt: Any) -> Iterator[Any]:
-    """The kept parts of a log."""
+    """The stored parts of a log."""
     if attempt["log_bytes"] == 0:
         return
     for event in client.events(f"/attempts/{attempt['id']}/log"):
@@ -125,7 +128,9 @@ def _follow(client: Client, task: Any, number: int | None, printer: _Printer | _
 
 
 def coming(client: Client, attempt: int) -> Iterator[Any]:
-    """A log as it comes, also across restarts of the server, between which it may say nothing."""
+    """The parts of a log as they arrive, also across restarts of the server, during which nothing
+    arrives.
+    """
     from arkqueue.cli.client import Unreachable
 
     offset, away_since = 0, None
@@ -162,7 +167,9 @@ def _bearing(ask: Callable[[], Any]) -> Any:
 
 
 class _Printer:
-    """Prints a log for people: control characters visible, errors and notes told from output, line breaks where streams meet."""
+    """Prints a log for people: control characters are visible, errors and notes are distinguished
+    from output, and a line ends where streams meet.
+    """
 
     def __init__(self) -> None:
         self._has_colours = has_colours()
@@ -192,7 +199,7 @@ class _Printer:
         if stream != self._stream:
             self._new_line()
         self._stream = stream
-        # A line may end in two chunks, between its carriage return and its line feed.
+        # The end of a line may be in two chunks, between its carriage return and its line feed.
         text, self._return = self._return + text, ""
         if text.endswith("\r"):
             text, self._return = text[:-1], "\r"
@@ -224,4 +231,4 @@ class _Raw:
         out.flush()
 
     def end(self) -> None:
-        """Nothing is held back."""
+        """No bytes are held back."""

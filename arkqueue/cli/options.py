@@ -1,4 +1,4 @@
-"""The options that many commands share, and what they stand for: which server, and whether people or programs read the answer."""
+"""The options that many commands share: the server, and whether people or programs read the answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def calls_server(command: F) -> F:
-    """Give a command ``--server``, and the client of it as its first argument."""
+    """Give a command the option ``--server``, and the client for it as its first argument."""
 
     @click.option("--server", metavar="URL", help="Where the server is (default: this host's).")
     @click.pass_context
@@ -29,7 +29,7 @@ def calls_server(command: F) -> F:
 
 
 def client(ctx: click.Context, server: str | None = None) -> Client:
-    """The client for what the options of the whole command line say."""
+    """The client for the options of the whole command line."""
     from arkqueue.cli.client import connect
 
     given = ctx.find_root().obj or {}

@@ -1,7 +1,8 @@
-"""How things are said: visible control characters, aligned columns, states in their colours, times. Called by every command that prints.
+"""Output for people: visible control characters, aligned columns, coloured states, times. Every
+command that prints calls this module.
 
-Only a terminal gets colours, unless NO_COLOR is set. Text by others (logs, commit messages, URLs) passes through ``text.visible`` before it
-is printed, so that no terminal obeys it.
+Only a terminal gets colours, unless NO_COLOR is set. Text of others (logs, commit messages, URLs)
+goes through ``text.visible`` before it is printed, so that no terminal interprets it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ COLOURS = {
 
 
 def print_json(answer: Any) -> None:
-    """One document; ASCII, so that no control character is left to be obeyed."""
+    """Print one JSON document in ASCII, so that it contains no control character."""
     click.echo(json.dumps(answer, indent=2))
 
 
@@ -37,7 +38,7 @@ def has_colours() -> bool:
 
 
 def say(text: str = "", *, err: bool = False) -> None:
-    """Print a line, without its colours where they are not seen."""
+    """Print a line, without its colours if they cannot be seen."""
     click.echo(text, err=err, color=has_colours())
 
 
@@ -75,12 +76,12 @@ def _width(text: str) -> int:
 
 
 def moment(text: str | None) -> datetime | None:
-    """The API's time."""
+    """The time in a text of the API."""
     return datetime.fromisoformat(text) if text else None
 
 
 def ago(text: str | None) -> str:
-    """How long since then, or until then, in one unit: ``5m ago``, ``in 2h``."""
+    """The time since then, or until then, in one unit: ``5m ago``, ``in 2h``."""
     at = moment(text)
     if at is None:
         return "-"
@@ -99,13 +100,13 @@ def lasting(seconds: float) -> str:
 
 
 def took(started: str | None, ended: str | None) -> str:
-    """How long something took, or has been going on."""
+    """The duration between two times, or since the first one."""
     start, end = moment(started), moment(ended) or datetime.now(UTC)
     return "-" if start is None else lasting(max(0.0, (end - start).total_seconds()))
 
 
 def clock(text: str) -> str:
-    """A time soon, in the reader's zone: the time of day, with its date unless that is today's."""
+    """A time that is near, in the reader's zone: the time of day, with the date unless it is today."""
     then, now = moment(text), datetime.now().astimezone()
     assert then is not None
     then = then.astimezone()

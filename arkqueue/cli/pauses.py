@@ -1,4 +1,6 @@
-"""``pause``, ``resume``, ``drain`` and ``undrain``: let nothing start for a while, of an archive, of what names a lock, at all, or on one host."""
+"""``pause``, ``resume``, ``drain`` and ``undrain``: nothing starts for a while, in an archive, with
+a lock, in the whole installation, or on a host.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ _reason = click.option("--reason", default="", metavar="TEXT", help="The reason,
 def pause(
     client: Client, archives: Sequence[str], locks: Sequence[str], everything: bool, reason: str, as_json: bool
 ) -> None:
-    """Pause an archive: until it is resumed, none of its tasks starts, and none of its `cancels` fires."""
+    """Pause an archive: until it is resumed, none of its tasks starts, and none of its `cancels`
+    fires.
+    """
     _change(client, "pause", archives, locks, everything, {"reason": reason}, as_json)
 
 

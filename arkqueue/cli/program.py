@@ -1,4 +1,6 @@
-"""The command ``arkqueue``: its subcommands by name, and the one edge where errors become exit codes."""
+"""The command ``arkqueue``: its subcommands by name, and the only place where errors become exit
+codes.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ COMMANDS = {
     "restore": ("database", "Fill an empty database from a backup."),
     "migrate": ("database", "Migrate the database to this version."),
 }
-"""Each command with its module and its sentence, in the order in which a newcomer meets them."""
+"""Each command with its module and its sentence, in the order in which a newcomer needs them."""
 
 REMEDIES = {
     errno.EACCES: "Correct its permissions, or run this as the user that it belongs to.",
@@ -79,12 +81,14 @@ REMEDIES = {
     errno.EISDIR: "Remove what stands in its place, or name another.",
     errno.EMFILE: "Let this user open more files.",
 }
-"""The remedies for refusals of the system, by their reasons."""
+"""The remedies for errors of the system, by their reasons."""
 
 
 @contextmanager
 def beginning() -> Iterator[None]:
-    """No cycles are looked for in memory meanwhile: what modules make when they are imported stays, and to go through it again and again is a tenth of a start."""
+    """Inside the block, the garbage collector does not run. Objects that modules make when they are
+    imported stay, and examining them again and again takes a tenth of a start.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -123,12 +127,13 @@ class Commands(click.Group):
         except click.NoSuchOption as error:
             raise self._misplaced(ctx, error) or error from None
         except BrokenPipeError:
-            # The reader of the output has closed it. Caught here, because click would report a failure.
+            # The reader of the output has closed it. Caught here, because click would report a
+            # failure.
             _write_no_more()
             ctx.exit(0)
 
     def _misplaced(self, ctx: click.Context, error: click.NoSuchOption) -> click.UsageError | None:
-        """The fault of an option that a command does not have, because it belongs to the program."""
+        """The error for an option that a command does not have, because it belongs to the program."""
         for option in self.params:
             if option.metavar and error.option_name in option.opts and error.ctx is not None:
                 command = error.ctx.command_path.removeprefix(ctx.command_path)
@@ -161,9 +166,9 @@ def arkqueue(ctx: click.Context, home: str | None, config: str | None) -> None:
 
 def main() -> None:
     """Run the command line and exit."""
-    # Where whoever calls us has closed them, nobody reads what is printed.
+    # If the caller has closed them, nobody reads the output.
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
-    # What a terminal's character set does not have is shown by its number.
+    # Characters that the terminal's character set lacks are printed by their number.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -183,7 +188,7 @@ def main() -> None:
     except OSError as error:
         click.echo(f"arkqueue: {_refusal(error)}", err=True)
         sys.exit(1)
-    except UnicodeEncodeError as error:  # of an argument: names go to the server as UTF-8
+    except UnicodeEncodeError as error:  # in an argument: names are sent to the server as UTF-8
         click.echo(
             f"arkqueue: {error.object!r}: has bytes that are not UTF-8. Write it in UTF-8, and a name as arkqueue shows it.",
             err=True,
@@ -194,19 +199,19 @@ def main() -> None:
 
 
 def _refusal(error: OSError) -> str:
-    """A refusal of the system: the file, the reason and the remedy."""
+    """The message for an error of the system: the file, the reason and the remedy."""
     from arkqueue.text import visible
 
     thing = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes, os.PathLike)) else ""
     remedy = REMEDIES.get(error.errno or 0, "") if thing or error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
     if not thing and error.errno == errno.ENOENT:
-        # Only who asks where we are is told so without a name.
+        # Only the query of the working folder fails without a file name.
         thing, remedy = "the working folder", "Change to one that exists."
     if not thing:
         try:
             sys.stdout.flush()
         except OSError:
-            # It could not be written, and the end of the program would try once more.
+            # Writing has failed, and the end of the program would try again.
             _write_no_more()
             thing = "standard output"
     words = [thing, error.strerror or str(error) or type(error).__name__]
@@ -214,5 +219,5 @@ def _refusal(error: OSError) -> str:
 
 
 def _write_no_more() -> None:
-    """Let nobody have what is still to be printed."""
+    """Discard the output that is still to be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The run that would be made, as `trigger`, `submit` and backfills print it on stderr."""
+"""Prints the run that would be made, on stderr, for `trigger`, `submit` and backfills."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from arkqueue.names import task_in_run
 from arkqueue.text import on_one_line, visible
 
 SHOWN = ("locked", "max-running")
-"""The kinds of obstacles that end by themselves: their commands show the tasks in the way."""
+"""The kinds of obstacles that end by themselves. Their commands show the tasks that block."""
 
 
 def say_proposal(proposed: Any, note: str, obstacles: Sequence[Any]) -> None:
-    """Print a proposed run, task by task, and what stands in the way of starting. ``note``: why the newest commits may be missing; empty: they are not."""
+    """Print a proposed run, task by task, and the obstacles to starting. ``note``: why the newest
+    commits may be missing; empty if they are not.
+    """
     if note:
         say(f"arkqueue: {on_one_line(note)}", err=True)
     for line in _lines(proposed, obstacles):
@@ -24,7 +26,7 @@ def say_proposal(proposed: Any, note: str, obstacles: Sequence[Any]) -> None:
 
 
 def _lines(proposed: Any, obstacles: Sequence[Any]) -> Iterator[str]:
-    """The tasks of a run, and what stands in their way."""
+    """The lines about the tasks of a run and their obstacles."""
     tasks = proposed["tasks"]
     yield f"{proposed['full_name']}: {len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}"
     told: Counter[str] = Counter()

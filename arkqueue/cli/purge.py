@@ -1,4 +1,6 @@
-"""``arkqueue purge``: remove for good. It speaks to the database itself, so that it works with every role down."""
+"""``arkqueue purge``: removes for good. It works on the database itself, so it works while all
+roles are down.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +50,14 @@ def purge(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Remove whole runs for good, with their attempts and logs. Or remove the log or the outputs of one task at once, such as after a secret was printed.
+    """Remove whole runs for good, with their attempts and logs. Or remove the log or the outputs of
+    one task at once, such as after a secret was printed.
 
-    A run is removed only if it is settled and nothing depends on it. For an archive, the command removes what the archive no longer keeps (arkqueue archive set NAME keep completed=30d). No other run gets the address of a purged run; the address says who purged it. After --log, nobody can read the log, the database is vacuumed, and the command lists what may still have a copy. The command works on the database, without a server, as `arkqueue migrate` does.
+    A run is removed only if it is settled and nothing depends on it. For an archive, the command
+    removes what the archive no longer keeps (arkqueue archive set NAME keep completed=30d). No
+    other run gets the address of a purged run; the address says who purged it. After --log, nobody
+    can read the log, the database is vacuumed, and the command lists what may still have a copy.
+    The command works on the database, without a server, as `arkqueue migrate` does.
     """
     from arkqueue.cli.installation import load, opened
 
@@ -82,9 +89,11 @@ def _check(names: Sequence[str], reason: str, export: Path | None, *, is_of_task
 
 @contextmanager
 def _writing(export: Path | None) -> Iterator[Export | None]:
-    """Writes runs to a new file, which only its owner can read: logs may hold secrets. None: nothing is written.
+    """A new file for the exported runs, which only its owner can read, because logs may contain
+    secrets. None: nothing is exported.
 
-    The file's name is on the disk before anything is purged, and a file that got nothing is removed again.
+    The file's name is on the disk before anything is purged. A file without contents is removed
+    again.
     """
     from arkqueue.queue.export import Export
 
@@ -148,7 +157,9 @@ def _remove(session: Session, name: str, reason: str, log: bool, outputs: bool, 
 def _purge(
     session: Session, names: Sequence[str], reason: str, export: Path | None, dry_run: bool, as_json: bool
 ) -> None:
-    """Purge runs. All names are read before anything is removed. Runs that are purged already are reported and keep no other, unless all of them are."""
+    """Purge runs. All names are read before anything is removed. Runs that are already purged are
+    reported, and do not prevent the purge of others unless all of them are.
+    """
     from dataclasses import asdict
 
     from arkqueue.errors import WasPurged
@@ -157,7 +168,7 @@ def _purge(
     from arkqueue.views.find import find_run
 
     if not dry_run:
-        sweep(session)  # what a purge that was killed has left, also of a run that is purged already
+        sweep(session)  # the rest of an interrupted purge, also of a run that is purged already
     runs, before = list[RunId](), list[WasPurged]()
     for name in names:
         try:
@@ -190,7 +201,7 @@ def _purge(
 
 
 def _purge_by_age(session: Session, name: str, reason: str, export: Path | None, dry_run: bool, as_json: bool) -> None:
-    """Purge what an archive keeps no longer, however long that takes."""
+    """Purge the runs and logs that an archive keeps no longer, however long this takes."""
     from dataclasses import asdict
 
     from arkqueue.archives.retention import purge_by_age
@@ -221,7 +232,7 @@ def _purge_by_age(session: Session, name: str, reason: str, export: Path | None,
 
 
 def _say_gone(gone: Sequence[Gone], export: Path | None) -> None:
-    """Name what another purge removed while this one was at work."""
+    """Print the runs that another purge has removed at the same time."""
     hint = f" {visible(str(export))} may not hold it." if export else ""
     for run in gone[:MOST_LINES]:
         say(f"arkqueue: {visible(run.run)}: was purged meanwhile by {visible(run.by)}.{hint}", err=True)

@@ -1,4 +1,4 @@
-"""``arkqueue report``: what a run has come to, and a further report of it."""
+"""``arkqueue report``: shows the report of a run, and makes a further one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from arkqueue.errors import NotFound
 
 MOST_LINES = 100
-"""Tasks of a report that are printed; of more their number is."""
+"""The most tasks of a report that are printed; for more, only their number is."""
 COUNTED = ("completed", "failed", "rejected", "canceled", "skipped", "unsettled", "waived")
 
 
@@ -35,8 +35,9 @@ COUNTED = ("completed", "failed", "rejected", "canceled", "skipped", "unsettled"
 def report(client: Client, name: str, number: int | None, listed: bool, update: bool, now: bool, as_json: bool) -> None:
     """Show the newest report of a run: the states of its tasks when the report was made.
 
-    A run makes a report by itself when all of its tasks have settled. Later retries do not change it: --update makes another one. Where REPORT has
-    a command, that command gets each report with changes. The report counts as sent when the command ends with exit code 0.
+    A run makes a report by itself when all of its tasks have settled. Later retries do not change
+    it: --update makes another one. Where REPORT has a command, that command gets each report with
+    changes. The report counts as sent when the command ends with exit code 0.
     """
     from arkqueue.cli.find import find_run
 
@@ -113,7 +114,7 @@ def _show(report: Any) -> None:
 
 
 def _rows(report: Any) -> Iterator[tuple[str, str, str, str, str]]:
-    """The first tasks of a report; what has changed since the report before it has a sign."""
+    """The first tasks of a report. Tasks that have changed since the report before are marked."""
     has_before = report["since"] is not None
     for task in report["tasks"][:MOST_LINES]:
         name = task_in_run(task["name"], task["item"])[1:]
@@ -138,7 +139,7 @@ def _changes(report: Any) -> str:
 
 
 def _sent(report: Any) -> str:
-    """Whether the command of REPORT has sent it; empty where none was to."""
+    """Whether the command of REPORT has sent the report; empty if it was not to send it."""
     return at(report["sent_at"]) if report["sent_at"] else "no" if report["is_given"] else ""
 
 

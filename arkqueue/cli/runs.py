@@ -1,4 +1,4 @@
-"""`runs` and `graph`: runs listed, and drawn; and the words for a run that more commands use."""
+"""`runs` and `graph` list and draw runs. Also the words for a run that other commands use."""
 
 from __future__ import annotations
 
@@ -131,7 +131,9 @@ def whence(run: Any) -> str:
 def task_rows(
     tasks: Sequence[Any], expected: Mapping[str, Any] = MappingProxyType({})
 ) -> list[tuple[str, str, str, str]]:
-    """Name, state, duration and reason of each task; ``expected``: by name, when it may start and end."""
+    """The name, state, duration and reason of each task. ``expected``: by name, when the task may
+    start and end.
+    """
     return [
         (
             task["full_name"],
@@ -144,7 +146,7 @@ def task_rows(
 
 
 def spell(expected: Any) -> str:
-    """When a task is expected to start and to end, in words; empty: that is not known."""
+    """When a task is expected to start and to end, in words; empty if this is not known."""
     if not expected:
         return ""
     began = datetime.fromisoformat(expected["start"]) <= datetime.now(UTC)
@@ -154,7 +156,7 @@ def spell(expected: Any) -> str:
 
 
 def _together(graphs: Sequence[Any]) -> Any:
-    """One graph of several runs: a task that is outside of one may be inside another."""
+    """One graph of several runs. A task outside one run may be inside another."""
     nodes: dict[int, Any] = {}
     for part in graphs:
         for node in part["nodes"]:

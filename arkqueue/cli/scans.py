@@ -1,4 +1,4 @@
-"""``notify`` and ``sync``: have a repository read, now."""
+"""``notify`` and ``sync``: request a scan of a repository now."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from arkqueue.cli.client import Client
 
 LOOK = 0.1
-"""Seconds between two looks at whether a repository was read."""
+"""The seconds between two checks whether a repository was scanned."""
 LOOK_AT_HEALTH = 1.0
-"""Seconds between two looks at whether anybody is there to read it."""
+"""The seconds between two checks whether a queue manager is running."""
 
 
 @click.command()
@@ -83,19 +83,21 @@ def sync(client: Client, archive: str, wait: bool, as_json: bool) -> None:
 
 
 def _looked_at(client: Client, archive: str, what: str = "") -> None:
-    """Say that it will be looked at, and where nobody would, that."""
+    """Print that the repository will be scanned, or that no queue manager is running to do so."""
     say(f"{bold(archive)}: will be looked at{what}")
     if nobody_reads(client):
         say("note: no queue manager is running; it is looked at when one is. Start one: arkqueue manager")
 
 
 def _answered(found: Any) -> bool:
-    """Whether the repository was read after the last notice; a reading that was under way then may have missed what it is about."""
+    """Whether the repository was scanned after the last notice. A scan that was in progress then
+    may have missed the new revision.
+    """
     return found["notice"] is None or found["notice"]["expected"]
 
 
 def _failed_since(now: Any, before: Any) -> bool:
-    """Whether a reading has failed since: it has put the next one off."""
+    """Whether a scan has failed since: this has delayed the next scan."""
     return bool(now["trouble"]) and (
         now["trouble_since"] != before["trouble_since"] or now["next_read_at"] > before["next_read_at"]
     )

@@ -1,4 +1,6 @@
-"""The roles: all in one process (``serve``) or one at a time, and what all of them stand on — the one place where everything is put together."""
+"""The roles: all in one process (``serve``) or one in each. This is the only place where all parts
+of arkqueue are put together.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ from arkqueue.runtime.accounts import account
 log = logging.getLogger("arkqueue")
 
 TURN = 0.5
-"""Seconds after which a signal is obeyed that came at the wrong moment."""
+"""The most seconds until a signal takes effect that came just before a wait began."""
 
 
 def run_roles(configuration: Configuration, role: str, *, manager: bool, worker: bool, web: bool, drain: bool) -> None:
@@ -67,7 +69,8 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
             stack.callback(_stopper(task_manager, drain, signals))
         start.close()
         _have_no_pauses()
-        # Said only now: a home folder has one task manager, and a second one ends with an error.
+        # Printed only now: a home folder has only one task manager, and a second one ends with an
+        # error.
         if web:
             announce()
         click.echo(f"arkqueue {__version__} {does} (home: {configuration.home})")
@@ -80,18 +83,21 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
             _tell_about_processes(session)
             _tell_about_mounts(session, configuration)
             click.echo(engine, nl=bool(engine))
-        # A signal that comes right before a wait begins does not end it: the handler runs at the next turn.
+        # A signal just before a wait begins does not end the wait: its handler runs in the next
+        # iteration.
         while not stop.wait(TURN):
             pass
         if worker:
-            # Before the message: its reader may rely on no further claim.
+            # Before the message, whose reader may rely on no further claim.
             task_manager.claim_no_more()
         click.echo("arkqueue stops" + (" when its running tasks have ended" if drain and worker else ""))
 
 
 @contextmanager
 def _served(session: Session, configuration: Configuration) -> Iterator[tuple[str, Callable[[], None], str]]:
-    """The API: its address, what leaves that in the home folder for the command line, beside the administrator's token, and where a browser is signed in."""
+    """The API: its address; a function that stores this address in the home folder for the command
+    line, beside the administrator's token; and the link that signs a browser in.
+    """
     from arkqueue.queue import sign_ins, tokens
     from arkqueue.web import create_app, run_api
 
@@ -114,22 +120,30 @@ def _served(session: Session, configuration: Configuration) -> Iterator[tuple[st
 
 
 def _give_memory_back() -> None:
-    """Have large blocks of memory go back to the system when they are freed: what the flusher sends and a follower is given comes and goes by the megabyte.
+    """Make the C library return large blocks of freed memory to the system: the flusher and the
+    followers of logs use megabytes at a time.
 
-    Left to itself, the GNU C library keeps them for the thread's next use after the first few, and the server grows with each long log.
+    Without this, the GNU C library keeps such blocks, after the first few, for the thread's next
+    use, and the server grows with each long log.
     """
-    with suppress(OSError, AttributeError):  # another C library needs no such word
-        # M_MMAP_THRESHOLD: the library's first value, which it would raise. A chunk of a log and its event lie below, as each would be given 16 to 22 new pages, one by one.
+    with suppress(OSError, AttributeError):  # another C library does not need this
+        # M_MMAP_THRESHOLD: the library's initial value, which it would raise. A chunk of a log and
+        # its event are smaller, because each would otherwise get 16 to 22 new pages, one by one.
         ctypes.CDLL(None).mallopt(-3, 128 << 10)
 
 
 def _have_no_pauses() -> None:
-    """Keep one thread from holding up the others, as pages have to answer while a large cancellation is worked off."""
-    # What is there by now stays: to go through it once more would hold up everything for 60 to 80 ms, every hundred long answers or so.
+    """Keep one thread from delaying the others: pages have to answer while a large cancellation is
+    carried out.
+    """
+    # The present objects stay: examining them again would delay everything by 60 to 80 ms, after
+    # about every hundred long answers.
     gc.freeze()
-    # A large page has no more new objects than this: its thread looks for cycles after it, not 25 times in between.
+    # A large page makes at most this number of objects, so the collector runs once after it,
+    # instead of 25 times meanwhile.
     gc.set_threshold(20_000)
-    # Each of the 20 statements of a page gives up the interpreter. Beside a thread that computes, each would get it back after 5 ms.
+    # Each of the 20 statements of a page releases the interpreter. Beside a thread that computes,
+    # it would get the interpreter back only after 5 ms each time.
     sys.setswitchinterval(0.001)
 
 
@@ -147,14 +161,14 @@ def _count_signals(stop: threading.Event) -> Callable[[], int]:
 
 
 def _stopper(task_manager: Any, drain: bool, signals: Callable[[], int]) -> Callable[[], None]:
-    """Stops the task manager; while it drains, a further signal makes it hand its tasks back."""
+    """Stops the task manager. While it drains, a further signal makes it hand its tasks back."""
 
     def stop() -> None:
         ending = threading.Thread(target=task_manager.stop, kwargs={"drain": drain})
         ending.start()
         while ending.is_alive():
             ending.join(0.2)
-            # The first one began all this; the second may have come before we got here.
+            # The first signal has started the stop; the second may have come before this point.
             if drain and signals() > 1:
                 task_manager.stop(drain=False)
                 break
@@ -167,14 +181,18 @@ def _stopper(task_manager: Any, drain: bool, signals: Callable[[], int]) -> Call
 
 
 def _containers_are_meant(session: Session, configuration: Configuration) -> bool:
-    """Whether somebody has said that tasks run in containers: in the configuration, or of an archive."""
+    """Whether tasks are meant to run in containers, by the configuration or by the settings of an
+    archive.
+    """
     return "docker" in configuration.model_fields_set or any(
         archive.settings.get("image") for archive in archives.watched(session)
     )
 
 
 def _tell_about_names(session: Session) -> None:
-    """Say of which archives the pages lie elsewhere, as the server has an address of its own where they would be."""
+    """Print a note for each archive with a reserved name: its page has another path, or its locks
+    cannot be set.
+    """
     from arkqueue.model import GLOBAL
     from arkqueue.names import RESERVED
 
@@ -192,7 +210,7 @@ def _tell_about_names(session: Session) -> None:
 
 
 def _tell_about_processes(session: Session) -> None:
-    """Say plainly what an archive's right to run processes means."""
+    """Print plainly what the right of archives to run processes means."""
     for archive in archives.watched(session):
         if archive.settings.get("process"):
             user = archive.settings.get("process_user") or account()
@@ -203,7 +221,9 @@ def _tell_about_processes(session: Session) -> None:
 
 
 def _tell_about_mounts(session: Session, configuration: Configuration) -> None:
-    """Say of which archives no process starts here, because a committer could become root by a mount."""
+    """Print the archives whose processes do not start here, because a committer could become root
+    through a mount.
+    """
     from arkqueue.executor.exposure import exposure
     from arkqueue.views.archives import settings_of
 
@@ -278,7 +298,9 @@ def serve(ctx: click.Context, /, drain: bool, **options: Any) -> None:
 @_healthy
 @click.pass_context
 def manager(ctx: click.Context, /, healthy: bool, **options: Any) -> None:
-    """Run a queue manager: read repositories, plan, fire schedules, lapse leases. Any number may run."""
+    """Run a queue manager: read repositories, plan, fire schedules, lapse leases. Any number may
+    run.
+    """
     if healthy:
         from arkqueue.cli.health import tell_manager
 

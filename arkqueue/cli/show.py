@@ -1,4 +1,4 @@
-"""`show` and `explain`: one run, item, task or backfill, in full."""
+"""`show` and `explain`: one run, item, task or backfill with all its facts."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ TASK_STATES = (
     "waiting", "held", "ready", "running", "deferred", "completed", "failed", "rejected", "canceled", "skipped",
 )  # fmt: skip
 _INDENT = "\n" + " " * 14
-"""Before the further lines of a fact."""
+"""The beginning of the second and further lines of a fact."""
 FEWEST_LEFT_OUT = 3
-"""Attempts between the first and the last of some that are alike, from which on they are counted only."""
+"""The number of equal attempts between the first and the last one from which on they are only
+counted.
+"""
 
 
 @click.command()
@@ -64,7 +66,9 @@ def show(
     payload: bool,
     as_json: bool,
 ) -> None:
-    """Show a run with its tasks and the files that its revision changes, the tasks of an item (RUN/*/KEY), a task with its attempts, or how far a backfill (papers@fill:1) is."""
+    """Show a run with its tasks and the files that its revision changes, the tasks of an item
+    (RUN/*/KEY), a task with its attempts, or how far a backfill (papers@fill:1) is.
+    """
     from arkqueue.cli import backfill
     from arkqueue.cli.find import find
     from arkqueue.errors import Invalid
@@ -112,7 +116,9 @@ def show(
 @as_json
 @calls_server
 def explain(client: Client, name: str, as_json: bool) -> None:
-    """Explain why a task, an item (RUN/*/KEY), a list (RUN/TASK/*) or a run is not running, or how it came to its state, and which commands help."""
+    """Explain why a task, an item (RUN/*/KEY), a list (RUN/TASK/*) or a run is not running, or how
+    it came to its state, and which commands help.
+    """
     found = client.get("/explain", name=name)
     if as_json:
         print_json(found)
@@ -130,15 +136,15 @@ def explain(client: Client, name: str, as_json: bool) -> None:
 
 
 def _by(who: str | None) -> str:
-    """Nothing of who is unknown, as the author of a repository's first revision is."""
+    """ " by WHO"; empty if the person is unknown, as the author of a repository's first revision is."""
     return f" by {visible(who)}" if who else ""
 
 
 def _changed_files(changes: Any) -> str:
-    """The changed files of a revision, one a line, marked as svn and git do."""
+    """The changed files of a revision, one in each line, marked as in svn and git."""
     if changes["fault"]:
         return f"cannot be listed: {visible(changes['fault'])}"
-    # A line break of a name would look like another file.
+    # A line break in a name would look like another file.
     names = [name_visible(file["path"]) for file in changes["files"]]
     lines = [f"{file['status'][0].upper()} {name}" for file, name in zip(changes["files"], names, strict=True)]
     if (more := changes["total"] - len(lines)) > 0:
@@ -147,7 +153,7 @@ def _changed_files(changes: Any) -> str:
 
 
 def _reports(run: Any) -> str:
-    """How many reports a run has, and the command that shows the newest."""
+    """The number of a run's reports, and the command that shows the newest."""
     if not run["reports"]:
         return ""
     changed = f", {CHANGED}" if run["changed_since_report"] else ""
@@ -157,7 +163,9 @@ def _reports(run: Any) -> str:
 def _show_run(
     run: Any, states: Sequence[str] = (), *, items: bool = False, page: Any = None, is_first: bool = True
 ) -> None:
-    """``page``: of the items of a run with long lists; None: these are told by their numbers. ``is_first``: it is the first page, which has other tasks, too."""
+    """Print a run. ``page``: a page of the items of its long lists; None: only the numbers of items
+    are printed. ``is_first``: the page is the first one, which has other tasks, too.
+    """
     from arkqueue.cli.items import shown
 
     facts = [
@@ -215,7 +223,7 @@ def _show_run(
 
 
 def _attachments(there: Any) -> str:
-    """The attachments of a run, in words; empty: it has none."""
+    """The attachments of a run, in words; empty if it has none."""
     if there is None:
         return ""
     files = f"{there['files']:,} file{'' if there['files'] == 1 else 's'}, {there['size'] / 2**20:,.1f} MiB"
@@ -227,7 +235,7 @@ def _attachments(there: Any) -> str:
 
 
 def _scratch(there: Any, run: str) -> str:
-    """Folders in one place, in words; of those that stay for a retry, how they are removed."""
+    """Folders in one place, in words; for those that stay for a retry, also how they are removed."""
     folders = "1 folder" if there["folders"] == 1 else f"{there['folders']} folders"
     if there["is_removed"]:
         return f"{folders}, removed"
@@ -246,7 +254,7 @@ def _scratch(there: Any, run: str) -> str:
 
 
 def _times(retries: int) -> str:
-    """How often persons retried a task."""
+    """How often persons have retried a task, in words."""
     return f"{retries} time{'s' * (retries != 1)} by a person" if retries else ""
 
 
@@ -286,7 +294,9 @@ def _show_task(task: Any) -> None:
 
 
 def _show_attempts(history: Sequence[Any]) -> None:
-    """The attempts as a table, with their messages and outputs. Of many equal attempts in a row, such as polls, only the first and the last."""
+    """The attempts as a table, with their messages and outputs. If many attempts in a row are
+    equal, such as polls, only the first and the last are shown.
+    """
     rows: list[tuple[str, ...]] = []
     used: list[str] = []
     for _, streak in groupby(history, lambda one: (one["kind"], _end(one), one["message"], one["host"])):
@@ -345,7 +355,7 @@ def _end(attempt: Any) -> str:
 
 
 def _value(value: Any) -> str:
-    """An output, whose lines cannot be taken for lines of ours."""
+    """An output, marked so that its lines do not look like lines of arkqueue."""
     return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).replace("\n", "\\n")
 
 

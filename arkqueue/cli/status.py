@@ -1,4 +1,6 @@
-"""``status`` and ``workers``: what needs a person, with the command that helps, and where tasks run."""
+"""``status`` lists what needs a person, with the command that helps; ``workers`` lists the task
+managers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from arkqueue.cli.client import Client
 
 LONGEST = 300
-"""Characters of one thing that needs a person; `explain`, `logs` and `show` say more."""
+"""The most characters of an entry that needs a person; `explain`, `logs` and `show` print more."""
 
 
 @click.command(
@@ -24,7 +26,9 @@ LONGEST = 300
 @as_json
 @calls_server
 def status(client: Client, as_json: bool) -> None:
-    """Show what needs a person, each with the command that helps, and what is wrong with the installation."""
+    """Show what needs a person, each with the command that helps, and what is wrong with the
+    installation.
+    """
     found = client.get("/status")
     if as_json:
         print_json(found)
@@ -64,7 +68,9 @@ def _say(kind: str, name: str, text: str, command: str) -> None:
 
 
 def _numbers(found: Any) -> str:
-    """The numbers of archives, task managers and tasks in one line. A token for some archives gets that of archives alone."""
+    """The numbers of archives, task managers and tasks in one line. With a token for some archives
+    only, it has the number of archives alone.
+    """
     counts = [(found["archives"], "archive", "archives")]
     if found["running"] is not None:
         counts += [(found["task_managers"], "task manager", "task managers"), (found["slots"], "slot", "slots")]

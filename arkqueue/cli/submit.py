@@ -1,4 +1,4 @@
-"""``arkqueue submit``: hand in a document, of which a run is made."""
+"""``arkqueue submit``: hands in a document, for which a run is made."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MEDIA_TYPES = {
 
 
 class _Submit(click.Command):
-    """Takes several paths behind one ``--attach``, up to the next option."""
+    """Accepts several paths after one ``--attach``, up to the next option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         spread: list[str] = []
@@ -95,7 +95,8 @@ def submit(
 ) -> None:
     """Hand in a document, make a run of the tasks that are `on: submission`, and print its name.
 
-    It is JSON, YAML, CSV with a header, or lines of text, 64 MiB at most. Without FILE it is read from standard input.
+    It is JSON, YAML, CSV with a header, or lines of text, 64 MiB at most. Without FILE it is read
+    from standard input.
     """
     from arkqueue.cli.client import archive_path
 
@@ -137,7 +138,9 @@ def submit(
 def _hand_in(
     client: Client, path: str, payload: IO[bytes], media_type: str, headers: dict[str, str], query: dict[str, Any]
 ) -> Any:
-    """The server's answer; None: attachments are missing. All faults of the document are said before they are raised."""
+    """The server's answer; None: attachments are missing. All faults of the document are printed
+    before the error is raised.
+    """
     from arkqueue.cli.client import Refused
 
     try:
@@ -149,7 +152,7 @@ def _hand_in(
 def _tried(
     client: Client, path: str, payload: IO[bytes], media_type: str, id: str | None, attach: Sequence[str], query: dict[str, Any]
 ) -> Any:  # fmt: skip
-    """Have the document judged. Its attachments are looked for, and not sent."""
+    """Let the server check the document. The attachments must exist here, but are not sent."""
     from arkqueue.cli import attach as attaching
 
     attaching.files_of(attach)
@@ -160,7 +163,7 @@ def _tried(
 def _with_attachments(
     client: Client, path: str, payload: IO[bytes], media_type: str, id: str | None, attach: Sequence[str], query: dict[str, Any]
 ) -> Any:  # fmt: skip
-    """Have the document judged, send the files, and make the run."""
+    """Let the server check the document, send the files, and make the run."""
     from arkqueue.cli import attach as attaching
     from arkqueue.cli.client import Refused, Unreachable
 
@@ -188,7 +191,9 @@ def _with_attachments(
 
 
 def _said(refused: Refused) -> Refused:
-    """Print the faults of a document, a line for each. Returns the refusal, which counts them, and names the option of an id that is not valid."""
+    """Print the faults of a document, each on a line. Returns the refusal, which has their number,
+    and names the option of an invalid id.
+    """
     from arkqueue.cli.client import Refused
 
     for fault in refused.faults:
@@ -201,7 +206,7 @@ def _said(refused: Refused) -> Refused:
 
 @contextmanager
 def _opened(file: str, *, is_read_twice: bool) -> Iterator[IO[bytes]]:
-    """The document."""
+    """The opened document."""
     if file == "-" and not is_read_twice:
         yield sys.stdin.buffer
     elif file == "-":
@@ -231,7 +236,7 @@ def _kind(file: str, given: str | None) -> PayloadKind:
 
 
 def _header(id: str) -> str:
-    """An id as a header carries it: the bytes of UTF-8, each as one character."""
+    """An id in a header: the bytes of UTF-8, each as one character."""
     if not id.isprintable():
         raise click.BadParameter("write characters that can be seen.", param_hint="--id")
     return id.encode().decode("latin-1")

@@ -1,4 +1,4 @@
-"""``arkqueue token …``: who may call the API, and for what."""
+"""``arkqueue token …``: the tokens, which decide who may call the API and for what."""
 
 from __future__ import annotations
 
@@ -76,5 +76,7 @@ def revoke(client: Client, tokens: tuple[int, ...]) -> None:
 @click.command("sign-in", epilog="Example: arkqueue sign-in")
 @calls_server
 def sign_in(client: Client) -> None:
-    """Print a link that signs a browser in to the pages, with the rights of this command's token. The link works once, within ten minutes."""
+    """Print a link that signs a browser in to the pages, with the rights of this command's token.
+    The link works once, within ten minutes.
+    """
     say(client.url + client.post("/sign-in-links", {})["path"])

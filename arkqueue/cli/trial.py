@@ -1,7 +1,9 @@
-"""A server of its own to try arkqueue with: `arkqueue demo` and the applications in ``workflows-examples/`` run on one.
+"""A separate server to try arkqueue, for `arkqueue demo` and the applications in
+``workflows-examples/``.
 
-The server is real: a process of its own with a home folder of its own, and the embedded PostgreSQL unless the configuration in the folder names another database.
-The home folder stays, so that the user can look around in it.
+The server is real: a separate process with a home folder of its own, and the embedded PostgreSQL
+unless the configuration in the folder names another database. The home folder stays, so that the
+user can look around in it.
 """
 
 from __future__ import annotations
@@ -24,22 +26,26 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PATIENCE = 120.0
-"""Seconds until something that should have happened long ago is given up."""
+"""The seconds after which waiting ends with an error."""
 
 
 def end_with_the_terminal() -> None:
-    """A terminal that is closed ends this process in an orderly way, so that it does not leave its server behind."""
+    """Let a closed terminal end this process in an orderly way, so that it does not leave its
+    server running.
+    """
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
 
 
 @contextmanager
 def own_server(home: Path, *, slots: int = 4) -> Iterator[Client]:
-    """Start a server in a process of its own, and stop it at the end; its messages go to ``serve.log`` in its home folder."""
+    """Start a server in a process of its own, and stop it at the end. Its messages go to
+    ``serve.log`` in its home folder.
+    """
     from arkqueue.cli.client import Client
 
     address = home / "url"
-    # A server that was killed has left its address.
+    # A killed server has left its address.
     address.unlink(missing_ok=True)
     with (home / "serve.log").open("wb") as log:
         options = ["--listen", "127.0.0.1:0", "--slots", str(slots)]
@@ -48,7 +54,7 @@ def own_server(home: Path, *, slots: int = 4) -> Iterator[Client]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            # Temporary folders can be small, and what is shown here needs little room.
+            # Temporary folders can be small, and the demonstration needs little room.
             env={**os.environ, "ARKQUEUE_MIN_FREE": "0"},
             start_new_session=True,
         )
@@ -65,7 +71,7 @@ def own_server(home: Path, *, slots: int = 4) -> Iterator[Client]:
 
 
 def wait(happened: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
-    """Look again and again until ``happened`` answers with something true; the answer."""
+    """Call ``happened`` again and again until it returns a true value. Returns this value."""
     deadline = time.monotonic() + patience
     while not (answer := happened()):
         if time.monotonic() > deadline:
@@ -77,14 +83,14 @@ def wait(happened: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
 
 
 def is_at_a_terminal() -> bool:
-    """Whether a person watches who can press Ctrl-C."""
+    """Whether a person at a terminal can press Ctrl-C."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def serve_until_interrupted(client: Client) -> None:
-    """Let the server run until somebody presses Ctrl-C, and say where its pages are."""
+    """Let the server run until somebody presses Ctrl-C, and print the address of its pages."""
     link = client.url + client.post("/sign-in-links")["path"]
-    # The process that starts this one may have let the system ignore Ctrl-C.
+    # The parent process may have made the system ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
         say(

@@ -66,9 +66,11 @@ def trigger(
 ) -> None:
     """Make a run by hand, and print its name.
 
-    With --from, make a backfill: many runs, whose name (papers@fill:1) stands for all of them in show, hold, release, cancel and prioritize.
+    With --from, make a backfill: many runs, whose name (papers@fill:1) stands for all of them in
+    show, hold, release, cancel and prioritize.
 
-    It has the named tasks. Without names it has those that run both on commits and by hand: a task that runs by hand alone, such as a release, must be named.
+    It has the named tasks. Without names it has those that run both on commits and by hand: a task
+    that runs by hand alone, such as a release, must be named.
     """
     if accept and not wait:
         raise click.UsageError("--accept needs --wait.")
@@ -95,7 +97,7 @@ def trigger(
     if dry_run:
         say("Nothing is made.", err=True)
         return
-    # The revision that was spoken of, also where the head has moved since.
+    # The revision that was shown, even if the head has moved since.
     run = client.post("/runs", body | {"revision": proposed["revision"]})
     if not (as_json and wait):
         print_json(run) if as_json else say(run["full_name"])

@@ -1,4 +1,6 @@
-"""The verbs on tasks and runs: cancel, restart, retry, refresh, skip, prioritize, note, delete, undelete. Each takes several names; a refusal of one does not stop the others."""
+"""The verbs on tasks and runs: cancel, restart, retry, refresh, skip, prioritize, note, delete,
+undelete. Each takes several names. If one is refused, the others are still done.
+"""
 
 from __future__ import annotations
 
@@ -74,11 +76,14 @@ def retry(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Run a failed or canceled task again, with the same definition. Tasks that were skipped because of it come back. A deferred task is tried at once.
+    """Run a failed or canceled task again, with the same definition. Tasks that were skipped
+    because of it come back. A deferred task is tried at once.
 
-    With --from, a task and all tasks behind it in the run run again, whatever their states, except tasks that a person skipped.
+    With --from, a task and all tasks behind it in the run run again, whatever their states, except
+    tasks that a person skipped.
 
-    A deferred task with a poll is polled again, with a new deadline. Its command runs again only with --from-start.
+    A deferred task with a poll is polled again, with a new deadline. Its command runs again only
+    with --from-start.
     """
     if failed and from_start:
         raise click.UsageError("--failed and --from-start do not go together: name the task or run.")
@@ -157,7 +162,9 @@ def skip(
 def prioritize(
     client: Client, names: Sequence[str], priority: int, states: Sequence[str], dry_run: bool, as_json: bool
 ) -> None:
-    """Set the priority of tasks that have not started, inside their archive: lower numbers start first."""
+    """Set the priority of tasks that have not started, inside their archive: lower numbers start
+    first.
+    """
     act(client, "prioritize", names, {"priority": priority}, as_json, dry_run, states=states)
 
 
@@ -174,9 +181,12 @@ _runs = click.argument("names", metavar="RUN|ITEM…", nargs=-1, required=True)
 def delete(
     client: Client, names: Sequence[str], failed: bool, states: Sequence[str], dry_run: bool, as_json: bool
 ) -> None:
-    """Delete a run, an item of a list (RUN/*/KEY) or each item of a list (RUN/TASK/*); none of their tasks may be running.
+    """Delete a run, an item of a list (RUN/*/KEY) or each item of a list (RUN/TASK/*); none of
+    their tasks may be running.
 
-    Its unsettled tasks are canceled. Tasks that wait for its failed tasks go on, as if these were waived; behind a deleted item also inside its run. Lists no longer show it, and only a token of scope admin can read its history. `arkqueue undelete` brings it back.
+    Its unsettled tasks are canceled. Tasks that wait for its failed tasks go on, as if these were
+    waived; behind a deleted item also inside its run. Lists no longer show it, and only a token of
+    scope admin can read its history. `arkqueue undelete` brings it back.
     """
 
     wanted = _with_failed(states, failed)
@@ -201,7 +211,9 @@ def delete(
 @as_json
 @calls_server
 def undelete(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) -> None:
-    """Bring a deleted run or item back. Tasks that the deletion canceled come back as held, until somebody releases them."""
+    """Bring a deleted run or item back. Tasks that the deletion canceled come back as held, until
+    somebody releases them.
+    """
 
     def one(name: str) -> tuple[Any, list[str]]:
         found = _run_or_item(client, name)
@@ -213,7 +225,7 @@ def undelete(client: Client, names: Sequence[str], dry_run: bool, as_json: bool)
 
 
 def _with_failed(states: Sequence[str], failed: bool) -> list[str]:
-    """The states of ``--state``, and that of ``--failed``."""
+    """The states of ``--state``, and the state of ``--failed``."""
     return list(dict.fromkeys([*states, *(["failed"] if failed else [])]))
 
 
@@ -227,7 +239,7 @@ def _refuse_states(name: str, states: Sequence[str]) -> None:
 
 
 def _run_or_item(client: Client, name: str, *, lists: bool = False) -> Any:
-    """A run, which may be deleted, an item of one or, with ``lists``, a list, by its name."""
+    """A run, which may be deleted; an item of a run; or, with ``lists``, a list, by its name."""
     from arkqueue.cli.find import find
     from arkqueue.errors import Invalid
 
@@ -283,7 +295,7 @@ _DONE = {
 
 
 def is_archive(name: str) -> bool:
-    """Whether it can be the name of an archive, and of no run or task."""
+    """Whether a name can be the name of an archive, but not of a run or task."""
     return bool(name) and "@" not in name and "/" not in name
 
 
@@ -298,7 +310,9 @@ def act(
     *,
     states: Sequence[str] = (),
 ) -> None:
-    """Carry out a verb on tasks, runs, items, lists (on their items in ``states``) and archives (with ``of_archive``, which returns the lines to print)."""
+    """Carry out a verb on tasks, runs, items, lists (on their items in ``states``) and archives
+    (with ``of_archive``, which returns the lines to print).
+    """
     from arkqueue.cli import backfill
     from arkqueue.cli.client import archive_path
     from arkqueue.cli.find import find
@@ -352,7 +366,7 @@ def act(
 def each(
     names: Sequence[str], act: Callable[[str], tuple[Any, list[str]]], as_json: bool = False, dry_run: bool = False
 ) -> None:
-    """Act on each name. A refusal is printed, and makes the exit code 1, or 2 if a name is malformed."""
+    """Act on each name. A refusal is printed; then the exit code is 1, or 2 if a name is malformed."""
     from arkqueue.cli.client import Refused, Unreachable
     from arkqueue.errors import ArkqueueError
 
@@ -373,7 +387,8 @@ def each(
                 say(f"arkqueue: and {len(others) - MOST_LINES} more", err=True)
             continue
         answers.append(answer)
-        if isinstance(answer, dict) and (answer.get("refused") or answer.get("left")):  # a run: for some of its tasks
+        # A run of which some tasks were refused.
+        if isinstance(answer, dict) and (answer.get("refused") or answer.get("left")):
             code = max(code, 1)
         if isinstance(answer, dict) and (left := answer.get("left")):
             judged = sum(len(answer.get(what, ())) for what in ("done", "skipped", "refused"))
@@ -395,14 +410,14 @@ def each(
 
 
 def task_line(task: Any) -> str:
-    """A task with its state, and how it came to it."""
+    """A task with its state, and the reason for the state."""
     why = f" ({visible(task['why'])})" if task["why"] else ""
     why += f", priority {task['priority']}" if task["priority"] != USUAL_PRIORITY else ""
     return f"{bold(task['full_name'])}: {state(task['state'])}{why}"
 
 
 MOST_LINES = 20
-"""Refusals of an archive's tasks that are told; of more their number is."""
+"""The most refusals of an archive's tasks that are printed; for more, only their number is."""
 
 
 def many_lines(what: str, name: str, answer: Any) -> list[str]:
@@ -429,7 +444,7 @@ def _list_lines(name: str, verb: str, answer: Any) -> list[str]:
 
 
 def _some_done(answer: Any) -> list[str]:
-    """The first of the tasks of an archive to which something would be done."""
+    """The first tasks of an archive on which a verb would act."""
     return _first([task for task in (*answer["done"], *answer["skipped"]) if task not in answer["approved"]])
 
 
@@ -439,12 +454,12 @@ def _first(named: Sequence[str]) -> list[str]:
 
 
 def tasks(number: int) -> str:
-    """So many tasks."""
+    """A number of tasks, in words."""
     return f"{number} task" if number == 1 else f"{number} tasks"
 
 
 def refusal_line(refusal: Any) -> str:
-    """Why something was not done to a task, and what helps."""
+    """The line about a refusal: the task, the reason and the remedy."""
     from arkqueue.cli.client import as_sentence
 
     remedy = f". {as_sentence(refusal['remedy'])}" if refusal["remedy"] else ""

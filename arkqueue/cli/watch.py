@@ -1,6 +1,8 @@
-"""``arkqueue watch``: runs and their tasks as they go; a live table on a terminal, elsewhere one line for each change, for people or for programs.
+"""``arkqueue watch``: shows runs and their tasks as they change, in a live table on a terminal, and
+elsewhere in one line for each change, for people or for programs.
 
-It asks the API again and again and shows the difference. A server that goes away is waited for once it was seen.
+It queries the API again and again and shows the difference. Once the server has answered, it is
+waited for if it goes away.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 _BESIDE = ("tasks", "edges", "deeds", "others", "awaited")
 INTERVAL = 0.25
-"""Seconds between two looks."""
+"""The seconds between two queries."""
 ENDED = ("completed", "failed", "canceled", "superseded", "deleted")
 
 
@@ -61,12 +63,16 @@ def watch(client: Client, name: str | None, accept: tuple[str, ...], limit: int,
 
 
 def wait_for(client: Client, run: int) -> str:
-    """Wait for the end of a run, with a line on stderr for each change; the state in which it has ended."""
+    """Wait for the end of a run, with a line on stderr for each change. Returns the state in which
+    it has ended.
+    """
     return _in_lines(_look_at(client, run), _line, err=True)
 
 
 Look = Callable[[], Sequence[Any]]
-"""Asks for the runs to be shown, the newest first; the one that is waited for is alone and marked ``awaited``."""
+"""Queries the runs to show, the newest first. A run that the command waits for is alone and marked
+``awaited``.
+"""
 
 
 def _look_at_run(client: Client, name: str) -> Look:
@@ -88,7 +94,9 @@ def _look_at_runs(client: Client, archive: str | None, limit: int) -> Look:
 
 
 def _looks(look: Look) -> Iterator[Sequence[Any] | None]:
-    """The present answer, again and again; None while the server is away. At the first request, that is an error."""
+    """The present answer, again and again; None while the server is away. If it is away at the
+    first query, that is an error.
+    """
     from arkqueue.cli.client import Unreachable
 
     yield look()
@@ -101,7 +109,7 @@ def _looks(look: Look) -> Iterator[Sequence[Any] | None]:
 
 
 def _end(runs: Sequence[Any]) -> str | None:
-    """The state in which the run that is waited for has ended."""
+    """The state in which the awaited run has ended; None: it has not."""
     ended = next((run["state"] for run in runs if run.get("awaited") and run["state"] in ENDED), None)
     return str(ended) if ended else None
 
@@ -110,7 +118,9 @@ def _end(runs: Sequence[Any]) -> str | None:
 
 
 def _in_lines(look: Look, line: Callable[[Any], str], *, err: bool = False) -> str:
-    """Print a line for each change of a run or a task, until the run that is waited for has ended; the state in which it has."""
+    """Print a line for each change of a run or a task, until the awaited run has ended. Returns the
+    state in which it has ended.
+    """
     seen: dict[str, str] = {}
     is_away = False
     for number, runs in enumerate(_looks(look)):
@@ -132,9 +142,12 @@ def _in_lines(look: Look, line: Callable[[Any], str], *, err: bool = False) -> s
 
 
 def _changed(run: Any, seen: dict[str, str], *, is_first: bool) -> Iterator[Any]:
-    """The changes of a run's tasks, then of the run. ``is_first``: the first look; a run that had ended before shows only its end."""
+    """The changes of a run's tasks, then of the run. ``is_first``: this is the first answer. A run
+    that had ended before shows only its end.
+    """
     for thing in (*(task for task in run["tasks"] if task["kind"] != "commit"), run):
-        # How many tasks have ended, or what a task waits for, is worth a word beside the state, but no line of its own.
+        # The number of ended tasks, or the cause of a wait, is printed beside the state, but gets
+        # no line of its own.
         why = thing.get("why", "")
         now = thing["state"] + ("" if why.startswith("for ") else why)
         is_new = seen.get(thing["full_name"]) != now
@@ -150,7 +163,9 @@ def _line(thing: Any) -> str:
 
 
 def _document(thing: Any) -> str:
-    """The run or the task itself: what the API tells beside it has lines of its own, or is another command's."""
+    """The JSON of the run or the task itself. Other parts of the API's answer have lines of their
+    own, or belong to other commands.
+    """
     return json.dumps({key: value for key, value in thing.items() if key not in _BESIDE})
 
 
@@ -166,7 +181,8 @@ def _live(look: Look) -> str:
         shown: Sequence[Any] = ()
         for runs in _looks(look):
             shown = shown if runs is None else runs
-            # A terminal shows ^C at the end of the last line; there is room for it, or all would move down by one.
+            # A terminal prints ^C at the end of the last line, which keeps room for it; otherwise
+            # all lines would move.
             table = _table(shown, console.width - 3, console.height - 3, is_away=runs is None)
             live.update(table, refresh=True)
             if end := _end(shown):
@@ -175,21 +191,23 @@ def _live(look: Look) -> str:
 
 
 def _table(runs: Sequence[Any], width: int, height: int, *, is_away: bool) -> RenderableType:
-    """The newest runs with their tasks, as many as there is room for, and how many more there are; the newest at the bottom, where the eye is."""
+    """The newest runs with their tasks, as many as there is room for, and the number of further
+    runs. The newest run is at the bottom, where people look.
+    """
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, width=width)
     for heading, ratio in (("RUN, TASK", None), ("STATE", None), ("TOOK", None), ("ABOUT", 1)):
         table.add_column(Text(heading, style="dim"), no_wrap=True, overflow="ellipsis", ratio=ratio)
-    widest = width // 2  # of a name, so that the other columns have room
+    widest = width // 2  # the width of a name, so that the other columns have room
     blocks: list[list[tuple[Text, Text, str, Text]]] = []
     room, more_runs, more_tasks = height, 0, 0
     for run in runs:
         if not room:
             more_runs += 1
             continue
-        # The least important column stands last: a narrow terminal cuts it.
+        # The least important column comes last, because a narrow terminal cuts it.
         about = (tally(run), ago(run["created_at"]), whence(run), one_line(run["message"]))
         made = Text(" · ".join(words for words in about if words not in ("", "-")), style="dim")
         is_timed = run["settled_at"] or run["state"] not in ENDED
