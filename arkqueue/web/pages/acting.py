@@ -1,4 +1,6 @@
-"""The buttons of the pages: each calls a verb of the API, and leads back to the page. A refusal is a page with its reason, and with a button for each option that the remedy names."""
+"""The buttons of the pages. Each calls a verb of the API and leads back to the page. A refusal is a
+page with its reason, and with a button for each option that the remedy names.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +47,13 @@ from arkqueue.web.pages.visitor import Visitor, archive_of, check_form
 
 Act = Callable[[], object]
 GONE = ("delete", "purge")
-"""The verbs after which a run has no page: that of its archive is shown."""
+"""The verbs after which a run has no page; the page of its archive is shown instead."""
 
 
 def act(visitor: Visitor, request: Request, body: bytes) -> Shown | Response:
-    """Do what a form asks for, and show the page that it came from again; of what destroys, or concerns many, first what it would do."""
+    """Carry out the action of a form, and show the page of the form again. For an action that
+    destroys, or concerns many tasks, first show what it would do.
+    """
     form = Form(body)
     check_form(request, visitor, form["form"])
     visitor = visitor.at(archive_of(form["name"]))
@@ -88,7 +92,7 @@ def _acted(caller: Caller, request: Request, form: Form) -> Shown | Response:
 
 
 def _act(caller: Caller, name: str, verb: str, how: Meant) -> object:
-    """Do it, to whatever the name names. Raises the first refusal where a verb on many did nothing."""
+    """Carry out the action on a name. Raises the first refusal if a verb on many tasks did nothing."""
     if "@" not in name:
         done = _chosen(_of_archive(caller, parse_branch(name)[0], how), verb)()
     elif fill := as_backfill(name):
@@ -231,11 +235,11 @@ def _of_archive(caller: Caller, name: str, how: Meant) -> dict[str, Act]:
 
 
 def _trigger(caller: Caller, name: str, form: Form, tasks: list[str]) -> Shown | Response:
-    """Make a run by hand; before that, show what it would be."""
+    """Make a manual run; before that, show what the run would be."""
     new = new_run(name, tasks, form.all("without"), force=form["force"] == "yes")
     if form["sure"] != "yes":
         return preview_of_run(caller, new, name, local(form["back"]))
-    # The revision that was shown, also where the head has moved since.
+    # The revision that was shown, even if the head has moved since.
     if (shown := form["revision"]).isdecimal() and len(shown) < 19:
         new.revision = int(shown)
     revision, _ = revision_scanned(caller.session, caller.archive(new.archive), new)
@@ -253,14 +257,16 @@ def _trigger(caller: Caller, name: str, form: Form, tasks: list[str]) -> Shown |
 
 
 def _what_failed(how: Meant, item: str | None = None) -> Options:
-    """How a run or item is retried: what failed of it; forced, all that can be retried, as nothing that is out of date is among the former."""
+    """The options for retrying a run or item: its failed tasks. With force, all tasks that can be
+    retried, because the failed ones alone would include none that is out of date.
+    """
     if how.force or how.from_start:
         return Options(force=how.force, from_start=how.from_start, item=item)
     return Options(failed=True, item=item)
 
 
 def _again(how: Meant, item: str | None = None) -> Options:
-    """A task, and everything behind it."""
+    """The options for running a task, and everything behind it, again."""
     if not 0 < len(how.task) <= 100:
         raise Invalid("the form", "names no task to start again from", "Choose one.")
     return Options(from_task=how.task, force=how.force, from_start=how.from_start, item=item)

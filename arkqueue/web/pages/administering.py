@@ -1,4 +1,6 @@
-"""The forms of the administration: they call the verbs of the API, which check the scopes (`web.api`)."""
+"""The forms of the administration pages. They call the verbs of the API, which check the scopes
+(`web.api`).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from arkqueue.web.pages.visitor import Visitor, check_form
 
 
 def administer(visitor: Visitor, request: Request, body: bytes) -> Shown | Response:
-    """Do what a form asks for, and show the page that it came from again, or what it made."""
+    """Carry out the action of a form. Then show the page of the form again, or what the action
+    made.
+    """
     form = Form(body)
     check_form(request, visitor, form["form"])
     act = ACTS.get(request.path_params["act"])
@@ -51,7 +55,9 @@ def _make_token(visitor: Visitor, request: Request, form: Form) -> Shown:
 
 
 def _change_settings(visitor: Visitor, request: Request, form: Form) -> Shown | str:  # noqa: ARG001
-    """Change what differs from what the form showed, so that what another person has changed meanwhile stays."""
+    """Change the settings that differ from those that the form showed, so that another person's
+    changes in the meantime stay.
+    """
     try:
         was = json.loads(form["was"])
         changed = {name for name in Settings.model_fields if form[name].split() != str(was[name]).split()}
@@ -117,11 +123,12 @@ ACTS: Final[dict[str, Callable[[Visitor, Request, Form], Shown | Response | str 
 
 
 OF_AN_ARCHIVE: Final = frozenset({"change-settings", "remove-archive", "rewind", "accept", "waive", "set-lock", "pause-lock", "resume-lock"})  # fmt: skip
-"""Forms whose name is that of an archive, or of a lock of one: what a person may do there counts."""
+"""The forms that concern an archive, or a lock of one: the person's scope for this archive counts.
+"""
 
 
 def _done(_: object) -> None:
-    """The page that the form came from shows what became of it."""
+    """Nothing else: the page of the form shows the result."""
 
 
 def _why(form: Form) -> NewPause:

@@ -1,4 +1,6 @@
-"""The pages of what is not an archive's run: locks, schedules, task managers, tokens, the audit log, and the settings of archives."""
+"""The pages that are not about runs: locks, schedules, task managers, tokens, the audit log, and
+the settings of archives.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,11 @@ from arkqueue.web.pages.answer import Shown, asked
 from arkqueue.web.pages.visitor import SignInNeeded, Visitor
 
 MOST_RUNNING: Final = 500
-"""Running tasks that the page of the task managers names."""
+"""The most running tasks that the page of the task managers names."""
 ENTRIES: Final = 50
-"""Entries of the audit log, or notifications, on a page."""
+"""The entries of the audit log, or notifications, on a page."""
 LONG: Final = frozenset({"branches", "follow", "images", "users", "networks", "require_approval", "workflow_authors", "keep", "notify"})  # fmt: skip
-"""Settings that have a line for each of their parts."""
+"""The settings that have a line for each of their parts."""
 
 
 SECTIONS: Final = {
@@ -48,12 +50,14 @@ IN_LINES: Final = {
     " without these words: of all but completed; branch=GLOB behind them: of runs on these branches alone. A receiver is an address,"
     " the URL of a webhook, or author.",
 }
-"""The settings that the form has in lines, and the API as JSON."""
+"""The settings that are lines in the form, and JSON in the API."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A setting as a form shows it. ``about``: what it means; ``is_host``: only a token for every archive changes it."""
+    """A setting as a form shows it. ``about``: its meaning. ``is_host``: only a token for all
+    archives may change it.
+    """
 
     name: str
     value: str
@@ -64,7 +68,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """A schedule, and the address of the archive or branch that it is of."""
+    """A schedule, and the address of its archive or branch."""
 
     address: str
     schedule: ScheduleView
@@ -72,14 +76,14 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """A task manager. ``running``: the tasks that run there, of those that the visitor may see."""
+    """A task manager. ``running``: its running tasks that the visitor may see."""
 
     manager: TaskManagerView
     running: list[str]
 
 
 def locks_page(visitor: Visitor, request: Request) -> Shown:  # noqa: ARG001  every page gets its request
-    """Who has each lock, and who is next."""
+    """The locks, with the tasks that have them and those that come next."""
     caller = visitor.caller
     return Shown("locks.html", {"locks": locks(caller.session, caller.archives())})
 
@@ -96,19 +100,19 @@ def schedules_page(visitor: Visitor, request: Request) -> Shown:  # noqa: ARG001
 
 
 def mains(archive: ArchiveView) -> set[str]:
-    """The name of an archive's main branch, where it has one."""
+    """The name of an archive's main branch, if it has one."""
     return {branch.name for branch in archive.branches if branch.main}
 
 
 def task_managers_page(visitor: Visitor, request: Request) -> Shown:  # noqa: ARG001
-    """Where tasks run: slots, load, what is the matter."""
+    """The task managers: slots, load, problems."""
     caller = visitor.caller
     known = task_managers(caller.session)
     running = running_now(caller.session, caller.archives(), MOST_RUNNING)
     alive = [one for one in known if one.alive]
     newest = {
         one.host: one for one in reversed(known)
-    }  # of those that ended, the last one of a host where none is alive
+    }  # of the stopped ones, the last one of each host where none is alive
     managers = [Manager(one, running.get(one.process, [])) for one in known if one.alive or newest[one.host] is one]
     return Shown(
         "task-managers.html",
@@ -122,12 +126,12 @@ def task_managers_page(visitor: Visitor, request: Request) -> Shown:  # noqa: AR
 
 
 def tokens_page(visitor: Visitor, request: Request, made: Any = None) -> Shown:  # noqa: ARG001
-    """All tokens that the visitor may know of. ``made``: one that was just made, with its secret."""
+    """All tokens that the visitor may see. ``made``: a token that was just made, with its secret."""
     return Shown("tokens.html", {"tokens": list_tokens(request), "scopes": [str(one) for one in Scope], "made": made})
 
 
 def audit_page(visitor: Visitor, request: Request) -> Shown:
-    """What people did; ``?by=``, ``?verb=`` and ``?archive=`` choose."""
+    """The audit log, filtered by ``?by=``, ``?verb=`` and ``?archive=``."""
     caller = visitor.caller
     by, verb, archive, before = (asked(request, name) for name in ("by", "verb", "archive", "before"))
     entries, following = audit_log(
@@ -139,14 +143,17 @@ def audit_page(visitor: Visitor, request: Request) -> Shown:
         most=ENTRIES,
         hidden=caller.token.scope.allows(Scope.ADMIN),
     )
-    if visitor.is_anybody:  # receivers of notifications stand in these notes
+    if visitor.is_anybody:  # these notes contain receivers of notifications
         entries = [replace(entry, note="") if entry.verb in ("set", "resend") else entry for entry in entries]
     names = {"entries": entries, "next": following, "by": by, "verb": verb, "of": archive}
     return Shown("audit-log.html", names)
 
 
 def notifications_page(visitor: Visitor, request: Request) -> Shown:
-    """Who was told of what, and what was wrong; ``?archive=`` and ``?state=``, which may come several times, choose. Receivers are persons: who has not signed in learns nothing of them."""
+    """The notifications, with their receivers and errors, filtered by ``?archive=`` and
+    ``?state=``, which may come several times. Receivers are persons, so only a visitor who has
+    signed in sees them.
+    """
     if visitor.is_anybody:
         raise SignInNeeded
     caller = visitor.caller
@@ -171,15 +178,17 @@ def notifications_page(visitor: Visitor, request: Request) -> Shown:
 
 
 def settings_page(visitor: Visitor, request: Request) -> Shown:
-    """How an archive is looked after."""
+    """The settings of an archive."""
     if visitor.is_anybody:
-        raise SignInNeeded  # receivers stand there
+        raise SignInNeeded  # the settings contain receivers
     caller = visitor.caller
     return shown_settings(show_archive(caller.session, caller.archive(request.path_params["name"])))
 
 
 def shown_settings(view: ArchiveView, goes: Any = None) -> Shown:
-    """The page of an archive's settings. ``goes``: what the tried rules for keeping would remove."""
+    """The page of an archive's settings. ``goes``: what the rules for keeping, which are being
+    tried, would remove.
+    """
     fields = fields_of(view.settings)
     begins = {names[0]: title for title, names in SECTIONS.items()}
     names = {"archive": view, "fields": fields, "goes": goes, "_sections": begins}
@@ -193,7 +202,9 @@ def adding_page(visitor: Visitor, request: Request) -> Shown:  # noqa: ARG001
 
 
 def fields_of(settings: ArchiveSettings) -> list[Field]:
-    """The settings of an archive as a form shows them, section by section; one that no section names comes last."""
+    """The settings of an archive as a form shows them, section by section. A setting that no
+    section names comes last.
+    """
     known = dict.fromkeys(name for names in SECTIONS.values() for name in names)
     return [
         Field(
@@ -214,7 +225,7 @@ def _kind(name: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """A setting as its field has it."""
+    """A setting as the text of its field."""
     if isinstance(value, Mapping):
         return "\n".join(f"{key} {one if isinstance(one, str) else ' '.join(one)}" for key, one in value.items())
     if isinstance(value, tuple):

@@ -1,4 +1,6 @@
-"""How a page is answered: a template with what it shows, or the same as JSON; an error as a page; headers that keep browsers out of trouble."""
+"""Answers pages: a template with its contents, or the contents as JSON; an error as a page; and the
+security headers.
+"""
 
 from __future__ import annotations
 
@@ -47,29 +49,37 @@ SHAPES: Final = {
     "ready": "waiting", "pending": "waiting", "planning": "waiting", "deferred": "waiting", "failed": "failed", "rejected": "failed",
     "canceled": "canceled", "superseded": "canceled", "skipped": "skipped", "held": "held", "deleted": "left", "failing": "failing",
 }  # fmt: skip
-"""The shape, of nine, for each state of a task or a run. ``failing``: a run that goes on although tasks of it failed."""
+"""The shape, one of nine, for each state of a task or a run. ``failing``: a run that continues
+although tasks of it have failed.
+"""
 
 
 LONGEST_NAME: Final = 32
-"""Characters of the name of a task that a table shows: its beginning and its end, as names differ there."""
+"""The most characters of a task's name in a table: its beginning and its end, because names differ
+there.
+"""
 LONGEST_KEY: Final = 20
-"""Characters of an item's key there."""
+"""The most characters of an item's key in a table."""
 SHORTEST_NAME: Final = 11
-"""Characters of the name of an item's task that are left there beside a long key."""
+"""The fewest characters of the name of an item's task beside a long key."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:@~%-]*")
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9_./:@~%,;() -]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The contents of a page: a template and the names that it uses. JSON has the same names, without those that begin with ``_``."""
+    """The contents of a page: a template and the names that it uses. JSON has the same names,
+    without those that begin with ``_``.
+    """
 
     template: str
     names: Mapping[str, Any]
 
 
 def page(build: Callable[[Visitor, Request], Shown | Response], back: str = "") -> Callable[[Request], Response]:
-    """An endpoint that shows what ``build`` finds; runs in a thread. ``back``: where a sign-in leads that is needed first; empty: to this page."""
+    """An endpoint that shows the result of ``build``, which runs in a thread. ``back``: the page to
+    which a necessary sign-in leads; empty: this page.
+    """
 
     def endpoint(request: Request) -> Response:
         visitor = None
@@ -81,7 +91,8 @@ def page(build: Callable[[Visitor, Request], Shown | Response], back: str = "") 
             return sign_in_first(request, back)
         except ArkqueueError as error:
             if visitor is not None and visitor.is_anybody and isinstance(error, NotFound | Forbidden):
-                return sign_in_first(request, back)  # whether it is there is for others to know
+                # A visitor without rights does not learn whether the page exists.
+                return sign_in_first(request, back)
             return refused_page(request, visitor, error)
         except psycopg.DataError as error:
             log.info("refused: %s", error)
@@ -92,19 +103,21 @@ def page(build: Callable[[Visitor, Request], Shown | Response], back: str = "") 
 
 
 def _shown_archive(request: Request) -> str:
-    """The archive that a page is of; empty where it is of none."""
+    """The archive of a page; empty if it has none."""
     return archive_of(_shown_address(request))
 
 
 def _shown_address(request: Request) -> str:
-    """The name of what a page is of, as on the command line; empty where it is of nothing."""
+    """The name of the page's subject, as on the command line; empty if it has none."""
     if "address" in request.path_params:
         return sent_path(request).lstrip("/")
     return str(request.path_params.get("name", "")) or asked(request, "of")
 
 
 def _nearby(request: Request, visitor: Visitor | None) -> Nearby | None:
-    """What is there near the address of a request; None where nobody may know, or the database does not say."""
+    """The things near the address of a request. None: the visitor may not know them, or the
+    database does not answer.
+    """
     if visitor is None:
         return None
     try:
@@ -119,7 +132,9 @@ def to_sign_in(target: str) -> str:
 
 
 def sign_in_first(request: Request, back: str = "") -> Response:
-    """Lead a browser to the sign-in, and from there to ``back``, or where that is empty to the page that it asked for."""
+    """Lead a browser to the sign-in, and from there to ``back``, or, if that is empty, to the
+    requested page.
+    """
     if _wants_json(request):
         refused = problems.Refused(401, "the request", "carries no token", "Send it as: Authorization: Bearer TOKEN")
         return problems.of_error(refused)
@@ -128,7 +143,7 @@ def sign_in_first(request: Request, back: str = "") -> Response:
 
 
 def answer(request: Request, visitor: Visitor | None, shown: Shown, status: int = 200) -> Response:
-    """A page, or its JSON where the request asks for that."""
+    """A page, or its JSON if the request asks for that."""
     if _wants_json(request):
         plain = {name: value for name, value in shown.names.items() if not name.startswith("_")}
         document = jsonable_encoder(plain)
@@ -147,12 +162,14 @@ _NOT_PUBLIC: Final = {
     "repository": ("url", "repository", "uuid", "folder", "settings", "remedy"),
     "lease_until": ("process", "host", "lease_until"),
 }
-"""The fields that JSON for a visitor who has not signed in leaves out, by a field that marks the document: ``repository`` an archive (the receivers of
-notifications in its settings are persons), ``lease_until`` an attempt (with the ids of its task manager)."""
+"""The fields that JSON leaves out for a visitor who has not signed in, by a field that marks the
+document. ``repository`` marks an archive: the receivers of notifications in its settings are
+persons. ``lease_until`` marks an attempt, which has the ids of its task manager.
+"""
 
 
 def _leave_out(document: Any) -> None:
-    """Take out of JSON what is not shown to a visitor who has not signed in."""
+    """Remove from JSON the fields that a visitor who has not signed in must not see."""
     if isinstance(document, dict):
         for names in [names for name, names in _NOT_PUBLIC.items() if name in document]:
             for name in names:
@@ -163,7 +180,9 @@ def _leave_out(document: Any) -> None:
 
 
 def _compressed(request: Request, response: Response) -> Response:
-    """A long answer, compressed for who takes that. Its forms carry another secret at each address, so a page may repeat a stranger's words beside them (`visitor`)."""
+    """A long answer, compressed if the client accepts that. The secret of a form differs at each
+    address, so it is safe that a page repeats a stranger's words beside it (`visitor`).
+    """
     response.headers["Vary"] = "Accept-Encoding, Accept"
     if len(response.body) < 2000 or "gzip" not in request.headers.get("accept-encoding", ""):
         return response
@@ -180,7 +199,7 @@ def sent_path(request: Request) -> str:
 
 
 def refused_page(request: Request, visitor: Visitor | None, error: ArkqueueError, again: str = "/") -> Response:
-    """An error as a page: what is at fault, how, and what helps. ``again``: where its button leads."""
+    """An error as a page: the thing, the fault and the remedy. ``again``: the target of its button."""
     as_problem = problems.of_error(error)
     if _wants_json(request):
         return as_problem
@@ -197,7 +216,7 @@ def refused_page(request: Request, visitor: Visitor | None, error: ArkqueueError
 
 
 def mistake_page(request: Request, error: Exception) -> Response | None:
-    """What a browser is told of a mistake of arkqueue's own; None: a program asks."""
+    """The page for a browser about an internal error of arkqueue. None: the client is a program."""
     if "text/html" not in request.headers.get("accept", ""):
         return None
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
@@ -205,12 +224,14 @@ def mistake_page(request: Request, error: Exception) -> Response | None:
 
 
 def asked(request: Request, name: str) -> str:
-    """A text of an address's query: bounded, without what no database stores; empty where it is not given."""
+    """A text of an address's query, shortened and without characters that the database cannot
+    store; empty if it is not given.
+    """
     return request.query_params.get(name, "").replace("\0", "").strip()[:LONGEST]
 
 
 def local(target: str) -> str:
-    """A place on this server, whatever a link or a form says."""
+    """An address on this server, whatever a link or a form contains."""
     is_local = target.startswith("/") and not target.startswith("//") and "\\" not in target and target.isprintable()
     return quote(target, safe="/:@.~%?=&+,-_*") if is_local else "/"
 
@@ -222,14 +243,15 @@ def _wants_json(request: Request) -> bool:
 
 @cache
 def environment() -> Environment:
-    """The templates, with what they need to say things."""
+    """The templates, with the functions and filters that they use."""
     made = Environment(
         loader=PackageLoader("arkqueue.web.pages"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        auto_reload=False,  # an upgrade under a running server changes no page that the code of before draws
+        # A template from an upgrade must not be used by the code of a running older server.
+        auto_reload=False,
     )
     made.filters |= {
         "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ends": ends, "unquoted": unquote, "ago": ago, "until": until, "took": took,
@@ -239,12 +261,14 @@ def environment() -> Environment:
 
 
 def path(name: str) -> str:
-    """A name as a part of an address."""
+    """A name quoted as a part of an address."""
     return name if _PLAIN.fullmatch(name) else quote(name, safe="/:@.~%")
 
 
 def ends(label: str) -> str:
-    """The name of a task as a table shows it. Of an item, the key is what tells one from the other, so the name gives way."""
+    """The name of a task as a table shows it. For an item, the key is what distinguishes it, so the
+    name is shortened first.
+    """
     name, slash, key = label.partition("/")
     if not slash:
         return shortened(label, LONGEST_NAME)
@@ -253,12 +277,16 @@ def ends(label: str) -> str:
 
 
 def in_markup(text: str) -> str:
-    """A text on one line, as it stands in markup: most texts of a grid need no escape, and are not looked at twice."""
+    """A text on one line, escaped for markup. Most texts of a grid need no escape, so they are
+    checked only once.
+    """
     return text if len(text) <= LONGEST_LINE and _PLAIN_TEXT.fullmatch(text) else str(escape(one_line(text)))
 
 
 def relative(edges: str, id: int) -> str:
-    """The edges into a task with how much less each id is, which is short and alike in all rows: ``d12 x500``."""
+    """The edges to a task, with the difference between the task's id and each source's id, which is
+    short and equal in all rows: ``d12 x500``.
+    """
     return " ".join([f"{edge[0]}{id - int(edge[1:])}" for edge in edges.split()])
 
 
@@ -273,7 +301,9 @@ def shape_of(state: str) -> str:
 
 
 def drawn_state(state: str, words: object = "") -> Markup:
-    """The shape of a state, with or without words, as the macro draws it: a grid has a thousand."""
+    """The shape of a state, with or without words, in the markup of the macro. This function is
+    faster, and a grid has a thousand shapes.
+    """
     before, after = _drawn(state, words == "")
     return before if words == "" else Markup(f"{before}{in_markup(str(words))}{after}")
 
@@ -288,7 +318,9 @@ def _drawn(state: str, is_alone: bool) -> tuple[Markup, Markup]:
 
 
 def as_sentence(text: str) -> str:
-    """A remedy as it stands behind a fault: with a capital letter and a full stop, but for a command."""
+    """A remedy as it follows a fault: with a capital letter and a full stop, unless it is a
+    command.
+    """
     if not text or text.startswith("arkqueue "):
         return text
     end = "" if text[-1] in ".!?:`'\"" or re.search(r"arkqueue \S+ [^.,]*$", text) else "."
@@ -296,13 +328,15 @@ def as_sentence(text: str) -> str:
 
 
 def person(author: str) -> str:
-    """The name of somebody without the address behind it: ``Ann <ann@example.org>`` is Ann."""
+    """The name of a person without the address: ``Ann <ann@example.org>`` is Ann."""
     name, less, _ = author.partition(" <")
     return one_line(name if less and name.strip() else author)
 
 
 def ago(at: datetime | None, since: str = "") -> Markup:
-    """The age of a moment, like ``3 min``; its title has the moment itself. ``since``: a word behind the age, where there is one: ``3 min ago``."""
+    """The age of a moment, like ``3 min``; its title has the moment itself. ``since``: a word after
+    the age, if one is needed: ``3 min ago``.
+    """
     if at is None:
         return Markup("")
     at = at.astimezone(UTC)
@@ -311,7 +345,7 @@ def ago(at: datetime | None, since: str = "") -> Markup:
 
 
 def until(at: datetime) -> Markup:
-    """A moment to come, like ``in 3 h, 03:00 UTC``; its title has the moment itself."""
+    """A future moment, like ``in 3 h, 03:00 UTC``; its title has the moment itself."""
     at, now = at.astimezone(UTC), datetime.now(UTC)
     day = "" if at - now < timedelta(days=1) else f"{at:%d %b} "
     words = "now" if at <= now else f"in {age(at - now, '').replace('now', 'a moment')}, {day}{at:%H:%M} UTC"

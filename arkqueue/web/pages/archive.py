@@ -1,4 +1,6 @@
-"""The page of an archive or a branch: revisions are rows, tasks are columns, in the order of the newest workflow files."""
+"""The page of an archive or a branch: revisions are rows, and tasks are columns, in the order of
+the newest workflow files.
+"""
 
 from __future__ import annotations
 
@@ -34,22 +36,24 @@ from arkqueue.web.pages.visitor import Visitor
 
 ROWS: Final = 50
 MOST_RUNS: Final = 100
-"""Runs that a page looks at to fill its lines where one line stands for many."""
+"""The most runs that a page reads to fill its lines, if one line stands for many runs."""
 MOST_OPENED: Final = 50
-"""Lines of the grid that an address opens."""
+"""The most lines of the grid that an address opens."""
 KEPT: Final = ("before", "columns", "gone")
 """The parameters that the address of a page keeps when a line of the grid is opened."""
 RUN_STATES: Final = tuple(state for state in RunState if state is not RunState.DELETED)
 UNHANDLED: Final = "unhandled"
-"""In place of a state: runs with failures that nobody has handled."""
+"""The word instead of a state for runs with failures that nobody has handled."""
 MOST_BACKFILLS: Final = 3
 MOST_TOLD: Final = 5
-"""Failures that the sentence above the grid names."""
+"""The most failures that the sentence above the grid names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """The filter of a page's runs, from its address. ``state``: of the run or, if a task is named, of that task."""
+    """The filter of a page's runs, from its address. ``state``: of the run or, if a task is named,
+    of that task.
+    """
 
     state: str
     author: str
@@ -58,7 +62,7 @@ class Filter:
 
     @property
     def address(self) -> str:
-        """The query of an address; empty: every run is shown."""
+        """The query of an address; empty if all runs are shown."""
         return urlencode({name: value for name, value in asdict(self).items() if value})
 
 
@@ -71,7 +75,9 @@ def filter_of(request: Request) -> Filter:
 
 
 def archive(visitor: Visitor, request: Request, name: str, named: str | None) -> Shown | Response:
-    """The newest runs of a branch, or those of a `Filter`; ``?before=`` a run's id shows those before it."""
+    """The newest runs of a branch, or those of a `Filter`. ``?before=``: the id of a run; only
+    earlier runs are shown.
+    """
     caller = visitor.caller
     id = caller.archive(name)
     view = views.archive(caller.session, id)
@@ -146,7 +152,9 @@ def _page(
     failures: Sequence[TaskView],
     faulty: RunView | None,
 ) -> tuple[RunPage, set[int]]:
-    """The runs of a page, and the ids of those that keep a row of their own. ``before``: the id of a run, as the address has it."""
+    """The runs of a page, and the ids of those that keep a row of their own. ``before``: the id of
+    a run, from the address.
+    """
     if wanted.state == UNHANDLED:
         those = {task.run_id for task in failures} | ({faulty.id} if faulty else set())
         page = runs_by_id(visitor.caller.session, sorted(those, reverse=True)[:ROWS])
@@ -159,7 +167,7 @@ def _page(
 
 
 def _lines(request: Request, rows: Sequence[Row], needing: Collection[int]) -> list[Line]:
-    """The lines of a page without a filter, of which its address says which are open."""
+    """The lines of a page without a filter. The address says which lines are open."""
     opened = [one for one in request.query_params.getlist("open")[:MOST_OPENED] if one.isdecimal() and len(one) < 19]
     kept = [one for one in request.query_params.multi_items() if one[0] in KEPT]
     return lines_of(rows, needing, set(map(int, opened)), kept)
@@ -170,13 +178,13 @@ def _newest_of_commits(runs: Sequence[ListedRun]) -> ListedRun | None:
 
 
 def _newest_completed(runs: Sequence[ListedRun]) -> ListedRun | None:
-    """The newest commit run that completed: a baseline ran nothing."""
+    """The newest completed commit run, other than a baseline, which ran nothing."""
     completed = (run for run in runs if run.state is RunState.COMPLETED and run.run == COMMIT_RUN)
     return next((run for run in completed if not run.baseline), None)
 
 
 def _filled(page: RunPage, needing: Collection[int], following: Callable[[int], RunPage]) -> RunPage:
-    """A page with as many lines as it has room for. ``following``: the runs before a run."""
+    """A page with as many lines as it has room for. ``following``: reads the runs before a run."""
     runs, next = list(page.runs), page.next
     while next is not None and len(runs) < MOST_RUNS and len(runs_in_lines(runs, needing)) < ROWS:
         page = following(next)
@@ -198,7 +206,7 @@ def _rare(visitor: Visitor, view: views.ArchiveView, failures: int) -> list[tupl
 
 
 def _coming(visitor: Visitor, name: str, branch: BranchId | None) -> dict[str, object]:
-    """The run that the next commit of a branch without runs makes."""
+    """The run that the next commit of a branch without runs will make."""
     found = None
     if branch is not None and (head := visitor.caller.session.rows("head_revision", branch=branch)):
         found = coming(visitor.caller.session, head[0].id)
@@ -209,7 +217,7 @@ def _coming(visitor: Visitor, name: str, branch: BranchId | None) -> dict[str, o
 
 
 def _words(coming: Coming) -> dict[int, str]:
-    """Where the file has each task, and of a list how many items it has."""
+    """For each task, its place in its file; for a list, also the number of its items."""
     words = coming.places
     for id, count in coming.items.items():
         items = "items removed" if count is None else f"{count:,} item{'s' if count != 1 else ''}"

@@ -1,4 +1,4 @@
-"""The page of a backfill: how far it is, what failed, and what runs now."""
+"""The page of a backfill: its progress, its failures, and its running tasks."""
 
 from __future__ import annotations
 

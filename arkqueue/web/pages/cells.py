@@ -1,4 +1,6 @@
-"""A cell of the grid as markup. A page has nearly a thousand, and a template takes four times as long for each as this."""
+"""The cells of the grid as markup. A page has nearly a thousand, and a template takes four times as
+long for each.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from arkqueue.web.pages.answer import drawn_state, environment, in_markup, path,
 from arkqueue.web.pages.grid import Cell, Column
 
 LONGEST_HEAD: Final = 24
-"""Characters of a task's name that the head of its column shows, of its beginning and its end, as names differ there; the whole one is its title."""
+"""The most characters of a task's name in the head of its column: its beginning and its end,
+because names differ there. The whole name is the title.
+"""
 _BAR = Markup(
     '<svg class="bar" viewBox="0 0 60 5" aria-hidden="true"><rect width="60" height="5" rx="2"/>'
     '<rect width="{}" height="5" rx="2"/></svg>'
@@ -32,7 +36,10 @@ _NEVER = Markup(
 def parts_of(
     cells: Sequence[Cell | None], never: Sequence[str], stand_ins: Mapping[int, int] = MappingProxyType({})
 ) -> Iterator[tuple[Cell | None, Markup]]:
-    """The cells of a row as markup: each that has a button, with its link; those between, at once. ``never``: why a column has no cell here, empty: it is not part of this run."""
+    """The cells of a row as markup. A cell with a button comes with its link; the cells between two
+    such cells come together. ``never``: the reason why a column never has a cell in this row;
+    empty: only this run does not have the task.
+    """
     plain: list[str] = []
     for cell, why in zip(cells, never, strict=True):
         if cell is not None and cell.retry:
@@ -46,7 +53,9 @@ def parts_of(
 
 
 def heads_of(columns: Sequence[Column]) -> Markup:
-    """The heads of columns: a name, the state at the highest revision, and the newest revision that completed."""
+    """The heads of columns: a name, the state at the highest revision, and the newest revision that
+    completed.
+    """
     return Markup("".join([_head(column) for column in columns]))
 
 
@@ -69,7 +78,7 @@ def _head(column: Column) -> str:
 
 
 def menu_of(names: Sequence[str], chosen: Sequence[str]) -> Markup:
-    """The boxes by which columns are chosen."""
+    """The boxes with which a person chooses columns."""
     boxes = []
     for name in names:
         checked = " checked" if name in chosen else ""
@@ -92,7 +101,9 @@ def never_drawn(why: str) -> Markup:
 
 
 def link_of(cell: Cell, stand_ins: Mapping[int, int] = MappingProxyType({})) -> Markup:
-    """The link of a cell, with all that focus on it shows. ``stand_ins``: of tasks that no row shows, those whose cells stand for them."""
+    """The link of a cell, with the facts that are shown when it has the focus. ``stand_ins``: for
+    tasks that no row shows, the tasks whose cells stand for them.
+    """
     task = cell.task
     is_counting = task.state is State.RUNNING and task.started_at and not task.stop and not task.item
     ends = _shown(cell.edges, stand_ins) if stand_ins else cell.edges

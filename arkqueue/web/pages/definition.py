@@ -8,11 +8,11 @@ from typing import Any, Final
 import yaml
 
 PLACE: Final = ("path", "line")
-"""Where it stood: shown elsewhere."""
+"""The fields with the place of the definition, which the page shows elsewhere."""
 
 
 _FIELDS: Final = {"excepted": "except", "only_unstarted": "only"}
-"""The fields of an edge that workflow files call otherwise."""
+"""The fields of an edge that have another name in workflow files."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -27,7 +27,9 @@ _Dumper.add_representer(str, _text)
 
 
 def frozen_text(definition: Mapping[str, Any]) -> str:
-    """The fields that differ from their defaults, its name first, and edges as workflow files write them. Times are seconds."""
+    """The fields that differ from their defaults, with the name first and edges as in workflow
+    files. Times are in seconds.
+    """
     shown = {name: value for name, value in definition.items() if name not in PLACE}
     for name in ("depends", "cancels"):
         if name in shown:
@@ -37,7 +39,7 @@ def frozen_text(definition: Mapping[str, Any]) -> str:
 
 
 def _edge(entry: Mapping[str, Any]) -> Any:
-    """An entry of ``depends`` or ``cancels``: a name where it says no more than that."""
+    """An entry of ``depends`` or ``cancels``; only a name, if it has nothing else."""
     more = {_FIELDS.get(name, name): value for name, value in entry.items() if name not in ("task", "previous")}
     name = entry.get("task")
     named = (f"PREV:{name}" if name else "PREV") if entry.get("previous") else name

@@ -1,4 +1,6 @@
-"""The graph of a run as a picture: layers from left to right, as few crossings as a few sweeps leave, tasks of other runs dashed. Pure."""
+"""The graph of a run as a picture: layers from left to right, with few crossings, and dashed boxes
+for tasks of other runs. Pure.
+"""
 
 from __future__ import annotations
 
@@ -19,28 +21,33 @@ from arkqueue.views.graph import EdgeView, GraphView, NodeView
 from arkqueue.views.items import ListView
 
 LEAST_WIDTH, HEIGHT = 120, 52
-"""The size of a box, in units of the picture. The longest name in a layer sets the width of its boxes."""
+"""The size of a box, in units of the picture. The longest name in a layer sets the width of its
+boxes.
+"""
 BEFORE, BEHIND = 34, 12
 """The space in a box before and after its words."""
 LONGEST: Final = 28
-"""Characters of a name that a box shows."""
+"""The most characters of a name in a box."""
 HEAD: Final = 8
-"""Characters that a name keeps from its beginning where others begin in the same way."""
+"""The characters that a name keeps of its beginning if other names begin in the same way."""
 BESIDE, BELOW = 48, 18
-"""Between the boxes of neighbouring layers, and between those of one layer."""
+"""The space between the boxes of neighbouring layers, and between the boxes of one layer."""
 LINE: Final = 8
-"""The height that an arrow takes where it passes a layer."""
+"""The height that an arrow takes in a layer that it passes."""
 MARGIN: Final = 14
 SWEEPS: Final = 4
 MOST_BENDS: Final = 600
-"""Places at which arrows pass layers; of a graph with more, arrows run behind boxes."""
+"""The most places at which arrows pass layers. In a graph with more, arrows run behind boxes."""
 MOST_DRAWN: Final = 300
-"""Boxes of a graph that is drawn; of more nobody could read it."""
+"""The most boxes of a drawn graph; nobody could read more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A task or a list in the picture, by its upper left corner. ``label``: the name inside its run, shortened to what a box can show. ``title``: the full name and the state in words; ``query``: what the address of the page has behind the name."""
+    """A task or a list in the picture, by its upper left corner. ``label``: the name inside its
+    run, shortened to fit the box. ``title``: the full name and the state in words. ``query``: the
+    part of the page's address after the name.
+    """
 
     node: NodeView
     x: int
@@ -55,7 +62,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """From a source to its target, as the ``d`` of an SVG path."""
+    """An edge from a source to its target, as the ``d`` of an SVG path."""
 
     path: str
     kind: str
@@ -76,7 +83,10 @@ class Picture:
 def drawn(
     view: GraphView, archive: str, lists: Mapping[int, ListView] = {}, words: Mapping[int, str] | None = None
 ) -> Picture:
-    """Place the nodes of a graph and its edges. ``archive``: whose page it is, so that names go without it. ``lists``: the numbers of the lists that nodes stand for, by their ids. ``words``: what each box says below its name, where that is not its state."""
+    """Place the nodes of a graph and its edges. ``archive``: the archive of the page, which the
+    names leave out. ``lists``: the numbers of the lists that nodes stand for, by the ids of the
+    nodes. ``words``: the text of a box below its name, if it is not its state.
+    """
     nodes = {node.id: node for node in view.nodes}
     edges = [
         edge for edge in view.edges if edge.source in nodes and edge.target in nodes and edge.source != edge.target
@@ -84,7 +94,7 @@ def drawn(
     graph: networkx.DiGraph[int] = networkx.DiGraph()
     graph.add_nodes_from(nodes)
     graph.add_edges_from((edge.source, edge.target) for edge in edges if edge.kind not in ("cancels", "stopping"))
-    # Canceled tasks are drawn before their cancelers, too, unless that makes a circle.
+    # Canceled tasks are drawn before their cancelers, too, unless this makes a circle.
     for edge in edges:
         if edge.kind in ("cancels", "stopping") and not networkx.has_path(graph, edge.target, edge.source):
             graph.add_edge(edge.source, edge.target)
@@ -137,24 +147,29 @@ def distinct(labels: Sequence[str]) -> dict[str, str]:
 
 
 def _differences(labels: Sequence[str]) -> Iterator[tuple[str, list[int]]]:
-    """Each of some names with the places, the first first, at which it begins to differ from others."""
+    """Each of some names with the positions, the first one first, at which it begins to differ from
+    others.
+    """
     names = sorted(labels)
     shared = [_shared(one, other) for one, other in itertools.pairwise(names)]
     for at, name in enumerate(names):
-        # The common part of two sorted names is the shortest common part of the neighbours between them.
+        # The common part of two sorted names is the shortest common part of the neighbours between
+        # them.
         before, after = itertools.accumulate(reversed(shared[:at]), min), itertools.accumulate(shared[at:], min)
         yield name, sorted({*before, *after})
 
 
 def _shared(one: str, other: str) -> int:
-    """How many characters two names begin with that are the same."""
+    """The number of equal characters at the beginning of two names."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _ways(label: str, places: Sequence[int]) -> Iterator[str]:
-    """Short forms of a name that begins and ends like others: its beginning, and the part from each place at which it differs from one of them; finally one with a number."""
+    """Short forms of a name that begins and ends like others: its beginning, and the part from each
+    position at which it differs from another one; finally a form with a number.
+    """
     for at in places:
-        # A little of what they share stands before the difference.
+        # A few of the shared characters come before the difference.
         rest = label[max(at - 2, HEAD) :]
         room = LONGEST - HEAD - 1
         yield f"{label[:HEAD]}…{rest if len(rest) <= room else rest[: room - 1] + '…'}"
@@ -164,13 +179,15 @@ def _ways(label: str, places: Sequence[int]) -> Iterator[str]:
 
 
 def _width(labels: Sequence[str], words: Sequence[str]) -> int:
-    """How wide the boxes of a layer are."""
+    """The width of the boxes of a layer."""
     longest = max((*map(_length, labels), *(_length(one) * 0.88 for one in words)), default=0)
     return max(round(longest) + BEFORE + BEHIND, LEAST_WIDTH)
 
 
 def _length(text: str) -> float:
-    """About how long a text is in bold letters of 13 units, whatever font a browser has for it."""
+    """The approximate width of a text in bold letters of 13 units, whatever font a browser has for
+    it.
+    """
     return sum(_of_letter(letter) for letter in text)
 
 
@@ -185,9 +202,11 @@ def _of_letter(letter: str) -> float:
 def _bent(
     graph: networkx.DiGraph[int], layers: list[list[int]], edges: Sequence[EdgeView]
 ) -> dict[tuple[int, int], list[int]]:
-    """Give each edge that crosses layers a place in each of them, so that its arrow runs between the boxes and not behind them; returns these places.
+    """Give each edge that crosses layers a place in each of them, so that its arrow runs between
+    the boxes and not behind them. Returns these places.
 
-    Edges of one source share the places, which are nodes with negative ids in the graph and its layers. A graph that would have too many gets none.
+    Edges of one source share the places, which are nodes with negative ids in the graph and its
+    layers. If a graph would have too many places, it gets none.
     """
     layer_of = {id: at for at, layer in enumerate(layers) for id in layer}
     furthest: dict[int, int] = {}
@@ -213,7 +232,9 @@ def _bent(
 
 
 def _sweep(layers: list[list[int]], neighbours: object) -> None:
-    """Order each layer by the mean place of what its nodes are joined with in the layers before it."""
+    """Order each layer by the mean place of the nodes in the layers before to which its nodes are
+    joined.
+    """
     assert callable(neighbours)
     place: dict[int, float] = {}
     for layer in layers:
@@ -226,7 +247,9 @@ def _sweep(layers: list[list[int]], neighbours: object) -> None:
 
 
 def _curve(way: Sequence[int], places: Mapping[int, tuple[int, int]], widths: Mapping[int, int]) -> str:
-    """From box to box, and level through each place between them. ``way``: the source, these places, the target."""
+    """The path of an arrow from box to box, level at each place between them. ``way``: the source,
+    these places, the target.
+    """
     source, *bends, target = way
     x, y = places[source][0] + widths[source], places[source][1] + HEIGHT // 2
     path = f"M{x} {y}"
@@ -249,7 +272,7 @@ def _words(node: NodeView, archive: str, of: ListView | None) -> str:
 
 
 def _numbers(of: ListView) -> str:
-    """How many items a list has, and how many of them are in the state that needs somebody most."""
+    """The number of items of a list, and the number of those in the state that most needs a person."""
     items = f"{of.tasks:,} item{'s' if of.tasks != 1 else ''}"
     state, number = next(iter(of.counts.items()), (State.COMPLETED, of.tasks))
     if state in (State.FAILED, State.REJECTED):

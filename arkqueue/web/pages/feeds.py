@@ -1,4 +1,6 @@
-"""The badge (SVG) of an archive, and a feed (Atom) of its ended runs, for other pages and programs."""
+"""The badge (SVG) of an archive, and the feed (Atom) of its ended runs, for other pages and
+programs.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,18 @@ from arkqueue.web.access import Caller
 from arkqueue.web.pages.answer import HEADERS, environment
 
 MOST = 100
-"""Failures that a badge counts."""
+"""The most failures that a badge counts."""
 ENTRIES = 30
-"""Runs of a feed."""
+"""The runs of a feed."""
 WIDTH = 6.6
 """The assumed width of a character in a badge, in pixels: the reader's font is not known."""
 COLOURS = {"failed": "#b3261e", "completed": "#1f7a44", "processing": "#1f5fbf", "reporting": "#1f5fbf", "held": "#8a5a00"}  # fmt: skip
 
 
 def badge(caller: Caller, archive: ArchiveId, branch: BranchId, branch_name: str, label: str) -> Response:
-    """The state of the newest commit of a branch, or the number of failures that need somebody: never greener than its worst part."""
+    """The state of the newest commit of a branch, or the number of failures that need somebody. The
+    badge is never greener than the worst part.
+    """
     failed = sum(task.branch == branch_name for task in unhandled_failures(caller.session, [archive], MOST))
     failed += faulty_at_head(caller.session, branch) is not None
     newest = runs(caller.session, archives=[archive], branch=branch, trigger=Trigger.COMMIT, limit=1).runs
@@ -40,7 +44,7 @@ def badge(caller: Caller, archive: ArchiveId, branch: BranchId, branch_name: str
 
 
 def feed(request: Request, caller: Caller, archive: ArchiveId, branch: BranchId, label: str) -> Response:
-    """The newest runs that have come to an end. A run that comes to another one later is another entry."""
+    """The newest ended runs. A run that reaches another end later is a new entry."""
     ended = [state for state in RunState if state not in OPEN and state is not RunState.DELETED]
     page = runs(caller.session, archives=[archive], branch=branch, states=ended, limit=ENTRIES)
     entries = [run for run in page.runs if not run.baseline]

@@ -1,4 +1,6 @@
-"""The form of a trigger makes a backfill, too: tasks over old revisions, shown before any of it is planned."""
+"""Makes backfills from the form of a trigger: tasks over old revisions, which are shown before any
+of them is planned.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from arkqueue.web.pages.forms import Form, valid
 from arkqueue.web.pages.preview import MOST_TASKS
 
 SHOWN: Final = ("task", "without", "first", "last")
-"""Fields that the form of a trigger has, and shows again."""
+"""The fields of the form of a trigger, which are shown again."""
 
 
 def fill(caller: Caller, request: Request, form: Form) -> Shown | Response:
-    """Make a backfill; before that, show what it would be."""
+    """Make a backfill; before that, show what the backfill would be."""
     if "@" in form["name"]:
         raise Invalid("a backfill", "takes the workflow files of the newest revision", "Open the form of the archive.")
     archive, branch = parse_branch(form["name"])
@@ -52,7 +54,7 @@ def fill(caller: Caller, request: Request, form: Form) -> Shown | Response:
             "most": MOST_TASKS,
             "back": local(form["back"]),
             "_again": urlencode([(field, value) for field, value in form.fields("force") if field in SHOWN]),
-            # Revisions that come meanwhile are none that were shown.
+            # Revisions that arrive in the meantime were not shown, and are left out.
             "_fields": [*fields, ("last", str(made.last))],
         },
     )

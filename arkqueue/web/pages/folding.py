@@ -19,17 +19,20 @@ _ENDS: Final = ("completed", "settled")
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A graph in which each list is one node. ``lists``: the numbers of each list by the id of its node."""
+    """A graph in which each list is one node. ``lists``: the numbers of each list by the id of its
+    node.
+    """
 
     graph: GraphView
     lists: dict[int, ListView]
 
 
 def folded(view: GraphView, lists: Mapping[Key, ListView], unmet: Collection[tuple[str, str]] = ()) -> Folded:
-    """Fold the items of each list, and the gates of that list, into one node.
+    """Fold the items of each list, and the gates of the list, into one node.
 
-    ``lists``: the numbers of all lists that the graph may show. ``unmet``: the pairs (target, source) of lists of the run itself
-    between which an edge is unmet, although the graph may leave out the items that the edge joins.
+    ``lists``: the numbers of all lists that the graph may show. ``unmet``: the pairs (target,
+    source) of lists of the same run between which an edge is unmet, although the graph may leave
+    out the items of this edge.
     """
     keys = {(node.run_id, node.name) for node in view.nodes if node.item} & lists.keys()
     of_node = {node.id: key for node in view.nodes if (key := _list_of(node, keys)) is not None}
@@ -55,7 +58,7 @@ def folded(view: GraphView, lists: Mapping[Key, ListView], unmet: Collection[tup
 
 
 def worst(of: ListView) -> State:
-    """The state of a list: that of the item which needs a person most."""
+    """The state of a list: the state of the item that most needs a person."""
     return next(iter(of.counts), State.COMPLETED)
 
 
@@ -67,7 +70,9 @@ def _list_of(node: NodeView, keys: Collection[Key]) -> Key | None:
 
 
 def _joined(view: GraphView, stands: Mapping[int, int], unmet: Collection[tuple[int, int]]) -> list[EdgeView]:
-    """The edges between nodes that stand for others, each once for its kind. One unmet edge makes the whole unmet."""
+    """The edges between nodes that stand for others, one of each kind. If one of the joined edges
+    is unmet, the whole is unmet.
+    """
     kinds = {
         node.id: node.name.rpartition(":")[2] for node in view.nodes if stands[node.id] != node.id and not node.item
     }

@@ -1,4 +1,4 @@
-"""Forms that pages send: their fields, and how a button is meant."""
+"""The forms that pages send: their fields, and the options of a button."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ MOST_FIELDS: Final = 2000
 
 
 class Form:
-    """A form that a page sent: each field once, as text, but for those that may come several times."""
+    """A form that a page sent. Each field has one value, a text, except the fields that may come
+    several times.
+    """
 
     def __init__(self, body: bytes) -> None:
         try:
@@ -34,15 +36,18 @@ class Form:
         return [value.strip() for field, value in self._all if field == name and value.strip()]
 
     def fields(self, *but: str) -> list[tuple[str, str]]:
-        """All fields in the order of the form, without those that are named and those that are empty."""
+        """All non-empty fields in the order of the form, without the named ones."""
         return [(name, value) for name, value in self._all if name not in but and value.strip()]
 
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """How a button is meant, beside its verb. ``text``: a reason, a note or a number; ``task``: the one that a run starts again from, or the list of which the failed items are retried; ``state``: that of the items of a list which are meant, empty for all.
+    """The options of a button, besides its verb. ``text``: a reason, a note or a number. ``task``:
+    the task from which a run starts again, or the list whose failed items are retried. ``state``:
+    only items of a list in this state; empty: all items.
 
-    The others are options of the command line. A page offers each of them after a refusal that names it.
+    The other fields are options of the command line. A page offers each of them after a refusal
+    that names it.
     """
 
     text: str = ""
@@ -59,7 +64,7 @@ class Meant:
 
 
 def meant(form: Form) -> Meant:
-    """How a form means its button."""
+    """The options of the button in a form."""
     options = {name: form[name] == "yes" for name in ("force", "from_start", "skip_outdated")}
     return Meant(form["text"], form["task"], form["state"], **options)
 
@@ -72,7 +77,7 @@ def number(thing: str, text: str) -> int:
 
 
 def valid(model: type[M], **given: Any) -> M:
-    """A request of the API from the fields of a form; raises `Invalid` with what is wrong."""
+    """A request of the API from the fields of a form. Raises `Invalid` with the faults."""
     try:
         return model(**given)
     except ValidationError as error:

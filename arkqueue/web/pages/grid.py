@@ -1,4 +1,6 @@
-"""The grid of an archive's page: a run is a row, a task is a column. All that focus on a cell shows stands in the page: its edges, and one sentence on what it does or waits for."""
+"""The grid of an archive's page: a run is a row, a task is a column. The page already has
+everything that a focused cell shows: its edges, and a sentence on what the task does or waits for.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,13 @@ from arkqueue.views.tasks import Cells, CellView, TaskView, cells_of
 from arkqueue.views.waits import alone
 
 MOST_CELLS: Final = 900
-"""Cells of a page: with many columns it has fewer rows."""
+"""The most cells of a page. With many columns, the page has fewer rows."""
 MOST_LATE: Final = 20
-"""Failed tasks, the newest first, of which the page knows whether later revisions have gone on."""
+"""The most failed tasks, the newest first, for which the page finds out whether later revisions
+have continued.
+"""
 MOST_LINES: Final = 100
-"""Failures of a page of which the last line is told."""
+"""The most failures of a page whose last line of output is shown."""
 GONE: Final = "gone"
 """The group of the columns that no workflow file has any more."""
 _BAD: Final = (State.FAILED, State.REJECTED)
@@ -37,14 +41,18 @@ _WAYS: Final = {
     Trigger.SUBMISSION: "for submissions",
 }
 MOST_ASKED: Final = 100
-"""Tasks of a page that wait for no other of which is told why."""
+"""The most tasks of a page that wait for no other task and whose reason is shown."""
 MOST_NAMED: Final = 4
-"""Tasks that a sentence names."""
+"""The most tasks that a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A task's name. ``highest``: the task at the highest revision of the rows; ``completed``: at which highest revision it ever completed. ``gone``: the newest workflow files do not have it; ``triggers``: what makes its runs by these files. ``never``: why the runs of commits do not have it; empty: they may."""
+    """A task's name. ``highest``: the task at the highest revision of the rows. ``completed``: the
+    highest revision at which it has ever completed. ``gone``: the newest workflow files do not have
+    it. ``triggers``: the triggers of its runs by these files. ``never``: the reason why commit runs
+    do not have it; empty: they may.
+    """
 
     name: str
     highest: TaskView | None
@@ -56,7 +64,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Neighbouring columns whose tasks stand in one workflow file. ``name``: the file's name without its suffix, or ``gone`` for tasks that no file has any more."""
+    """Neighbouring columns whose tasks are in one workflow file. ``name``: the file's name without
+    its suffix, or ``gone`` for tasks that no file has any more.
+    """
 
     name: str
     width: int
@@ -64,9 +74,13 @@ class Group:
 
 @dataclass(slots=True)  # not frozen, as TaskView
 class Cell:
-    """A task of a row, or the items of a list. ``words``: beside its shape, as few as will do. ``retry``: a retry helps; of a list, of those of its items that failed. ``says``: one sentence on it.
+    """A task of a row, or the items of a list. ``words``: a few words beside its shape. ``retry``:
+    a retry helps, for a list a retry of its failed items. ``says``: one sentence on it.
 
-    ``edges``: the ids of the tasks that it waited for (``d12``), and of those that it superseded (``x12``), of those that have cells. ``needs``: it is a failure that nobody has handled. ``note``: what a person said of it. ``progress``: how much of its usual time a running task has had, from 0 to 1.
+    ``edges``: the ids of the tasks that it waited for (``d12``) and that it superseded (``x12``),
+    as far as these have cells. ``needs``: it is a failure that nobody has handled. ``note``: a
+    person's note on it. ``progress``: the part of its usual time that a running task has taken,
+    from 0 to 1.
     """
 
     task: TaskView
@@ -78,12 +92,17 @@ class Cell:
     note: NoteView | None
     progress: float | None
     force: bool = False
-    """A plain retry would be refused, as later revisions have gone on: the button shows first what a forced one does."""
+    """A plain retry would be refused, because later revisions have continued: the button first
+    shows what a forced retry does.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A run. ``cells`` has one for each column; None: the run has no such task. ``gone``: its tasks that no column shows, and the worst of them. ``ends``: when it may be done, where that is known of all that is left."""
+    """A run. ``cells``: one for each column; None: the run has no such task. ``gone``: its tasks
+    that no column shows, and the worst of them. ``ends``: when it may be done, if this is known of
+    all of its remaining tasks.
+    """
 
     run: ListedRun
     cells: list[Cell | None]
@@ -94,7 +113,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The rows and columns of a page. ``gone``: names that only older runs have and no column shows. ``names``: all that could be columns."""
+    """The rows and columns of a page. ``gone``: names that only older runs have and that no column
+    shows. ``names``: all names that could be columns.
+    """
 
     columns: list[Column]
     groups: list[Group]
@@ -105,7 +126,11 @@ class Grid:
 
 @dataclass(slots=True)
 class _Known:
-    """The facts for the sentences. ``cells``: the cells of each run by their names; ``tasks``: the tasks for which the cells stand, by their ids; ``sources``: the dependencies of each task, and whether they are met; ``alone``: the reasons of tasks that wait for no other task; ``columns``: the names of the columns."""
+    """The facts for the sentences. ``cells``: the cells of each run by their names. ``tasks``: the
+    tasks for which the cells stand, by their ids. ``sources``: the dependencies of each task, and
+    whether they are met. ``alone``: the reasons of tasks that wait for no other task. ``columns``:
+    the names of the columns.
+    """
 
     cells: dict[int, dict[str, CellView]]
     tasks: dict[int, CellView]
@@ -129,7 +154,9 @@ def grid_of(
     chosen: Sequence[str] = (),
     all_names: bool = False,
 ) -> Grid:
-    """The grid of some runs. ``failures``: those that nobody has handled. ``chosen``: the names of its columns; ``all_names``: also those that are gone."""
+    """The grid of some runs. ``failures``: the failures that nobody has handled. ``chosen``: the
+    names of its columns. ``all_names``: the names, including those that are gone.
+    """
     defined = {task.name: task for task in newest_definition(session, branch)}
     found = cells_of(session, shown, MOST_CELLS, [*chosen], len(chosen or defined))
     if chosen and not any(found.runs.values()) and not any(name in defined for name in chosen):
@@ -162,7 +189,7 @@ def _column(name: str, highest: TaskView | None, completed: int | None, defined:
 
 
 def _groups(defined: Mapping[str, Defined], wanted: Sequence[str]) -> list[Group]:
-    """The workflow files of the columns, where there are several."""
+    """The workflow files of the columns, if there are several."""
     paths = [defined[name].path if name in defined else GONE for name in wanted]
     if len(set(paths)) < 2:
         return []
@@ -200,7 +227,9 @@ def _known(session: Session, branch: BranchId, found: Cells) -> _Known:
 def _of_lists(
     session: Session, ids: Collection[int], cells: Mapping[int, Mapping[str, CellView]]
 ) -> dict[int, CellView]:
-    """The cells of lists by the ids of their items and gates: ``tile:completed`` is the gate of the list ``tile``."""
+    """The cells of lists by the ids of their items and gates: ``tile:completed`` is the gate of the
+    list ``tile``.
+    """
     has_lists = any(cell.task.item for of in cells.values() for cell in of.values())
     rows = session.rows("names_among", tasks=list(ids), runs=list(cells)) if ids and has_lists else []
     found = {row.id: cells[row.run_id].get(row.name.partition(":")[0]) for row in rows}
@@ -208,7 +237,9 @@ def _of_lists(
 
 
 def _asked(every: Sequence[TaskView]) -> list[int]:
-    """The tasks that wait for no other, as many of them as can be asked about; of each name those of the newest runs first."""
+    """The tasks that wait for no other task, up to the number that can be explained; for each name,
+    those of the newest runs first.
+    """
     places: dict[str, int] = defaultdict(int)
     found: list[tuple[int, int, int]] = []
     for task in every:
@@ -230,7 +261,7 @@ def _row(run: ListedRun, wanted: Sequence[str], known: _Known, needs: Collection
 
 
 def _cell(cell: CellView, known: _Known, needs: Collection[tuple[int, str]]) -> Cell:
-    """One task, or the items of a list by their number."""
+    """The cell of a task, or of the items of a list."""
     task = cell.task
     joined = [f"d{source.task.id}" for source, _ in known.sources.get(task.id, ())]
     joined += [f"x{one.id}" for one in known.superseded.get(task.full_name, ())]
@@ -285,7 +316,7 @@ def says_of(task: TaskView, known: _Known) -> str:
 
 
 def _usually(began: datetime, usual: float) -> str:
-    """How long a task that runs takes usually."""
+    """The usual duration of a running task, in words."""
     seconds = (datetime.now(UTC) - began).total_seconds()
     return f" of about {_long(usual)}" if seconds <= usual else f", longer than usual: about {_long(max(usual, 1))}"
 
@@ -299,7 +330,7 @@ def _wait(task: TaskView, known: _Known) -> str:
 
 
 def _named(cell: CellView) -> str:
-    """A task with its state; a list with how far it is."""
+    """A task with its state, or a list with its progress."""
     task = cell.task
     if task.item:
         return f"{task.full_name.rpartition('/')[0]}, of which {cell.completed:,} of {cell.items:,} completed"
@@ -342,7 +373,9 @@ def words_of(task: TaskView) -> str:
 
 
 def _short(name: str, near: TaskView) -> str:
-    """A task's name as a cell of another one needs it: without the archive, and without the run or the task where these are the other's own."""
+    """A task's name in the cell of another task: without the archive, and without the run or the
+    task name if both tasks share it.
+    """
     place, _, task = name.partition("@")[2].partition("/")
     if not task or name.partition("@")[0] != near.full_name.partition("@")[0]:
         return name

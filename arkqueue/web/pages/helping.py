@@ -1,4 +1,6 @@
-"""Buttons for the commands that ``explain`` names: the remedies of a wait, each with its verb and the thing that it is about. Pure."""
+"""Buttons for the commands that ``explain`` names: the remedies of a wait, each with its verb and
+the thing that it concerns. Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A button. ``act``: the address below ``/-/act`` that the form is sent to, empty for the verbs of tasks and runs."""
+    """A button. ``act``: the address below ``/-/act`` to which the form is sent; empty for the
+    verbs of tasks and runs.
+    """
 
     verb: str
     name: str
@@ -30,13 +34,17 @@ _VERBS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
     ("refresh",): ("refresh", "Poll now"),
     ("cancel", "--assume-gone"): ("assume-gone", "Count it as gone"),
 }
-"""The commands that a page has a button for, by their verb and options, with the button's verb and its words."""
+"""The commands for which a page has a button, by their verb and options, with the button's verb and
+its words.
+"""
 _ACTS: Final = {("resume", "--lock"): ("resume-lock", "Resume"), ("undrain",): ("undrain", "Undrain")}
-"""The commands that a form of the administration carries out, likewise."""
+"""The commands that a form of the administration pages carries out, in the same way."""
 
 
 def remedies_of(commands: Sequence[str], name: str) -> list[Remedy]:
-    """The buttons of the commands that help a task, in their order; those that only show something are left out. ``name``: the task's; what is about another thing names that thing."""
+    """The buttons of the commands that help a task, in their order, without commands that only show
+    something. ``name``: the task's name. A button for another thing names this thing.
+    """
     found = []
     for command in commands:
         try:
@@ -50,7 +58,8 @@ def remedies_of(commands: Sequence[str], name: str) -> list[Remedy]:
         if (verb, *options) == ("resume", "--all") and not things:
             found.append(Remedy("resume-all", "", "Resume everything", "resume-all"))
         elif things and (known := _VERBS.get((verb, *options))):
-            # The button sends the plain command. If that needs force, the refusal offers it with its consequences.
+            # The button sends the plain command. If this needs force, the refusal offers it with
+            # its consequences.
             found.append(Remedy(known[0], things[0], _words(known[1], things[0], name)))
         elif things and (acts := _ACTS.get((verb, *options))):
             found.append(Remedy(acts[0], things[0], f"{acts[1]} {things[0]}", acts[0]))
@@ -58,7 +67,9 @@ def remedies_of(commands: Sequence[str], name: str) -> list[Remedy]:
 
 
 def _words(words: str, thing: str, name: str) -> str:
-    """The words on a button: without a name for the task of the page, and without the archive for another task of it."""
+    """The words on a button: without a name for the task of the page, and without the archive for
+    another task of it.
+    """
     if thing == name:
         return words
     return f"{words} {thing.removeprefix(name.partition('@')[0] + '@')}"

@@ -1,4 +1,6 @@
-"""The log of an attempt as a page shows it: lines with numbers and colours, its end, those around one, or those with some words; and as a file."""
+"""The log of an attempt as a page shows it: lines with numbers and colours. The page shows the end
+of the log, the lines around one line, or those around a search result. Also the log as a file.
+"""
 
 from __future__ import annotations
 
@@ -27,26 +29,30 @@ from arkqueue.web.pages.log_lines import COLOURS, Lines, LogLine
 from arkqueue.web.pages.visitor import Visitor
 
 TAIL: Final = 64 << 10
-"""Bytes from its end on that a page shows of a log, unless it is asked for a line."""
+"""The bytes at the end of a log that a page shows, unless a line is asked for."""
 WINDOW: Final = 256 << 10
-"""Bytes that a page reads from a line on."""
+"""The bytes that a page reads from a line on."""
 MOST_LINES: Final = 400
-"""Lines that a page shows at once."""
+"""The most lines that a page shows at once."""
 BEFORE: Final = 8
-"""Lines that are shown before the one that was asked for."""
+"""The lines that are shown before the requested one."""
 MOST_WORDS: Final = 200
-"""Characters that a log is searched for."""
+"""The most characters of a search."""
 PAGE: Final = 1 << 20
-"""Bytes that a download reads at once."""
+"""The bytes that a download reads at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Some lines of an attempt's log. ``size``: its bytes; ``total``: its lines; ``first`` and ``last``: the numbers of those that are shown, 0 where there are none.
+    """Some lines of an attempt's log. ``size``: the bytes of the log. ``total``: the lines of the
+    log. ``first`` and ``last``: the numbers of the first and the last shown line, 0 if there is
+    none.
 
-    ``found``: the line with the words that were looked for; ``searched``: how far a search went that has not found any and was not through.
-    ``hits``: how many lines have the words, and ``hit``: the number of the found one among them; None: nothing was looked for. ``counted``: up to which line they are
-    counted, where that is not all of the log; ``further``: whether another look counts on.
+    ``found``: the line with the searched words. ``searched``: the end of the searched part, if a
+    search has found nothing yet and is not finished. ``hits``: the number of lines with the words.
+    ``hit``: the number of the found line among them; None: nothing was searched. ``counted``: the
+    line up to which the hits are counted, if this is not the whole log. ``further``: whether
+    another step will count further.
     """
 
     lines: list[LogLine]
@@ -64,7 +70,9 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The part of a log that an address asks for. ``line`` 0: its end. ``find``: words, searched from that line on, or before it (``back``)."""
+    """The part of a log that an address asks for. ``line`` 0: the end. ``find``: words, searched
+    from this line on, or before it (``back``).
+    """
 
     line: int = 0
     find: str = ""
@@ -76,13 +84,14 @@ def wanted_of(request: Request) -> Wanted:
     """The part of a log that ``?line=``, ``?find=``, ``?back=yes`` and ``?times=yes`` ask for."""
     line = asked(request, "line")
     number = int(line) if line.isdecimal() and len(line) < 16 else 0
-    # Codes of colours are not part of a log's text, so they are removed from the searched words, too.
+    # Codes of colours are not part of a log's text, so they are removed from the searched words,
+    # too.
     find = COLOURS.sub("", " ".join(request.query_params.get("find", "").replace("\0", "").split("\n"))[:MOST_WORDS])
     return Wanted(number, find, asked(request, "back") == "yes", asked(request, "times") == "yes")
 
 
 def log_of(session: Session, searches: Searches, attempt: AttemptView, wanted: Wanted) -> Log:
-    """The end of a log; the lines around one; or those around the next one that has some words."""
+    """The end of a log, the lines around a line, or the lines around the next one with some words."""
     id = AttemptId(attempt.id)
     if not wanted.find or attempt.log_removed:
         return _around(session, id, wanted.line) if wanted.line else _end(session, id, attempt.log_bytes)
@@ -90,7 +99,7 @@ def log_of(session: Session, searches: Searches, attempt: AttemptView, wanted: W
     known = searches.hits(session, id, wanted.find, line)
     hit = lines.Hit(known.previous if wanted.back else known.next)
     if (not known.is_all and known.to < line) or (hit.line is None and not known.is_all):
-        # The words are not in the part that is searched already: the log is searched from there.
+        # The words are not in the part that was already searched: the search continues from there.
         search = lines.search_back if wanted.back else lines.search_on
         hit = search(session, id, wanted.find, line)
     shown = _around(session, id, hit.line) if hit.line else _end(session, id, attempt.log_bytes)
@@ -121,17 +130,19 @@ def _around(session: Session, attempt: AttemptId, line: int) -> Log:
 
 
 def from_line(session: Session, attempt: AttemptId, line: int, most: int) -> Log:
-    """So many lines of a log from one on, or fewer."""
+    """At most ``most`` lines of a log from a line on."""
     place = lines.place_of_line(session, attempt, line)
     found, size, _ = _read(session, attempt, place, WINDOW)
     first = next((at for at, one in enumerate(found) if one.number is not None and one.number >= line), len(found))
     while line > 1 and first and found[first - 1].note:
-        first -= 1  # what arkqueue says right before it
+        first -= 1  # the note of arkqueue right before it
     return _log(found[first if line > 1 else 0 :][:most], size, place.total)
 
 
 def _read(session: Session, attempt: AttemptId, place: lines.Place, limit: int) -> tuple[list[LogLine], int, bool]:
-    """The lines from a place on, how many bytes the log has, and whether its end is among them."""
+    """The lines from a position on, the number of bytes of the log, and whether its end is among
+    them.
+    """
     page = logs.read(session, attempt, place.position, limit)
     made = Lines(place.before)
     for chunk in page.chunks:
@@ -173,7 +184,9 @@ def download(visitor: Visitor, request: Request) -> Response:
 
 
 def export(visitor: Visitor, request: Request) -> Response:
-    """All of a run (``?of=``) as JSON lines, as ``arkqueue purge --export`` writes it, for who may purge it."""
+    """A whole run (``?of=``) as JSON lines, as in ``arkqueue purge --export``, for visitors who may
+    purge it.
+    """
     name = parse_name(asked(request, "of"))
     visitor = visitor.at(name.archive)
     visitor.caller.archive(name.archive)
@@ -186,7 +199,9 @@ def export(visitor: Visitor, request: Request) -> Response:
 
 
 def payload(visitor: Visitor, request: Request) -> Response:
-    """The document of a run's submission (``?of=``), byte by byte, as ``arkqueue show RUN --payload`` prints it."""
+    """The document of a run's submission (``?of=``), byte by byte, as in
+    ``arkqueue show RUN --payload``.
+    """
     name = parse_name(asked(request, "of"))
     caller = visitor.at(name.archive).caller
     caller.archive(name.archive)

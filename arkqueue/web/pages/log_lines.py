@@ -1,4 +1,4 @@
-"""Bytes of a log as lines with numbers and colours. Pure."""
+"""Turns the bytes of a log into lines with numbers and colours. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from arkqueue.model import Stream
 from arkqueue.text import visible
 
 LONGEST: Final = 4000
-"""Characters of a line that are shown."""
+"""The most characters of a line that are shown."""
 COLOURS: Final = re.compile(r"\x1b\[([0-9;:]*)m")
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line of a log. ``number`` None: it is arkqueue's own. ``parts``: its text, each part with the class of its colour."""
+    """A line of a log. ``number`` None: the line is arkqueue's own. ``parts``: the text, each part
+    with the class of its colour.
+    """
 
     number: int | None
     text: str
@@ -31,7 +33,9 @@ class LogLine:
 
 
 class Lines:
-    """Makes lines of chunks: each stream has its own open line, its own half characters, and its own colour."""
+    """Makes lines from chunks. Each stream has an open line, an incomplete character, and a colour
+    of its own.
+    """
 
     def __init__(self, number: int) -> None:
         self.lines: list[LogLine] = []
@@ -69,7 +73,9 @@ class Lines:
 
 
 def coloured(text: str, colour: str) -> tuple[list[tuple[str, str]], str]:
-    """A line in parts, each with the class of its colour (``c1`` is red, as in ECMA-48; ``bold``), and the colour that goes on. Other control characters are shown."""
+    """A line in parts, each with the class of its colour (``c1`` is red, as in ECMA-48; ``bold``),
+    and the colour that continues. Other control characters are shown.
+    """
     parts: list[tuple[str, str]] = []
     end = 0
     for found in COLOURS.finditer(text):
@@ -82,7 +88,7 @@ def coloured(text: str, colour: str) -> tuple[list[tuple[str, str]], str]:
 
 
 def _after(colour: str, codes: str) -> str:
-    """The class after a code of colours; what has no class here changes nothing."""
+    """The class after a code of colours. Codes without a class here change nothing."""
     bold, hue = "bold" in colour, next((word for word in colour.split() if word != "bold"), "")
     for code in re.split("[;:]", codes):
         number = int(code or 0) if len(code) < 4 else -1
@@ -95,12 +101,14 @@ def _after(colour: str, codes: str) -> str:
         elif number // 10 in (3, 9) and number % 10 < 8:
             hue = f"c{number % 10}"
         elif number in (38, 48):
-            break  # what follows are parts of one colour among millions
+            break  # the rest are parts of one colour among millions
     return " ".join(filter(None, ("bold" if bold else "", hue)))
 
 
 def marked(parts: list[tuple[str, str]], words: str) -> list[tuple[str, str]]:
-    """The parts of a line, those with some words apart: their class has ``hit``. Words may go on over several colours."""
+    """The parts of a line, divided so that some words are parts of their own, whose class has
+    ``hit``. The words may cross several colours.
+    """
     if not words:
         return parts
     text = "".join(part for _, part in parts)
@@ -111,7 +119,7 @@ def marked(parts: list[tuple[str, str]], words: str) -> list[tuple[str, str]]:
         cuts = [at, *ends[first:last], at + len(part)]
         for number, (begin, end) in enumerate(pairwise(cuts), first):
             if begin < end:
-                # Between an odd number of ends and the next one stands a hit.
+                # A hit lies between each odd border and the next one.
                 found.append((f"{colour} hit".strip() if number % 2 else colour, text[begin:end]))
         at += len(part)
     return found

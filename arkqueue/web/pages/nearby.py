@@ -1,6 +1,8 @@
-"""What a visitor may have meant by an address at which there is nothing: the nearest names, and what does exist of the address.
+"""The things that a visitor may have meant by an address that does not exist: similar names, and
+the existing parts of the address.
 
-Only names that the visitor may see are compared, and each place is looked up as the visitor before it is offered.
+Only names that the visitor may see are compared. Each place is looked up with the visitor's rights
+before it is offered.
 """
 
 from __future__ import annotations
@@ -33,20 +35,22 @@ from arkqueue.views.lists import has_list
 from arkqueue.web.access import Caller
 
 MOST: Final = 3
-"""Nearest names of one kind."""
+"""The most similar names of one kind."""
 _ARCHIVE: Final = re.compile(r"(?P<archive>[^@:/]+)(?P<rest>.*)", re.S)
 
 
 @dataclass(frozen=True, slots=True)
 class Nearby:
-    """What helps where an address leads nowhere. ``words``: what to search for; ``places``: names of what is there, the nearest first."""
+    """The suggestions for an address that does not exist. ``words``: words to search for.
+    ``places``: existing names, the nearest first.
+    """
 
     words: str
     places: list[str]
 
 
 def nearby(caller: Caller, address: str) -> Nearby:
-    """What is there near an address, which is percent-encoded as browsers send it."""
+    """The suggestions for an address, which is percent-encoded, as browsers send it."""
     found = _ARCHIVE.match(address[:LONGEST])
     if not found or found["archive"] == "-":
         return Nearby("", [])
@@ -61,7 +65,7 @@ def nearby(caller: Caller, address: str) -> Nearby:
         return Nearby(unquote(found["rest"]).strip("@:/ "), _existing(caller, _branches(caller, archive, address)))
     words = name.item.strip(EVERY_TASK) or (name.task or "").strip(EVERY_TASK) or name.revision
     places = _existing(caller, _of_archive(caller, name))
-    # Where the page exists and lacks only a part of what was asked for, there is nothing to search for.
+    # If the page exists, and lacks only a requested part, there is nothing to search for.
     return Nearby("" if str(name) in places else words, places)
 
 
@@ -71,19 +75,21 @@ def _archives(caller: Caller) -> list[str]:
 
 
 def _branches(caller: Caller, archive: str, address: str) -> list[str]:
-    """The branches of an archive whose names are near that of an address, and the archive."""
+    """The branches of an archive whose names are similar to an address, and the archive."""
     _, _, branch = unquote(re.split("[@/]", address, maxsplit=1)[0]).partition(":")
     names = [row.name for row in caller.session.rows("branches_named", archive=caller.archive(archive)) if row.name]
     return [*(branch_name(archive, near) for near in _near(branch, names)), branch_name(archive, None)]
 
 
 def _of_archive(caller: Caller, name: Name) -> list[str]:
-    """The names near one of a run, a task or an item of an archive that is there; what is nearest first, and the archive last."""
+    """The names similar to that of a run, a task or an item of an existing archive. The nearest
+    comes first, and the archive last.
+    """
     of_run = replace(name, task=None, item="")
     places: list[str] = []
     with suppress(ArkqueueError):
         if name.task is not None:
-            # The tasks of a deleted run are only for those who may read its history.
+            # Only visitors who may read the history of a deleted run see its tasks.
             caller.run(find_run(caller.session, of_run))
             places = [*_tasks(caller, name), str(of_run)]
     branches = _branches(caller, name.archive, branch_name(name.archive, name.branch))
@@ -91,7 +97,7 @@ def _of_archive(caller: Caller, name: Name) -> list[str]:
 
 
 def _tasks(caller: Caller, name: Name) -> list[str]:
-    """The tasks of a run whose names are near that of a task; of an item, the lists."""
+    """The tasks of a run whose names are similar to a task's name; for an item, the lists."""
     place = find_revision(caller.session, caller.archive(name.archive), name)
     own = own_names(caller.session, place, name.run or COMMIT_RUN)
     run = str(replace(name, task=None, item=""))
@@ -100,7 +106,7 @@ def _tasks(caller: Caller, name: Name) -> list[str]:
 
 
 def _revisions(caller: Caller, name: Name) -> list[str]:
-    """The revision of a name, where it has another run; else the revisions around its number."""
+    """The revision of a name, if it has another run; otherwise the revisions around its number."""
     with suppress(ArkqueueError):
         find_revision(caller.session, caller.archive(name.archive), name)
         return [str(replace(name, run=None))]
@@ -114,7 +120,7 @@ def _revisions(caller: Caller, name: Name) -> list[str]:
 
 
 def _near(word: str, names: Sequence[str]) -> list[str]:
-    """The names that are like a word, in whatever case."""
+    """The names that are similar to a word, in small letters or capitals."""
     by_case: dict[str, str] = {}
     for name in names:
         by_case.setdefault(name.casefold(), name)
@@ -122,7 +128,7 @@ def _near(word: str, names: Sequence[str]) -> list[str]:
 
 
 def _existing(caller: Caller, places: Sequence[str]) -> list[str]:
-    """Those places that lead to something which the caller may see."""
+    """The places that lead to something that the caller may see."""
     found = []
     for place in dict.fromkeys(places):
         with suppress(ArkqueueError):
@@ -132,7 +138,9 @@ def _existing(caller: Caller, places: Sequence[str]) -> list[str]:
 
 
 def is_there(caller: Caller, text: str) -> bool:
-    """Whether a name leads to something that the caller may see; ``NotFound`` or ``Invalid`` where it does not."""
+    """Whether a name leads to something that the caller may see. Raises ``NotFound`` or ``Invalid``
+    if it does not.
+    """
     if "@" not in text:
         archive, branch = parse_branch(text)
         id = caller.archive(archive)

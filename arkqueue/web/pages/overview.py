@@ -22,18 +22,20 @@ from arkqueue.web.pages.answer import Shown, run_words, shape_of
 from arkqueue.web.pages.visitor import Visitor
 
 STRIP: Final = 30
-"""Runs that the strip of an archive shows."""
+"""The runs in the strip of an archive."""
 PAGE: Final = 20
-"""Archives on a page."""
+"""The archives on a page."""
 BUTTONS: Final = {
     "sync": "Read again", "unhold": "End the hold", "resume": "Resume", "skip": "Waive", "retry": "Retry", "restart": "Restart", "release": "Release",
 }  # fmt: skip
-"""What the button of each verb says that helps."""
+"""The words on the button of each verb that helps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something wrong with the installation. ``act``: the form that helps, for ``name``, with its ``button``; where that is empty, ``address`` is a page that says more, if there is one."""
+    """A problem of the installation. ``act``: the form that helps, for ``name``, with its
+    ``button``. If it is empty, ``address`` is a page with details, if there is one.
+    """
 
     text: str
     address: str = ""
@@ -44,7 +46,9 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One archive. ``runs``: its newest ones, the oldest first. ``now``: in words what goes on; ``waits``: what waits there, and why."""
+    """One archive. ``runs``: its newest runs, the oldest first. ``now``: the present work in words.
+    ``waits``: what waits in the archive, and why.
+    """
 
     archive: ArchiveView
     rev: int | None
@@ -69,12 +73,13 @@ def overview(visitor: Visitor, request: Request) -> Shown:
     found = [in_public(one) for one in found] if visitor.is_anybody else found
     on_page = [one for one in found if one.name in named]
     recent = recent_runs(caller.session, [ArchiveId(a.id) for a in on_page], STRIP)
-    numbers = measure(caller.session) if covered is None else None  # of the installation: for who may see all of it
+    # Numbers of the installation, for visitors who may see all of it.
+    numbers = measure(caller.session) if covered is None else None
     faults = faults_of_installation(caller.session, numbers, caller.configuration.lease) if numbers else []
     waits = waits_of(caller.session, [ArchiveId(a.id) for a in on_page])
     depths = queue_depth(caller.session) if covered is None else []
     running = numbers.tasks.get(State.RUNNING, 0) if numbers else None
-    if depths and numbers:  # the last sample is up to a minute old, or of the minutes before
+    if depths and numbers:  # the last sample may be a minute old, or older
         ready = numbers.tasks.get(State.READY, 0)
         depths = [*depths, Depth(datetime.now(UTC), ready, running or 0)]
     waiting = waiting_in(numbers) if numbers else None
@@ -99,7 +104,9 @@ def overview(visitor: Visitor, request: Request) -> Shown:
 
 
 def strip_of(runs: Sequence[RunInShort]) -> Markup:
-    """The last runs of an archive as a strip. A page has hundreds of them, and a template takes four times as long for each as this."""
+    """The last runs of an archive as a strip. A page has hundreds of runs, and a template takes
+    four times as long for each.
+    """
     return Markup(
         "".join(
             f'<i class="{shape_of("failing" if run.failing else run.state)}" title="{escape(_title(run))}"></i>'
@@ -114,7 +121,9 @@ def _title(run: RunInShort) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """The depth of the queue over a day as the points of an SVG path, in a box of 1,000 by 60. ``most`` tasks were ready at once, ``at`` some time."""
+    """The depth of the queue over a day as the points of an SVG path, in a box of 1,000 by 60.
+    ``most``: the most tasks that were ready at once, at the time ``at``.
+    """
 
     line: str
     area: str
@@ -123,7 +132,9 @@ class Plot:
 
 
 def plot(depths: Sequence[Depth], now: datetime) -> Plot | None:
-    """The plot of what was ready; None: nothing waited, or there is one sample beside that of now, which makes no line."""
+    """The plot of the ready tasks. None: nothing waited, or there is only one sample besides the
+    present one, which makes no line.
+    """
     if len(depths) < 3:
         return None
     most = max(depths, key=lambda one: one.ready, default=None)
@@ -143,11 +154,11 @@ PAGES: Final = {
     About.SCHEDULES: "/-/schedules",
     About.DELIVERIES: "/-/notifications",
 }
-"""Where more is said of what is wrong."""
+"""The pages with details about problems."""
 
 
 def _trouble(fault: Fault) -> Trouble:
-    """A fault of the installation with the form that helps, or the page that says more."""
+    """A fault of the installation with the form that helps, or the page with details."""
     if fault.about is About.PAUSE:
         return Trouble(fault.text, PAGES[About.TASK_MANAGERS], "resume-all", "", "Resume everything")
     if fault.about is About.DRAINED:
@@ -168,7 +179,9 @@ def _line(archive: ArchiveView, runs: list[RunInShort], waits: list[Wait]) -> Li
 
 
 def _now(runs: list[RunInShort]) -> tuple[str, str]:
-    """The state and the words for what goes on in an archive, by its newest runs: never greener than the worst of what is open."""
+    """The state and the words for the present work in an archive, from its newest runs: never
+    greener than the worst open run.
+    """
     if all(run.baseline for run in runs):
         return "left", "no run yet"
     working = [run for run in runs if run.state in (RunState.PROCESSING, RunState.REPORTING)]

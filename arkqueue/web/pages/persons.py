@@ -1,8 +1,10 @@
-"""Persons sign in with their provider: to it, back from it, and out of it (OpenID Connect, authorization code flow with PKCE).
+"""Persons sign in with their provider, and sign out there (OpenID Connect, authorization code flow
+with PKCE).
 
-A browser that begins gets a secret in a cookie. State, nonce and the verifier of PKCE are digests of that secret. So nothing is stored until the provider has named the
-person, and an answer works only in the browser that asked, for ten minutes, once. The cookie is SameSite=Lax: it comes along when the provider sends the
-browser back.
+A browser that begins gets a secret in a cookie. State, nonce and the verifier of PKCE are digests
+of this secret. So nothing is stored until the provider has named the person, and an answer works
+only once, for ten minutes, and only in the browser that asked. The cookie is SameSite=Lax, so the
+browser sends it when the provider sends the browser back.
 """
 
 from __future__ import annotations
@@ -39,24 +41,24 @@ BEGIN: Final = "/-/openid"
 RETURN: Final = "/-/openid/return"
 LEAVE: Final = "/-/openid/leave"
 LOGOUT: Final = "/-/openid/logout"
-"""Where the provider says who has signed out there."""
+"""The address at which the provider reports that a person has signed out there."""
 LONGEST_TOKEN: Final = 16 << 10
 ASKED: Final = "arkqueue_openid"
 """The cookie of a browser that has gone to the provider."""
 PATIENCE: Final = 600
-"""Seconds within which the provider has to send a browser back."""
+"""The seconds within which the provider has to send a browser back."""
 LONGEST_ADDRESS: Final = 1000
 
 
 def provider_of(configuration: Configuration) -> Provider:
-    """The provider of the configuration; raises `NotFound` where there is none."""
+    """The provider of the configuration. Raises `NotFound` if there is none."""
     if configuration.openid is None:
         raise NotFound(BEGIN, "no provider is configured", "Sign in with a token or a link.")
     return Provider(configuration.openid, configuration.pages_url + RETURN)
 
 
 def told(build: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint whose refusals are pages, and lines of the log."""
+    """An endpoint whose refusals are pages, and lines of the server's log."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -77,7 +79,7 @@ async def begin(request: Request) -> Response:
     target = target if len(target) <= LONGEST_ADDRESS else "/"
     own = urlsplit(configuration.pages_url)
     if request.url.netloc.lower() != own.netloc.lower() and not request.query_params.get("here"):
-        # The provider sends browsers back to that name, and the cookie has to be one of that name.
+        # The provider sends browsers back to this name, and the cookie has to belong to this name.
         return RedirectResponse(
             f"{configuration.pages_url}{BEGIN}?{urlencode({'next': target, 'here': '1'})}", 303, HEADERS
         )
@@ -137,7 +139,9 @@ async def leave(request: Request) -> Response:
 
 
 async def logout(request: Request) -> Response:
-    """Sign out the browsers of who has signed out at the provider, which says so by a token in a form (back-channel logout). Its answers are those that providers expect."""
+    """Sign out the browsers of a person who has signed out at the provider, which reports this by a
+    token in a form (back-channel logout). The answers are those that providers expect.
+    """
     try:
         check_host(request)
         provider = _provider(request)
@@ -178,7 +182,9 @@ def sign_in_page(request: Request, target: str, fault: str = "", status: int = 2
 
 
 def _provider(request: Request) -> Provider:
-    """The provider; one for each server, as it keeps the keys. Called in the server's event loop alone."""
+    """The provider; one for each server, because it caches the keys. Called only in the server's
+    event loop.
+    """
     state = request.app.state
     if not hasattr(state, "provider"):
         state.provider = provider_of(state.configuration)
@@ -187,7 +193,9 @@ def _provider(request: Request) -> Provider:
 
 
 def _begun(request: Request) -> tuple[str, str, str]:
-    """The browser's secret, what the state says, and the page to go to, of a sign-in that was begun in this browser; raises `NotSignedIn`."""
+    """For a sign-in that was begun in this browser: the browser's secret, the text in the state,
+    and the page to show. Raises `NotSignedIn`.
+    """
     state = request.query_params.get("state", "")
     said, _, proof = state.partition(".")
     secret = _secret(request)
@@ -208,7 +216,9 @@ def _secret(request: Request) -> str | None:
 
 
 def _wanted(request: Request) -> str:
-    """The page that a browser wants to see, of a sign-in that was refused: what its address says, which nobody has proved."""
+    """The page that a browser wanted to see before a sign-in that was refused. It comes from the
+    address, which proves nothing.
+    """
     said, _, _ = request.query_params.get("state", "")[:4096].partition(".")
     try:
         _, _, target = json.loads(base64.urlsafe_b64decode(said))

@@ -1,5 +1,5 @@
-"""The preview of an action: the states that tasks would have, which are found by executing the
-action and rolling it back; and the run that a trigger would make.
+"""The preview of an action. It executes the action and rolls it back to find the states that tasks
+would have. Also the preview of the run that a trigger would make.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from arkqueue.web.pages.refusals import offers_of, refused_tasks
 from arkqueue.workflow import from_json
 
 MOST_LOOKED_AT: Final = 20_000
-"""Tasks whose states are compared."""
+"""The most tasks whose states are compared."""
 MOST_NAMED: Final = 12
-"""Tasks of one consequence that are named; the others are counted."""
+"""The most tasks of one consequence that are named; the others are counted."""
 MOST_TASKS: Final = 100
-"""Tasks of a proposed run that are listed."""
+"""The most tasks of a proposed run that are listed."""
 QUESTIONS: Final = {
     "cancel": "Its unsettled tasks are canceled; running ones are stopped.",
     "assume-gone": "Its task manager is silent. Do this only if its machine is off: otherwise the task may still run there.",
@@ -50,7 +50,7 @@ QUESTIONS: Final = {
     "hold": "Its tasks that have not started wait for a release.",
     "prioritize": "Its tasks that have not started go before or after others of the archive, by the new number.",
 }
-"""The verbs whose consequences are shown first, and what they mean."""
+"""The verbs whose consequences are shown first, and their meaning."""
 REMOVALS: Final = {"purge-log": "log", "purge-outputs": "outputs"}
 """The verbs that remove data of attempts, and the kind of data."""
 OF_A_PURGE: Final = {
@@ -62,7 +62,7 @@ OF_A_PURGE: Final = {
     "is_asked_why": True,
     "_fields": (),
 }
-"""The fields that the preview of a purge has alike, whatever is purged: nothing is refused, and a reason is asked for."""
+"""The fields that all previews of purges share: nothing is refused, and a reason is asked for."""
 _WORDS: Final = {
     State.CANCELED: "canceled",
     State.SKIPPED: "skipped",
@@ -81,7 +81,9 @@ _BEFORE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """The effect on some tasks, or on another kind of ``thing``, in ``words``. ``state``: the state that the tasks would have; ``names``: the first of them."""
+    """The effect on some tasks, or on another kind of ``thing``, in ``words``. ``state``: the state
+    that the tasks would have. ``names``: the first of them.
+    """
 
     words: str
     count: int
@@ -91,7 +93,9 @@ class Consequence:
 
 
 def is_shown_first(name: str, verb: str) -> bool:
-    """Whether an action is done only after its consequences were shown: it destroys, or it concerns many."""
+    """Whether an action is carried out only after its consequences were shown, because it destroys,
+    or concerns many tasks.
+    """
     if is_list(name):
         return True
     if verb == "release":
@@ -109,7 +113,9 @@ def list_run(caller: Caller, name: Name) -> RunId:
 
 
 def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Callable[[Caller], object]) -> Shown:
-    """The changes that ``do`` would make, with the button for it. Raises the refusal that ``do`` would meet."""
+    """The changes that ``do`` would make, with the button for it. Raises the refusal that ``do``
+    would meet.
+    """
     if verb not in QUESTIONS:
         raise NotFound(f"the action {verb!r}", "does not exist on this page", "Open the page again.")
     run, of = _concerned(caller, name, verb)
@@ -146,13 +152,15 @@ def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Cal
 
 
 def _fields(how: Meant) -> list[tuple[str, str]]:
-    """How the button was meant, as the form below says it again."""
+    """The options of the button, as the fields of the form that confirms it."""
     given = {name: "yes" if value is True else value for name, value in asdict(how).items()}
     return [(name, str(value)) for name, value in given.items() if value]
 
 
 def preview_of_purge(caller: Caller, name: str, back: str) -> Shown:
-    """The data that a purge of a run, or by age of an archive, would remove. Raises the refusal that the purge would meet."""
+    """The data that a purge of a run, or by age of an archive, would remove. Raises the refusal
+    that the purge would meet.
+    """
     if "@" in name:
         run = RunId(find_run(caller.session, parse_name(name)))
         done = purge_runs(caller.session, [caller.run(run)], caller.by, dry_run=True).unless_kept()
@@ -186,7 +194,9 @@ def preview_of_purge(caller: Caller, name: str, back: str) -> Shown:
 
 
 def preview_of_removal(caller: Caller, name: str, verb: str, reason: str, back: str) -> Shown:
-    """The logs or outputs of a task that a removal would take away, and the places that may still hold them. Raises the refusal that the removal would meet."""
+    """The logs or outputs of a task that a removal would delete, and the places that may still have
+    them. Raises the refusal that the removal would meet.
+    """
     task, what = TaskId(caller.task(find_task(caller.session, parse_name(name)))), REMOVALS.get(verb)
     if what is None:
         raise NotFound(f"the action {verb!r}", "does not exist on this page", "Open the page again.")
@@ -219,7 +229,9 @@ def preview_of_removal(caller: Caller, name: str, verb: str, reason: str, back: 
 
 
 def _concerned(caller: Caller, name: str, verb: str) -> tuple[int | None, dict[str, int]]:
-    """The run that an action is about, if any, and the thing itself, as ``Caller.acting`` wants it."""
+    """The run that an action concerns, if any, and the thing itself, as arguments of
+    ``Caller.acting``.
+    """
     if "@" not in name or as_backfill(name):
         archive = parse_branch(name)[0] if "@" not in name else name.partition("@")[0]
         return None, {"archive": caller.archive(archive)}
@@ -259,7 +271,7 @@ def _consequences(session: Session, before: dict[int, Any], after: Sequence[Any]
 
 
 def preview_of_run(caller: Caller, new: NewRun, name: str, back: str) -> Shown:
-    """The run that would be made. Raises the refusal that it would meet."""
+    """The run that a trigger would make. Raises the refusal that the trigger would meet."""
     archive = caller.archive(new.archive)
     revision, note = revision_scanned(caller.session, archive, new)
     run = proposed(
@@ -283,7 +295,9 @@ def preview_of_run(caller: Caller, new: NewRun, name: str, back: str) -> Shown:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A task that a run by hand may have. ``on``: what runs it; ``waits``: what its file says that it depends on."""
+    """A task that a manual run may have. ``on``: its triggers. ``waits``: its dependencies
+    according to its file.
+    """
 
     name: str
     on: str
@@ -298,7 +312,9 @@ def choices(
     without: Sequence[str] = (),
     between: tuple[str, str] = ("", ""),
 ) -> Shown:
-    """The form of a trigger: the tasks of a revision, to choose from. ``chosen``, ``without``: what is chosen already; ``between``: the revisions of a backfill."""
+    """The form of a trigger: the tasks of a revision, to choose from. ``chosen``, ``without``: the
+    choice so far. ``first``, ``last``: the revisions of a backfill.
+    """
     new = new_run(name)
     archive = caller.archive(new.archive)
     (row,) = caller.session.rows("workflow_at", revision=revision_wanted(caller.session, archive, new))
@@ -316,7 +332,9 @@ def choices(
 
 
 def new_run(name: str, tasks: Sequence[str] = (), without: Sequence[str] = (), *, force: bool = False) -> NewRun:
-    """The run by hand that a form asks for, of an archive's or branch's head or of a revision's name."""
+    """The manual run that a form asks for: of the head of an archive or branch, or of a named
+    revision.
+    """
     chosen = list(tasks) or None
     if "@" not in name:
         archive, branch = parse_branch(name)

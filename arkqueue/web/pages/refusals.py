@@ -1,4 +1,6 @@
-"""Refusals as pages. The remedy of a refusal may name an option of the command line: the page has a button for that option. A verb on many tasks may be refused for some: the page names them."""
+"""Refusals as pages. The remedy of a refusal may name an option of the command line: the page has a
+button for that option. A verb on many tasks may be refused for some: the page names them.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,14 @@ from arkqueue.web.pages.answer import Shown
 from arkqueue.web.pages.forms import Form
 
 MOST_NAMED: Final = 20
-"""Refused tasks that are named."""
+"""The most refused tasks that are named."""
 _COMMANDS: Final = {"retry": "retry", "retry-from": "retry", "skip-as-completed": "skip", "release": "release", "trigger": "trigger"}  # fmt: skip
-"""The verbs that can be forced, and what they are called on the command line."""
+"""The verbs that can be forced, and their names on the command line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A button that overrules a refusal. ``option``: the field that it sends as yes."""
+    """A button that overrides a refusal. ``option``: the field that it sends as yes."""
 
     option: str
     words: str
@@ -35,7 +37,9 @@ SKIP_OUTDATED: Final = Offer("skip_outdated", "Waive what is out of date, and re
 
 
 def offers(error: ArkqueueError, name: str, verb: str) -> list[Offer]:
-    """The buttons that overrule a refusal of a verb on a thing: those alone that its remedy names for this verb and this thing."""
+    """The buttons that override the refusal of a verb on a thing. The remedy must name them for
+    this verb and this thing.
+    """
     remedy = error.remedy
     command = _COMMANDS.get(verb)
     if command is None or not isinstance(error, Conflict):
@@ -50,7 +54,7 @@ def offers(error: ArkqueueError, name: str, verb: str) -> list[Offer]:
 
 
 def _words(command: str) -> list[str]:
-    """The words of a command that stands in a sentence."""
+    """The words of a command in a sentence."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -59,19 +63,21 @@ def _words(command: str) -> list[str]:
 
 
 def _is_of(named: str, name: str) -> bool:
-    """Whether a command names a thing: itself, or the archive that a run of it is made for."""
+    """Whether a command names a thing: the thing itself, or the archive for which a run of it is
+    made.
+    """
     return named in (name, re.split("[@:]", name, maxsplit=1)[0])
 
 
 def refusal(error: Conflict, form: Form, options: list[Offer]) -> Shown:
-    """A refusal, and the form that was refused once more with a button for each offer."""
+    """A refusal, and the refused form again, with a button for each offer."""
     fields = form.fields("form", "sure", *(one.option for one in options))
     return Shown("refused.html", {"error": error, "status": 409, "offers": options, "_fields": fields, "back": form["back"] or "/"})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedTask:
-    """A task to which something is not done, and why."""
+    """A task that was refused, and why."""
 
     task: str
     reason: str
@@ -86,13 +92,15 @@ def refused_tasks(caller: Caller, done: Done) -> list[RefusedTask]:
 
 
 def offers_of(done: Done, name: str, verb: str) -> list[Offer]:
-    """The buttons that overrule the refusals of a verb on many, each once."""
+    """The buttons that override the refusals of a verb on many tasks, each once."""
     found = [offer for one in done.refused for of in (name, one.why.thing) for offer in offers(one.why, of, verb)]
     return list(dict.fromkeys(found))
 
 
 def partly(caller: Caller, done: Done, form: Form, back: str) -> Shown:
-    """The page of a verb on many tasks: to how many it was done, and the tasks that were refused."""
+    """The page of a verb on many tasks: the number of tasks on which it acted, and the refused
+    tasks.
+    """
     return Shown(
         "partly.html",
         {

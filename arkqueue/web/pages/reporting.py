@@ -1,4 +1,6 @@
-"""The page of one report of a run: what its tasks had come to when the report was made, as ``arkqueue report RUN --number N`` shows it."""
+"""The page of one report of a run: the states of its tasks when the report was made, as in
+``arkqueue report RUN --number N``.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ from arkqueue.web.pages.forms import number
 from arkqueue.web.pages.visitor import Visitor
 
 MOST_TASKS: Final = 200
-"""Tasks that a page lists; the JSON has all that the report names."""
+"""The most tasks that a page lists; the JSON has all tasks of the report."""
 
 
 def report_page(visitor: Visitor, request: Request) -> Shown:
-    """A report of the run ``?of=``: the one of this ``&number=``, or the newest."""
+    """A report of the run ``?of=``: the one with ``&number=``, or the newest."""
     name = parse_name(asked(request, "of"))
     caller = visitor.at(name.archive).caller
     caller.archive(name.archive)
@@ -35,7 +37,7 @@ def report_page(visitor: Visitor, request: Request) -> Shown:
 
 
 def why(task: ReportedTask) -> str:
-    """Why a task had come to its state, in a few words."""
+    """The reason for a task's state at that time, in a few words."""
     message = task.outputs_removed or task.log_removed or task.message
     words = [
         message,

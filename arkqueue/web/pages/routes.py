@@ -1,4 +1,6 @@
-"""The addresses of the pages: those of the command line, and what lies under ``/-/`` (design 8)."""
+"""The addresses of the pages: the names of the command line, and the addresses under ``/-/``
+(design 8).
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ NAMES: Final = "Pages are named as on the command line: /papers, /papers@12, /pa
 
 
 class _Static(StaticFiles):
-    """Files of the package; a browser asks each time whether they are still the same, so that an upgrade is seen at once."""
+    """Files of the package. A browser checks each time whether they have changed, so that an
+    upgrade is visible at once.
+    """
 
     def file_response(self, *arguments: Any, **options: Any) -> Response:
         response = super().file_response(*arguments, **options)
@@ -77,7 +81,7 @@ class _Static(StaticFiles):
 
 
 def pages() -> types.ASGIApp:
-    """All pages. A mistake of arkqueue's own is told to a browser as a page, and to a program as JSON."""
+    """All pages. An internal error is shown to a browser as a page, and to a program as JSON."""
     router = Router(_routes())
 
     async def app(scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
@@ -100,7 +104,7 @@ def pages() -> types.ASGIApp:
 
 
 def _routes() -> list[BaseRoute]:
-    """The pages in the order in which they are looked for."""
+    """The pages in the order in which addresses are matched."""
     return [
         Route("/", page(overview.overview)),
         Route(SIGN_IN, _sign_in_page),
@@ -140,7 +144,7 @@ def _routes() -> list[BaseRoute]:
 def _signed_in_only(
     build: Callable[[Visitor, Request], Shown | Response],
 ) -> Callable[[Visitor, Request], Shown | Response]:
-    """A page that is not public, whatever archives are: it names people, hosts or repositories."""
+    """A page that is not public, whatever archives are: it shows people, hosts or repositories."""
 
     def built(visitor: Visitor, request: Request) -> Shown | Response:
         if visitor.is_anybody:
@@ -199,7 +203,9 @@ def _is_deleted(visitor: Visitor, name: Name) -> bool:
 
 
 def _task_or_list(visitor: Visitor, request: Request, name: Name) -> Shown | Response:
-    """The page of a task. The name of a list (``RUN/TASK``, ``RUN/TASK/*``) leads to the items of that list on the page of its run."""
+    """The page of a task. The name of a list (``RUN/TASK``, ``RUN/TASK/*``) leads to the items of
+    that list on the page of its run.
+    """
     session = visitor.caller.session
     try:
         return task.task(visitor, request, TaskId(find_task(session, name)))
@@ -215,7 +221,7 @@ def _task_or_list(visitor: Visitor, request: Request, name: Name) -> Shown | Res
 
 
 def _sign_in_page(request: Request) -> Response:
-    """The form for a token; with the code of a link, the browser is signed in at once."""
+    """The form for a token. With the code of a link, the browser is signed in at once."""
     try:
         check_host(request)
         if code := request.query_params.get("code"):
@@ -240,7 +246,8 @@ def _sign_in_with(request: Request, body: bytes) -> Response:
         check_host(request)
         form = Form(body)
         target = form["next"]
-        # Nobody is signed in yet, so that no other site gains from sending this: but for its own token's rights in this browser.
+        # Nobody is signed in yet, so another site gains nothing from sending this form, except its
+        # own token's rights in this browser.
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise Refused(403, "the form", "was not sent from a page of this server", "Open the page again.")
         token = tokens.check(request.app.state.session, form["token"])
@@ -284,7 +291,9 @@ def _sign_out_with(request: Request, body: bytes) -> Response:
 
 
 async def _live(request: Request) -> Response:
-    """Says when what a page shows has changed: ``?of=`` an archive (without it: any), ``?attempt=`` also the log of an attempt."""
+    """Events that tell a page when its contents have changed: ``?of=`` an archive (without it, any
+    archive), ``?attempt=`` also the log of an attempt.
+    """
 
     def admitted() -> tuple[list[ArchiveId] | None, AttemptId | None]:
         caller = visitor_of(request).caller
@@ -302,7 +311,8 @@ async def _live(request: Request) -> Response:
     try:
         archives, attempt = await run_in_threadpool(admitted)
     except SignInNeeded:
-        return Response(status_code=204, headers=HEADERS)  # which a browser does not ask again after
+        # After this status, a browser does not connect again.
+        return Response(status_code=204, headers=HEADERS)
     except ArkqueueError as error:
         return refused_page(request, None, error)
     events = request.app.state.live.events(request, archives, attempt, is_signed_in)
@@ -311,7 +321,9 @@ async def _live(request: Request) -> Response:
 
 
 def _back(body: bytes) -> str:
-    """The page of the form: if the user must sign in first, the sign-in leads there. The form's action is not carried out then."""
+    """The page of a form. If the user must sign in first, the sign-in leads to this page. The
+    form's action is not carried out then.
+    """
     try:
         return local(Form(body)["back"])
     except ArkqueueError:

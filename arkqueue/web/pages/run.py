@@ -1,4 +1,6 @@
-"""The pages of a run and of an item of it. A run: its graph, its tasks as a table, and the commit; of long lists the numbers first, and the items of one state on demand."""
+"""The pages of a run and of an item. The page of a run has its graph, a table of its tasks, and the
+commit. A long list is shown as numbers first, and its items in one state on demand.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +31,24 @@ from arkqueue.web.pages.task_rows import rows_of
 from arkqueue.web.pages.visitor import Visitor
 
 MOST_AT_A_GLANCE = 15
-"""Tasks of a table in which a failure is seen at a glance; of a longer one, the page has a link to the first failure."""
+"""The most tasks of a table in which a failure is seen at a glance. For a longer table, the page
+has a link to the first failure.
+"""
 MOST_FILES = 50
 MOST_DELETED = 50
-"""Deleted items that are listed."""
+"""The most deleted items that are listed."""
 _MAY_BE_SKIPPED = frozenset((*MOVES[Event.SKIP].sources, State.FAILED, State.REJECTED))
 _HAS_PRIORITY = frozenset((State.WAITING, State.HELD, State.READY))
 MOST_READY = 20
-"""Ready tasks of which it is said why they have not started."""
+"""The most ready tasks for which the page says why they have not started."""
 MOST_ITEMS = 100
-"""Tasks with items that are shown one by one, of the whole run or of one list."""
+"""The most tasks with items that are shown one by one, of the whole run or of one list."""
 
 
 def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
-    """One run. ``?list=`` a task's name, with ``&state=``, shows the items of that list, and ``&after=`` an id further ones."""
+    """One run. ``?list=``: the name of a task whose list is shown. ``&state=``: only its items in
+    this state. ``&after=``: the id of a task after which the shown items begin.
+    """
     caller = visitor.caller
     numbers = numbers_of(caller.session, [caller.run(id)])
     lists = lists_of(numbers)
@@ -51,7 +57,8 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
     why_ready(caller.session, view.tasks)
     picture, boxes = _picture(visitor, view, numbers)
     changes = changed_files(caller.session, caller.configuration, id, MOST_FILES) if not view.baseline else None
-    if changes and changes.fault and visitor.is_anybody:  # it may name a path of the server
+    # The fault may contain a path of the server.
+    if changes and changes.fault and visitor.is_anybody:
         changes = replace(changes, fault="They cannot be read for now.")
     return Shown(
         "run.html",
@@ -76,7 +83,9 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
 
 
 def _picture(visitor: Visitor, view: RunDetail, numbers: Numbers) -> tuple[Picture | None, int]:
-    """The graph of a run with a box for each list, and how many boxes a graph has that is too large to draw (0: it is not)."""
+    """The graph of a run with a box for each list, and the number of boxes of a graph that is too
+    large to draw (0 if it is not).
+    """
     caller, lists = visitor.caller, lists_of(numbers)
     without_items = view.counts.tasks - sum(of.tasks for of in lists) + len(lists)
     if without_items > MOST_DRAWN:
@@ -93,7 +102,7 @@ def _picture(visitor: Visitor, view: RunDetail, numbers: Numbers) -> tuple[Pictu
 
 
 def _items(visitor: Visitor, request: Request, id: RunId, name: str, lists: Sequence[ListView]) -> dict[str, object]:
-    """The items of the list that an address asks for, in the state that it asks for. ``name``: the run's."""
+    """The items of the list, in the state, that an address asks for. ``name``: the run's name."""
     chosen = next((of for of in lists if of.name == asked(request, "list")), None)
     if chosen is None:
         return {"list": None, "state": "", "items": [], "next": None, "bulk": [], "has_priority": False}
@@ -115,7 +124,9 @@ def _items(visitor: Visitor, request: Request, id: RunId, name: str, lists: Sequ
 
 
 def why_ready(session: Session, tasks: Sequence[TaskView]) -> None:
-    """Say of the first ready tasks why each has not started, as its ``why``, in the words of ``explain``."""
+    """Store in ``why`` of the first ready tasks why each has not started, in the words of
+    ``explain``.
+    """
     ready = {task.id: task for task in tasks if task.state is State.READY}
     for id, text in alone(session, [*ready][:MOST_READY]).items():
         words = text.removeprefix("is ready").removeprefix(",").strip()
@@ -171,7 +182,9 @@ def rare(visitor: Visitor, view: RunDetail) -> list[tuple[str, str]]:
 
 
 def of_list(of: ListView, state: State | None) -> list[tuple[str, str]]:
-    """The verbs that can do something to the items of a list, or to those in one state, with the words of their buttons."""
+    """The verbs that can act on items of a list, or on those in one state, with the words of their
+    buttons.
+    """
     there = {one for one, number in of.counts.items() if number and state in (None, one)}
     can = {
         ("retry", "Retry what failed"): State.FAILED in there,
@@ -187,19 +200,21 @@ def of_list(of: ListView, state: State | None) -> list[tuple[str, str]]:
 
 
 def again(tasks: Sequence[TaskView], lists: Sequence[ListView] = ()) -> list[str]:
-    """The names of the tasks that a run or item can run again, with everything behind them: those that have ended."""
+    """The names of the tasks that can run again in a run or item, with everything behind them:
+    those that have ended.
+    """
     ended = [task.name for task in tasks if task.kind is TaskKind.ORDINARY and not task.gate and task.state in SETTLED]
     return list(dict.fromkeys([*ended, *(of.name for of in lists if any(of.counts.get(state) for state in SETTLED))]))
 
 
 def left_to_hold(counts: Counts) -> int:
-    """How many tasks of a run have not started and are not held."""
+    """The number of tasks of a run that have not started and are not held."""
     ended = counts.completed + counts.failed + counts.rejected + counts.canceled + counts.skipped
     return counts.tasks - ended - counts.running - counts.held
 
 
 def first_failed(view: RunDetail) -> TaskView | None:
-    """The first failure of a run whose table is so long that nobody sees at a glance where the failure stands."""
+    """The first failure of a run whose table is so long that the failure is not seen at a glance."""
     if len(view.tasks) <= MOST_AT_A_GLANCE:
         return None
     bad = (State.FAILED, State.REJECTED)
@@ -207,7 +222,7 @@ def first_failed(view: RunDetail) -> TaskView | None:
 
 
 def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
-    """A summary of a run in a sentence. ``lists``: those whose tasks ``view`` leaves out."""
+    """A summary of a run in a sentence. ``lists``: the lists whose tasks ``view`` leaves out."""
     if view.faults:
         count = len(view.faults)
         return f"Its workflow files have {count} fault{'s' if count > 1 else ''}, so it has no tasks."
@@ -262,19 +277,19 @@ def _said(
 
 
 def _labels(tasks: Sequence[TaskView]) -> list[str]:
-    """The names of tasks inside their run; of several items of a list, how many there are."""
+    """The names of tasks inside their run; for several items of a list, their number."""
     items = Counter(task.name for task in tasks if task.item)
     labels = [f"{items[t.name]:,} items of {t.name}" if t.item and items[t.name] > 1 else t.label for t in tasks]
     return list(dict.fromkeys(labels))
 
 
 def _number(lists: Sequence[ListView], *states: State) -> int:
-    """How many tasks of lists are in one of some states."""
+    """The number of tasks of lists in some states."""
     return sum(of.counts.get(state, 0) for of in lists for state in states)
 
 
 def _of_lists(lists: Sequence[ListView], *states: State) -> list[str]:
-    """How many items of each list are in one of some states, in words."""
+    """The number of items of each list in some states, in words."""
     numbers = [(of.name, _number([of], *states)) for of in lists]
     return [f"{number:,} item{'s' if number > 1 else ''} of {name}" for name, number in numbers if number]
 

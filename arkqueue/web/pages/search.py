@@ -1,6 +1,8 @@
-"""The search: an address of the command line, or an id that one revision has, leads straight there; everything else is looked for by its words.
+"""The search. A name of the command line, or an id of a single revision, leads straight to its
+page; any other text is searched as words.
 
-With ``?author=``, and at ``/-/mine``, it is the page for who has just committed: the last revisions of an author, and what failed of them.
+With ``?author=``, and at ``/-/mine``, it is the page for a person who has just committed: the last
+revisions of an author, and their failures.
 """
 
 from __future__ import annotations
@@ -25,18 +27,18 @@ from arkqueue.web.pages.nearby import is_there
 from arkqueue.web.pages.visitor import Visitor
 
 MOST: Final = 20
-"""Things of one kind."""
+"""The most results of one kind."""
 MOST_FAILED: Final = 3
-"""Failed tasks that are told of a run."""
+"""The most failed tasks that are shown of a run."""
 
 
 _SERVER: Final = re.compile("(https?://[^/]+)?/")
-"""What stands before a name in the address of a browser."""
+"""The part before a name in the address of a browser."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A run, and the first tasks of it that failed. ``line``: the last line that the first of these wrote."""
+    """A run, and its first failed tasks. ``line``: the last output line of the first failed task."""
 
     run: RunView
     failed: list[TaskView]
@@ -44,7 +46,10 @@ class Hit:
 
 
 def look_for(visitor: Visitor, request: Request) -> Shown | Response:
-    """The results of ``?q=``. ``?archive=``: the archive in which a plain number is looked up first; ``?items=``: items older than this task; ``?author=``: the last revisions of an author."""
+    """The results of ``?q=``. ``?archive=``: the archive in which a plain number is looked up
+    first. ``?items=``: only items older than this task. ``?author=``: the last revisions of an
+    author.
+    """
     caller = visitor.caller
     text, author = asked(request, "q"), asked(request, "author")
     if text and (address := _address(caller, text, asked(request, "archive"))):
@@ -64,7 +69,9 @@ def look_for(visitor: Visitor, request: Request) -> Shown | Response:
 
 
 def mine(visitor: Visitor, request: Request) -> Shown:
-    """The page for who has just committed: the last revisions of the authors that the visitor is, or of ``?author=``, with the line at which each failed."""
+    """The page for a person who has just committed: the last revisions of the visitor's authors, or
+    of ``?author=``, with the line at which each failed.
+    """
     caller, author = visitor.caller, asked(request, "author")
     authors = [author] if author else caller.token.authors
     covered = caller.archives()
@@ -75,7 +82,7 @@ def mine(visitor: Visitor, request: Request) -> Shown:
 
 
 def _hits(caller: Caller, runs: Sequence[RunView]) -> list[Hit]:
-    """Runs with what failed of them."""
+    """Runs with their failed tasks."""
     failed = cells_of(caller.session, [run for run in runs if run.state in (RunState.FAILED, RunState.PROCESSING)])
     bad = {id: [cell.task for cell in cells if cell.bad] for id, cells in failed.runs.items()}
     lines = last_lines(caller.session, [tasks[0] for tasks in bad.values() if tasks])
@@ -101,7 +108,9 @@ def _hit(run: RunView, failed: Sequence[TaskView], lines: Mapping[int, str]) -> 
 
 
 def _address(caller: Caller, text: str, archive: str) -> str:
-    """The address that a text is, as on the command line or in a browser; empty: it is none of something that is there."""
+    """The address that a text means, written as on the command line or copied from a browser; empty
+    if it leads to nothing that exists.
+    """
     if in_browser := _SERVER.match(text):
         text = text[in_browser.end() :].partition("?")[0].partition("#")[0]
     for name in (text, f"{archive}@{text}" if archive else "", f"{archive}@g{text}" if archive else ""):

@@ -1,6 +1,7 @@
-"""Consecutive runs that persons or schedules started, as one line of the grid that opens.
+"""Consecutive runs that persons or schedules started, as one line of the grid, which can be opened.
 
-A run that goes on, has faults, or has an unhandled failure keeps a row of its own, and so does the newest run. The address names the open lines.
+A run that is not over, has faults, or has an unhandled failure keeps a row of its own, and so does
+the newest run. The address names the open lines.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from arkqueue.views.tasks import TaskView
 from arkqueue.web.pages.grid import Cell, Row
 
 FEWEST: Final = 2
-"""Runs that one line may stand for; fewer would save no line."""
+"""The fewest runs that one line stands for; fewer would save no line."""
 _WAYS: Final = {Trigger.MANUAL: "by hand", Trigger.SCHEDULE: "by schedule"}
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesCell:
-    """The tasks of one column in the runs of a series. ``task``: the one that needs a person most; ``words``: how many are in its state; ``says``: how many are in each state."""
+    """The tasks of one column in the runs of a series. ``task``: the task that most needs a person.
+    ``words``: the number of tasks in its state. ``says``: the number of tasks in each state.
+    """
 
     task: TaskView
     words: str
@@ -34,9 +37,12 @@ class SeriesCell:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Runs of one line, the newest first. ``name``: their revisions and what started them; ``says``: how many of them are in each state.
+    """The runs of one line, the newest first. ``name``: their revisions and their triggers.
+    ``says``: the number of runs in each state.
 
-    ``cells`` has one for each column, None: no run has such a task; ``gone``: their tasks that no column shows, and the worst of them. ``address``: of the page on which the line is open, or closed again.
+    ``cells``: one for each column; None: no run has such a task. ``gone``: their tasks that no
+    column shows, and the worst of them. ``address``: the page on which the line is open, or closed
+    again.
     """
 
     runs: list[ListedRun]
@@ -63,7 +69,9 @@ class Line:
 
 
 def runs_in_lines(runs: Sequence[RunView], needing: Collection[int]) -> list[list[RunView]]:
-    """The runs that each line has. ``needing``: those that keep a row of their own, as they have failures that nobody has handled."""
+    """The runs of each line. ``needing``: the runs that keep a row of their own, because they have
+    failures that nobody has handled.
+    """
     lines: list[list[RunView]] = []
     for joins, group in groupby(runs, lambda run: _joins(run, needing)):
         some = list(group)
@@ -79,7 +87,9 @@ def _joins(run: RunView, needing: Collection[int]) -> bool:
 def lines_of(
     rows: Sequence[Row], needing: Collection[int], opened: Collection[int], asked: Sequence[tuple[str, str]]
 ) -> list[Line]:
-    """The lines of a grid. ``needing``: as of `runs_in_lines`; ``opened``: runs whose series are open; ``asked``: the parameters of the page's address."""
+    """The lines of a grid. ``needing``: as for `runs_in_lines`. ``opened``: runs whose series are
+    open. ``asked``: the parameters of the page's address.
+    """
     left = iter(rows)
     return [
         _line([next(left) for _ in runs], opened, asked)
@@ -135,7 +145,9 @@ def _counted(states: Mapping[str, int], order: Sequence[str]) -> str:
 
 
 def stand_ins(lines: Sequence[Line], rows: Sequence[Row]) -> dict[int, int]:
-    """The tasks that no row shows, by their ids, and the tasks of the cells that stand for them: where the edges of other cells end."""
+    """For each task that no row shows, by id, the task of the cell that stands for it: the edges of
+    other cells end there.
+    """
     closed = [line.series for line in lines if line.series is not None and not line.series.is_open]
     hidden = {run.id: series.cells for series in closed for run in series.runs}
     pairs = [pair for row in rows if row.run.id in hidden for pair in zip(row.cells, hidden[row.run.id], strict=True)]

@@ -1,6 +1,8 @@
-"""The page of a person's sessions: in which browsers somebody is signed in, and the buttons that sign one of them out, or all others.
+"""The page of a person's sessions: the signed-in browsers, and the buttons that sign one of them
+out, or all others.
 
-Everybody sees those with the own token, or of the own person; who administers the installation sees all.
+Everybody sees the sessions with their own token, or of their own person. An administrator of the
+installation sees all.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ _SYSTEMS: Final = (("Android", "Android"), ("iPhone", "an iPhone"), ("iPad", "an
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The browsers that are signed in with one token, or as one person. ``is_own``: those of who looks."""
+    """The browsers that are signed in with one token, or as one person. ``is_own``: the group of
+    the visitor.
+    """
 
     whose: str
     scope: str | None
@@ -33,7 +37,7 @@ class Group:
 
 
 def sessions_page(visitor: Visitor, request: Request) -> Shown:
-    """Where somebody is signed in; the own sessions first."""
+    """The signed-in browsers; the visitor's own sessions come first."""
     found: dict[str, list[SignIn]] = {}
     for one in _seen(visitor, request):
         found.setdefault(one.owner, []).append(one)
@@ -47,7 +51,9 @@ def sessions_page(visitor: Visitor, request: Request) -> Shown:
 
 
 def end_sessions(visitor: Visitor, request: Request, form: Form) -> None:
-    """Sign a browser out, or with ``all`` every other one that is signed in like it."""
+    """Sign a browser out, or, with ``all``, all others that are signed in with the same token or as
+    the same person.
+    """
     seen = _seen(visitor, request)
     meant = next((one for one in seen if one.id == form["name"]), None)
     if meant is None:
@@ -57,7 +63,7 @@ def end_sessions(visitor: Visitor, request: Request, form: Form) -> None:
 
 
 def words_of(browser: str) -> str:
-    """A browser in a few words, by what it calls itself."""
+    """A browser in a few words, from the name that it gives itself."""
     name = next((words for sign, words in _BROWSERS if sign in browser), "")
     system = next((words for sign, words in _SYSTEMS if sign in browser), "")
     plain = re.split(r"[/ ]", browser, maxsplit=1)[0] if browser else "unknown"

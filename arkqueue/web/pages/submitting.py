@@ -1,10 +1,13 @@
-"""The form that hands in a document: a file, or text written there. The API's own call judges it and makes the run (`web.api.submissions`).
+"""The form that hands in a document: a file, or a text that is written in the form. The API's own
+call checks the document and makes the run (`web.api.submissions`).
 
-Who may not submit is refused before the file is read. A file goes to the disk as it comes. Faults of the document are all shown, above the form as it was sent; a browser
-keeps no file for that, so it is chosen again.
+A visitor who may not submit is refused before the file is read. A file goes to the disk as it
+arrives. All faults of the document are shown above the filled form. Browsers do not keep the chosen
+file, so it has to be chosen again.
 
-Attachments come with the form, up to `LONGEST_ATTACHED`, and are then handed to the API's own calls, which judge their names (`web.api.uploads`). More, and larger ones, take the command line,
-which goes on where a connection has broken.
+Attachments come with the form, up to `LONGEST_ATTACHED`. They are then handed to the API's own
+calls, which check their names (`web.api.uploads`). More and larger attachments need the command
+line, which continues after a connection has broken.
 """
 
 from __future__ import annotations
@@ -47,14 +50,16 @@ from arkqueue.web.pages.visitor import SignInNeeded, Visitor, check_form, check_
 from arkqueue.web.problems import Refused
 
 LONGEST_TEXT: Final = 1 << 20
-"""Bytes of a text that is written into the form; what is longer is a file."""
+"""The most bytes of a text that is written in the form; a longer one has to be a file."""
 BESIDE: Final = 64 << 10
-"""Bytes of a form beside its document: names of fields, and borders between them."""
+"""The most bytes of a form besides its document: names of fields, and borders between them."""
 LONGEST_ATTACHED: Final = 256 << 20
-"""Bytes of all attachments of a form: until it is whole, they are on the disk that keeps attachments."""
+"""The most bytes of all attachments of a form. Until the form is complete, they are on the disk of
+attachments.
+"""
 LONGEST_FORM: Final = LONGEST_PAYLOAD + LONGEST_ATTACHED + BESIDE
 MOST_ATTACHED: Final = 50
-"""Attachments of a form."""
+"""The most attachments of a form."""
 PIECE: Final = 1 << 20
 BY_NAME: Final = {"json": PayloadKind.JSON, "yaml": PayloadKind.YAML, "yml": PayloadKind.YAML, "csv": PayloadKind.CSV, "txt": PayloadKind.LINES}  # fmt: skip
 """The formats of documents, by the suffixes of their names."""
@@ -63,12 +68,12 @@ _sent = 0
 
 
 def submit_page(visitor: Visitor, request: Request) -> Shown:
-    """The form; ``?branch=`` another than the main branch."""
+    """The form. ``?branch=``: another branch than the main one."""
     return _shown(visitor, request.path_params["name"], {"branch": asked(request, "branch")}, [])
 
 
 async def submit_form(request: Request) -> Response:
-    """Make a run of what a form hands in, and show it; or show the form again with what is wrong."""
+    """Make a run from the form's document, and show it; or show the form again with the faults."""
     visitor: Visitor | None = None
     name = request.path_params["name"]
     try:
@@ -162,7 +167,8 @@ async def _submitted(request: Request, name: str, form: FormData) -> Response:
         if begun is not None:
             await run_in_threadpool(end_upload, request, begun)
         raise _of_form(error) from None
-    if not isinstance(made, SubmissionView):  # somebody has ended the upload meanwhile, or sends it, too
+    # Somebody has ended the upload in the meantime, or sends it, too.
+    if not isinstance(made, SubmissionView):
         raise Conflict("the attachments", "are not complete any more", "Choose them, and submit again.")
     if made.run is None:
         raise Conflict(
@@ -172,7 +178,7 @@ async def _submitted(request: Request, name: str, form: FormData) -> Response:
 
 
 def _of_form(error: ArkqueueError) -> ArkqueueError:
-    """An error in the words of the form, which calls the id otherwise than the API does."""
+    """An error in the words of the form, which has another name for the id than the API."""
     return Invalid("the id", error.fault, error.remedy) if error.thing == "Idempotency-Key" else error
 
 
@@ -196,7 +202,9 @@ async def _attached(form: FormData) -> list[tuple[NewAttachment, UploadFile]]:
 async def _send(
     request: Request, name: str, id: str, attached: Sequence[tuple[NewAttachment, UploadFile]]
 ) -> int | None:
-    """Hand the attachments of a form to the API's calls. Returns the upload where it was begun for them; else it goes on, or its submission was made before."""
+    """Hand the attachments of a form to the API's calls. Returns the upload if this call has begun
+    it. None: an earlier upload continues, or its submission was already made.
+    """
     answered = Response(status_code=201)
     files = NewUpload(attachments=[new for new, _ in attached])
     key = id.encode().decode("latin-1")
@@ -217,7 +225,9 @@ async def _send(
 
 
 async def _send_one(request: Request, upload: int, position: int, file: UploadFile, received: int) -> None:
-    """Hand what is missing of one file to the API's call, which answers 202 as long as it computes the digest."""
+    """Hand the missing part of one file to the API's call, which answers 202 while it computes the
+    digest.
+    """
     await file.seek(received)
 
     async def receive() -> Message:
@@ -242,7 +252,9 @@ def _too_many_bytes() -> Refused:
 
 @contextmanager
 def _a_place() -> Iterator[None]:
-    """So many forms are received at once: each may have a file on the disk."""
+    """Limits the number of forms that are received at once, because each may have a file on the
+    disk.
+    """
     global _sent
     if _sent >= MOST_AT_ONCE:
         raise Busy(
@@ -259,7 +271,9 @@ def _a_place() -> Iterator[None]:
 
 @asynccontextmanager
 async def _form(request: Request, uploads: Uploads) -> AsyncIterator[FormData]:
-    """The fields and files of a form. Its files have no names on the disk, so that nothing of them stays, however this ends."""
+    """The fields and files of a form. Its files have no names on the disk, so nothing of them
+    stays, however this ends.
+    """
     length = request.headers.get("content-length", "")
     size = int(length) if length.isdecimal() and len(length) < 19 else LONGEST_FORM
     if size > LONGEST_FORM:
@@ -277,7 +291,9 @@ async def _form(request: Request, uploads: Uploads) -> AsyncIterator[FormData]:
 
 
 class _Parser(MultiPartParser):
-    """Reads a form whose files are kept in a folder, instead of the system's temporary folder, which is often small or memory."""
+    """Reads a form whose files are kept in a folder, instead of the system's temporary folder,
+    which is often small or memory.
+    """
 
     def __init__(self, folder: Path, headers: Headers, stream: AsyncGenerator[bytes, None], **limits: int) -> None:
         super().__init__(headers, stream, **limits)
@@ -286,14 +302,16 @@ class _Parser(MultiPartParser):
     def on_headers_finished(self) -> None:
         super().on_headers_finished()
         if (upload := self._current_part.file) is not None:
-            upload.file.close()  # nothing of it is on the disk yet
+            upload.file.close()  # it is not on the disk yet
             file = SpooledTemporaryFile(max_size=self.spool_max_size, dir=str(self._folder))  # noqa: SIM115  it is closed with the form
             upload.file = file  # type: ignore[assignment]
             self._files_to_close_on_error[-1] = file
 
 
 class _Counted:
-    """The messages of a request; raises `Refused` once they are longer than any document with its attachments and its form."""
+    """The messages of a request. Raises `Refused` once they are longer than any document with its
+    attachments and its form.
+    """
 
     def __init__(self, request: Request) -> None:
         self._request, self._seen = request, 0

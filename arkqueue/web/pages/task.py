@@ -1,4 +1,6 @@
-"""The page of a task: its state in one sentence with the button that helps, the end of its log, its attempts and facts."""
+"""The page of a task: its state in one sentence with the button that helps, the end of its log, its
+attempts and facts.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from arkqueue.web.pages.log import log_of, wanted_of
 from arkqueue.web.pages.visitor import Visitor
 
 LONGEST_ITEM: Final = 4000
-"""Characters of an item that are shown."""
+"""The most characters of an item that are shown."""
 HELPS: Final[dict[State, tuple[tuple[str, str], ...]]] = {
     State.FAILED: (("retry", "Retry"), ("skip", "Waive"), ("skip-as-completed", "Count as completed")),
     State.REJECTED: (("skip", "Waive"), ("skip-as-completed", "Count as completed")),
@@ -34,11 +36,13 @@ HELPS: Final[dict[State, tuple[tuple[str, str], ...]]] = {
     State.RUNNING: (("cancel", "Cancel"), ("restart", "Restart")),
     State.CANCELED: (("retry", "Run it again"),),
 }
-"""The verbs of each state, the first one first. The commands that ``explain`` names stand before them."""
+"""The verbs of each state, in the order of their buttons. The commands that ``explain`` names come
+before them.
+"""
 HINDERS: Final = frozenset(("hold", "cancel", "restart"))
-"""The verbs that keep a task from going on: none of these is the button that helps."""
+"""The verbs that keep a task from continuing: none of these is the button that helps."""
 SELDOM: Final = frozenset(("hold",))
-"""The verbs that stand behind the menu."""
+"""The verbs in the menu."""
 NO_INPUTS: Final = Inputs([], is_all=True)
 OF_REPORT: Final = frozenset(("release", "restart"))
 """The actions that REPORT allows. In any state, the page of its run has a button for another
@@ -47,7 +51,7 @@ report.
 
 
 def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
-    """One task; ``?attempt=`` shows the log of that attempt: its end, or as `Wanted` says."""
+    """One task. ``?attempt=``: the attempt whose log is shown; `Wanted` says which part of it."""
     caller = visitor.caller
     view = tasks.task(caller.session, caller.task(id))
     number = asked(request, "attempt")
@@ -100,7 +104,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
 
 
 def facts(view: TaskDetail, attempt: AttemptView | None) -> list[tuple[str, str]]:
-    """The facts about a task, beside its log."""
+    """The facts about a task, besides its log."""
     definition = view.definition or {}
     command = definition.get("command") or definition.get("script") or ""
     item = "" if view.item_body is None else json.dumps(view.item_body, ensure_ascii=False)
@@ -144,7 +148,7 @@ def _checkout(definition: Mapping[str, Any]) -> str:
 
 
 def _workspace(attempt: AttemptView) -> str:
-    """Where the files of an attempt are, as long as they are there."""
+    """The place of an attempt's files, while they exist."""
     if attempt.ended_at is not None:
         return ""
     return f"work/{attempt.id}/tree in the home folder of its task manager"

@@ -1,4 +1,6 @@
-"""The rows of a table of tasks as markup. A run may have hundreds of tasks, and a template takes four times as long for each as this."""
+"""The rows of a table of tasks as markup. A run may have hundreds of tasks, and a template takes
+four times as long for each.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _WITH_COLON: Final = (State.READY, State.FAILED, State.REJECTED)
 
 
 def rows_of(tasks: Iterable[tuple[TaskView, str]], run: str) -> Iterator[tuple[TaskView, Markup]]:
-    """Each task with the beginning of its row, to which the cell of its button is still to come. ``run``: the name of the run, which the reasons leave out."""
+    """Each task with the beginning of its row, before the cell of its button. ``run``: the name of
+    the run, which the reasons leave out.
+    """
     for task, words in tasks:
         yield task, Markup(_row(task, words, f" {run}/"))
 
@@ -43,7 +47,7 @@ def _why(task: TaskView, within: str) -> str:
 
 
 def _length(task: TaskView, words: str) -> str:
-    """How long the task took, or has been running."""
+    """The duration of the task, or the time since it began."""
     if task.state in (State.COMPLETED, State.RUNNING):
         return in_markup(words)
     return took(task.started_at, task.ended_at) if task.started_at and task.ended_at else ""

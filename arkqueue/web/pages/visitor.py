@@ -1,7 +1,9 @@
-"""Who looks at a page: a browser that is signed in, with a token or as a person, or a program with a token.
+"""The visitor of a page: a browser that is signed in, with a token or as a person, or a program
+with a token.
 
-The cookie holds a secret that is good for the pages of this server alone; it says nothing about the token. A form carries a digest of that secret and of its
-page's address, which no other site can know. A browser that was led here under a name that is not ours (DNS rebinding) is refused.
+The cookie holds a secret that is valid only for the pages of this server; it reveals nothing about
+the token. A form carries a digest of this secret and of its page's address, which no other site can
+know. A browser that was led here under a foreign name (DNS rebinding) is refused.
 """
 
 from __future__ import annotations
@@ -31,19 +33,21 @@ from arkqueue.web.rights import at, rights_of
 
 COOKIE: Final = "arkqueue"
 NONCE: Final = 16
-"""Characters at the beginning of what a form carries that say which one it is."""
+"""The number of characters at the beginning of a form's secret that identify the form."""
 ANYBODY: Final = 0
-"""The id of no token: somebody who has not signed in looks at archives that are public."""
+"""The id that no token has, for a visitor who has not signed in and looks at public archives."""
 _EVER: Final = datetime.fromtimestamp(0, UTC)
 
 
 class SignInNeeded(Exception):
-    """Nobody is signed in in this browser."""
+    """Nobody has signed in in this browser."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """A caller who looks at pages. ``form``: what the forms of this page carry; empty: a program, which needs none and may send none. ``key``: what that is made with."""
+    """A caller who looks at pages. ``form``: the secret of the forms on this page; empty for a
+    program, which needs none and must not send any. ``key``: the key from which the secret is made.
+    """
 
     caller: Caller
     form: str
@@ -51,7 +55,7 @@ class Visitor:
 
     @property
     def is_anybody(self) -> bool:
-        """Whether nobody has signed in; what is public is shown."""
+        """Whether nobody has signed in; public contents are shown."""
         return self.caller.token.id == ANYBODY
 
     @property
@@ -64,17 +68,19 @@ class Visitor:
 
     @property
     def sees_all(self) -> bool:
-        """Whether the token is for every archive, and so for the installation."""
+        """Whether the token is for all archives, and so for the installation."""
         return self.caller.token.archives is None
 
     def at(self, address: str) -> Visitor:
-        """The visitor with the scope that they have for the archive of an address, like ``papers`` or ``papers@12/pdf``."""
+        """The visitor with the scope that they have for the archive of an address, like ``papers``
+        or ``papers@12/pdf``.
+        """
         token = at(self.caller.token, archive_of(address))
         return self if token is self.caller.token else replace(self, caller=replace(self.caller, token=token))
 
 
 def visitor_of(request: Request) -> Visitor:
-    """The visitor of a request; raises `SignInNeeded`, or what becomes an error page."""
+    """The visitor of a request. Raises `SignInNeeded`, or an error that becomes an error page."""
     check_host(request)
     session = request.app.state.session
     kind, _, secret = request.headers.get("authorization", "").partition(" ")
@@ -113,7 +119,7 @@ def archive_of(address: str) -> str:
 
 
 def _key_of(secret: str) -> str:
-    """The mark in the forms of the browser with this secret."""
+    """The key for the forms of the browser with this secret."""
     return hashlib.sha256(b"form " + secret.encode()).hexdigest()
 
 
@@ -136,7 +142,9 @@ def check_form(request: Request, visitor: Visitor, sent: str) -> None:
 
 
 def check_site(request: Request, visitor: Visitor) -> None:
-    """The part of `check_form` that needs no form: raise `Refused` where a browser says that another site sends it, or nobody has signed in."""
+    """The part of `check_form` that needs no form. Raises `Refused` if a browser says that another
+    site sends the request, or if nobody has signed in.
+    """
     if not visitor.form or request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise _foreign()
 
@@ -147,7 +155,7 @@ def _foreign() -> Refused:
 
 
 def check_host(request: Request) -> None:
-    """Raise `Refused` where the browser was led here under a foreign name."""
+    """Raise `Refused` if the browser was led here under a foreign name."""
     host, configuration = request.url.hostname or "", request.app.state.configuration
     named = urlsplit(configuration.public_url or "").hostname
     if not (_is_address(host) or host in _own_names() or host in configuration.hosts or host == named):
@@ -156,7 +164,9 @@ def check_host(request: Request) -> None:
 
 
 def keep(request: Request, response: Response, secret: str, seconds: float = BROWSER) -> None:
-    """Have the browser keep its secret: for this server alone, out of reach of scripts, sent along with links from elsewhere but not with their forms."""
+    """Let the browser keep its secret: for this server only, out of reach of scripts, and sent with
+    links from other sites but not with their forms.
+    """
     response.set_cookie(
         COOKIE,
         secret,
