@@ -4,7 +4,7 @@ end, and cleans up.
 ``docker`` makes one object for a container that it is about to start, or that it adopts. The object
 has one thread, which reads the live connection and hands the bytes to the sink. While the sink
 blocks, the engine's buffer fills and the task waits. A stop has a thread of its own while it lasts,
-so a blocked sink or a silent engine does not delay it.
+so the waits of the first thread do not delay it.
 
 If the container's processes were gone when the live connection ended, its output is complete.
 Otherwise, the connection broke, the task closed its output, the engine went away, or the attempt is
