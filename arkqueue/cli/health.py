@@ -22,7 +22,7 @@ from arkqueue.views.installation import is_managed, measure, task_managers
 
 
 def tell_manager(configuration: Configuration) -> NoReturn:
-    """Exit with whether a queue manager has reported recently."""
+    """Exit with 0 if a queue manager has reported recently, and otherwise with 1."""
     with _session(configuration) as session:
         numbers = measure(session)
     silence = numbers.silence_of_queue_managers or 0.0
@@ -30,7 +30,9 @@ def tell_manager(configuration: Configuration) -> NoReturn:
 
 
 def tell_worker(configuration: Configuration) -> NoReturn:
-    """Exit with whether the task manager of this host, by its name, has reported recently."""
+    """Exit with 0 if the task manager of this host, by its name, has reported recently, and
+    otherwise with 1.
+    """
     name = socket.gethostname()
     with _session(configuration) as session:
         alive = any(one.alive for one in task_managers(session) if one.hostname == name)

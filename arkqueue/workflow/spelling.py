@@ -22,8 +22,8 @@ class Speller:
     """``nearest`` for a whole workflow, within a budget: thousands of wrong names among thousands
     of tasks must not take minutes.
 
-    ``pairs``: the number of pairs of characters that may be compared, which is the cost of a
-    comparison at most. The default takes about a second.
+    ``pairs``: the budget, in pairs of characters that may be compared. The default takes about a
+    second.
     """
 
     def __init__(self, pairs: int = 20_000_000) -> None:
