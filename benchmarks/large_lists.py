@@ -34,12 +34,16 @@ def large_lists(bench: Bench) -> Iterator[Figure]:
     steps: dict[str, list[float]] = {"first": [], "behind": []}
     of_item, of_task = list[float](), list[float]()
     verbs: dict[str, list[tuple[float, float]]] = {}
+    beside_purge = list[float]()
     for _ in range(bench.rounds):
         with bench.database() as uri, a_queue(uri) as session:
             batch, other = Line.register(session, "batch"), Line.register(session, "other")
             other.append(session, CHAIN)
             for which, more in (("first", ""), ("behind", "PREV")):
                 seconds, waited = _planned(session, batch, other, items, more)
+                if which == "first":
+                    (row,) = session.rows("runs_of_revisions", revisions=[batch.branch.head])
+                    first = RunId(row.id)
                 took[which].append(seconds)
                 steps[which].append(max(waited))
             ends = [_end_of(session, batch, other) for _ in range(ENDS)]
@@ -54,6 +58,7 @@ def large_lists(bench: Bench) -> Iterator[Figure]:
             )
             # Until then, later work would wait for what this run waited for.
             verbs.setdefault("purge", []).append(_done(session, batch, partial(_purge, session, RunId(run.id))))
+            beside_purge.append(_beside_purge(session, first, other))
     for which, what in (("first", f"{items} items of {STEPS} steps"), ("behind", f"{items} items, each behind its earlier one")):  # fmt: skip
         yield Figure("20", f"parse, plan and store {what}", "s", took[which], [at_most(LONGEST, "s")])
         yield Figure("20", f"longest step of another archive beside {what}", "ms", steps[which], [never_above(LONGEST_STEP, "ms")], note="claim and finish of one task")  # fmt: skip
@@ -61,6 +66,7 @@ def large_lists(bench: Bench) -> Iterator[Figure]:
     for verb, found in verbs.items():
         yield Figure("20", f"{verb} of a run of {items} items of {STEPS} steps", "s", [took for took, _ in found])
         yield Figure("20", f"longest wait for its archive beside {verb}", "ms", [waited for _, waited in found])
+    yield Figure("20", f"longest step of another archive beside the purge of a run of {items} items", "ms", beside_purge, [never_above(LONGEST_STEP, "ms")], note="claim and finish of one task")  # fmt: skip
 
 
 VERBS: dict[str, Callable[[Session, RunId], object]] = {
@@ -76,6 +82,18 @@ VERBS: dict[str, Callable[[Session, RunId], object]] = {
 def _purge(session: Session, run: RunId) -> None:
     purged = purge.purge_runs(session, [run], PROCESS, "measured")
     assert purged.runs, purged.kept
+
+
+def _beside_purge(session: Session, run: RunId, other: Line) -> float:
+    """The milliseconds of the longest step of another archive while a run is purged."""
+    longest = 0.0
+    with ThreadPoolExecutor(1) as person:
+        done = person.submit(_purge, session, run)
+        while not done.done():
+            other.append(session, CHAIN)
+            longest = max(longest, timed_step(session, other))
+        done.result()
+    return longest * 1000
 
 
 def _end_of_branch(session: Session, batch: Line) -> None:

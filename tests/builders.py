@@ -213,6 +213,7 @@ class AnArchive:
         """The states of all tasks but COMMIT, REPORT and gates of PREV:*, by ``name@number`` (``.run`` from the second on)."""
         rows = self.sql(
             "select name, number, run, state from task where branch_id = %s and kind = 'ordinary'"
+            " and run_id <> all(array(select run_id from purging))"
             " order by number, run, position",
             self.branches[branch].id,
         )

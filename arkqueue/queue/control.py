@@ -9,7 +9,7 @@ transaction. docs/decisions/0001, points 5 to 8, define the meaning of each verb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import SILENCE, ArchiveId, RunId, TaskId, TaskKind
 from arkqueue.names import run_name
 from arkqueue.queue import scratch
-from arkqueue.queue.done import MOST_TASKS, Done, Refused, portions
+from arkqueue.queue.done import MOST_TASKS, Done, Refused, give_way, portions
 from arkqueue.queue.finish import presume_gone
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved, unapproved
@@ -364,15 +364,26 @@ def prioritize_run(session: Session, run: RunId, priority: int, by: str) -> Done
     return done
 
 
-def in_portions(session: Session, archive: int, done: Done, tasks: Sequence[int], act: Callable[..., Done]) -> None:
+def in_portions(
+    session: Session,
+    archive: int,
+    done: Done,
+    tasks: Sequence[int],
+    act: Callable[..., Done],
+    alone: Collection[int] = (),
+) -> None:
     """Act on the remaining tasks of a large run, a limited number in each transaction, and add the
-    results. A rehearsal returns how many tasks it has not reached.
+    results. ``alone``: tasks that get a transaction of their own. A rehearsal returns how many tasks
+    it has not reached.
     """
-    for n, portion in enumerate(portions(tasks)):
+    reached = 0
+    for portion in portions(tasks, alone):
         if session.is_over:
-            done.left = len(tasks) - n * MOST_TASKS
+            done.left = len(tasks) - reached
             return
+        give_way()
         done.add(change(session, [archive], partial(act, tasks=portion)))
+        reached += len(portion)
 
 
 def note(session: Session, text: str, by: str, *, run: RunId, task: TaskId | None = None) -> None:

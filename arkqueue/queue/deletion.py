@@ -201,7 +201,10 @@ def undelete_run(session: Session, run: RunId, by: str, approver: Approver | Non
     entry = change(session, [archive], begin)
     if is_large:
         done = Done()
-        in_portions(session, archive, done, last_first(session, run, took)[::-1], partial(act, entry=entry))
+        # Each gate of a long list comes back in a transaction of its own.
+        alone = {row.id for row in session.rows("roots_of_gates", run=run)}
+        order = last_first(session, run, took)[::-1]
+        in_portions(session, archive, done, order, partial(act, entry=entry), alone)
         if not done.left:
             change(session, [archive], end)
 

@@ -4,7 +4,8 @@ takes a limited number of them (`portions`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from arkqueue.errors import Conflict, Forbidden
@@ -62,7 +63,29 @@ class Done:
         return self
 
 
-def portions(tasks: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Tasks in portions for one transaction each."""
-    for start in range(0, len(tasks), MOST_TASKS):
-        yield tasks[start : start + MOST_TASKS]
+GIVE_WAY = 0.005
+"""Seconds between two transactions of one command, for another transaction that waits for the
+archive: PostgreSQL would otherwise often let the next transaction of the command overtake it.
+"""
+
+
+def give_way() -> None:
+    """Let another transaction that waits for the archive go first."""
+    time.sleep(GIVE_WAY)
+
+
+def portions(tasks: Sequence[int], alone: Collection[int] = ()) -> Iterator[Sequence[int]]:
+    """Tasks in portions for one transaction each. ``alone``: tasks that get a transaction of their
+    own, because they take as long as many others.
+    """
+    start = 0
+    for place, task in enumerate(tasks):
+        if task in alone or place - start == MOST_TASKS:
+            if place > start:
+                yield tasks[start:place]
+            start = place
+            if task in alone:
+                yield tasks[place : place + 1]
+                start = place + 1
+    if start < len(tasks):
+        yield tasks[start:]

@@ -76,6 +76,8 @@ class Graph:
         """True if a task of one of the locked archives has ever asked for a lock."""
         self.uses_lists = False
         """True if a task of one of the locked archives has ever had a list."""
+        self.purges = False
+        """True if a run of one of the locked archives is being purged in steps."""
         self.asking: list[int] = []
         """Tasks that have asked for locks since the last grant."""
         self.named: dict[int, list[str]] = {}
@@ -123,6 +125,7 @@ class Graph:
         self.uses_locks = any(row.uses_locks for row in rows)
         self.uses_lists = any(row.uses_lists for row in rows)
         self.notifies = any(row.notifies for row in rows)
+        self.purges = any(row.purges for row in rows)
         # The database may be a restored one, in which the cached ids mean something else.
         self.kept = self.kept.of(rows[0].server_since) if rows else Kept()
 
@@ -174,6 +177,8 @@ class Graph:
         after all of these, in the second round. ``may_skip``: False if all settled tasks have
         completed.
         """
+        if self.purges and (entering or again):
+            self.do("leave_purged", tasks=[*entering, *again])
         bad: Sequence[int] = settled if may_skip else ()
         changed = [*bad, *again]
         less: list[int] = []

@@ -27,7 +27,7 @@ from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
 from arkqueue.names import run_name
 from arkqueue.queue.control import in_portions as tasks_in_portions
-from arkqueue.queue.done import LONGEST, MOST_TASKS, Done, Refused, portions
+from arkqueue.queue.done import LONGEST, MOST_TASKS, Done, Refused, give_way, portions
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, unapproved
 from arkqueue.queue.places import (
@@ -314,6 +314,7 @@ def in_portions(
             if time.monotonic() > until:
                 done.left = sum(run.tasks for run in runs) - len(done.tasks) - len(done.skipped) - len(done.refused)
                 return done
+            give_way()
             done.add(change(session, [archive], partial(_on_tasks, runs=portion, chosen=chosen, part=part, work=work)))
     return done
 

@@ -15,7 +15,7 @@ from arkqueue.names import item_name, run_name, task_name
 from arkqueue.queue.graph import Graph, change
 
 
-def task_name_of(graph: Graph, task: int) -> str:
+def task_name_of(graph: Graph | Session, task: int) -> str:
     """The full name of a task."""
     return task_name(graph.rows("place_of_task", task=task)[0])
 
@@ -41,7 +41,9 @@ def locked_task(graph: Graph, task: int) -> Any:
     """
     if not (locked := graph.rows("lock_tasks", tasks=[task])):
         raise NotFound(f"task {task}", "its run was purged")
-    (place,) = graph.rows("place_of_task", task=task)
+    (place,) = graph.rows("place_of_task", task=task) or [None]
+    if place is None:  # the purge goes on
+        raise NotFound(f"task {task}", "its run was purged")
     if place.run_deleted_at is not None:
         fault = "belongs to a run that was deleted"
         raise Conflict(task_name_of(graph, locked[0].id), fault, f"arkqueue undelete {shlex.quote(run_name(place))}")

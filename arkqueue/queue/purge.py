@@ -3,8 +3,20 @@ docs/decisions/0001, point 27).
 
 The archive is locked for one batch of runs at a time. The batch takes these runs out of the graph,
 so no reader sees a part of a run. Their attempts and logs, which are large and not visible any
-more, are deleted after that, in steps that lock nothing else (`sweep`), and so are the edges inside
-a run of many tasks. A purge that is killed leaves whole runs, and the next purge continues.
+more, are deleted after that, in steps that lock nothing else (`sweep`).
+
+A run with more than `MOST_TASKS` tasks is purged in several transactions:
+
+    judge     without a lock: whether the run may be purged. The first transaction checks that
+              nothing has changed since
+    begin     the row of the run is deleted, and ``purging`` names the run. From now on, the run is
+              purged for everybody: no plan, verb or view looks at its tasks
+    remember  what has started because of tasks of earlier runs is stored, in portions
+    delete    the tasks and their edges from and to other runs, `MOST_TASKS` at a time
+    end       the items and scratch folders, and then the row of ``purging``. `sweep` deletes the
+              edges inside the run, with its attempts and logs
+
+A purge that is killed leaves whole runs and such begun ones, and the next purge continues.
 
 A run that other runs wait for is kept. Only settled runs are purged, so that no running task loses
 anything.
@@ -12,12 +24,13 @@ anything.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from arkqueue.db import Connection
 from arkqueue.db.session import Session, execute, rows
@@ -25,14 +38,20 @@ from arkqueue.errors import Conflict
 from arkqueue.model import RunId
 from arkqueue.names import run_name
 from arkqueue.queue import submissions
-from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.done import give_way, portions
+from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change, change_in_turn
 from arkqueue.queue.places import task_name_of
 from arkqueue.queue.removal import check_reason
 
+log = logging.getLogger("arkqueue")
+T = TypeVar("T")
+
 MOST_RUNS = 200
 """The most runs that one transaction takes out of the graph."""
-MOST_TASKS = 5000
-"""The most tasks of these runs, unless they belong to one run."""
+MOST_TASKS = 1000
+"""The most tasks that one transaction deletes."""
+MOST_JUDGEMENTS = 5
+"""How often a large run is judged, if the archive changes before the lock."""
 MOST_SWEPT = 500
 """The most tasks whose attempts one step deletes."""
 MOST_PIECES = 200
@@ -81,7 +100,7 @@ class Purged:
 
 Exporter = Callable[[Session, Sequence[int]], None]
 """Writes runs that are about to be purged."""
-Judge = Callable[[Graph, Sequence[int]], Sequence[int]]
+Judge = Callable[[Session | Graph, Sequence[int]], Sequence[int]]
 """Returns those of some runs that are to be purged, judged by their present state."""
 
 
@@ -145,13 +164,14 @@ def purging(
         kept: list[tuple[int, Kept]] = []
         is_progress = False
         while left:
-            batch = [left.popleft() for _ in range(min(MOST_RUNS, len(left)))]
+            batch, is_large = _next_batch(session, left)
             exported = _exported(session, batch, export) if export else None
             known = next(iter(entry), None)
-            work = partial(_purge, runs=batch, by=by, reason=reason, entry=known, exported=exported, judge=judge)
-            purged, passed, rest, gone, entry[:] = change(session, [archive], work)
+            purge = (
+                partial(_purge_in_steps, session, archive) if is_large else partial(_purge_at_once, session, archive)
+            )
+            purged, passed, gone, entry[:] = purge(batch, by, reason, known, exported, judge)
             sweep(session)
-            left.extendleft(reversed(rest))
             kept += passed
             is_progress = is_progress or bool(purged)
             is_over = session.is_over
@@ -161,14 +181,32 @@ def purging(
         left.extend(run for run, _ in kept)
 
 
+def _next_batch(session: Session, left: deque[int]) -> tuple[list[int], bool]:
+    """Take the runs of the next transaction from the left ones; or one large run, and True."""
+    sizes = {row.run: row.tasks for row in session.rows("sizes_of_runs", runs=[*left][:MOST_RUNS])}
+    if sizes.get(left[0], 0) > MOST_TASKS:
+        return [left.popleft()], True
+    batch, tasks = list[int](), 0
+    while left and len(batch) < MOST_RUNS and (not batch or tasks + sizes.get(left[0], 0) <= MOST_TASKS):
+        tasks += sizes.get(left[0], 0)
+        batch.append(left.popleft())
+    return batch, False
+
+
 def sweep(session: Session) -> None:
-    """Delete the attempts and logs that purges have left, also killed purges. Rows that another
-    process is deleting are left to that process.
+    """Continue purges in steps that were killed, and delete the attempts and logs that purges have
+    left. Rows that another process is deleting are left to that process, and archives that are busy
+    to the next call.
 
     A rehearsal leaves all of them.
     """
     if session.is_rehearsal:
         return
+    for row in session.rows("purgings"):
+        try:
+            _go_on(session, row.archive, row.run, patience=BRIEF)
+        except TOO_LONG as error:
+            log.warning("the purge of run %s continues later: %s", row.run, error)
 
     def step(connection: Connection) -> bool:
         tasks = [row.id for row in rows(connection, "left_of_purged", most=MOST_SWEPT)]
@@ -200,64 +238,177 @@ def _as_it_is(row: Any) -> tuple[Any, ...]:
     return row.settled_at, row.deleted_at, row.waived, row.deed
 
 
-def _purge(
-    graph: Graph,
+_Result = tuple[list[str], list[tuple[int, Kept]], list[Gone], list[int]]
+"""The names of the purged runs, the kept runs, the runs that another purge removed, and the audit
+log entry, once there is one."""
+
+
+def _purge_at_once(
+    session: Session,
+    archive: int,
     runs: Sequence[int],
     by: str,
     reason: str,
     entry: int | None,
     exported: Mapping[int, tuple[Any, ...]] | None,
     judge: Judge | None,
-) -> tuple[list[str], list[tuple[int, Kept]], list[int], list[Gone], list[int]]:
-    """Take the runs of a batch that may be purged out of the graph.
+) -> _Result:
+    """Take the runs of a batch that may be purged out of the graph, with their tasks."""
 
-    Returns the names of the purged runs, the kept runs, the runs that are too many for one
-    transaction, the runs that another purge removed, and the audit log entry, once there is one.
+    def work(graph: Graph) -> _Result:
+        entries = [] if entry is None else [entry]
+        kept: list[tuple[int, Kept]] = []
+        going: list[Any] = []
+        gone = _gone(graph, runs)
+        chosen = runs if judge is None else judge(graph, runs)
+        for row in graph.rows("to_purge", runs=list(chosen)):
+            if why := _why_kept(graph, row, exported):
+                kept.append((row.id, why))
+            else:
+                going.append(row)
+        if not going:
+            return [], kept, gone, entries
+        entries = entries or _remember(graph, by, reason)
+        ids = [row.id for row in going]
+        _remember_starts(graph, graph.rows("starts_in_runs", runs=ids))
+        _delete_tasks(graph, ids, graph.ids("tasks_to_purge", runs=ids, most=None), inside=True)
+        graph.do("purge_items", runs=ids)
+        graph.do("purge_scratch", runs=ids)
+        _delete_runs(graph, ids, entries[0])
+        return [run_name(row) for row in going], kept, gone, entries
+
+    return change(session, [archive], work)
+
+
+def _purge_in_steps(
+    session: Session,
+    archive: int,
+    runs: Sequence[int],
+    by: str,
+    reason: str,
+    entry: int | None,
+    exported: Mapping[int, tuple[Any, ...]] | None,
+    judge: Judge | None,
+) -> _Result:
+    """Like `_purge_at_once`, for one large run: mark it as being purged, and delete its tasks in
+    further transactions. To judge it takes longer than a step; so it is judged before the archive is
+    locked, and again if something has changed since. A rehearsal only marks it.
     """
+    (run,) = runs
     entries = [] if entry is None else [entry]
-    kept: list[tuple[int, Kept]] = []
-    going: list[Any] = []
-    rest: list[int] = []
-    tasks = 0
-    gone = _gone(graph, runs)
-    if judge is not None:
-        runs = judge(graph, runs)
-    for row in graph.rows("to_purge", runs=list(runs)):
-        if going and tasks + row.tasks > MOST_TASKS:
-            rest.append(row.id)
-        elif why := _why_kept(graph, row):
-            kept.append((row.id, why))
-        elif exported is not None and exported.get(row.id) != _as_it_is(row):
-            again = Kept(run=run_name(row), fault="changed while it was exported", remedy="Purge it again.")
-            kept.append((row.id, again))
-        else:
-            going.append(row)
-            tasks += row.tasks
-    if not going:
-        return [], kept, rest, gone, entries
-    if not entries:
-        entries = graph.ids(
-            "remember", by=by, verb="purge", archive=graph.archives[0], run=None, task=None, note=reason
-        )
-    ids = [row.id for row in going]
-    graph.do("purge_starts", runs=ids)
-    # Deleting the edges inside a run takes longest. No task leads to them any more.
-    is_large = tasks > MOST_TASKS
-    graph.do("purge_edges", runs=ids, inside=not is_large)
-    graph.do("purge_tasks", runs=ids, edges=is_large)
-    graph.do("purge_items", runs=ids)
-    graph.do("leave_payloads_of_runs", runs=ids)
-    graph.do("purge_scratch", runs=ids)
-    graph.do("purge_uploads", runs=ids)
-    if lists := {row.digest for row in graph.rows("purge_list_uses", runs=ids)}:
+
+    def begin(graph: Graph, before: Any) -> list[int]:
+        """Mark the run. Returns the audit log entry; nothing if the run has to be judged again."""
+        (now,) = graph.rows("before_purge", run=run) or [None]
+        if now is None or (now.entry, now.planned) != (before.entry, None):
+            return []
+        if graph.rows("changed_before_purge", run=run, archive=archive, last=before.last):
+            return []
+        told = entries or _remember(graph, by, reason)
+        graph.do("begin_to_purge", run=run, archive=archive)
+        _delete_runs(graph, [run], told[0])
+        return told
+
+    for _ in range(MOST_JUDGEMENTS):
+        (before,) = session.rows("before_purge", run=run) or [None]
+        if before is None:
+            return [], [], _gone(session, runs), entries
+        (row,) = session.rows("to_purge", runs=list(runs if judge is None else judge(session, runs))) or [None]
+        if row is None:
+            return [], [], _gone(session, runs), entries
+        if why := _why_kept(session, row, exported) or _why_not_yet(row, before):
+            return [], [(run, why)], [], entries
+        if told := change(session, [archive], partial(begin, before=before)):
+            if not session.is_rehearsal:
+                _go_on(session, archive, run)
+            return [run_name(row)], [], [], told
+    return (
+        [],
+        [(run, Kept(run=run_name(row), fault="changed while it was judged", remedy="Purge it again."))],
+        [],
+        entries,
+    )
+
+
+def _go_on(session: Session, archive: int, run: int, patience: float | None = None) -> None:
+    """Delete the tasks of a run that is being purged in steps, and what belongs to them. Another
+    process may do this at the same time. ``patience``: how long to wait for the archive in each
+    step; if the archive is busy for longer, the rest is left. None: without a limit.
+    """
+
+    def act(work: Callable[[Graph], T]) -> T:
+        """Run a step; raises `_BusyArchive` if the archive was busy for too long."""
+        give_way()
+        if patience is None:
+            return change(session, [archive], work)
+        done, busy = change_in_turn(session, work, archives=[archive], patience=patience)
+        if busy:
+            raise _BusyArchive
+        return done[0]
+
+    def delete(graph: Graph) -> bool:
+        tasks = graph.ids("tasks_to_purge", runs=[run], most=MOST_TASKS)
+        graph.follow(entering=_delete_tasks(graph, [run], tasks, inside=False))
+        return bool(tasks)
+
+    def end(graph: Graph) -> None:
+        if not graph.ids("tasks_to_purge", runs=[run], most=1):
+            graph.do("end_purging", run=run)
+
+    (found,) = session.rows("purging", run=run) or [None]
+    if found is None:
+        return
+    with suppress(_BusyArchive):
+        if not found.has_starts:
+            for portion in portions(session.rows("starts_in_runs", runs=[run])):
+                act(partial(_remember_starts, starts=portion))
+            session.do("has_starts", run=run)
+        while act(delete):
+            pass
+        while session.do("purge_some_items", runs=[run], most=MOST_TASKS):
+            pass
+        act(end)
+
+
+class _BusyArchive(Exception):
+    """The archive was busy for too long. The rest of a purge is left to the next one."""
+
+
+def _remember(graph: Graph, by: str, reason: str) -> list[int]:
+    """The audit log entry of a purge."""
+    told: dict[str, Any] = {"by": by, "verb": "purge", "archive": graph.archives[0], "run": None, "task": None}
+    return graph.ids("remember", note=reason, **told)
+
+
+def _remember_starts(graph: Graph, starts: Sequence[Any]) -> None:
+    if starts:
+        tasks, numbers, runs, names, items = (list(column) for column in zip(*starts, strict=True))
+        graph.do("remember_starts", tasks=tasks, numbers=numbers, runs=runs, names=names, items=items)
+
+
+def _delete_tasks(graph: Graph, runs: Sequence[int], tasks: Sequence[int], *, inside: bool) -> list[int]:
+    """Delete tasks of runs, with their edges from and to other runs. ``inside``: also the edges inside
+    the runs; `sweep` deletes the others. Returns waiting tasks that wait for nothing any more.
+    """
+    if not tasks:
+        return []
+    found = graph.rows("purge_edges", runs=list(runs), tasks=list(tasks), inside=inside)
+    graph.do("purge_tasks", tasks=list(tasks), edges=not inside)
+    return [row.id for row in found if row.is_free]
+
+
+def _delete_runs(graph: Graph, runs: list[int], entry: int) -> None:
+    """Delete the rows of runs, and the few rows that belong to each."""
+    graph.do("leave_payloads_of_runs", runs=runs)
+    graph.do("purge_uploads", runs=runs)
+    if lists := {row.digest for row in graph.rows("purge_list_uses", runs=runs)}:
         locked = [row.digest for row in graph.rows("lock_lists_to_purge", digests=sorted(lists))]
         graph.do("purge_lists", digests=locked)
-    graph.do("purge_reports", runs=ids)
-    graph.do("purge_deliveries", archive=graph.archives[0], runs=ids)
-    graph.do("purge_schedules", runs=ids)
-    graph.do("purge_notes", runs=ids)
-    graph.do("purge_runs", runs=ids, entry=entries[0])
-    return [run_name(row) for row in going], kept, rest, gone, entries
+    graph.do("purge_reports", runs=runs)
+    graph.do("purge_deliveries", archive=graph.archives[0], runs=runs)
+    graph.do("purge_schedules", runs=runs)
+    graph.do("purge_notes", runs=runs)
+    graph.do("purge_runs", runs=runs, entry=entry)
 
 
 def _gone(session: Session | Graph, runs: Sequence[int]) -> list[Gone]:
@@ -268,7 +419,21 @@ def _is_kept(row: Any) -> bool:
     return row.unsettled or any(task is not None for task in (row.target, row.receiver, row.skipped, row.blocks))
 
 
-def _why_kept(graph: Graph, row: Any) -> Kept | None:
+def _why_not_yet(row: Any, before: Any) -> Kept | None:
+    """The reason why a large run is not purged now: the tasks of a later run are being stored, and
+    may come to depend on it.
+    """
+    if before.planned is None:
+        return None
+    return Kept(
+        run=run_name(row),
+        fault="a run of its branch is still being planned",
+        remedy="Purge it again when that is planned.",
+    )
+
+
+def _why_kept(graph: Graph | Session, row: Any, exported: Mapping[int, tuple[Any, ...]] | None = None) -> Kept | None:
+    """The reason why a run is kept. ``exported``: how the exported runs were then."""
     here = run_name(row)
     if row.unsettled:
         return Kept(run=here, fault="is not settled", remedy=f"Wait for its end, or cancel it: arkqueue cancel {here}")
@@ -284,4 +449,6 @@ def _why_kept(graph: Graph, row: Any) -> Kept | None:
     if row.blocks is not None:
         own = task_name_of(graph, row.blocks)
         return Kept(run=here, fault=f"later runs wait for what {own} waited for", remedy=f"arkqueue explain {own}")
+    if exported is not None and exported.get(row.id) != _as_it_is(row):
+        return Kept(run=here, fault="changed while it was exported", remedy="Purge it again.")
     return None

@@ -25,7 +25,7 @@ from typing import Final
 from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import RunId
-from arkqueue.queue.done import portions
+from arkqueue.queue.done import give_way, portions
 from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change
 from arkqueue.states import State
 
@@ -73,6 +73,7 @@ def set_aside(
         for portion in portions(tasks):
             if time.monotonic() > until:
                 return False
+            give_way()
             change(session, [archive], partial(act, tasks=portion))
     return True
 

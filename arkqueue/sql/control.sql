@@ -104,6 +104,7 @@ order by t.id;
 -- The failed and rejected tasks of one name up to a revision that nobody has waived.
 select id from task
 where branch_id = %(branch)s and name = %(name)s and number <= %(until)s and state in ('failed', 'rejected') and kind = 'ordinary' and not waived
+  and run_id <> all(array(select run_id from purging))
 order by id;
 
 -- name: staying_skipped
@@ -334,7 +335,7 @@ order by c.highest_number desc, c.highest_run desc, c.name limit %(most)s;
 -- exists.
 select n.name, f.number, f.run, f.name as by
 from unnest(%(names)s::text[], %(items)s::text[], %(attempts)s::int[]) n(name, item, attempts)
-join task f on f.branch_id = %(branch)s and f.fired and (f.number, f.run) > (%(number)s, %(run)s)
+join task f on f.branch_id = %(branch)s and f.fired and (f.number, f.run) > (%(number)s, %(run)s) and f.run_id <> all(array(select run_id from purging))
 join definition d on d.id = f.definition_id
 cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
 where not c.here and c.name = n.name and (f.item = n.item or f.item = '' or n.item = '') and not (c.unstarted and n.attempts > 0)
@@ -431,6 +432,11 @@ from task t join task r on r.id = t.root_id and r.run_id <> t.run_id
 where t.run_id = %(run)s and t.state = 'skipped'
   and (r.root_id is not null or r.state not in ('failed', 'rejected', 'canceled', 'skipped')
        and not (r.state = 'completed' and exists (select from edge e where e.source = r.id and e.failed)));
+
+-- name: roots_of_gates
+-- The tasks because of which gates of their run were skipped. Whether such a gate comes back with
+-- its root takes a look at each item of its list.
+select distinct root_id as id from task where run_id = %(run)s and kind = 'gate' and state = 'skipped' and root_id is not null;
 
 -- name: waive_run
 -- Waive the failures of a deleted run.

@@ -14,7 +14,8 @@ select t.archive_id as archive, t.run_id as run, t.id as task,
 from task t left join (select target, count(*) as n from edge where not met and kind <> 'cancels' group by target) e on e.target = t.id
 left join (select unnest(to_let_in) as id from planning) l on l.id = t.id
 left join (select distinct task_id as id from superseding) s on s.id = t.id
-where t.kind <> 'report' and t.unmet <> coalesce(e.n, 0) + (l.id is not null)::int + (s.id is not null)::int and not exists (select from planning p where p.run_id = t.run_id and p.to_let_in is null) and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+where t.kind <> 'report' and t.unmet <> coalesce(e.n, 0) + (l.id is not null)::int + (s.id is not null)::int and not exists (select from planning p where p.run_id = t.run_id and p.to_let_in is null) and t.run_id <> all(array(select run_id from purging))
+  and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_reports
 -- A REPORT that waits counts the unsettled tasks of its run.
@@ -93,7 +94,7 @@ left join (
                                    s.attempts > 0 or s.unmet = 0 or e.product)) as blocks
     from edge e join task c on c.id = e.target and c.state in ('canceled', 'skipped') join task s on s.id = e.source
     where not e.met and e.kind in ('depends', 'stopping') and not (e.failed and s.state in ('completed', 'failed', 'rejected')) group by c.id) b on b.id = t.id
-where t.blocks <> coalesce(b.blocks, 0) and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+where t.blocks <> coalesce(b.blocks, 0) and t.run_id <> all(array(select run_id from purging)) and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_running
 -- A task is running exactly as long as its newest attempt has no end.
@@ -248,7 +249,7 @@ limit %(most)s;
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when run.id is null then format('its run %%s does not exist', t.run_id) else 'its archive, branch, number or run is not that of its run' end as what
 from task t left join run on run.id = t.run_id
-where (run.id is null or (t.archive_id, t.branch_id, t.number, t.run) <> (run.archive_id, run.branch_id, run.number, run.run))
+where (run.id is null and t.run_id <> all(array(select run_id from purging)) or (t.archive_id, t.branch_id, t.number, t.run) <> (run.archive_id, run.branch_id, run.number, run.run))
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_runs
@@ -328,6 +329,7 @@ from edge e left join task t on t.id = e.target left join task s on s.id = e.sou
 where (t.id is null or s.id is null or t.branch_id <> s.branch_id or e.crossing <> (t.run_id <> s.run_id)
        or e.crossing and (s.number, s.run) >= (t.number, t.run))
   and not (t.id is null and s.id is null and exists (select from purged_task p where p.id = e.source))
+  and not (not e.crossing and coalesce(t.run_id, s.run_id) = any(array(select run_id from purging)))
   and (%(archive)s::bigint is null or coalesce(t.archive_id, s.archive_id) = %(archive)s) limit %(most)s;
 
 -- name: doctor_completions
@@ -382,12 +384,12 @@ from task t left join item i on i.id = t.item_id
 where t.item_id is not null and i.run_id is distinct from t.run_id and (%(archive)s::bigint is null or t.archive_id = %(archive)s)
 union all
 select null, i.run_id, null, format('item %%s belongs to a run that does not exist (%%s)', i.id, i.run_id)
-from item i where %(archive)s::bigint is null and not exists (select from run where run.id = i.run_id) limit %(most)s;
+from item i where %(archive)s::bigint is null and not exists (select from run where run.id = i.run_id) and i.run_id <> all(array(select run_id from purging)) limit %(most)s;
 
 -- name: doctor_scratch
 -- A scratch folder belongs to a run that exists.
 select null::bigint as archive, s.run_id as run, null::bigint as task, format('the scratch folder %%s belongs to a run that does not exist (%%s)', s.id, s.run_id) as what
-from scratch s where %(archive)s::bigint is null and not exists (select from run where run.id = s.run_id) limit %(most)s;
+from scratch s where %(archive)s::bigint is null and not exists (select from run where run.id = s.run_id) and s.run_id <> all(array(select run_id from purging)) limit %(most)s;
 
 -- name: doctor_scratch_limit
 -- The scratch folders and attachments of a host take less room than its scratch_limit. If they take
@@ -478,6 +480,23 @@ union all
 select b.archive_id, null, null, format('branch %%s: nobody knows who purged run %%s of revision %%s', quote_literal(b.name), p.run, p.number)
 from purged_run p join branch b on b.id = p.branch_id
 where not exists (select from deed d where d.id = p.deed_id) and (%(archive)s::bigint is null or b.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_purging
+-- A run that is being purged in steps is purged already for everybody, and its archive knows that it
+-- purges. Nothing of it waits or runs. A purge that began more than ten minutes ago and is not under
+-- way was killed.
+select p.archive_id as archive, p.run_id as run, null::bigint as task, w.what
+from purging p join archive a on a.id = p.archive_id
+cross join lateral (select case
+    when not exists (select from purged_run r where r.id = p.run_id) then 'it is being purged, and counts as not purged'
+    when not a.purges then 'it is being purged, and its archive does not know it'
+    when exists (select from task t where t.run_id = p.run_id and t.settled_at is null) then 'it is being purged, and has tasks that are not settled'
+    when p.begun_at < clock_timestamp() - interval '10 minutes' then format('run %%s was purged, and not all of its tasks are deleted', p.run_id) end as what) w
+where w.what is not null and (%(archive)s::bigint is null or p.archive_id = %(archive)s)
+union all
+select a.id, null, null, 'it purges no run, and says that it does'
+from archive a
+where a.purges and not exists (select from purging p where p.archive_id = a.id) and (%(archive)s::bigint is null or a.id = %(archive)s) limit %(most)s;
 
 -- name: doctor_schedules
 -- A schedule's last run is a run of the schedule's branch.

@@ -33,7 +33,7 @@ select n.* from task n where n.branch_id = f.branch_id and n.name = c.name and n
 -- scans looked cheap, so sequential scans are off. No statement needs one. Servers up to PostgreSQL
 -- 17 would give it so high a cost that they compiled it at each call, for most of a second, so
 -- compilation is off, too.
-select id, max_running is not null as is_limited, uses_locks, uses_lists, notifies, pg_postmaster_start_time() as server_since,
+select id, max_running is not null as is_limited, uses_locks, uses_lists, notifies, purges, pg_postmaster_start_time() as server_since,
        (select set_config('plan_cache_mode', 'force_generic_plan', true)) as planned, (select set_config('enable_seqscan', 'off', true)) as scanned,
        (select set_config('jit', 'off', true)) as compiled
 from archive
@@ -49,9 +49,9 @@ with wanted as materialized (
     where id = any(%(archives)s::bigint[] || array(
         select t.archive_id from attempt a join task t on t.id = a.task_id where a.id = any(array(select unnest(%(attempts)s::bigint[])))))
 ), free as materialized (
-    select id, max_running is not null as is_limited, uses_locks, uses_lists, notifies from archive where id = any(array(select id from wanted)) order by id for no key update skip locked
+    select id, max_running is not null as is_limited, uses_locks, uses_lists, notifies, purges from archive where id = any(array(select id from wanted)) order by id for no key update skip locked
 )
-select wanted.id, free.is_limited, free.uses_locks, free.uses_lists, free.notifies, free.id is not null as is_locked, pg_postmaster_start_time() as server_since,
+select wanted.id, free.is_limited, free.uses_locks, free.uses_lists, free.notifies, free.purges, free.id is not null as is_locked, pg_postmaster_start_time() as server_since,
        (select set_config('plan_cache_mode', 'force_generic_plan', true)) as planned, (select set_config('enable_seqscan', 'off', true)) as scanned,
        (select set_config('jit', 'off', true)) as compiled
 from wanted left join free on free.id = wanted.id;
@@ -71,13 +71,14 @@ select current_setting('lock_timeout') as before, set_config('lock_timeout', %(l
 -- sources, of which only some are read. A gate `has_stayed` if it has not changed itself, and is
 -- judged only because of some of its sources. `blocked`: the tasks that block something because of
 -- a source that is not judged here, and, along unmet edges, the tasks behind them.
+-- Tasks of runs that are being purged in steps are left out.
 with recursive reached(id) as (
     select unnest(%(tasks)s::bigint[])
     union
     select t.id
     from reached r
     cross join lateral (select target from edge where source = r.id and not met and kind in ('depends', 'stopping') offset 0) e
-    cross join lateral (select id from task where id = e.target and state in ('canceled', 'skipped') offset 0) t
+    cross join lateral (select id from task where id = e.target and state in ('canceled', 'skipped') and run_id <> all(array(select run_id from purging)) offset 0) t
 ), judged(id, has_root, is_wide, has_stayed, was) as materialized (
     select r.id, t.root_id is not null, t.kind = 'gate', t.kind = 'gate' and (t.id <> all(%(tasks)s) or t.id = any(%(less)s)), t.blocks
     from reached r
@@ -141,7 +142,7 @@ with recursive reached(id) as (
         select target, settled and not failed as settled, crossing and not product as crossing
         from edge where source = s.id and not met and kind in ('depends', 'stopping') offset 0) e
     cross join lateral (
-        select id, root_id is not null as has_root from task where id = e.target and state in ('canceled', 'skipped') offset 0) t
+        select id, root_id is not null as has_root from task where id = e.target and state in ('canceled', 'skipped') and run_id <> all(array(select run_id from purging)) offset 0) t
     cross join lateral blocks_behind(e.settled, e.crossing, t.has_root, 'skipped', false, s.blocks, false) b(blocks)
     where b.blocks > 0
 )

@@ -391,11 +391,13 @@ with near as materialized (
     left join lateral (
         select number, run from task g
         where g.branch_id = %(branch)s and n.name = any(%(through)s::text[]) and g.name = n.name || %(gate)s::text and g.item = '' and (g.number, g.run) < (%(number)s, %(run)s)
+          and g.run_id <> all(array(select run_id from purging))
         order by g.number desc, g.run desc limit 1) g
     -- If a later task of the name has no list, that task is the nearest occurrence, and no gate
     -- stands for the items.
     on not exists (
-        select from task p where p.branch_id = %(branch)s and p.name = n.name and p.item = '' and (p.number, p.run) > (g.number, g.run) and (p.number, p.run) < (%(number)s, %(run)s))
+        select from task p where p.branch_id = %(branch)s and p.name = n.name and p.item = '' and (p.number, p.run) > (g.number, g.run) and (p.number, p.run) < (%(number)s, %(run)s)
+          and p.run_id <> all(array(select run_id from purging)))
 )
 select t.name, t.item
 from near
@@ -490,7 +492,7 @@ select n.name, n.item, t.id, t.kind, t.number, t.run, meets(true, true, t.state,
 from {part keys}
 cross join lateral (
     select * from task t
-    where t.branch_id = %(branch)s and t.name = n.name and t.item = n.item and (t.number, t.run) < (%(number)s, %(run)s)
+    where t.branch_id = %(branch)s and t.name = n.name and t.item = n.item and (t.number, t.run) < (%(number)s, %(run)s) and t.run_id <> all(array(select run_id from purging))
     order by t.number desc, t.run desc limit 1) t
 left join task r on r.id = t.root_id;
 
@@ -507,7 +509,7 @@ where exists (
       and not exists (
         select from task t
         where t.branch_id = %(branch)s and t.name = n.name and t.item = n.item
-          and (t.number, t.run) >= (o.number, o.run) and (t.number, t.run) < (%(number)s, %(run)s)));
+          and (t.number, t.run) >= (o.number, o.run) and (t.number, t.run) < (%(number)s, %(run)s) and t.run_id <> all(array(select run_id from purging))));
 
 -- name: nearest_of_commits
 -- For each name that commit runs of the branch ever had, and for some items: the nearest occurrence
@@ -524,13 +526,13 @@ with recursive n(name, item) as (
     select n.name, n.item, t.number, t.run
     from n cross join lateral (
         select number, run from task t
-        where t.branch_id = %(branch)s and t.name = n.name and t.item = n.item and (t.number, t.run) < (%(number)s, %(run)s)
+        where t.branch_id = %(branch)s and t.name = n.name and t.item = n.item and (t.number, t.run) < (%(number)s, %(run)s) and t.run_id <> all(array(select run_id from purging))
         order by t.number desc, t.run desc limit 1) t
     union all
     select w.name, w.item, t.number, t.run
     from walk w cross join lateral (
         select number, run from task t
-        where t.branch_id = %(branch)s and t.name = w.name and t.item = w.item and (t.number, t.run) <= (w.number, 1)
+        where t.branch_id = %(branch)s and t.name = w.name and t.item = w.item and (t.number, t.run) <= (w.number, 1) and t.run_id <> all(array(select run_id from purging))
         order by t.number desc, t.run desc limit 1) t
     where w.run > 1
 )

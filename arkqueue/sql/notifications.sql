@@ -62,7 +62,7 @@ from task t
 cross join lateral (
     select p.state, p.waived
     from (select p.state, p.waived, p.deleted, p.number, p.run from task p
-          where p.branch_id = t.branch_id and p.name = t.name and p.item = t.item and (p.number, p.run) < (t.number, t.run)
+          where p.branch_id = t.branch_id and p.name = t.name and p.item = t.item and (p.number, p.run) < (t.number, t.run) and p.run_id <> all(array(select run_id from purging))
           order by p.number desc, p.run desc limit 100) p
     where p.state in ('completed', 'failed', 'rejected') and not p.deleted order by p.number desc, p.run desc limit 1) before
 where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.deleted and t.state = 'completed' and before.state <> 'completed' and not before.waived

@@ -1,10 +1,16 @@
--- Purges of whole runs (design 5.27; decision 0001, point 27). Called by queue/purge.py inside a
--- transaction that has locked the archive's row.
+-- Purges of whole runs (design 5.27; decision 0001, point 27). Called by queue/purge.py, mostly inside
+-- a transaction that has locked the archive's row.
 --
--- One transaction takes a run out of the graph, so readers see the run whole or not at all. Its
--- attempts and logs are large, and nobody can read them any more: they are deleted afterwards in
--- steps, beside all other work (`purged_task` names their tasks). So are the edges inside a run of
--- many tasks, to which no task leads any more. The next purge continues after a killed one.
+-- One transaction takes a run out of the graph, so readers see the run whole or not at all. The
+-- tasks of a small run are deleted in this transaction. Those of a large one are deleted in further
+-- transactions; until then `purging` names the run, and no plan, verb or view looks at its tasks.
+-- Attempts and logs are large, and nobody can read them any more: they are deleted afterwards,
+-- beside all other work (`purged_task` names their tasks). So are the edges inside a large run, to
+-- which no task leads any more. The next purge continues after a killed one.
+
+-- name: sizes_of_runs
+-- The number of tasks of some runs.
+select t.run_id as run, count(*)::int as tasks from task t where t.run_id = any(%(runs)s) group by t.run_id;
 
 -- name: to_purge
 -- For some runs, the oldest first: the number of their tasks, and what keeps them. `unsettled`: a
@@ -16,7 +22,7 @@
 select run.id, run.number, run.run, a.name as archive, b.name as branch, b.main, t.tasks, t.unsettled, t.blocks,
        t.settled_at, run.deleted_at, t.waived, (select max(d.id) from deed d where d.run_id = run.id) as deed,
        x.target, x.receiver,
-       (select min(w.id) from task s join task w on w.root_id = s.id and w.run_id <> s.run_id where s.run_id = run.id) as skipped
+       (select min(w.id) from task s join task w on w.root_id = s.id and w.run_id <> s.run_id and w.run_id <> all(array(select run_id from purging)) where s.run_id = run.id) as skipped
 from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id
 cross join lateral (
     select count(*)::int as tasks, bool_or(t.settled_at is null) or exists (select from superseding s where s.run_id = run.id) as unsettled, min(t.id) filter (where t.blocks > 0 and exists (
@@ -28,10 +34,32 @@ cross join lateral (
            min(e.target) filter (where e.met and e.declared and w.settled_at is null and w.kind = 'ordinary') as receiver
     from task s cross join lateral (
         select e.target, e.product, e.failed, e.met, e.declared from edge e where e.source = s.id and e.crossing and e.kind <> 'cancels' offset 0) e
-    join task w on w.id = e.target
+    join task w on w.id = e.target and w.run_id <> all(array(select run_id from purging))
     where s.run_id = run.id) x
 where run.id = any(%(runs)s)
 order by run.branch_id, run.number, run.run;
+
+-- name: before_purge
+-- Before a large run is judged without a lock: the last entry of the archive's audit log, the last
+-- run of the archive, and a run of the branch that is still being planned. The statement is repeated
+-- under the lock: if nothing of this has changed, the judgement holds.
+select run.archive_id as archive, (select max(d.id) from deed d where d.archive_id = run.archive_id and d.verb not in ('note', 'purge')) as entry,
+       (select max(r.id) from run r where r.archive_id = run.archive_id) as last,
+       (select min(p.run_id) from planning p where p.branch_id = run.branch_id and p.next < p.items and p.run_id <> run.id) as planned
+from run where run.id = %(run)s;
+
+-- name: changed_before_purge
+-- A reason to judge a large run again, of which the judgement found that it may be purged: a task of
+-- it came back or blocks later runs, or a run that was planned since depends on it. `last`: the
+-- archive's last run before the judgement. No row: there is no reason.
+select from task t where t.run_id = %(run)s and t.settled_at is null
+union all
+select from task t where t.run_id = %(run)s and t.blocks > 0 and exists (
+    select from edge e where e.target = t.id and e.crossing and not e.met and e.kind not in ('cancels', 'exclusive'))
+union all
+select from run r join task t on t.run_id = r.id join edge e on e.target = t.id and e.crossing join task s on s.id = e.source and s.run_id = %(run)s
+where r.archive_id = %(archive)s and r.id > %(last)s
+limit 1;
 
 -- name: purged_meanwhile
 -- Some runs: those that are purged by now, the oldest first, and who purged them.
@@ -39,10 +67,10 @@ select p.id, p.number, p.run, a.name as archive, b.name as branch, b.main, d.by
 from purged_run p join branch b on b.id = p.branch_id join archive a on a.id = b.archive_id join deed d on d.id = p.deed_id
 where p.id = any(%(runs)s) order by p.branch_id, p.number, p.run;
 
--- name: purge_starts
--- For each remaining task: remember a task of these runs that has started because of it, or that
--- lets tasks of further runs start (design 5.19), in the sense of `started_after`. `on_it`: the
--- tasks that have started or let others start, and the tasks of their runs that let these start.
+-- name: starts_in_runs
+-- For each task of other runs: a task of these runs that has started because of it, or that lets
+-- tasks of further runs start (design 5.19), in the sense of `started_after`. `on_it`: the tasks
+-- that have started or let others start, and the tasks of their runs that let these start.
 with recursive own as materialized (
     select id, run_id, number, run, name, item, kind, attempts, program, state,
            not program and state = 'completed' as passed, state in ('canceled', 'skipped') and attempts = 0 as never_began
@@ -65,13 +93,10 @@ with recursive own as materialized (
     cross join lateral (select e.source, e.met from edge e where e.target = o.id and not e.crossing and e.kind <> 'cancels' offset 0) e
     cross join lateral (select g.id, g.program, g.state, g.attempts from task g where g.id = e.source offset 0) g
     where not g.program and g.state = 'completed' and e.met or g.state in ('canceled', 'skipped') and g.attempts = 0 and t.never_began
-), gone as (
-    delete from purged_start where task_id = any(array(select id from own))
 ), begun as materialized (
     select distinct on (run_id) run_id, id from own where attempts > 0 order by run_id, id
 )
-insert into purged_start (task_id, number, run, name, item)
-select distinct on (i.source) i.source, s.number, s.run, s.name, s.item
+select distinct on (i.source) i.source as task, s.number, s.run, s.name, s.item
 from into_them i
 -- Each by its id: no plan knows how many tasks go, and a join may compare each with each.
 cross join lateral (
@@ -80,34 +105,99 @@ cross join lateral (
     from task t join task u on u.id = case when t.kind = 'ordinary' then t.id else coalesce((select b.id from begun b where b.run_id = t.run_id), t.id) end
     where t.id = i.target offset 0) s
 where (i.target in (select id from on_it)) is true
-order by i.source, s.number, s.run, s.name, s.item
+order by i.source, s.number, s.run, s.name, s.item;
+
+-- name: remember_starts
+-- Remember such starts for tasks that still exist, unless one is remembered already.
+insert into purged_start (task_id, number, run, name, item)
+select s.* from unnest(%(tasks)s::bigint[], %(numbers)s::bigint[], %(runs)s::int[], %(names)s::text[], %(items)s::text[]) s(task, number, run, name, item)
+where exists (select from task t where t.id = s.task)
 on conflict do nothing;
 
 -- name: purge_edges
--- Delete the edges from and to tasks of runs. Unmet edges count as met: they are counted off their
--- targets in other runs.
--- `inside`: also the edges inside the runs; otherwise `delete_edges_of_purged` deletes them later.
-with own as materialized (
-    select id from task where run_id = any(%(runs)s)
-), gone as (
-    delete from edge e where e.source = any(array(select id from own)) and (e.crossing or %(inside)s) returning e.target, e.kind, e.met
+-- Delete the edges from and to some tasks of runs. Unmet edges count as met: they are counted off
+-- their targets in other runs. `inside`: also the edges inside the runs; otherwise
+-- `delete_edges_of_purged` deletes them later. Returns the targets that have no unmet edge any more
+-- and wait.
+with gone as (
+    delete from edge e where e.source = any(%(tasks)s) and (e.crossing or %(inside)s) returning e.target, e.kind, e.met
 ), into_them as (
     -- Edges inside the runs are found by their sources. Looking their targets up in a list of all
     -- tasks would compare each with each.
-    delete from edge e where e.target = any(array(select id from own)) and e.crossing
+    delete from edge e where e.target = any(%(tasks)s) and e.crossing
       and (select s.run_id from task s where s.id = e.source) <> all(%(runs)s)
 )
 update task t set unmet = t.unmet - c.n
 from (select target, count(*)::int as n from gone where not met and kind <> 'cancels' group by target) c
-where t.id = c.target and t.run_id <> all(%(runs)s);
+where t.id = c.target and t.run_id <> all(%(runs)s)
+returning t.id, t.unmet = 0 and t.state = 'waiting' as is_free;
 
 -- name: purge_tasks
--- Delete the tasks of runs, and note those whose attempts and logs are still to be deleted.
--- `edges`: their edges are, too.
+-- Delete some tasks, and note those whose attempts and logs are still to be deleted. `edges`: their
+-- edges are, too.
 with gone as (
-    delete from task where run_id = any(%(runs)s) returning id, attempt_id
+    delete from task where id = any(%(tasks)s) returning id, attempt_id
+), starts as (
+    delete from purged_start where task_id = any(%(tasks)s)
 )
 insert into purged_task select id from gone where attempt_id is not null or %(edges)s;
+
+-- name: tasks_to_purge
+-- The tasks of runs, at most a limit (null: all).
+select id from task where run_id = any(%(runs)s) limit %(most)s;
+
+-- name: begin_to_purge
+-- Mark a run as being purged in steps.
+with marked as (
+    update archive set purges = true where id = %(archive)s and not purges
+)
+insert into purging (run_id, archive_id) values (%(run)s, %(archive)s);
+
+-- name: purgings
+-- The runs that are being purged in steps, the oldest purge first.
+select run_id as run, archive_id as archive, has_starts from purging order by begun_at, run_id;
+
+-- name: purging
+-- Whether a run is still being purged in steps, and its starts are remembered.
+select has_starts from purging where run_id = %(run)s;
+
+-- name: has_starts
+-- Note that all starts of a run are remembered.
+update purging set has_starts = true where run_id = %(run)s;
+
+-- name: end_purging
+-- Note that a run is purged, once it has no task any more.
+with ended as (
+    delete from purging where run_id = %(run)s returning archive_id
+)
+update archive a set purges = exists (select from purging p where p.archive_id = a.id and p.run_id <> %(run)s)
+from ended where a.id = ended.archive_id;
+
+-- name: leave_purged
+-- Some tasks come back to work: delete the edges to them from tasks that are being purged, which
+-- count as met.
+with gone as (
+    delete from edge e using task s
+    where e.target = any(%(tasks)s) and e.crossing and s.id = e.source and s.run_id = any(array(select run_id from purging))
+      and (select t.settled_at is null from task t where t.id = e.target)
+    returning e.target, e.kind, e.met
+)
+update task t set unmet = t.unmet - c.n
+from (select target, count(*)::int as n from gone where not met and kind <> 'cancels' group by target) c
+where t.id = c.target;
+
+-- name: purge_some_items
+-- Delete some of the items of runs, of the tombstones of their items, and of their scratch folders;
+-- of each as many as one step may. A task manager that still has a folder finds that nobody knows it,
+-- and removes it. Returns one row for each.
+with items as (
+    delete from item where ctid = any(array(select ctid from item where run_id = any(%(runs)s) limit %(most)s)) returning id
+), tombstones as (
+    delete from deleted_item where ctid = any(array(select ctid from deleted_item where run_id = any(%(runs)s) limit %(most)s)) returning run_id
+), folders as (
+    delete from scratch where ctid = any(array(select ctid from scratch where run_id = any(%(runs)s) limit %(most)s)) returning run_id
+)
+select id from items union all select run_id from tombstones union all select run_id from folders;
 
 -- name: purge_items
 -- Delete the items of runs, and the tombstones of items.

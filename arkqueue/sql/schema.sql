@@ -62,7 +62,8 @@ create table archive (
     notifies    boolean not null generated always as (coalesce(settings->'notify' <> '{}', false)) stored,
     -- The number of corrected revisions (`archive accept`): files that were exported earlier may
     -- show the old author.
-    corrections int not null default 0
+    corrections int not null default 0,
+    purges      boolean not null default false      -- whether a run of it is in `purging`
 );
 create unique index archive_name on archive (name) where removed_at is null;
 
@@ -426,6 +427,16 @@ create table purged_run (
     id          bigint not null unique,             -- the id that the run had in `run`
     deed_id     bigint not null,
     primary key (branch_id, number, run)
+);
+
+-- Purged runs whose tasks are being deleted in steps (queue/purge.py). The run has no row any more,
+-- but a row of `purged_run`; its tasks are settled, and no plan, verb or view looks at them. The row
+-- goes when all tasks are deleted.
+create table purging (
+    run_id      bigint primary key,
+    archive_id  bigint not null references archive,
+    begun_at    timestamptz not null default clock_timestamp(),
+    has_starts  boolean not null default false      -- `purged_start` has all starts of its tasks; until then no task of it is deleted
 );
 
 create sequence task_id;

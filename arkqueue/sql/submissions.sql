@@ -53,7 +53,7 @@ select p.data from submission s join payload_part p on p.payload_id = s.payload_
 -- of `nearest`.
 select t.name, t.item, t.id, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced, null::boolean as failed, t.deleted or t.as_completed as is_ignored
-from run r join submission s on s.run_id = r.id join task t on t.id = s.commit_id
+from run r join submission s on s.run_id = r.id join task t on t.id = s.commit_id and t.run_id <> all(array(select run_id from purging))
 where r.branch_id = %(branch)s and r.number = %(number)s and r.run = %(run)s;
 
 -- name: leave_payloads_of_runs

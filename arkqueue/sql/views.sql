@@ -47,7 +47,7 @@ select s.next_at, h.number as head,
        (select l.id from task t join edge e on e.target = t.id join task source on source.id = e.source
         cross join lateral (
             select l.id from task l
-            where l.branch_id = run.branch_id and l.name = source.name and l.item = source.item and l.number <= h.number
+            where l.branch_id = run.branch_id and l.name = source.name and l.item = source.item and l.number <= h.number and l.run_id <> all(array(select run_id from purging))
             order by l.number desc, l.run desc limit 1) l
         where t.run_id = run.id and (e.product or e.failed and e.crossing) and l.id <> source.id limit 1) as newer,
        (select split_part(source.name, ':', 1) from task t join edge e on e.target = t.id join task source on source.id = e.source
@@ -486,7 +486,7 @@ from edge e where e.target = any(%(tasks)s) and not e.met and e.kind <> 'cancels
 -- The parts of the names of tasks.
 select t.id, a.name as archive, b.name as branch, b.main, t.number, t.run, t.name, t.item, t.kind, t.state, t.waived, t.run_id
 from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id
-where t.id = any(%(tasks)s);
+where t.id = any(%(tasks)s) and t.run_id <> all(array(select run_id from purging));
 
 -- name: tasks_of_attempts
 -- Some attempts, with their tasks and numbers.
@@ -505,11 +505,11 @@ select i.body from task t join item i on i.id = t.item_id where t.id = %(task)s;
 -- beginning of their newest outputs. Items of a list are found through the gate of the list.
 select i.id, i.state, left(a.outputs::text, %(longest)s) as outputs, length(a.outputs::text) as size
 from (
-  select s.id, s.state, s.attempt_id from edge e join task s on s.id = e.source and s.kind <> 'gate'
+  select s.id, s.state, s.attempt_id from edge e join task s on s.id = e.source and s.kind <> 'gate' and s.run_id <> all(array(select run_id from purging))
   where e.target = %(task)s and e.kind = 'depends' and e.declared
   union
   select s.id, s.state, s.attempt_id
-  from edge e join task g on g.id = e.source and g.kind = 'gate' join edge i on i.target = g.id and i.kind = 'depends' join task s on s.id = i.source and s.item <> ''
+  from edge e join task g on g.id = e.source and g.kind = 'gate' join edge i on i.target = g.id and i.kind = 'depends' join task s on s.id = i.source and s.item <> '' and s.run_id <> all(array(select run_id from purging))
   where e.target = %(task)s and e.kind = 'depends' and e.declared and g.name in (s.name || ':completed', s.name || ':settled')
   order by 1 limit %(most)s) i
 left join attempt a on a.id = i.attempt_id
@@ -586,6 +586,7 @@ order by e.target, e.source, e.kind;
 -- All edges to the tasks of some runs, or (`item`) to the tasks of one item of these runs.
 select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.failed, e.met
 from edge e where e.target in (select id from task where run_id = any(%(runs)s) and (%(item)s::text is null or item = %(item)s)) and not (e.kind = 'cancels' and {part spared})
+  and not (e.crossing and exists (select from purging) and (select s.run_id from task s where s.id = e.source) = any(array(select run_id from purging)))
 order by e.target, e.source, e.kind;
 
 -- name: unmet_lists
@@ -611,7 +612,7 @@ order by number, run limit %(limit)s;
 -- The nodes of a graph: tasks by id, without those of deleted items.
 select t.id, t.run_id, a.name as archive, b.name as branch, b.main, t.number, t.run, t.name, t.item, t.kind, t.state, t.waived, not t.program as gate, t.definition_id
 from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id
-where t.id = any(%(tasks)s) and not t.deleted
+where t.id = any(%(tasks)s) and not t.deleted and t.run_id <> all(array(select run_id from purging))
 order by t.number, t.run, t.position, t.id;
 
 -- name: branches_named
@@ -653,7 +654,7 @@ from purged_run p join branch b on b.id = p.branch_id join archive a on a.id = b
 -- name: tasks_named
 -- The tasks of a name at a revision, the newest run first.
 select t.id, t.run from task t
-where t.branch_id = %(branch)s and t.name = %(name)s and t.number = %(number)s and t.item = %(item)s
+where t.branch_id = %(branch)s and t.name = %(name)s and t.number = %(number)s and t.item = %(item)s and t.run_id <> all(array(select run_id from purging))
 order by t.run desc;
 
 -- name: deleted_items
@@ -670,7 +671,7 @@ select from task where run_id = %(run)s and item = %(item)s limit 1;
 -- name: task_names_at
 -- The names of the ordinary tasks at a revision, in all of its runs or in one.
 select distinct t.name from task t
-where t.branch_id = %(branch)s and t.number = %(number)s and (%(run)s::int is null or t.run = %(run)s) and t.kind = 'ordinary'
+where t.branch_id = %(branch)s and t.number = %(number)s and (%(run)s::int is null or t.run = %(run)s) and t.kind = 'ordinary' and t.run_id <> all(array(select run_id from purging))
 order by t.name;
 
 -- name: task_names_ever
@@ -859,7 +860,7 @@ order by at.id limit %(limit)s;
 -- A task and its earlier occurrences on the branch, the nearest first.
 select t.id, t.number, t.run, t.state, t.superseded_by
 from task t
-where t.branch_id = %(branch)s and t.name = %(name)s and t.item = %(item)s and (t.number, t.run) <= (%(number)s, %(run)s)
+where t.branch_id = %(branch)s and t.name = %(name)s and t.item = %(item)s and (t.number, t.run) <= (%(number)s, %(run)s) and t.run_id <> all(array(select run_id from purging))
 order by t.number desc, t.run desc limit 200;
 
 -- name: measure

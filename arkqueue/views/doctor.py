@@ -81,6 +81,7 @@ CHECKS = (
     Check("doctor_removals", "Repeat arkqueue purge TASK --log: it continues where it was killed."),
     Check("doctor_logs", "Only this log is affected: read it with care."),
     Check("doctor_purged", REPORT_IT),
+    Check("doctor_purging", "Repeat the purge (arkqueue purge), or start a queue manager (arkqueue manager): the purge goes on where it was killed."),
     Check("doctor_schedules", "Set schedule.run_id to null."),
     Check("doctor_settings", f"{LOCKED}, set archive.settings to {{}}, and set them anew (arkqueue archive set)."),
     Check("doctor_sequences", "Set the sequence to the highest id (setval) before you start arkqueue: otherwise ids are given twice."),

@@ -52,6 +52,7 @@ GARBLED = {
     "removals": ("update attempt set outputs = '{}', outputs_removal_id = 1 where number = 1 and log_bytes > 0", "papers@2/a"),
     "logs": ("update attempt set log_bytes = 1 where log_bytes > 0", "papers@2/a"),
     "purged": ("insert into purged_run select branch_id, number, run, id, 1 from run where number = 3", "papers@3"),
+    "purging": ("update archive set purges = true", None),
     "schedules": ("insert into schedule (branch_id, cron, zone, tasks, next_at, run_id) select id, '', '', '{a}', now(), 99 from branch", None),
     "settings": ("update archive set settings = '[]'", None),
     "sequences": ("select setval('task_id', 1)", None),

@@ -12,7 +12,7 @@ from arkqueue.db import session as db_session
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, Forbidden
 from arkqueue.model import ArchiveId, ArchiveSettings, End, Outcome, RunId, TaskId
-from arkqueue.queue import archives, control, deletion, finish, holds, many, redo, reports, steps
+from arkqueue.queue import archives, control, deletion, finish, graph, holds, many, redo, reports, steps
 from arkqueue.queue import done as steps_of
 from arkqueue.queue.done import MOST_TASKS, Done
 from arkqueue.queue.guards import Approver
@@ -190,8 +190,8 @@ def test_nothing_of_a_large_run_starts_while_it_is_canceled(session: Session, mo
     monkeypatch.setattr(steps_of, "MOST_TASKS", 2)
     run, seen = RunId(archive.run_id(2)), []
 
-    def between(tasks: Sequence[int]) -> Iterator[Sequence[int]]:
-        for portion in steps_of.portions(tasks):
+    def between(tasks: Sequence[int], *alone: Any) -> Iterator[Sequence[int]]:
+        for portion in steps_of.portions(tasks, *alone):
             seen.append(portion)
             finish.finish(session, PROCESS, [Outcome(runs.attempt, End.EXITED, 0)])
             finish.wake_deferred(session)
@@ -217,7 +217,7 @@ def test_what_a_cancellation_that_breaks_has_not_reached_is_held_and_canceled_by
     archive.commit({f"t{n}": "" for n in range(3)} | {"a": "depends: [t1]", "b": "depends: [a]", "c": "depends: [b]"})
     run = RunId(archive.run_id(2))
     monkeypatch.setattr(control, "MOST_TASKS", 2)
-    monkeypatch.setattr(control, "portions", lambda _: 1 / 0)
+    monkeypatch.setattr(control, "portions", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         control.cancel_run(session, run, "bob")
     assert Counter(archive.states().values()) == {"canceled": 2, "held": 2, "waiting": 2}
@@ -263,8 +263,8 @@ def in_steps(archive: AnArchive, monkeypatch: pytest.MonkeyPatch, act: Any) -> l
     """Act between the steps that hold what could start of a run, when nobody has locked the archive; returns how many tasks each took."""
     seen: list[int] = []
 
-    def portions(tasks: Sequence[int]) -> Iterator[Sequence[int]]:
-        for portion in steps_of.portions(tasks):
+    def portions(tasks: Sequence[int], *alone: Any) -> Iterator[Sequence[int]]:
+        for portion in steps_of.portions(tasks, *alone):
             seen.append(len(portion))
             yield portion
             archive.sql("select id from archive for update nowait")
@@ -337,8 +337,8 @@ def test_a_deletion_that_breaks_leaves_the_run_there_and_the_next_one_ends_it(
         monkeypatch.setattr(module, "MOST_TASKS", 2)
     module, calls = (steps if stage == "while it is held" else control), list[int]()
 
-    def portions(tasks: Sequence[int]) -> Iterator[Sequence[int]]:
-        for portion in steps_of.portions(tasks):
+    def portions(tasks: Sequence[int], *alone: Any) -> Iterator[Sequence[int]]:
+        for portion in steps_of.portions(tasks, *alone):
             if calls:
                 raise ZeroDivisionError
             yield portion
@@ -374,7 +374,7 @@ def test_an_undeletion_takes_nothing_back_that_a_person_did_after_the_deletion_h
         end_alone(archive, name, 1)
     for module in (control, deletion, steps_of):
         monkeypatch.setattr(module, "MOST_TASKS", 2)
-    monkeypatch.setattr(control, "portions", lambda tasks: iter([next(steps_of.portions(tasks)), 1 / 0]))
+    monkeypatch.setattr(control, "portions", lambda tasks, _: iter([next(steps_of.portions(tasks)), 1 / 0]))
     with pytest.raises(ZeroDivisionError):
         deletion.delete_run(session, run, "bob")
     monkeypatch.undo()
@@ -418,7 +418,7 @@ def test_an_undeletion_that_breaks_is_ended_by_the_next(session: Session, monkey
     deletion.delete_run(session, run, "bob")
     for module in (control, deletion, steps_of):
         monkeypatch.setattr(module, "MOST_TASKS", 2)
-    monkeypatch.setattr(control, "portions", lambda tasks: iter([next(steps_of.portions(tasks)), 1 / 0]))
+    monkeypatch.setattr(control, "portions", lambda tasks, _: iter([next(steps_of.portions(tasks)), 1 / 0]))
     with pytest.raises(ZeroDivisionError):
         deletion.undelete_run(session, run, "bob")
     monkeypatch.undo()
@@ -479,8 +479,8 @@ def between(archive: AnArchive, monkeypatch: pytest.MonkeyPatch, act: Any, most:
     for each in (control, holds, steps_of):
         monkeypatch.setattr(each, "MOST_TASKS", most)
 
-    def portions(tasks: Sequence[int]) -> Iterator[Sequence[int]]:
-        for portion in steps_of.portions(tasks):
+    def portions(tasks: Sequence[int], *alone: Any) -> Iterator[Sequence[int]]:
+        for portion in steps_of.portions(tasks, *alone):
             seen.append(len(portion))
             archive.sql("select id from archive for update nowait")
             act()
@@ -767,3 +767,33 @@ def test_a_verb_on_a_deleted_run_names_the_command_that_helps(
     with pytest.raises(Conflict) as refused:
         act(session, run)
     assert str(refused.value) == "papers@2: was deleted. arkqueue undelete papers@2"
+
+
+def test_each_gate_of_a_long_list_comes_back_in_a_transaction_of_its_own(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To find whether one comes back takes a look at all items. Between these transactions all rules hold."""
+    archive = an_archive(session)
+    steps_of_item = {"a": "foreach: [x, y, z]", "b": "foreach: [x, y, z]\ndepends: [a]"}
+    archive.commit(steps_of_item | {"all": "depends: [a]", "both": "depends: [{task: b, when: settled}, a]"})
+    before, run = archive.states(), RunId(archive.run_id(2))
+    for module in (control, deletion, steps_of):
+        monkeypatch.setattr(module, "MOST_TASKS", 4)
+    deletion.delete_run(session, run, "bob")
+    roots = archive.sql("select distinct root_id from task where kind = 'gate' and state = 'skipped'")
+    assert len(roots) == 2
+    alone: list[int] = []
+    rows = graph.Graph.rows
+
+    def judged(of: graph.Graph, block: str, /, **told: Any) -> list[Any]:
+        if block == "staying_skipped":
+            gates = of.conn.execute("select id from task where id = any(%s) and kind = 'gate'", [told["candidates"]])
+            alone.append(len(gates.fetchall()))
+            assert examine(session).is_sound
+        return rows(of, block, **told)
+
+    monkeypatch.setattr(graph.Graph, "rows", judged)
+    deletion.undelete_run(session, run, "bob")
+    assert max(alone) == 1
+    assert set(archive.states().values()) == {"held"}
+    assert archive.states().keys() == before.keys()

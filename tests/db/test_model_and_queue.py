@@ -72,6 +72,7 @@ from arkqueue.views import reports as told
 from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry
 from tests.db import strategies
+from tests.db.purges import purged_in_steps
 from tests.db.scripted_repository import Repository, ScriptedArchive
 from tests.db.test_model import OUTSIDE, VERBS, Beside, Subject
 from tests.fuzzing import seeded
@@ -99,6 +100,7 @@ class QueueAsSubject:
         """The session in which is looked after each step: the queue's would plan anew each time."""
         self.archive: AnArchive = an_archive(self.session, branches=strategies.BRANCHES)
         self.senders = count()
+        self.steps = cycle((0, 1, None, 2, 3, None))
         self.by = "ann"
         self.approver: Approver | None = Approver()
         self.ids: dict[Key, tuple[TaskId, AttemptId]] = {}
@@ -273,7 +275,9 @@ class QueueAsSubject:
             deletion.undelete_run(self.session, self._run(key), self.by, approver=self.approver)
 
     def purge(self, key: RunKey) -> None:
-        with _refusals():
+        """The purge ends after so many steps, as one that is killed; the next one continues it."""
+        steps, saw = next(self.steps), lambda what: BesideQueue.examples.update([what])
+        with _refusals(), purged_in_steps(2 if steps is not None else purge.MOST_TASKS, steps=steps, saw=saw):
             purge.purge_runs(self.session, [self._run(key)], self.by).unless_kept()
 
     def report(self, key: RunKey, now: bool = False) -> None:
@@ -399,7 +403,7 @@ class QueueAsSubject:
             " cross join lateral (select count(*) as begun, count(*) filter (where ended_at is null) as live, count(*) filter (where kind = 'poll') as polled"
             " from attempt where task_id = t.id) a"
             " cross join lateral (select count(*) as edges from edge where target = t.id and not met and t.state in ('waiting', 'ready')) e"
-            " where t.archive_id = %s",
+            " where t.archive_id = %s and t.run_id <> all(array(select run_id from purging))",
             [self.archive.id],
         ).fetchall()
         for r in rows:
@@ -823,7 +827,7 @@ INGREDIENTS = {
     *("a report is sent", "a report is not sent", "a report of a person is sent"),
     *("REPORT runs again", "a report now is given to a command"),
     *("purge", "purge of what others hang on is refused", "what completed is purged", "a deleted run is purged"),
-    "a run between others is purged",
+    *("a run between others is purged", "a purge begins in steps", "a purge goes on in steps"),
     *("trigger", "trigger is refused", "submit", "backfill", "backfill is refused"),
     *("a backfill of several revisions", "a backfill waits for the revision before"),
     *(

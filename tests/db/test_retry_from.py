@@ -402,8 +402,8 @@ def in_steps(archive: AnArchive, monkeypatch: pytest.MonkeyPatch, between: Any) 
     monkeypatch.setattr(steps_of, "MOST_TASKS", 1)
     assert archive
 
-    def portions(tasks: Sequence[int]) -> Iterator[Sequence[int]]:
-        for portion in steps_of.portions(tasks):
+    def portions(tasks: Sequence[int], *alone: Any) -> Iterator[Sequence[int]]:
+        for portion in steps_of.portions(tasks, *alone):
             between()
             yield portion
 

@@ -1,0 +1,53 @@
+"""Lets small runs be purged in steps, as large ones are, and lets such a purge end before its last step, as one that is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.queue import graph, purge
+
+
+@contextmanager
+def purged_in_steps(
+    most: int = 2, *, steps: int | None = None, saw: Callable[[str], None] = lambda _: None
+) -> Iterator[None]:
+    """Purge runs of more than ``most`` tasks in steps of so many tasks. ``steps``: how many of them are taken after a run was marked; None: all."""
+    change, change_in_turn = purge.change, purge.change_in_turn
+    left: list[int] = []
+
+    def judged(work: Callable[[graph.Graph], Any]) -> None:
+        done = work.func if isinstance(work, partial) else work
+        if _is_step(done):
+            if left and not left[0]:
+                raise purge._BusyArchive  # private: how a step ends that leaves the rest to the next purge
+            if left:
+                left[0] -= 1
+                saw("a purge goes on in steps")
+        elif "_purge_in_steps" in done.__qualname__:
+            left[:] = [] if steps is None else [steps]
+            saw("a purge begins in steps")
+
+    def changed(session: Session, archives: list[int], work: Callable[[graph.Graph], Any]) -> Any:
+        judged(work)
+        return change(session, archives, work)
+
+    def changed_in_turn(session: Session, work: Callable[[graph.Graph], Any], **options: Any) -> Any:
+        judged(work)
+        return change_in_turn(session, work, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(purge, "MOST_TASKS", most)
+        patch.setattr("arkqueue.queue.done.MOST_TASKS", most)
+        patch.setattr(purge, "change", changed)
+        patch.setattr(purge, "change_in_turn", changed_in_turn)
+        yield
+
+
+def _is_step(work: Callable[..., Any]) -> bool:
+    return "_go_on" in work.__qualname__ or work is purge._remember_starts  # private: the steps after the first one
