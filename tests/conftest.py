@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -40,6 +41,20 @@ def _digest_of_sources() -> int:
             if path.suffix in (".py", ".sql"):
                 digest.update(path.read_bytes())
     return int.from_bytes(digest.digest()[:6])
+
+
+ALL_ARE_FULL = re.compile(rb"^pytestmark = .*\bpytest\.mark\.full\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """No worker imports a file of which ``make test``, or ``make test-full``, runs no test: they are a tenth, and five sixths, of all."""
+    if not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
+        return None
+    if config.option.markexpr == "full":
+        return b"pytest.mark.full" not in collection_path.read_bytes() or None
+    if config.option.markexpr == "not full and not long":
+        return bool(ALL_ARE_FULL.search(collection_path.read_bytes())) or None
+    return None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
