@@ -27,7 +27,7 @@ def disk(tmp_path: Path) -> Iterator[Path | None]:
 
 
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("size", [pytest.param(50, marks=pytest.mark.full), pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", [pytest.param(20, marks=pytest.mark.full), pytest.param(100, marks=pytest.mark.long)])
 def test_no_batch_is_lost_doubled_or_stuck_whatever_is_killed(
     postgres: Embedded, template: str, tmp_path: Path, disk: Path | None, size: int
 ) -> None:
