@@ -1,4 +1,4 @@
-"""Hundreds of tasks in containers through all of arkqueue: commits, the queue, four slots, layers over shared bases, a real engine. Nothing of them is left."""
+"""Many tasks in containers, ``make test-long`` hundreds, through all of arkqueue: commits, the queue, four slots, layers over shared bases, a real engine. Nothing of them is left."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.system.end_to_end.conftest import Archives, Installations
 from tests.system.end_to_end.installation import Installation, tasks
 from tests.waiting import eventually
 
-WIDTH, SLOTS = 50, 4
+SLOTS = 4
 
 # Alone on its revision's files, whoever else has them, it leaves what only root can remove.
 COMMAND = (
@@ -41,10 +41,11 @@ def what_is_left(arkqueue: Installation, engine: OwnEngine) -> list[str]:
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    "revisions", [pytest.param(3, marks=pytest.mark.full), pytest.param(10, marks=pytest.mark.long)]
+    ("revisions", "width"),
+    [pytest.param(3, 20, marks=pytest.mark.full), pytest.param(10, 50, marks=pytest.mark.long)],
 )
-def test_hundreds_of_tasks_in_containers_leave_nothing(
-    installations: Installations, archives: Archives, own_engine: Callable[[], OwnEngine], revisions: int
+def test_many_tasks_in_containers_leave_nothing(
+    installations: Installations, archives: Archives, own_engine: Callable[[], OwnEngine], revisions: int, width: int
 ) -> None:
     """On an engine of its own: so all that is on it counts, labelled or not. And Docker 20.10 can freeze for good when containers end at once (moby issue
     46661): a network is left then, which also ``none`` is. So it takes no other test with it.
@@ -62,7 +63,7 @@ def test_hundreds_of_tasks_in_containers_leave_nothing(
     before = what_is_left(arkqueue, engine)
     assert not [line for line in before if line.startswith(("container", "volume", "mount"))]
 
-    names = [f"t{number}" for number in range(WIDTH)]
+    names = [f"t{number}" for number in range(width)]
     first = papers.commit({"paper.tex": "thoughts 3"} | tasks(dict.fromkeys(names, task)))
     for number in range(first + 1, first + revisions):
         papers.commit({"paper.tex": f"thoughts {number}"})
@@ -72,5 +73,5 @@ def test_hundreds_of_tasks_in_containers_leave_nothing(
 
     eventually(lambda: what_is_left(arkqueue, engine) == before, lambda: what_is_left(arkqueue, engine))
     (row,) = arkqueue.sql("select count(*) as n from attempt where image is not null and outputs is not null")
-    assert row["n"] == 1 + revisions * WIDTH
+    assert row["n"] == 1 + revisions * width
     assert len(list((server.home / "bases").iterdir())) <= SLOTS
