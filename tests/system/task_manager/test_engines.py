@@ -305,7 +305,7 @@ def test_attempt_begins_only_when_what_the_engine_has_kept_of_earlier_ones_is_go
 def test_output_is_whole_when_its_task_is_settled(
     archive: AnArchive, boxes: Boxes, managers: Managers, home_folder: Path
 ) -> None:
-    piece = bytes(range(256)) * 4096
+    piece = bytes(range(256)) * 1024
     (boxes.shared / "piece").write_bytes(piece)
     home_folder.mkdir()
     managers(log_head="16MiB", log_tail="16MiB", **boxes.settings)

@@ -202,7 +202,7 @@ class Story:
     [
         (of_words, 30),
         pytest.param(of_publish, 30, marks=pytest.mark.full),
-        pytest.param(of_words, 120, marks=[pytest.mark.full, pytest.mark.timeout(900)]),
+        pytest.param(of_words, 60, marks=[pytest.mark.full, pytest.mark.timeout(900)]),
         pytest.param(of_words, 500, marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
         pytest.param(of_publish, 500, marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
     ],
