@@ -27,7 +27,12 @@ from arkqueue.model import FileChange
 from arkqueue.repository import Identity, notice_key, notice_keys
 
 ADA = "Ada <ada@example.org>"
-_CLEAN = {"LC_ALL": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0"}
+_CLEAN = {
+    "LC_ALL": "C.UTF-8",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": str(Path(__file__).with_name("gitconfig")),
+    "GIT_TERMINAL_PROMPT": "0",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,8 @@ class SubversionRepository:
 
     def commit(self, changes: Mapping[str, Content], *, message: str = "", author: str = "ada") -> str:
         """One commit of any number of files; folders on the way are made. Answers the revision's number."""
-        there = set(run("env", "LC_ALL=C.UTF-8", "svnlook", "tree", "--full-paths", self.path).split("\n"))
+        is_deep = any("/" in path for path, content in changes.items() if content is not None)
+        there = set(run("svnlook", "tree", "--full-paths", self.path).split("\n") if is_deep else ())
         actions: list[str | Path] = []
         for path, content in changes.items():
             if content is None:
@@ -176,9 +182,10 @@ def a_git_repository(folder: Path, name: str = "git", *, main: str = "main") -> 
     run("git", "init", "-q", "--bare", "-b", main, path)
     work = folder / f"{name}-work"
     run("git", "init", "-q", "-b", main, work)
-    repository = GitRepository(path, work, main)
-    repository.git("remote", "add", "origin", str(path))
-    return repository
+    url = str(path).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    with (work / ".git" / "config").open("a") as config:
+        config.write(f'[remote "origin"]\n\turl = "{url}"\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n')
+    return GitRepository(path, work, main)
 
 
 @dataclass
@@ -224,6 +231,11 @@ class GitRepository:
         return self.id()
 
     def id(self, revision: str = "HEAD") -> str:
+        if revision == "HEAD":
+            # A process less after each commit.
+            with suppress(OSError):
+                head = (self.work / ".git" / "HEAD").read_text().strip()
+                return (self.work / ".git" / head.removeprefix("ref: ")).read_text().strip()
         return self.git("rev-parse", revision).strip()
 
     def switch(self, branch: str, start: str | None = None) -> None:
@@ -251,7 +263,7 @@ class GitRepository:
         self.git("reset", "-q", "--hard", revision)
 
     def push(self, *refs: str, force: bool = False) -> None:
-        self.git("push", "-q", *(["--force"] if force else []), "origin", *(refs or [self.branch]))
+        self.git("push", "-q", *(["--force"] if force else []), "origin", *(refs or ["HEAD"]))
 
     def delete_branch(self, branch: str) -> None:
         self.git("push", "-q", "origin", "--delete", branch)
