@@ -16,8 +16,29 @@ from arkqueue.errors import DatabaseUnavailable
 T = TypeVar("T")
 PATIENCE = 120.0
 """Seconds after which what is waited for will never come."""
-PAUSES = 0.01, 0.05
+PAUSES = 0.01, 0.1
 """The shortest and the longest time between two looks, in seconds."""
+
+
+SELDOM = 10
+"""Each so-many-th time, a look that costs much is taken although its mark is the same."""
+
+
+def when_changed(look: Callable[[], T], mark: Callable[[], object]) -> Callable[[], T | None]:
+    """A look that costs much, for ``eventually``: it is taken again when a mark, which costs little, has become another one, or seldom."""
+    last: object = None
+    left_out = SELDOM
+
+    def look_again() -> T | None:
+        nonlocal last, left_out
+        now = mark()
+        if now == last and left_out < SELDOM:
+            left_out += 1
+            return None
+        last, left_out = now, 0
+        return look()
+
+    return look_again
 
 
 def eventually(check: Callable[[], T], told: Callable[[], object] = str, patience: float = PATIENCE) -> T:

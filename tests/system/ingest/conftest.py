@@ -25,7 +25,7 @@ from tests.program import run_cli
 from tests.repositories import a_subversion_repository
 from tests.soundness import assert_sound
 from tests.system.end_to_end.installation import IDLE, Installation
-from tests.waiting import eventually
+from tests.waiting import eventually, when_changed
 
 ENDED = ("completed", "failed", "canceled", "superseded", "deleted")
 SUBMITTER = "ann@example.org"
@@ -132,7 +132,7 @@ class Ingest:
             assert not run or run["state"] == state or run["state"] not in ENDED, self.told(id)
             return run and run["state"] == state and run["report"] == "completed" and run
 
-        return eventually(has, lambda: self.told(id))
+        return eventually(when_changed(has, lambda: self.arkqueue.settled(self.name)), lambda: self.told(id))
 
     def jobs_ended(self, batch: str, state: str = "completed") -> Any:
         """Wait until the jobs of a batch have ended, and their report."""
