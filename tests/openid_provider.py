@@ -25,7 +25,7 @@ from authlib.oidc.core import OpenIDCode
 from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
 
-CLIENT, SECRET = "arkqueue", "a secret of forty characters: 0123456789"
+CLIENT, SECRET = "arkqueue", "a secret of %41+forty characters: 0123456789"
 Claims = dict[str, Any]
 
 

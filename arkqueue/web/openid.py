@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 from fastapi.concurrency import run_in_threadpool
 
 from arkqueue.config.openid import OpenId, is_safe_url
 from arkqueue.config.receivers import read_key
+from arkqueue.errors import Busy
 from arkqueue.queue.sign_ins import Person
 from arkqueue.text import one_line
 from arkqueue.web.problems import Refused
@@ -28,16 +31,22 @@ LONGEST: Final = 10.0
 AT_ONCE: Final = 20
 """Sign-ins that wait for the provider at once; more are told to come again."""
 KEPT: Final = 3600.0
-"""Seconds after which the provider's document and its keys are asked for again."""
+"""Seconds after which the provider's document and its keys are asked for again; the document, before each time that a browser is sent to the provider, too."""
 LONGEST_ANSWER: Final = 1 << 20
 MOST_GROUPS: Final = 10_000
 AGAIN: Final = 60.0
 """Seconds after which a token that nobody has signed is a reason to ask for the provider's keys again, where anybody may send one."""
+RETURN: Final = "/-/openid/return"
+"""Where the provider sends browsers back to, on this server."""
 LOGOUT_EVENT: Final = "http://schemas.openid.net/event/backchannel-logout"
 LONGEST_LOGOUT: Final = 86_400
 """Seconds for which a logout token may be good: so long it is remembered that it was used."""
 ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"})  # fmt: skip
 """Signatures that only the provider can make. Not ``none``, and not those with a secret that both sides have."""
+
+
+NOT_THIS_CLIENT: Final = ("invalid_client", "unauthorized_client")
+"""Errors of a provider that does not take the client or its secret; Keycloak answers with the second one."""
 
 
 class ProviderFault(Refused):
@@ -52,6 +61,10 @@ class NotSignedIn(Refused):
 
     def __init__(self, fault: str, remedy: str = "Sign in again.") -> None:
         super().__init__(403, "the sign-in", fault, remedy)
+
+
+class NoRights(NotSignedIn):
+    """The provider has named a person who may see nothing here. The page offers to sign in as another one, as the provider would name this one again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +112,12 @@ class Provider:
         self._trusted: ssl.SSLContext | None = None
 
     async def address(self, state: str, nonce: str, verifier: str) -> str:
-        """Where a browser goes to sign in."""
+        """Where a browser goes to sign in. Raises `ProviderFault` if nobody is there."""
         from authlib.oauth2.rfc6749.parameters import prepare_grant_uri
         from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
         async with self._in_time():
-            metadata = await self._discovered()
+            metadata = await self._discovered(again=True)
         return str(
             prepare_grant_uri(
                 metadata.authorization_endpoint,
@@ -124,7 +137,7 @@ class Provider:
         from authlib.common.urls import add_params_to_uri
 
         async with self._in_time():
-            metadata = await self._discovered()
+            metadata = await self._discovered(again=True)
         if metadata.end_session_endpoint is None:
             return None
         sent = {"client_id": self._openid.client_id, "post_logout_redirect_uri": back}
@@ -181,16 +194,24 @@ class Provider:
         return dict(decoded.header), dict(decoded.claims)
 
     async def check(self) -> Metadata:
-        """Ask the provider for its document and its keys now; raises `ProviderFault`."""
+        """Ask the provider now for its document, for its keys, and whether it takes this client with its secret; raises `ProviderFault`."""
         async with self._in_time():
             metadata = await self._discovered()
             await self._current_keys(metadata)
+            # A provider judges the client before the code, which it never gave.
+            answer = await self._token(metadata, secrets.token_urlsafe(32), secrets.token_urlsafe(32))
+            if answer.get("error") in NOT_THIS_CLIENT:
+                raise _unknown_client(self._openid, answer)
         return metadata
 
     @asynccontextmanager
     async def _in_time(self) -> AsyncIterator[None]:
         if self._places.locked():
-            raise Refused(503, "the sign-in", f"{AT_ONCE} others wait for {self._openid.issuer}", "Try again.")
+            raise Busy(
+                "the sign-in",
+                f"cannot begin: {AT_ONCE} others wait for {self._openid.issuer}",
+                "Try again in a moment.",
+            )
         async with self._places:
             try:
                 async with asyncio.timeout(LONGEST):
@@ -198,8 +219,8 @@ class Provider:
             except TimeoutError:
                 raise ProviderFault(self._openid, f"has not answered within {LONGEST:g} s") from None
 
-    async def _discovered(self) -> Metadata:
-        if self._metadata is None or self._metadata[0] < time.monotonic():
+    async def _discovered(self, *, again: bool = False) -> Metadata:
+        if again or self._metadata is None or self._metadata[0] < time.monotonic():
             url = self._openid.issuer.rstrip("/") + "/.well-known/openid-configuration"
             document = await self._asked("GET", url, {})
             self._metadata = time.monotonic() + KEPT, metadata_of(self._openid, document)
@@ -211,24 +232,34 @@ class Provider:
             self._keys = time.monotonic() + KEPT, keys_of(self._openid, document)
         return self._keys[1]
 
-    async def _exchanged(self, metadata: Metadata, code: str, verifier: str) -> dict[str, Any]:
+    async def _token(self, metadata: Metadata, code: str, verifier: str) -> dict[str, Any]:
+        """The provider's answer to the request for a token; an error, too."""
         from authlib.common.urls import url_encode
         from authlib.oauth2.auth import ClientAuth
 
         openid = self._openid
-        secret = ""
+        name, secret, method = openid.client_id, "", metadata.auth_method
         if openid.client_secret_file is not None:
             key = await run_in_threadpool(read_key, openid.client_secret_file, "the client's secret of [openid]")
-            secret = key.decode("latin-1")
+            secret = key.decode("utf-8", "replace")
+        if secret and method == "client_secret_basic":
+            # RFC 6749, 2.3.1: Authlib leaves this to its caller. Not every provider reads a plus as a space.
+            name, secret = quote(name, safe=""), quote(secret, safe="")
         body = url_encode(
             [("grant_type", "authorization_code"), ("code", code), ("redirect_uri", self._return_url), ("code_verifier", verifier)]
         )  # fmt: skip
         headers = {"content-type": "application/x-www-form-urlencoded"}
-        client = ClientAuth(openid.client_id, secret, metadata.auth_method if secret else "none")
+        client = ClientAuth(name, secret, method if secret else "none")
         url, headers, body = client.prepare("POST", metadata.token_endpoint, headers, body)
-        token = await self._asked("POST", url, headers, body)
+        return await self._asked("POST", url, headers, body)
+
+    async def _exchanged(self, metadata: Metadata, code: str, verifier: str) -> dict[str, Any]:
+        openid = self._openid
+        token = await self._token(metadata, code, verifier)
         if error := token.get("error"):
-            said = one_line(f"{error} {token.get('error_description', '')}", 300).strip()
+            if error in NOT_THIS_CLIENT:
+                raise _unknown_client(openid, token)
+            said = _error(token)
             if error == "invalid_grant":
                 raise NotSignedIn(f"was refused by {openid.issuer}: {said}", "Its code was used already, or is too old: sign in again.")  # fmt: skip
             raise ProviderFault(openid, f"does not take this server's request for a token: {said}")
@@ -342,6 +373,17 @@ def metadata_of(openid: OpenId, document: Mapping[str, Any]) -> Metadata:
     )
 
 
+def _error(answer: Mapping[str, Any]) -> str:
+    """What an error of the provider says."""
+    return one_line(f"{answer.get('error')} {answer.get('error_description', '')}", 300).strip()
+
+
+def _unknown_client(openid: OpenId, answer: Mapping[str, Any]) -> ProviderFault:
+    fault = f"does not accept the client {_shown(openid.client_id)} with its secret: {_error(answer)}"
+    remedy = "The administrator has to correct client_id or client_secret_file of [openid]."
+    return ProviderFault(openid, fault, remedy)
+
+
 def keys_of(openid: OpenId, document: Mapping[str, Any]) -> Any:
     """The provider's keys for signatures (a ``KeySet``); what is of no use for that is left out."""
     from joserfc.errors import JoseError
@@ -401,18 +443,24 @@ def person_of(openid: OpenId, claims: Mapping[str, Any]) -> Person:
         raise NotSignedIn("has no proper sub", "Ask the provider's administrator.")
     if not isinstance(person, str) or not person.strip() or len(person) > 200 or not person.isprintable():
         fault = f"names nobody: the provider's claim {openid.person} is missing, empty, longer than 200 characters, or has control characters"
-        raise NotSignedIn(fault, "Have the provider send that claim, or name another one (person of [openid]).")
+        raise NotSignedIn(
+            fault,
+            "The administrator has to let the provider send that claim, request the scope that it is sent for (scopes of [openid]), or name another claim (person).",
+        )
     groups = _claim(claims, openid.groups)
     groups = [groups] if isinstance(groups, str) else groups
     if not isinstance(groups, list) or len(groups) > MOST_GROUPS or not all(isinstance(one, str) for one in groups):
         fault = f"names no groups of {_shown(person)}: the provider's claim {openid.groups} is missing, or is not a list of at most {MOST_GROUPS:,} names"
-        raise NotSignedIn(fault, "Have the provider send that claim, or name another one (groups of [openid]).")
+        raise NotSignedIn(
+            fault,
+            "The administrator has to let the provider send that claim, request the scope that it is sent for (scopes of [openid]), or name another claim (groups).",
+        )
     named = {grant.group for grant in openid.grants}
     mine = tuple(dict.fromkeys(group for group in groups if group in named))
     if not mine:
         theirs = ", ".join(_shown(group) for group in groups[:20]) or "none"
         fault = f"gives no rights: the provider says that {_shown(person)} is in no group that may see these pages (of these: {theirs})"
-        raise NotSignedIn(fault, "Ask the administrator: [[openid.grants]] says which groups may.")
+        raise NoRights(fault, "Ask the administrator: [[openid.grants]] says which groups may.")
     sid = claims.get("sid")
     sid = sid if isinstance(sid, str) and 1 <= len(sid) <= 255 and sid.isprintable() else None
     return Person(openid.issuer, subject, person.strip(), mine, tuple(_author_claims(openid, claims)), sid)

@@ -14,10 +14,10 @@ from arkqueue.config import Configuration
 from arkqueue.config.openid import OpenId, is_safe_url
 from arkqueue.config.receivers import read_key
 from arkqueue.db.session import Session
-from arkqueue.errors import ArkqueueError
+from arkqueue.errors import ArkqueueError, ConfigurationError
 from arkqueue.plan.globs import matches
 from arkqueue.views.doctor import Checked, Diagnosis, Finding
-from arkqueue.web.openid import Provider
+from arkqueue.web.openid import RETURN, Provider
 
 NAME: Final = "openid"
 RULE: Final = "Persons can sign in with the provider of the configuration, and its entries mean something."
@@ -30,7 +30,7 @@ def with_openid(diagnosis: Diagnosis, session: Session, configuration: Configura
     since = time.perf_counter()
     found = [
         Finding(check=NAME, archive=None, name="[openid]", task=None, run=None, what=what, remedy=remedy)
-        for what, remedy in (*_of_settings(session, configuration, configuration.openid), *_of_provider(configuration.openid))
+        for what, remedy in (*_of_settings(session, configuration, configuration.openid), *_of_provider(configuration, configuration.openid))
     ]  # fmt: skip
     checked = Checked(check=NAME, rule=RULE, seconds=time.perf_counter() - since, found=len(found), more=False)
     return Diagnosis(findings=[*diagnosis.findings, *found], checks=[*diagnosis.checks, checked])
@@ -56,9 +56,11 @@ def _of_settings(session: Session, configuration: Configuration, openid: OpenId)
         yield "says which authors persons are, but no group may approve anything", "Give a group the scope approve, or take persons and author_claims away."  # fmt: skip
 
 
-def _of_provider(openid: OpenId) -> Iterator[tuple[str, str]]:
+def _of_provider(configuration: Configuration, openid: OpenId) -> Iterator[tuple[str, str]]:
     try:
-        asyncio.run(Provider(openid, "").check())
+        asyncio.run(Provider(openid, configuration.pages_url + RETURN).check())
+    except ConfigurationError:
+        return  # of the secret, which `_of_settings` has read, too
     except ArkqueueError as error:
         remedy = error.remedy if "doctor" not in error.remedy else "Correct issuer of [openid], or ask the provider's administrator."  # fmt: skip
         yield f"{error.thing} {error.fault}", remedy

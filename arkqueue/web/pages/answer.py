@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 
 from arkqueue import __version__
 from arkqueue.durations import age, age_of, took
-from arkqueue.errors import ArkqueueError, Forbidden, Invalid, NotFound
+from arkqueue.errors import ArkqueueError, Busy, Forbidden, Invalid, NotFound
 from arkqueue.text import LONGEST as LONGEST_LINE
 from arkqueue.text import one_line, shortened, visible
 from arkqueue.views.search import LONGEST
@@ -78,7 +78,8 @@ class Shown:
 
 def page(build: Callable[[Visitor, Request], Shown | Response], back: str = "") -> Callable[[Request], Response]:
     """An endpoint that shows the result of ``build``, which runs in a thread. ``back``: the page to
-    which a necessary sign-in leads; empty: this page.
+    which a necessary sign-in leads, and the target of the button of a refusal; empty: this page,
+    and the overview.
     """
 
     def endpoint(request: Request) -> Response:
@@ -93,10 +94,10 @@ def page(build: Callable[[Visitor, Request], Shown | Response], back: str = "") 
             if visitor is not None and visitor.is_anybody and isinstance(error, NotFound | Forbidden):
                 # A visitor without rights does not learn whether the page exists.
                 return sign_in_first(request, back)
-            return refused_page(request, visitor, error)
+            return refused_page(request, visitor, error, back or "/")
         except psycopg.DataError as error:
             log.info("refused: %s", error)
-            return refused_page(request, visitor, problems.unstorable())
+            return refused_page(request, visitor, problems.unstorable(), back or "/")
         return shown if isinstance(shown, Response) else answer(request, visitor, shown)
 
     return endpoint
@@ -198,20 +199,22 @@ def sent_path(request: Request) -> str:
     return raw.partition(b"?")[0].decode("ascii", "replace")
 
 
-def refused_page(request: Request, visitor: Visitor | None, error: ArkqueueError, again: str = "/") -> Response:
-    """An error as a page: the thing, the fault and the remedy. ``again``: the target of its button."""
+def refused_page(
+    request: Request, visitor: Visitor | None, error: ArkqueueError, again: str = "/", other: str = ""
+) -> Response:
+    """An error as a page: the thing, the fault and the remedy. ``again``: the target of its button.
+    ``other``: where one signs in as another person.
+    """
     as_problem = problems.of_error(error)
     if _wants_json(request):
         return as_problem
     near = _nearby(request, visitor) if isinstance(error, NotFound | Invalid) else None
     if as_problem.status_code >= 500:
-        log.error("%s", error)
-        error = (
-            error
-            if as_problem.status_code != 503
-            else problems.Refused(503, "the database", "does not answer", "Try again.")
-        )
-    names = {"error": error, "status": as_problem.status_code, "_again": again, "_near": near}
+        is_busy = isinstance(error, Busy)
+        log.log(logging.WARNING if is_busy else logging.ERROR, "%s", error)
+        if as_problem.status_code == 503 and not is_busy:  # nobody is to learn where the database is
+            error = problems.Refused(503, "the database", "does not answer", "Try again.")
+    names = {"error": error, "status": as_problem.status_code, "_again": again, "_other": other, "_near": near}
     return answer(request, visitor, Shown("error.html", names), as_problem.status_code)
 
 

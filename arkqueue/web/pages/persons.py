@@ -30,7 +30,7 @@ from arkqueue.errors import ArkqueueError, NotFound
 from arkqueue.queue import sign_ins
 from arkqueue.text import one_line
 from arkqueue.web import problems
-from arkqueue.web.openid import NoLogout, NotSignedIn, Provider
+from arkqueue.web.openid import RETURN, NoLogout, NoRights, NotSignedIn, Provider
 from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, local, refused_page, to_sign_in
 from arkqueue.web.pages.forms import Form
 from arkqueue.web.pages.visitor import COOKIE, browser_of, check_host, keep, rights
@@ -38,7 +38,6 @@ from arkqueue.web.pages.visitor import COOKIE, browser_of, check_host, keep, rig
 log = logging.getLogger("arkqueue")
 
 BEGIN: Final = "/-/openid"
-RETURN: Final = "/-/openid/return"
 LEAVE: Final = "/-/openid/leave"
 LOGOUT: Final = "/-/openid/logout"
 """The address at which the provider reports that a person has signed out there."""
@@ -65,8 +64,10 @@ def told(build: Callable[[Request], Awaitable[Response]]) -> Callable[[Request],
             check_host(request)
             return await build(request)
         except ArkqueueError as error:
-            log.warning("a sign-in was refused: %s", one_line(str(error), 1000))
-            return await run_in_threadpool(refused_page, request, None, error, to_sign_in(_wanted(request)))
+            if problems.of_error(error).status_code < 500:  # else the page logs it
+                log.warning("a sign-in was refused: %s", one_line(str(error), 1000))
+            other = LEAVE if isinstance(error, NoRights) else ""
+            return await run_in_threadpool(refused_page, request, None, error, to_sign_in(_wanted(request)), other)
 
     return endpoint
 
@@ -115,7 +116,7 @@ async def come_back(request: Request) -> Response:
         assert configuration.openid is not None
         seconds = configuration.openid.session
         if rights(session, configuration, person) is None:
-            raise NotSignedIn("gives no rights here")
+            raise NoRights("gives no rights here")
         made = sign_ins.sign_person_in(
             session, person, answer=used, answer_seconds=PATIENCE, seconds=seconds, browser=browser_of(request)
         )

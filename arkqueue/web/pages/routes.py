@@ -23,6 +23,7 @@ from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_item, find_run, find_task
 from arkqueue.views.lists import has_list
+from arkqueue.web.openid import RETURN
 from arkqueue.web.pages import (
     administration,
     archive,
@@ -110,7 +111,7 @@ def _routes() -> list[BaseRoute]:
         Route(SIGN_IN, _sign_in_page),
         Route(SIGN_IN, _sign_in, methods=["POST"]),
         Route(persons.BEGIN, persons.told(persons.begin)),
-        Route(persons.RETURN, persons.told(persons.come_back)),
+        Route(RETURN, persons.told(persons.come_back)),
         Route(persons.LEAVE, persons.told(persons.leave)),
         Route(persons.LOGOUT, persons.logout, methods=["POST"]),
         Route("/-/sign-out", _sign_out, methods=["POST"]),

@@ -145,6 +145,7 @@ def test_who_is_in_no_group_that_may_is_told_so(visitor: Visitors) -> None:
     assert refused.status_code == 403
     assert "says that ben is in no group that may see these pages (of these: others)" in refused.text
     assert "Sign in again" in refused.text
+    assert 'href="/-/openid/leave">Sign in as somebody else</a>' in refused.text
 
 
 def test_who_says_no_to_the_provider_is_told_so(visitor: Visitors) -> None:
@@ -419,7 +420,12 @@ def test_a_provider_that_hangs_holds_up_nobody_else(visitor: Visitors, provider:
         (
             "/token",
             (401, b'{"error": "invalid_client"}'),
-            "does not take this server&#39;s request for a token: invalid_client",
+            "does not accept the client arkqueue with its secret: invalid_client",
+        ),
+        (
+            "/token",
+            (400, b'{"error": "invalid_request"}'),
+            "does not take this server&#39;s request for a token: invalid_request",
         ),
         ("/token", (200, b'{"access_token": "x", "token_type": "Bearer"}'), "gave no id_token"),
         ("/token", (200, b'{"id_token": "x.y"}'), "has not signed"),
@@ -464,6 +470,17 @@ def test_a_provider_that_is_away_is_told(visitor: Visitors, configuration: Confi
         refused = visitor().get("/-/openid")
     assert refused.status_code == 502
     assert "cannot be reached at" in refused.text
+
+
+def test_no_browser_is_sent_to_a_provider_that_has_gone_away(visitor: Visitors, provider: OpenIdProvider) -> None:
+    browser = visitor()
+    assert sign_in(browser, "ann").status_code == 303
+    provider.answers["/.well-known/openid-configuration"] = (503, b"")
+    for address in ("/-/openid", "/-/openid/leave"):
+        refused = browser.get(address)
+        assert refused.status_code == 502
+        assert "answered HTTP 503 at" in refused.text
+    assert browser.get("/").status_code == 200
 
 
 def test_a_secret_that_others_may_read_is_not_used(visitor: Visitors, secret_file: Path) -> None:
@@ -529,6 +546,10 @@ def test_doctor_says_what_can_never_work(server: ApiServer, session: Session, pr
         return {one["what"]: one["remedy"] for one in answer.json()["findings"]}
 
     assert found() == {}
+    secret_file.write_text("of another client")
+    ((what, remedy),) = found().items()
+    assert what.startswith(f"{provider.url} does not accept the client arkqueue with its secret: invalid_client")
+    assert remedy == "The administrator has to correct client_id or client_secret_file of [openid]."
     secret_file.chmod(0o640)
     provider.metadata = {"issuer": "https://evil.example"}
     an_archive(session, "other")
