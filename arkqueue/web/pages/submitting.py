@@ -5,6 +5,10 @@ A visitor who may not submit is refused before the file is read. A file goes to 
 arrives. All faults of the document are shown above the filled form. Browsers do not keep the chosen
 file, so it has to be chosen again.
 
+The button “Show what would run” checks the document, and leads to a page with the run that would be
+made. Nothing is stored. The form of that page carries the document, up to `LONGEST_CARRIED`. A
+longer document and attachments have to be chosen again there, and have to be the same.
+
 Attachments come with the form, up to `LONGEST_ATTACHED`. They are then handed to the API's own
 calls, which check their names (`web.api.uploads`). More and larger attachments need the command
 line, which continues after a connection has broken.
@@ -12,10 +16,12 @@ line, which continues after a connection has broken.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Any, Final
@@ -34,6 +40,7 @@ from arkqueue.model import LONGEST_PAYLOAD, PayloadKind
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.submissions import SubmissionView, for_submissions
 from arkqueue.web.access import admit
+from arkqueue.web.api.runs import ProposedAndScanned
 from arkqueue.web.api.submissions import KINDS, MOST_AT_ONCE, submit, too_long
 from arkqueue.web.api.uploads import (
     TYPES,
@@ -46,11 +53,16 @@ from arkqueue.web.api.uploads import (
 )
 from arkqueue.web.pages.answer import HEADERS, Shown, answer, asked, refused_page, sign_in_first
 from arkqueue.web.pages.forms import valid
+from arkqueue.web.pages.preview import MOST_TASKS
 from arkqueue.web.pages.visitor import SignInNeeded, Visitor, check_form, check_site, visitor_of
 from arkqueue.web.problems import Refused
 
 LONGEST_TEXT: Final = 1 << 20
 """The most bytes of a text that is written in the form; a longer one has to be a file."""
+LONGEST_CARRIED: Final = 700 << 10
+"""The most bytes of a file that the page of its preview carries. In base64, the file is shorter
+than `LONGEST_TEXT`.
+"""
 BESIDE: Final = 64 << 10
 """The most bytes of a form besides its document: names of fields, and borders between them."""
 LONGEST_ATTACHED: Final = 256 << 20
@@ -85,15 +97,19 @@ async def submit_form(request: Request) -> Response:
             counted = Request(request.scope, _Counted(request).receive)
             async with _form(counted, request.app.state.uploads) as form:
                 check_form(request, visitor, _text(form, "form"))
+                given, faults = _given(form), list[str]()
                 try:
-                    return await _submitted(request, name, form)
+                    if form.get("preview"):
+                        preview = await _previewed(request, name, form)
+                        return await run_in_threadpool(answer, request, visitor, preview)
+                    if not form.get("change"):
+                        return await _submitted(request, name, form)
                 except InvalidPayload as error:
                     faults = error.faults
                 except (Invalid, Conflict, NotFound) as error:
                     faults = [f"{error.thing}: {error.fault}. {error.remedy}"]
-                given = {field: _text(form, field) for field in ("branch", "revision", "id", "hold", "text", "kind")}
         shown = await run_in_threadpool(_shown, visitor, name, given, faults)
-        return await run_in_threadpool(answer, request, visitor, shown, 422)
+        return await run_in_threadpool(answer, request, visitor, shown, 422 if faults else 200)
     except SignInNeeded:
         return sign_in_first(request)
     except ArkqueueError as error:
@@ -115,41 +131,127 @@ def _shown(visitor: Visitor, name: str, given: dict[str, str], faults: list[str]
     )
 
 
-async def _submitted(request: Request, name: str, form: FormData) -> Response:
-    """Hand a form's document to the API's call, as a program would send it."""
-    file, text = form.get("file"), _text(form, "text")
-    has_file = isinstance(file, UploadFile) and bool(file.filename or file.size)
-    if has_file == bool(text.strip()):
-        fault = "has a file and a text" if has_file else "has neither a file nor a text"
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """The document of a form: a file of it, or ``text``, or what the page of a preview has carried. ``size``: in bytes."""
+
+    kind: PayloadKind
+    name: str
+    size: int
+    file: UploadFile | None
+    data: bytes
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        if self.file is None:
+            yield self.data
+            return
+        await self.file.seek(0)
+        while piece := await self.file.read(PIECE):
+            yield piece
+
+    async def digest(self) -> str:
+        digest = hashlib.sha256()
+        async for piece in self.pieces():
+            await run_in_threadpool(digest.update, piece)
+        return digest.hexdigest()
+
+    def request(self, like: Request) -> Request:
+        """A request that carries the document, as a program would send it."""
+        media_type = next(one for one, kinds in KINDS.items() if kinds is self.kind)
+        sent = self.pieces()
+
+        async def receive() -> Message:
+            piece = await anext(sent, b"")
+            return {"type": "http.request", "body": piece, "more_body": bool(piece)}
+
+        headers = [(b"content-type", media_type.encode())]
+        return Request(dict(like.scope) | {"headers": headers, "state": dict(like.scope["state"])}, receive)
+
+
+async def _document(form: FormData) -> _Document:
+    """The document of a form. Raises the fault of a form that has none, or two, or another one than was shown."""
+    text, carried = _text(form, "text"), _carried(form)
+    sent = form.get("file")
+    file = sent if isinstance(sent, UploadFile) and (sent.filename or sent.size) else None
+    if (file is not None) + bool(text) + (carried is not None) != 1:
+        fault = "has neither a file nor a text" if file is None and not text else "has a file and a text"
         raise Invalid("the form", fault, "Choose a file, or write a text.")
-    if isinstance(file, UploadFile) and (file.size or 0) > LONGEST_PAYLOAD:
+    if file is not None and (file.size or 0) > LONGEST_PAYLOAD:
         raise too_long()
-    ending = str(file.filename).rpartition(".")[2].lower() if has_file and isinstance(file, UploadFile) else ""
+    ending = str(file.filename).rpartition(".")[2].lower() if file is not None else ""
     chosen = _text(form, "kind")
     kind = PayloadKind(chosen) if chosen in list(PayloadKind) else BY_NAME.get(ending)
     if kind is None:
         raise Invalid("the form", "does not name the format of the document", "Choose JSON, YAML, CSV or lines.")
-    media_type = next(one for one, kinds in KINDS.items() if kinds is kind)
+    data = text.replace("\r\n", "\n").encode("utf-8", "replace") if carried is None else carried  # browsers send CR LF
+    document = _Document(kind, str(file.filename) if file else "", (file.size or 0) if file else len(data), file, data)
+    if (shown := _text(form, "digest")) and shown != await document.digest():
+        raise Invalid("the file", "is not the one that was shown", "Choose that file, or show what would run again.")
+    return document
 
-    async def pieces() -> AsyncIterator[bytes]:
-        if isinstance(file, UploadFile) and has_file:
-            while piece := await file.read(PIECE):
-                yield piece
-        else:
-            yield text.replace("\r\n", "\n").encode("utf-8", "replace")  # browsers send CR LF
 
-    sent = pieces()
+def _carried(form: FormData) -> bytes | None:
+    """The file that the page of a preview has carried; None: it has carried none."""
+    if not (text := _text(form, "document")):
+        return None
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise Invalid("the form", "carries a document that cannot be read", "Open the page again.") from None
 
-    async def receive() -> Message:
-        piece = await anext(sent, b"")
-        return {"type": "http.request", "body": piece, "more_body": bool(piece)}
 
-    scope = dict(request.scope) | {
-        "headers": [(b"content-type", media_type.encode())],
-        "state": dict(request.scope["state"]),
-    }
+def _given(form: FormData) -> dict[str, str]:
+    """The fields of a form, with which it is shown again. A file that was carried is shown as a text."""
+    given = {field: _text(form, field) for field in ("branch", "revision", "id", "hold", "text", "kind")}
+    if "wanted" in form:  # the revision that was shown may have been the newest one, which nobody has named
+        given["revision"] = _text(form, "wanted")
+    with suppress(Invalid, UnicodeDecodeError):
+        given["text"] = given["text"] or (_carried(form) or b"").decode()
+    return given
+
+
+async def _previewed(request: Request, name: str, form: FormData) -> Shown:
+    """The run that would be made of a form's document. The API's call checks the document, and stores nothing."""
+    document, attached, id = await _document(form), await _attached(form), _text(form, "id")
+    try:
+        found = await submit(
+            document.request(request), Response(), name,
+            revision=_text(form, "revision") or None, branch=_text(form, "branch") or None, hold=_text(form, "hold") == "yes",
+            attachments=bool(attached and id), dry_run=True, idempotency_key=_as_header(id),
+        )  # fmt: skip
+    except ArkqueueError as error:
+        raise _of_form(error) from None
+    known = found if isinstance(found, SubmissionView) else None
+    run = found if isinstance(found, ProposedAndScanned) else None
+    if known is not None and known.run is None:
+        raise _purged(id, known)
+    given = _given(form)
+    carried = {"text": given["text"]} if document.file is None else {}
+    if document.file is not None and document.size <= LONGEST_CARRIED:
+        carried = {"document": base64.b64encode(b"".join([piece async for piece in document.pieces()])).decode()}
+    elif document.file is not None:
+        carried = {"digest": await document.digest()}
+    fields = {"branch": given["branch"], "id": id, "hold": given["hold"], "kind": str(document.kind), "wanted": given["revision"]}  # fmt: skip
+    if run is not None:
+        fields["revision"] = str(run.revision)
+    if attached:
+        fields["attached"] = str(len(attached))
+    fields = {field: value for field, value in (fields | carried).items() if value or field == "wanted"}
+    names: dict[str, Any] = {
+        "archive": name, "submission": known, "proposed": run, "size": document.size, "file": document.name,
+        "kind": document.kind, "id": id, "hold": given["hold"] == "yes", "attachments": [{"name": new.name, "size": new.size} for new, _ in attached],
+    }  # fmt: skip
+    return Shown("preview-submit.html", names | {"_fields": fields, "_is_chosen_again": "digest" in carried, "_most": MOST_TASKS})  # fmt: skip
+
+
+async def _submitted(request: Request, name: str, form: FormData) -> Response:
+    """Hand a form's document to the API's call, as a program would send it."""
+    document = await _document(form)
     id = _text(form, "id")
     attached = await _attached(form)
+    if (shown := _text(form, "attached")) and shown != str(len(attached)):
+        fault = f"have to be the {shown} that were shown, and {len(attached)} were chosen"
+        raise Invalid("the attachments", fault, "Choose them again.")
     begun = None
     if attached:
         id = id or f"form-{uuid4().hex}"
@@ -159,9 +261,9 @@ async def _submitted(request: Request, name: str, form: FormData) -> Response:
             raise _of_form(error) from None
     try:
         made = await submit(
-            Request(scope, receive), Response(), name,
+            document.request(request), Response(), name,
             revision=_text(form, "revision") or None, branch=_text(form, "branch") or None, hold=_text(form, "hold") == "yes",
-            attachments=bool(attached), idempotency_key=id.encode().decode("latin-1") if id else None,
+            attachments=bool(attached), idempotency_key=_as_header(id),
         )  # fmt: skip
     except ArkqueueError as error:
         if begun is not None:
@@ -171,10 +273,18 @@ async def _submitted(request: Request, name: str, form: FormData) -> Response:
     if not isinstance(made, SubmissionView):
         raise Conflict("the attachments", "are not complete any more", "Choose them, and submit again.")
     if made.run is None:
-        raise Conflict(
-            f"the id {id}", f"was already submitted, and {made.purged}", "Give a new submission an id of its own."
-        )
+        raise _purged(id, made)
     return RedirectResponse(f"/{made.run.full_name}", 303, HEADERS)
+
+
+def _as_header(id: str) -> str | None:
+    """An id as HTTP headers carry it; None: there is none."""
+    return id.encode().decode("latin-1") if id else None
+
+
+def _purged(id: str, known: SubmissionView) -> Conflict:
+    fault = f"was already submitted, and {known.purged}"
+    return Conflict(f"the id {id}", fault, "Give a new submission an id of its own.")
 
 
 def _of_form(error: ArkqueueError) -> ArkqueueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import tempfile
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from arkqueue.web.pages import submitting
 from arkqueue.workflow import parse
 from tests.builders import AnArchive, an_archive
 from tests.system.pages.conftest import Visitors, form_of
+from tests.system.pages.conftest import said as words
 from tests.system.web.conftest import PLAIN
 
 SCHEMA = b'{"type": "object", "required": ["title"], "properties": {"title": {"type": "string"}, "pages": {"type": "integer"}}}'
@@ -334,3 +336,80 @@ def test_without_a_task_for_submissions_there_is_no_button_and_no_form(visitor: 
     page = browser.get("/-/submit/papers").text
     assert "No task of the newest revision is for submissions" in page
     assert "<textarea" not in page
+
+
+def shown_first(browser: httpx.Client, file: tuple[str, bytes] | None = None, **fields: str) -> httpx.Response:
+    """Press “Show what would run”."""
+    return send(browser, file, preview="yes", **fields)
+
+
+def press_below(browser: httpx.Client, page: httpx.Response, file: tuple[str, bytes] | None = None, *attachments: tuple[str, bytes], change: bool = False) -> httpx.Response:  # fmt: skip
+    """Press the button of the preview, as a browser does."""
+    assert page.status_code == 200, page.text
+    (form,) = re.findall(r'<form method="post" action="/-/submit/papers".*?</form>', page.text, re.S)
+    fields = {
+        name: html.unescape(value) for name, value in re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form)
+    }
+    parts = [("file", file or ("", b"")), *(("attachments", one) for one in attachments)]
+    return browser.post("/-/submit/papers", data=fields | ({"change": "yes"} if change else {}), files=parts)
+
+
+def test_the_run_of_a_document_is_shown_before_it_is_made(visitor: Visitors, archive: AnArchive) -> None:
+    browser = visitor(Scope.OPERATE)
+    document = b'["a", "b <b>"]\r\n'
+    page = shown_first(browser, ("may.json", document), id="may", hold="yes")
+    text = words(page)
+    assert "Run papers@2.2?" in text
+    assert "may.json (JSON, 16 bytes) has no faults. Its run would have 3 tasks." in text
+    assert "deposit/a check held by --hold until somebody releases it" in text
+    assert '<b>"' not in page.text
+    assert (runs(archive), archive.sql("select payload_id from payload_part")) == ([], [])
+    archive.commit({"check": "on: submission"})  # the run is made at the revision that was shown
+    assert press_below(browser, page).headers["location"] == "/papers@2.2"
+    assert payload(archive) == document
+    assert archive.states()["deposit@3.2/a"] == "held"
+    assert archive.sql("select sender_id from submission") == [{"sender_id": "may"}]
+    again = words(shown_first(browser, ("may.json", document), id="may"))
+    assert "It was submitted with the id may before, and became papers@2.2" in again
+    assert len(runs(archive)) == 1
+
+
+def test_the_preview_of_a_document_with_faults_is_the_form_with_them(visitor: Visitors, archive: AnArchive) -> None:
+    archive.commit(judged())
+    refused = shown_first(visitor(Scope.OPERATE), text='{"pages": "many"}', kind="json")
+    assert refused.status_code == 422
+    assert "nothing was made" in refused.text
+    assert "title" in refused.text
+    assert runs(archive) == []
+
+
+def test_from_a_preview_one_goes_back_to_the_form_as_it_was(visitor: Visitors, archive: AnArchive) -> None:
+    browser = visitor(Scope.OPERATE)
+    for given in ({"text": "a\nb <c>", "kind": "lines"}, {"file": ("a.txt", b"a\nb <c>")}):
+        form = press_below(browser, shown_first(browser, id="x", **given), change=True)  # type: ignore[arg-type]
+        assert form.status_code == 200
+        for field in ("a\nb &lt;c&gt;</textarea>", '<option value="lines" selected>', 'value="x"', 'name="revision" value=""'):  # fmt: skip
+            assert field in form.text, field
+        assert "nothing was made" not in form.text
+    assert press_below(browser, shown_first(browser, text="a\nb <c>", kind="lines")).status_code == 303
+    assert payload(archive) == b"a\nb <c>"
+    assert len(runs(archive)) == 1
+
+
+def test_what_no_page_carries_is_chosen_again_and_is_what_was_shown(visitor: Visitors, archive: AnArchive, stored: Callable[[], dict[str, bytes]], monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.setattr(submitting, "LONGEST_CARRIED", 3)
+    browser = visitor(Scope.OPERATE)
+    fields = {"form": form_of(browser.get("/-/submit/papers")), "preview": "yes"}
+    parts = [("file", ("a.txt", b"one\ntwo")), ("attachments", ("scan.tif", b"x")), ("attachments", ("b.tif", b"y"))]
+    page = browser.post("/-/submit/papers", data=fields, files=parts)
+    assert "The same attachments again: scan.tif, b.tif" in words(page)
+    assert stored() == {}
+    scans = ("scan.tif", b"x"), ("b.tif", b"y")
+    other = press_below(browser, page, ("a.txt", b"three"), *scans)
+    assert "the file: is not the one that was shown" in words(other, 422)
+    fewer = press_below(browser, page, ("a.txt", b"one\ntwo"), scans[0])
+    assert "the attachments: have to be the 2 that were shown, and 1 were chosen" in words(fewer, 422)
+    assert runs(archive) == []
+    assert press_below(browser, page, ("a.txt", b"one\ntwo"), *scans).headers["location"] == "/papers@2.2"
+    assert sorted(stored().values()) == [b"x", b"y"]
+    assert payload(archive) == b"one\ntwo"
