@@ -303,6 +303,52 @@ def test_no_page_is_wider_than_its_window(opened: Opened, archive: AnArchive, wi
         assert page.evaluate("document.documentElement.scrollWidth") <= width, address
 
 
+WIDE = """document.documentElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll("body *")]
+    .filter((one) => one.getBoundingClientRect().right > innerWidth || one.scrollWidth > innerWidth).map((one) => one.outerHTML.slice(0, 200))"""
+"""What stands out of the window to the right, where the page scrolls sideways."""
+SCROLLING = """[...document.querySelectorAll("main *")].filter((one) => one.scrollWidth > one.clientWidth + 1 && one.checkVisibility()
+    && ["auto", "scroll"].includes(getComputedStyle(one).overflowX) && !one.matches(".tall, .log") && !one.querySelector(".graph")).map((one) => one.outerHTML.slice(0, 200))"""
+"""What one scrolls sideways, besides the grid, graphs and logs."""
+
+
+@pytest.mark.full
+def test_long_names_make_no_form_table_or_preview_wider_than_a_phone(opened: Opened, session: Session) -> None:
+    name, tasks = f"an-{'archive-' * 9}", [f"{'very-' * 17}long-name-{number}" for number in range(3)]
+    archive = an_archive(session, name)
+    held = {tasks[1]: f"depends: [{tasks[0]}]\nlock: [{tasks[0]}]\nhold: true", tasks[2]: "on: [submission, manual]"}
+    archive.commit(
+        {tasks[0]: "cancels: [PREV]"} | held, author=f"A Person {'Of A Department ' * 10}", message="word " * 40
+    )
+    archive.end(f"{tasks[0]}@2", 1, message="x" * 300)
+    a_token(session, Scope.READ, name)
+    page = opened("/", Scope.ADMIN, expects_errors=True, viewport={"width": 360, "height": 800})
+
+    def fits(what: str) -> None:
+        for is_open in (False, True):
+            page.evaluate("open => document.querySelectorAll('main details:not(.rare, .columns)').forEach((one) => { one.open = open })", is_open)  # fmt: skip
+            assert page.evaluate(WIDE) == [], what
+            assert page.evaluate(SCROLLING) == [], what
+
+    run = f"{name}@2"
+    for address in (
+        "", name, run, f"{run}/{tasks[0]}", f"{run}/{tasks[1]}", f"{run}/nothing", f"{name}x", f"-/settings/{name}", f"-/search?q={name}", f"-/search?author={archive.sql('select author from revision order by id desc')[0]['author']}",
+        "-/locks", "-/schedules", "-/task-managers", "-/tokens", "-/sessions", "-/audit-log", "-/notifications", "-/mine",
+    ):  # fmt: skip
+        page.goto(f"/{address}")
+        fits(address)
+    for form in (f"/-/trigger?of={name}", f"/-/trigger?of={name}&first=1", f"/-/submit/{name}"):
+        page.goto(form)
+        fits(form)
+        if "first" in form:
+            page.get_by_label(f"Run {tasks[2]}").check()
+        if "submit" in form:
+            page.get_by_label("or a text").fill(f'["{"item-" * 30}"]')
+            page.get_by_label("Written in").select_option("json")
+        page.get_by_role("button", name="Show what would run").click()
+        expect(page.get_by_text("No, go back")).to_be_visible()
+        fits(f"{form}, then what would run")
+
+
 @pytest.mark.full
 def test_the_dark_page_is_dark(opened: Opened, archive: AnArchive) -> None:  # noqa: ARG001
     page = opened("/", color_scheme="dark")

@@ -367,7 +367,7 @@ def test_the_run_of_a_document_is_shown_before_it_is_made(visitor: Visitors, arc
     archive.commit({"check": "on: submission"})  # the run is made at the revision that was shown
     assert press_below(browser, page).headers["location"] == "/papers@2.2"
     assert payload(archive) == document
-    assert archive.states()["deposit@3.2/a"] == "held"
+    assert archive.states()["check@2.2"] == "held"
     assert archive.sql("select sender_id from submission") == [{"sender_id": "may"}]
     again = words(shown_first(browser, ("may.json", document), id="may"))
     assert "It was submitted with the id may before, and became papers@2.2" in again
