@@ -131,6 +131,8 @@ def rewind(
     readable under another branch name. The answer names the commit of a number, if that is not
     obvious.
     """
+    if not to.strip():
+        raise Invalid("the revision", "is empty", "Write a number of the ledger, or the id of a commit.")
     row = archives.one(session, archive)
     known = [b for b in archives.branches(session, archive) if not b.deleted]
     chosen = next((b for b in known if (b.main if branch is None else b.name == branch)), None)

@@ -51,6 +51,11 @@ QUESTIONS: Final = {
     "prioritize": "Its tasks that have not started go before or after others of the archive, by the new number.",
 }
 """The verbs whose consequences are shown first, and their meaning."""
+OF_A_TASK: Final = {
+    "cancel": "It does not start any more; if it runs, it is stopped.",
+    "restart": "It is stopped, and starts again.",
+}
+"""The meaning of the verbs of `QUESTIONS` that have other words for a single task."""
 REMOVALS: Final = {"purge-log": "log", "purge-outputs": "outputs"}
 """The verbs that remove data of attempts, and the kind of data."""
 OF_A_PURGE: Final = {
@@ -105,6 +110,11 @@ def is_shown_first(name: str, verb: str) -> bool:
     return verb in QUESTIONS and (verb != "retry" or "@" not in name)
 
 
+def _is_task(name: str) -> bool:
+    """Whether a name is that of a single task: not of an archive, a run, an item or a list."""
+    return "/" in name.partition("@")[2] and not is_list(name) and parse_name(name).task != EVERY_TASK
+
+
 def list_run(caller: Caller, name: Name) -> RunId:
     """The run of a list that is named ``RUN/TASK/*``."""
     run = caller.run(RunId(find_run(caller.session, replace(name, task=None, item=""))))
@@ -137,7 +147,7 @@ def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Cal
             "verb": verb,
             "words": _BEFORE[verb][0],
             "yes": _BEFORE[verb][1],
-            "question": QUESTIONS[verb],
+            "question": (_is_task(name) and OF_A_TASK.get(verb)) or QUESTIONS[verb],
             "consequences": found,
             "refused": refused_tasks(caller, done),
             "count": len(done.refused),

@@ -64,6 +64,12 @@ def test_a_release_of_many_is_shown_and_that_of_one_is_done(operator: httpx.Clie
     assert archive.states() | {"a@3": "ready", "b@3": "held"} == archive.states()
 
 
+def test_the_question_about_one_task_is_about_one_task(operator: httpx.Client, archive: AnArchive) -> None:
+    assert "It does not start any more; if it runs, it is stopped." in said(first(operator, "papers@2/index", "cancel"))
+    assert "Its unsettled tasks are canceled" in said(first(operator, "papers@2", "cancel"))
+    assert archive.state("index@2") == "ready"
+
+
 def test_a_trigger_has_the_tasks_of_its_revision_to_choose_from(operator: httpx.Client, archive: AnArchive) -> None:
     archive.run("index@2")
     archive.commit({"index": "depends: [PREV]", "release": "on: manual\ndepends: [index]", "nightly": "on: commit"})

@@ -380,6 +380,7 @@ def test_rewind_takes_up_a_stopped_archive(
     assert admin.get("/archives/papers").json()["remedy"] == "arkqueue archive rewind papers REV"
     problem(operator.post("/archives/papers/rewind", json={"revision": 2}), 403)
     problem(admin.post("/archives/papers/rewind", json={"revision": 9}), 404, "has no revision 9")
+    problem(admin.post("/archives/papers/rewind", json={"revision": " "}), 422, "the revision: is empty")
     problem(admin.post("/archives/papers/rewind", json={"revision": 2, "branch": "x"}), 404, "has no branch 'x'")
     with session.database.transaction() as connection:
         connection.execute(b"update branch set deleted_at = now()")
