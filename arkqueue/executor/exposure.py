@@ -1,15 +1,18 @@
-"""Folders that containers write, and that a process task's user reaches on the host.
+"""Folders that containers write, and that the user of process tasks reaches on the host.
 
-Root in a container may leave a setuid file in a folder that is mounted there, or, in a container that arkqueue did not make, the node of a device. Nothing
-inside the container keeps these from being what they are on the host. A process task of the same archive that reaches one by its path would be root with it,
-or write the host's disk. So an archive gets processes of another user and a writable mount
-together only where the folder is closed to that user:
+Root in a container may leave a setuid file in a folder that is mounted there, or, in a container
+that arkqueue did not make, a device node. Nothing inside the container prevents these from working on
+the host. A process task of the same archive that reaches one by its path would be root with it, or
+write the host's disk. So an archive gets both processes of another user and a writable mount only if
+the folder is closed to that user:
 
 - its file system is mounted ``nosuid`` and ``nodev``; or
-- a folder above it may not be entered by that user. The mode of the folder itself says nothing, as root in the container can change it. For the same reason
-  a folder above it that lies in a mount says nothing.
+- the user may not enter a folder above it. The mode of the folder itself proves nothing, because
+  root in the container can change it. For the same reason, a folder above it that lies in a mount
+  proves nothing.
 
-The folder may be reached by several paths: the same file system, or a part of it, may be mounted elsewhere too. Each path is looked at.
+The folder may be reached by several paths, because the same file system, or a part of it, may also
+be mounted elsewhere. Each path is checked.
 """
 
 from __future__ import annotations
@@ -29,12 +32,15 @@ from arkqueue.plan.globs import matches
 
 MOUNTS = Path("/proc/self/mountinfo")
 ACCESS_LIST = "system.posix_acl_access"
-"""The extended attribute of a folder with an access list, whose mode does not show all permissions."""
+"""The extended attribute of a folder with an access list, whose mode does not show all permissions.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """A folder that containers of an archive write, and that the user of its processes reaches by ``path``."""
+    """A folder that containers of an archive write, and that the user of the archive's processes
+    reaches by ``path``.
+    """
 
     archive: str
     mount: str
@@ -58,13 +64,14 @@ class Exposure:
         here = shlex.quote(str(self.path))
         harmless = f"mount -o bind,nosuid,nodev {here} {here}"
         above = self.path.parent
-        if len(above.parts) <= 2:  # /srv, /var: others need them
+        if len(above.parts) <= 2:  # folders such as /srv and /var, which other programs need
             return f"Have no setuid file and no device work there: {harmless} (and in /etc/fstab); or move it below a folder that {self.user} may not enter"
         return f"Close the folder above it: chmod go-x {shlex.quote(str(above))}; or have no setuid file and no device work there: {harmless} (and in /etc/fstab)"
 
 
 def exposure(archive: str, settings: ArchiveSettings, mounts: Sequence[PersistentMount]) -> Exposure | None:
-    """The first folder through which a committer of an archive could become root on this host; None where there is none.
+    """The first folder through which a committer of an archive could become root on this host; None
+    if there is none.
 
     A user that does not exist on this host runs nothing here.
     """
@@ -102,7 +109,9 @@ class Person(NamedTuple):
     groups: frozenset[int]
 
     def reaches(self, path: Path, written: Collection[Path]) -> bool:
-        """Whether every folder above a path may be entered, or may become so. ``written``: folders in which containers change modes."""
+        """Whether the user may enter every folder above a path, or may be able to later.
+        ``written``: folders in which containers change modes.
+        """
         return all(
             self._may_enter(above) or any(above.is_relative_to(one) for one in written) for above in path.parents
         )
@@ -114,9 +123,11 @@ class Person(NamedTuple):
         try:
             status = os.stat(folder)
         except FileNotFoundError:
-            return True  # it may be made
+            return True  # the folder may be made later
         except PermissionError:
-            return False  # closed to this process, too; only root runs tasks as others, and a task manager checks again
+            # Closed to this process, too; only root runs tasks as other users, and a task manager
+            # checks again.
+            return False
         if status.st_uid == self.uid or _has_access_list(folder):
             return True
         return bool(status.st_mode & (0o010 if status.st_gid in self.groups else 0o001))
@@ -130,7 +141,7 @@ def _has_access_list(folder: Path) -> bool:
 
 
 def is_harmless(path: Path) -> bool:
-    """Whether neither setuid files nor devices work there."""
+    """Whether neither setuid files nor devices work in a folder."""
     try:
         flags = os.statvfs(path).f_flag
     except FileNotFoundError:
@@ -138,11 +149,11 @@ def is_harmless(path: Path) -> bool:
     return bool(flags & os.ST_NOSUID and flags & os.ST_NODEV)
 
 
-# Where it is mounted
+# Mounts of a folder
 
 
 class Mounted(NamedTuple):
-    """One line of mountinfo: which folder of which file system, and where."""
+    """One line of mountinfo: a folder of a file system, and the place where it is mounted."""
 
     device: str
     root: Path
@@ -153,7 +164,7 @@ def _mounted() -> list[Mounted]:
     found = []
     for line in MOUNTS.read_bytes().split(b"\n")[
         :-1
-    ]:  # not splitlines: the kernel escapes newlines in names, but no carriage return
+    ]:  # not splitlines: the kernel escapes newlines in names, but not carriage returns
         fields = line.split(b" ")
         root, at = (Path(os.fsdecode(re.sub(rb"\\([0-7]{3})", _byte, field))) for field in fields[3:5])
         found.append(Mounted(fields[2].decode(), root, at))
@@ -165,7 +176,7 @@ def _byte(escaped: re.Match[bytes]) -> bytes:
 
 
 def _paths(folder: Path, mounted: Sequence[Mounted]) -> Iterator[Path]:
-    """The paths that lead to the files which a container writes into a folder; the folder's own first."""
+    """The paths to the files that a container writes in a folder; the folder's own path first."""
     yield folder
     # A later mount at the same place hides the earlier one.
     holder = max(
@@ -178,7 +189,7 @@ def _paths(folder: Path, mounted: Sequence[Mounted]) -> Iterator[Path]:
         if one.at == folder:
             continue
         if one.at.is_relative_to(folder):
-            yield one.at  # it is mounted into the container with the folder
+            yield one.at  # this mount is mounted into the container together with the folder
         elif holder is not None and inner is not None and one.device == holder.device:
             if one.root.is_relative_to(inner):
                 yield one.at
@@ -189,7 +200,7 @@ def _paths(folder: Path, mounted: Sequence[Mounted]) -> Iterator[Path]:
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    """Not where something else is mounted over it."""
+    """Whether two paths lead to one folder; False if something else is mounted over it."""
     try:
         return os.path.samefile(one, other)
     except OSError:

@@ -15,7 +15,9 @@ DEFAULT_SHELL = "sh"
 SHELL = ("/bin/sh", "-c")
 """The shell that executes a command given as a text."""
 TASK_LABEL, TASK_ID_LABEL, ATTEMPT_LABEL = "arkqueue.task", "arkqueue.task-id", "arkqueue.attempt"
-"""The labels of a container: its task's full name, its task's id (an archive may get the name of a removed one), and its attempt."""
+"""The labels of a container: the full name of its task, the id of the task (because an archive may
+have the name of a removed one), and its attempt.
+"""
 
 
 def argv_for(definition: TaskDefinition, script: str) -> tuple[str, ...]:
@@ -30,7 +32,7 @@ def argv_for(definition: TaskDefinition, script: str) -> tuple[str, ...]:
         return definition.command
     shell, *arguments = shlex.split(definition.shell or DEFAULT_SHELL) or [DEFAULT_SHELL]
     if not arguments:
-        # The first failing line ends the script, as one expects of a list of steps.
+        # The first failing line ends the script, as expected of a list of steps.
         arguments = {"sh": ["-e"], "bash": ["-eo", "pipefail"]}.get(shell, [])
     return (shell, *arguments, script)
 
@@ -48,9 +50,11 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """Where a program runs in a container. ``labels`` name its task and attempt; ``network`` is ``bridge``, ``none`` or a network's name.
+    """The container for a program. ``labels``: name its task and attempt. ``network``: ``bridge``,
+    ``none`` or a network's name.
 
-    ``groups``: numbers of groups that the program has beside its own and those that its user has by the image.
+    ``groups``: numbers of groups that the program has, besides its own group and those of its user
+    in the image.
     """
 
     image: str
@@ -64,11 +68,14 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The program of one attempt. ``env`` is its whole environment; for a container, the variables beside the image's own.
+    """The program of one attempt. ``env``: its whole environment; for a container, the variables in
+    addition to the image's own.
 
-    ``user`` is an OS user (only root can name another), or a user of the image. ``cwd`` is a path of the host, or in the container.
-    ``shell`` says that ``argv[0]`` is the shell of a script, so that a message about a missing shell
-    names it. ``keep``: the times at which a process is asked to end, and is gone, if no later time is set (``ProcessExecutor``; CLOCK_BOOTTIME, seconds).
+    ``user``: a user of the operating system (only root can name another one), or a user of the
+    image. ``cwd``: a path of the host, or in the container. ``shell``: True if ``argv[0]`` is the
+    shell of a script, so that a message about a missing shell names it. ``keep``: the times at
+    which a process is asked to end, and is gone, if no later times are set (``ProcessExecutor``;
+    CLOCK_BOOTTIME, seconds).
     """
 
     attempt: AttemptId
@@ -82,7 +89,9 @@ class Program:
 
 
 def check_texts(program: Program, encoded: Callable[[str], bytes]) -> None:
-    """Raise ExecutorError if no program can get this command or environment. ``encoded``: the executor's encoding of a text."""
+    """Raise ExecutorError if no program can get this command or environment. ``encoded``: the
+    executor's encoding of a text.
+    """
     for what, texts in (("command", program.argv), ("environment", [*program.env, *program.env.values()])):
         for text in texts:
             try:
@@ -99,22 +108,25 @@ def check_texts(program: Program, encoded: Callable[[str], bytes]) -> None:
 
 
 class Sink(Protocol):
-    """Where an attempt's output goes. Called from one thread per attempt; while it blocks, the attempt's pipe fills and
-    the task waits, so output never piles up in memory."""
+    """The destination of an attempt's output. It is called in one thread for each attempt. While it
+    blocks, the attempt's pipe fills and the task waits, so output does not accumulate in memory.
+    """
 
     def write(self, stream: Stream, data: bytes) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of an attempt; nothing of it is left. ``exit_code`` is 128 + n for a signal n, None where it cannot be known.
+    """The end of an attempt, of which nothing is left. ``exit_code``: 128 + n for a signal n; None
+    if it is not known.
 
-    ``stopped``: it was still running when ``stop`` sent its signal; otherwise the outcome is its own (design 5.10).
-    ``message`` is a note for the log. ``lost``: its engine ended it, or its guard was killed, so nobody knows how the task itself ended. It counts as if its task
-    manager had died.
-    ``abandoned``: its guard stopped it because this process was silent, whatever was requested since.
-    ``left``: it has not ended, but goes on in its container without this task manager, which let go of it (``leave``).
-    ``usage``: the resources that it used; None: not known. Ends that differ only in their usage are equal.
+    ``stopped``: the attempt was still running when ``stop`` sent its signal; otherwise the outcome
+    is its own (design 5.10). ``message``: a note for the log. ``lost``: its engine ended it, or its
+    guard was killed, so nobody knows how the task itself ended. It counts as if its task manager
+    had died. ``abandoned``: its guard stopped it because this process was silent, whatever was
+    requested since. ``left``: it has not ended, but continues in its container without this task
+    manager, which has left it (``leave``). ``usage``: the resources that it used; None: not known.
+    Ends that differ only in their usage are equal.
     """
 
     exit_code: int | None
@@ -134,15 +146,21 @@ class Running(Protocol):
         """The reason why the start did not show whether the program begins; None: it had begun."""
 
     def wait(self, timeout: float | None = None) -> Ended | None:
-        """The end, once all output has been handed to the sink and no process is left; None after ``timeout`` seconds."""
+        """The end, once all output has been handed to the sink and no process is left. None: this
+        has not happened within ``timeout`` seconds.
+        """
 
     def stop(self, grace: float) -> None:
-        """SIGTERM to all of it, SIGKILL after ``grace`` seconds; returns at once. A later, shorter grace shortens it."""
+        """Stop the attempt: SIGTERM to all its processes, and SIGKILL after ``grace`` seconds.
+        Returns at once. A later call with a shorter grace shortens it.
+        """
 
 
 class Executor(Protocol):
     def start(self, program: Program, sink: Sink) -> Running:
-        """Start an attempt; returns when its program is being executed. Raises ExecutorError where it cannot be."""
+        """Start an attempt. Returns when its program is being executed. Raises ExecutorError if it
+        cannot be executed.
+        """
 
     def close(self) -> None:
-        """End everything that is still running, with no grace."""
+        """End all running attempts without a grace."""

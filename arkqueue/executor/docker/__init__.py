@@ -1,1 +1,3 @@
-"""The executor of containers (``executor``), which can outlive their task manager; it asks the engine through ``engine``."""
+"""The executor of containers (``executor``), which can outlive their task manager. It calls the
+engine through ``engine``.
+"""

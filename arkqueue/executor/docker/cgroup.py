@@ -1,4 +1,6 @@
-"""The kernel's own figures of a container on this host, in the files of its cgroup; ``samples`` reads them in place of asking the engine, which takes longer."""
+"""The kernel's own figures of a container on this host, in the files of its cgroup; ``samples``
+reads them in place of asking the engine, which takes longer.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ class Cgroup:
     is_unified: bool
 
     def usage(self) -> Usage | None:
-        """The resources that the container's processes have used, the ended ones included; None when the container has ended.
+        """The resources that the container's processes have used, the ended ones included; None
+        when the container has ended.
 
-        Memory is counted as ``docker stats`` does, without the file cache that the kernel can drop at once.
+        Memory is counted as ``docker stats`` does, without the file cache that the kernel can drop
+        at once.
         """
         try:
             details = _numbers(self.memory / "memory.stat")
@@ -39,7 +43,8 @@ class Cgroup:
 def cgroup_of(pid: int, container: str, proc: Path = PROC, cgroups: Path = CGROUPS) -> Cgroup | None:
     """The cgroup of a container, by the number that the engine gives its first process.
 
-    None where this host has no such process, as with an engine elsewhere, or where the process is not of that container: its path lacks the container's id.
+    None where this host has no such process, as with an engine elsewhere, or where the process is
+    not of that container: its path lacks the container's id.
     """
     try:
         lines = (proc / str(pid) / "cgroup").read_text().splitlines()

@@ -1,9 +1,9 @@
-"""From a program to the request for the engine: the container's whole configuration, and the words
-for the engine's refusals.
+"""Turns a program into the request for the engine: the container's whole configuration, and the
+words for the engine's refusals.
 
 Pure: a ``Program`` goes in, the JSON of the engine's API comes out. Always: no new privileges, no
-capability beyond the engine's defaults, a limit of processes, a log that can be read back. Never: a
-privileged container, or the engine's own socket.
+capability beyond the engine's defaults, a limit of processes, and a log that can be read again.
+Never: a privileged container, or the engine's own socket.
 """
 
 from __future__ import annotations
@@ -41,11 +41,13 @@ def configuration(program: Program, image: str, setting: Setting) -> dict[str, A
     labels = {**container.labels, **setting.labels, ATTEMPT_LABEL: str(program.attempt)}
     environment = dict(program.env)
     if setting.has_init:
-        # Otherwise the engine's init would pass a signal to its child only, and not to all processes of the task.
+        # Otherwise the engine's init would pass a signal to its child only, and not to all
+        # processes of the task.
         environment.setdefault("TINI_KILL_PROCESS_GROUP", "1")
     return {
         "Image": image,
-        # The whole command is the entrypoint, which replaces the image's own entrypoint and command.
+        # The whole command is the entrypoint, which replaces the image's own entrypoint and
+        # command.
         "Entrypoint": list(program.argv),
         "Cmd": [],
         "Env": [f"{name}={value}" for name, value in environment.items()],
@@ -71,13 +73,15 @@ def _host_configuration(container: Container, labels: Mapping[str, str], setting
         "PidsLimit": wanted.pids or DEFAULT_PIDS,
         "NanoCpus": round((wanted.cpu or 0) * 1_000_000_000),
         "Memory": wanted.memory or 0,
-        # Equal to the memory limit, so no swap: with swap, a task over its limit would crawl instead of ending.
+        # Equal to the memory limit, so no swap: with swap, a task over its limit would crawl
+        # instead of ending.
         "MemorySwap": wanted.memory or 0,
         "ShmSize": wanted.shm or 0,
         "Tmpfs": {path: f"size={size},mode={TMPFS_MODE}" for path, size in wanted.tmpfs.items()},
         "ReadonlyRootfs": wanted.read_only,
         "Mounts": [_mount(mount, labels, setting.socket_path) for mount in container.mounts],
-        # Two files: the engine drops nothing until the first is full, and keeps the newest output after that.
+        # Two files: the engine drops nothing until the first is full, and keeps the newest output
+        # after that.
         "LogConfig": {
             "Type": "local",
             "Config": {"max-size": str(setting.log_size), "max-file": "2", "compress": "false"},
@@ -98,7 +102,7 @@ def _mount(mount: Mount, labels: Mapping[str, str], socket_path: str | None) -> 
                 )
             return {**wanted, "Type": "bind", "Source": str(folder), "BindOptions": {"Propagation": "rprivate"}}
         case Layer() as layer:
-            # Without a name the volume is the container's own: it goes when the container goes.
+            # Without a name, the volume belongs to the container, and is removed with it.
             options = {"type": "overlay", "device": "overlay", "o": _overlay(layer)}
             return {
                 **wanted,
@@ -125,11 +129,11 @@ def _overlay(layer: Layer) -> str:
     return ",".join(f"{name}={folder}" for name, folder in parts.items())
 
 
-# --- What the engine refuses, in words -------------------------------------------------------------------------------
+# --- What the engine refuses, in words ------------------------------------------------------------
 
 
 def refusal(program: Program, image: str, words: str) -> ExecutorError:
-    """Why the engine did not create or start a program's container."""
+    """The reason why the engine did not create or start a program's container."""
     container = program.container
     assert container is not None
     command = program.argv[0]

@@ -1,10 +1,11 @@
-"""The conversation with a Docker engine: one client for all threads of an executor, its streams,
-and the words for its refusals.
+"""The connection to a Docker engine: one client for all threads of an executor, its streams, and
+the words for its refusals.
 
 The SDK's low-level client carries every call. Further needs (a timeout of one call, streams that
-another thread can hang up, the engine's log with its stream numbers) are built on that client's own
-session. This module only reports a refusal; other modules decide what it means for a task. The other modules of the Docker
-executor call it. Importing it costs the import of the SDK, so the executor's users import it late.
+another thread can close, the engine's log with its stream numbers) are built on the session of this
+client. This module only reports a refusal; the other modules of the Docker executor, which call it,
+decide what the refusal means for a task. Importing it takes the time to import the SDK, so the
+executor's users import it late.
 """
 
 from __future__ import annotations
@@ -32,21 +33,27 @@ from arkqueue.errors import EngineFault
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
 CALL_TIMEOUT = 120.0
-"""Seconds for a call: an engine under load takes its time to create and start a container."""
+"""The seconds for a call: an engine under load takes its time to create and start a container."""
 FIRST_ANSWER = 10.0
-"""Seconds for the first answer, before a task or the start of a server relies on an engine that may hang."""
+"""The seconds for the first answer, before a task or the start of a server relies on an engine that
+may hang.
+"""
 CHUNK = 256 * 1024
-"""Bytes of one read of a stream."""
+"""The bytes of one read of a stream."""
 
 NOT_FOUND, CONFLICT = 404, 409
 ONE_SHOT = "1.41"
-"""The version of the API from which on an engine reads a container's figures once; before, it reads them twice, a second apart."""
+"""The version of the API from which on an engine reads a container's figures once. Earlier ones
+read them twice, a second apart.
+"""
 SEE = "See its log, or restart it"
-"""The remedy for an engine that is there."""
+"""The remedy for an engine that is there, but faulty."""
 
 
 class EngineUnavailable(EngineFault):
-    """No engine answers. The task is not at fault: the call may be repeated when the engine is back. An engine that only hangs does not count."""
+    """No engine answers. The task is not at fault: the call may be repeated when the engine is
+    back. An engine that only hangs does not count.
+    """
 
     def __init__(self, url: str, reason: object) -> None:
         why = _innermost(reason)
@@ -64,15 +71,17 @@ class Silence(Exception):
 
 
 class Flow:
-    """Bytes that the engine sends until it, or ``hang_up`` from another thread, ends them. One thread iterates over them.
+    """Bytes that the engine sends, until it or ``hang_up`` in another thread ends them. One thread
+    iterates over them.
 
-    The engine does not see the end of a container whose attached connection is full. So if a sink holds up the reading thread, another thread may
-    read ahead for it.
+    The engine does not notice the end of a container whose attached connection is full. So if a
+    sink blocks the reading thread, another thread may read ahead for it.
     """
 
     def __init__(self, response: requests.Response, upgraded: bool) -> None:
         self._response, self._upgraded = response, upgraded
-        # A descriptor of our own on the same connection: it can be shut down while another thread reads.
+        # A descriptor of our own on the same connection: it can be shut down while another thread
+        # reads.
         self._socket = socket.socket(fileno=os.dup(response.raw.fileno()))
         self._socket.setblocking(True)
         self._reading = threading.Lock()
@@ -81,7 +90,9 @@ class Flow:
         self.is_broken = False
 
     def __iter__(self) -> Iterator[bytes]:
-        """The bytes that arrive. ``is_broken`` says afterwards whether the stream broke off, if that can be known: an attached stream just ends."""
+        """The bytes that arrive. Afterwards, ``is_broken`` says whether the stream broke off, if
+        this can be known: an attached stream just ends.
+        """
         try:
             if self._upgraded:
                 while data := self._next():
@@ -96,7 +107,9 @@ class Flow:
             return self._ahead.popleft() if self._ahead else self._socket.recv(CHUNK)
 
     def read_ahead(self, seconds: float) -> None:
-        """Read ahead until the end, for at most ``seconds``, for the thread that iterates; does nothing while that thread reads itself."""
+        """Read ahead until the end, for at most ``seconds``, for the iterating thread. It does
+        nothing while that thread reads itself.
+        """
         until = time.monotonic() + seconds
         if not self._upgraded or not self._reading.acquire(timeout=seconds):
             return
@@ -136,13 +149,15 @@ class Engine:
 
     @property
     def socket_path(self) -> str | None:
-        """The engine's socket as a path of this host; None where it is reached in another way."""
+        """The engine's socket as a path of this host; None if it is reached in another way."""
         scheme, _, path = self.url.partition("://")
         return "/" + path.lstrip("/") if scheme in ("unix", "http+unix") else None
 
     @contextlib.contextmanager
     def calls(self) -> Iterator[docker.APIClient]:
-        """The SDK's client. The block raises ``APIError`` for a refusal of the engine, and EngineUnavailable if there is no engine."""
+        """The SDK's client. The block raises ``APIError`` for a refusal of the engine, and
+        EngineUnavailable if there is no engine.
+        """
         try:
             self._knock()
             yield self._client()
@@ -160,7 +175,9 @@ class Engine:
             return answer
 
     def ping(self, timeout: float | None = None) -> None:
-        """Raise EngineFault where it does not answer, in order, within ``timeout`` seconds (None: ``FIRST_ANSWER``)."""
+        """Raise EngineFault if the engine does not answer correctly within ``timeout`` seconds
+        (None: ``FIRST_ANSWER``).
+        """
         try:
             with self.calls() as api:
                 _raise_refusal(api.get(_url(api, "/_ping"), timeout=timeout or FIRST_ANSWER))
@@ -175,7 +192,7 @@ class Engine:
         return True
 
     def wait(self, container: str, timeout: float) -> bool:
-        """Whether a container has ended, after at most ``timeout`` seconds."""
+        """Wait for a container for at most ``timeout`` seconds. Returns whether it has ended."""
         with self.calls() as api:
             try:
                 api.wait(container, timeout=(CALL_TIMEOUT, timeout))
@@ -186,14 +203,15 @@ class Engine:
         return True
 
     def pull(self, name: str, silence: float) -> Iterator[dict[str, Any]]:
-        """The engine's messages while it fetches an image. Raises Silence if no message comes for
-        so many seconds; the SDK would wait for ever.
+        """The engine's messages while it fetches an image. Raises Silence if no message arrives for
+        ``silence`` seconds; the SDK would wait for ever.
 
         When the caller stops reading, the connection is closed, and the engine stops fetching.
         """
         repository, tag = parse_repository_tag(name)
         with self.calls() as api:
-            # Not the client's own configuration: the client reads it once, and people log in later.
+            # Not the client's own configuration: the client reads it once, but people may log in
+            # later.
             login = auth.load_config().resolve_authconfig(auth.resolve_repository_name(repository)[0])
             try:
                 with api.post(
@@ -211,7 +229,9 @@ class Engine:
                 raise Silence from None
 
     def stats(self, container: str, timeout: float) -> dict[str, Any]:
-        """The engine's figures of a running container, read once; empty where it is too old to read them only once."""
+        """The engine's figures of a running container, read once; empty if the engine is too old to
+        read them only once.
+        """
         with self.calls() as api:
             if version_lt(api.api_version, ONE_SHOT):
                 return {}
@@ -222,7 +242,7 @@ class Engine:
             return found
 
     def pid(self, container: str, timeout: float) -> int:
-        """The number of a container's first process, as the engine's host counts; 0 where none runs."""
+        """The process id of a container's first process on the engine's host; 0 if none runs."""
         with self.calls() as api:
             response = api.get(_url(api, f"/containers/{quote(container)}/json"), timeout=timeout)
             _raise_refusal(response)
@@ -234,7 +254,9 @@ class Engine:
             return list(api.events(since=1, until=time.time(), decode=True))
 
     def keeps_containers(self) -> bool:
-        """Whether the engine leaves containers running over a restart, and then knows how they ended."""
+        """Whether the engine leaves containers running during a restart, and then knows how they
+        ended.
+        """
         with self.calls() as api:
             return bool(api.info().get("LiveRestoreEnabled"))
 
@@ -252,7 +274,9 @@ class Engine:
             return Flow(response, upgraded=True)
 
     def log(self, container: str, follow: bool) -> Flow:
-        """The engine's log of a container from its beginning, each frame with its time; with ``follow`` until the container ends."""
+        """The engine's log of a container from its beginning, each frame with its time; with
+        ``follow``, until the container ends.
+        """
         with self.calls() as api:
             response = api.get(
                 _url(api, f"/containers/{quote(container)}/logs"),
@@ -264,7 +288,9 @@ class Engine:
             return Flow(response, upgraded=False)
 
     def has_folder(self, container: str, path: str) -> bool:
-        """Whether a path exists in a container, with links followed as a program there would. A file counts too: the engine refuses it as a working folder."""
+        """Whether a path exists in a container, with links followed as a program there would. A
+        file counts, too: the engine refuses it as a working folder.
+        """
         with self.calls() as api:
             place = {"path": f"{path.rstrip('/')}/."}
             found = api.head(_url(api, f"/containers/{quote(container)}/archive"), params=place, timeout=CALL_TIMEOUT)
@@ -277,7 +303,9 @@ class Engine:
             api.close()
 
     def _knock(self) -> None:
-        """Raise OSError where nobody listens. The SDK would find out too, but it leaves the socket open that it tried with."""
+        """Raise OSError if nobody listens. The SDK would find this out, too, but it leaves the
+        socket of its attempt open.
+        """
         if self.socket_path is not None:
             with socket.socket(socket.AF_UNIX) as door:
                 door.settimeout(CALL_TIMEOUT)
@@ -288,9 +316,11 @@ class Engine:
             if self._api is None:
                 try:
                     api = docker.APIClient(base_url=self.url, version="auto", timeout=FIRST_ANSWER)
-                except DockerException as error:  # whatever kept it from asking the engine's version
+                # Any error that prevented asking for the engine's version.
+                except DockerException as error:
                     raise EngineUnavailable(self.url, error) from None
-                # An engine is never behind a proxy, and a look-up of proxies costs more than the call.
+                # An engine is never behind a proxy, and looking up proxies costs more than the
+                # call.
                 api.trust_env = False
                 api.timeout = CALL_TIMEOUT
                 self._api = api
@@ -302,7 +332,7 @@ def _url(api: docker.APIClient, path: str) -> str:
 
 
 def _is_silence(error: requests.RequestException) -> bool:
-    """Whether an error means that no answer came in time, and not that the connection broke."""
+    """Whether an error means that no answer came in time, not that the connection broke."""
     return isinstance(error, requests.ReadTimeout) or any(
         isinstance(part, urllib3.exceptions.ReadTimeoutError) for part in error.args
     )
@@ -324,7 +354,7 @@ def said(error: APIError) -> str:
 
 
 def _innermost(reason: object) -> str:
-    """The one fact inside what requests, urllib3 and the SDK wrap around it."""
+    """The innermost cause in the errors that requests, urllib3 and the SDK wrap around each other."""
     while isinstance(reason, BaseException):
         inner = next((part for part in reversed(reason.args) if isinstance(part, BaseException)), None)
         inner = inner or getattr(reason, "reason", None) or reason.__cause__

@@ -1,25 +1,29 @@
-"""The Docker executor: an attempt is a container, labelled as this installation's, which can outlive the task manager.
+"""The Docker executor: an attempt is a container, labelled with this installation, which can outlive
+the task manager.
 
-The task manager calls it; it knows no database. Its calls for an attempt, in the order in which the task manager makes them::
+The task manager calls this module, which knows no database. Its calls for an attempt, in the order in
+which the task manager makes them::
 
     executor = DockerExecutor(installation, host, url)
-    executor.check()                                   an engine answers at all
-    executor.prove_same_paths(work_folder)             at start-up: an engine answers, and sees that folder under the same path
-    digest = executor.image(program.container)         the image is there now; raises ExecutorError where it cannot be had
-    executor.account(digest, user)                     who the program will be, by the image's own users
+    executor.check()                                   an engine answers
+    executor.prove_same_paths(work_folder)             at the start: the engine sees this folder under the same path
+    digest = executor.image(program.container)         the image is there now; raises ExecutorError if it cannot be had
+    executor.account(digest, user)                     the program's account, by the image's own users
     running = executor.start(program, sink, digest)    created, attached, started
     running.stop(grace); running.wait() -> Ended       all output handed over, container and its volumes removed
-    running.leave(); running.wait().left               it goes on without this task manager
-    executor.found() -> [Found]                        what this installation and host still have, by label
-    executor.adopt(attempt, sink, skip) -> running     follow one of them from where its output was stored
-    executor.remove(attempt)                           end and remove one that nobody owns
-    executor.remove_earlier(task, attempt)             the same, of all earlier attempts of a task that is about to be run again
-    executor.give(folders, owner, images)              as root would, for a task manager that is not
-    executor.sweep()                                   what an earlier task manager was about for itself when it was killed
+    running.leave(); running.wait().left               it continues without this task manager
+    executor.found() -> [Found]                        the containers of this installation and host, by label
+    executor.adopt(attempt, sink, skip) -> running     follow one of them from the end of its stored output
+    executor.remove(attempt)                           end and remove a container that nobody owns
+    executor.remove_earlier(task, attempt)             end and remove all earlier attempts of a task that will run again
+    executor.give(folders, owner, images)              change owners, for a task manager that is not root
+    executor.sweep()                                   remove what a killed task manager had made for itself
     executor.close()                                   leaves all containers running
 
-``EngineUnavailable`` (an ExecutorError) says that no engine answers, and nothing about the task. An engine that goes away while a container runs is
-waited for; what it ended meanwhile has ``Ended.lost``. Nothing without this installation's and host's labels is ever touched.
+``EngineUnavailable`` (an ExecutorError) means that no engine answers; it says nothing about the task.
+If an engine goes away while a container runs, the executor waits for it. A container that the engine
+ended in the meantime has ``Ended.lost``. Nothing without the labels of this installation and host is
+ever touched.
 """
 
 from __future__ import annotations
@@ -50,7 +54,7 @@ from arkqueue.model import AttemptId, Stream, TaskId
 __all__ = ["DockerExecutor", "DockerRunning", "EngineUnavailable", "FolderNotSeen", "Found"]
 
 LOG_SIZE = 1 << 30
-"""Bytes of a container's log that the engine keeps at least; adoption re-reads them."""
+"""The fewest bytes of a container's log that the engine keeps; adoption reads them again."""
 PATIENCE = 300.0
 SHORT_INSTALLATION = 8
 ERRAND = "arkqueue.errand"
@@ -59,7 +63,9 @@ ERRAND = "arkqueue.errand"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A container of this installation and host. ``labels`` are what ``Container.labels`` had, and the executor's own."""
+    """A container of this installation and host. ``labels``: those of ``Container.labels``, and the
+    executor's own.
+    """
 
     attempt: AttemptId
     container: str
@@ -79,15 +85,18 @@ class DockerExecutor:
         log_size: int = LOG_SIZE,
         patience: float = PATIENCE,
     ) -> None:
-        """``url``: the engine's address (None: the local socket). ``patience``: seconds for which an engine that went away is waited for."""
-        self._since = datetime.now(UTC).replace(microsecond=0)  # the engine says whole seconds
+        """``url``: the engine's address (None: the local socket). ``patience``: the seconds for
+        which an engine that went away is waited for.
+        """
+        self._since = datetime.now(UTC).replace(microsecond=0)  # the engine reports whole seconds
         self._engine = Engine(url)
         self._installation = installation
         self._patience = patience
         labels = {"arkqueue.installation": installation, "arkqueue.host": host}
         self._setting = Setting(labels, log_size, self._engine.socket_path)
         self._wanted = [f"{name}={value}" for name, value in labels.items()]
-        # For its own containers, which belong to no attempt; by this label, another process of the host knows that they are left over.
+        # The label for the executor's own containers, which belong to no attempt. By this label,
+        # another process of the host knows that they are left over.
         self._errands = {**labels, ERRAND: secrets.token_hex(8)}
         self._images = Images(self._engine, self._errands)
         self._owners = Owners(self._engine, self._errands)
@@ -99,11 +108,15 @@ class DockerExecutor:
     # --- Before the start ---
 
     def check(self) -> None:
-        """Raise EngineFault where the engine does not answer soon, before a call that would wait for long."""
+        """Raise EngineFault if the engine does not answer soon, before a call that would wait for
+        long.
+        """
         self._engine.ping()
 
     def prove_same_paths(self, folder: Path) -> None:
-        """Prove that an engine answers and sees a folder of this host under the same path. Raises FolderNotSeen, or another ExecutorError if the proof fails."""
+        """Prove that an engine answers and sees a folder of this host under the same path. Raises
+        FolderNotSeen, or another ExecutorError if the proof fails.
+        """
         self._images.prove_same_paths(folder)
 
     def image(
@@ -112,14 +125,16 @@ class DockerExecutor:
         is_wanted: Callable[[], bool] = lambda: True,
         note: Callable[[str], None] = lambda _: None,
     ) -> str:
-        """Get the image by its pull policy; returns its digest. Raises ExecutorError if the image cannot be had, and soon after the image is
-
-        no longer wanted. ``note`` is called when a pull begins.
+        """Get the image by its pull policy. Returns its digest. Raises ExecutorError if the image
+        cannot be had, or soon after the image is no longer wanted. ``note``: called when a pull
+        begins.
         """
         return self._images.have(container.image, container.pull, is_wanted, note)
 
     def account(self, image: str, user: str | None, name: str = "") -> Account:
-        """The account of a program that runs as ``user`` (None: the image's default) of a present image, which messages call ``name``."""
+        """The account of a program that runs as ``user`` (None: the image's default) of a present
+        image, which messages call ``name``.
+        """
         return self._images.account(image, user, name or image)
 
     def identity(self, image: str, user: str | None, name: str = "") -> tuple[int, int]:
@@ -136,11 +151,9 @@ class DockerExecutor:
         return self._images.has_folder(image, path)
 
     def give(self, folders: Sequence[Path], owner: tuple[int, int], images: Sequence[str]) -> str:
-        """Change the owner of folders of this host with their contents, as root would; returns words for the files that
-
-        kept their owner. ``images`` are tried first, then other images of the engine. Raises ExecutorError if none
-
-        works.
+        """Change the owner of folders of this host and their contents, as root would. Returns words
+        about the files that kept their owner. ``images``: the images to try before other images of
+        the engine. Raises ExecutorError if none works.
         """
         return self._owners.give(folders, owner, images)
 
@@ -149,10 +162,12 @@ class DockerExecutor:
     def start(
         self, program: Program, sink: Sink, image: str | None = None, is_wanted: Callable[[], bool] = lambda: True
     ) -> DockerRunning:
-        """Create a container, attach to it, start it if it is still wanted then. ``image``: the digest that ``image()`` gave (None: it is asked here).
+        """Create a container, attach to it, and start it if it is still wanted then. ``image``: the
+        digest from ``image()`` (None: it is looked up here).
 
-        Raises ExecutorError where it does not start; then nothing is left of it, but for a container that has not begun if no engine answers.
-        Where the engine gives no answer to its start, it is followed nevertheless (``doubt``).
+        Raises ExecutorError if the container does not start. Then nothing of it is left, except, if
+        no engine answers, a container that has not begun. If the engine does not answer the start,
+        the container is followed nevertheless (``doubt``).
         """
         wanted = program.container
         if wanted is None:
@@ -164,7 +179,7 @@ class DockerExecutor:
         except APIError as error:
             if "docker-init" not in said(error):
                 raise refusal(program, wanted.image, said(error)) from None
-        # This engine has no init: a container's first program gets the signals itself.
+        # This engine has no init: the container's first program gets the signals itself.
         self._setting = replace(self._setting, has_init=False)
         try:
             return self._start(program, sink, digest, is_wanted)
@@ -172,7 +187,8 @@ class DockerExecutor:
             raise refusal(program, wanted.image, said(error)) from None
 
     def adopt(self, attempt: AttemptId, sink: Sink, skip: Mapping[Stream, int]) -> DockerRunning:
-        """Follow a container of an earlier task manager. ``skip``: the bytes of each stream that the sink's log already has.
+        """Follow a container of an earlier task manager. ``skip``: the bytes of each stream that
+        the sink's log already has.
 
         If the container is gone, or was never started, the end says so (``lost``).
         """
@@ -197,7 +213,8 @@ class DockerExecutor:
             if live is None or not isinstance(error, EngineUnavailable):
                 removed(self._engine, container)
                 raise
-            # The container may have started, which shows when the engine answers again. It is followed like an adopted one.
+            # The container may have started; this is known when the engine answers again. It is
+            # followed like an adopted one.
             live, doubt = None, error
         wanted = program.container
         assert wanted is not None
@@ -215,7 +232,8 @@ class DockerExecutor:
         except APIError as error:
             if error.status_code != CONFLICT:
                 raise
-        # The name is taken. A container with this attempt's labels is a stray, and goes; any other one keeps the name.
+        # The name is taken. A container with this attempt's labels is a stray, and is removed; any
+        # other container keeps the name.
         self.remove(program.attempt)
         try:
             return self._created(body, name)
@@ -255,11 +273,13 @@ class DockerExecutor:
     # --- What is left ---
 
     def found(self) -> list[Found]:
-        """The containers of this installation and host, running or ended."""
+        """The containers of this installation and host, whether they run or have ended."""
         return self._listed()
 
     def remove(self, attempt: AttemptId) -> None:
-        """End and remove the containers of an attempt on this host, with their volumes. It may have none."""
+        """End and remove the containers of an attempt on this host, with their volumes. It may have
+        none.
+        """
         self._remove(self._listed(f"{ATTEMPT_LABEL}={attempt}"))
 
     def remove_earlier(self, task: TaskId, attempt: AttemptId) -> None:
@@ -277,9 +297,12 @@ class DockerExecutor:
                 )
 
     def sweep(self) -> None:
-        """Remove what an earlier executor of this installation and host, which is gone, left beside the containers of attempts.
+        """Remove what an earlier executor of this installation and host has left, apart from the
+        containers of attempts.
 
-        Containers that were no attempt's, the image of a probe, and layers whose container somebody else removed. A layer is made before its container: a new one is nobody's for a moment.
+        This concerns containers that belonged to no attempt, the image of a probe, and layers whose
+        container somebody else removed. A layer is made before its container, so a new layer
+        belongs to no container for a moment.
         """
         try:
             with self._engine.calls() as api:
@@ -302,7 +325,7 @@ class DockerExecutor:
                     api.remove_volume(volume["Name"])
 
     def close(self) -> None:
-        """Let go of the running containers; they go on, and can be adopted."""
+        """Leave the running containers, which continue and can be adopted."""
         with self._lock:
             self._is_closed = True
             running = list(self._running)

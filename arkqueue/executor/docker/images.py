@@ -1,7 +1,8 @@
-"""Images: fetched before a task starts, examined without running them, and the proof that the
+"""Images: fetched before a task starts, and examined without running them. Also the proof that the
 engine sees this host's folders.
 
-It examines a container that is created, read and removed, but never started. ``docker`` calls it.
+To examine an image, this module creates a container, reads it and removes it, without ever starting
+it. ``executor`` calls this module.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from arkqueue.executor.docker.engine import Engine, Silence, said
 from arkqueue.model import Pull
 
 MAX_LINKS = 8
-"""Symbolic links on the way to a file of an image."""
+"""The most symbolic links on the way to a file of an image."""
 USERS, GROUPS = "/etc/passwd", "/etc/group"
 SILENCE = 300.0
 """The longest silence during a pull, in seconds."""
 STILL_WANTED = 0.25
-"""Seconds between two questions whether a pull is still wanted."""
+"""The seconds between two checks whether a pull is still wanted."""
 NOT_REACHED = (
     "dial tcp",
     "no such host",
@@ -45,7 +46,7 @@ NOT_REACHED = (
     "deadline exceeded",
 )
 LOGIN_WANTED = "unauthorized", "authentication", "no basic auth credentials"
-"""Words by which it shows what keeps an image from being fetched."""
+"""Words in an error that show that fetching the image needs a login."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,9 @@ class Account:
 
 
 class FolderNotSeen(ExecutorError):
-    """The engine has no folder, or another one, where this host has one: no container could be given it."""
+    """The engine has no folder, or another one, at the path of a folder of this host: the folder
+    cannot be given to a container.
+    """
 
 
 class Images:
@@ -71,9 +74,10 @@ class Images:
         self._folders: dict[tuple[str, str], bool] = {}
 
     def have(self, name: str, pull: Pull, is_wanted: Callable[[], bool], note: Callable[[str], None]) -> str:
-        """Get an image by its pull policy; returns its digest, which identifies exactly this image. A pull that is no longer wanted is given up.
+        """Get an image by its pull policy. Returns its digest, which identifies exactly this image.
+        A pull that is no longer wanted is given up.
 
-        ``note`` is called before a pull, which may take long.
+        ``note``: called before a pull, which may take long.
         """
         if not name:
             raise ExecutorError(f"image {name!r}", "it has no name", "Name an image")
@@ -93,13 +97,13 @@ class Images:
         return digest_of(name, found)
 
     def path(self, image: str) -> str:
-        """The PATH of an image's programs; empty where it has none."""
+        """The PATH of an image's programs; empty if it has none."""
         found = self._find(image)
         variables = (found or {}).get("Config", {}).get("Env") or ()
         return next((str(v).removeprefix("PATH=") for v in variables if str(v).startswith("PATH=")), "")
 
     def has_folder(self, image: str, path: str) -> bool:
-        """Whether an image has a folder. An image never changes, so each answer is kept."""
+        """Whether an image has a folder. An image never changes, so each answer is cached."""
         with self._lock:
             known = self._folders.get((image, path))
         if known is None:
@@ -110,7 +114,9 @@ class Images:
         return known
 
     def account(self, image: str, user: str | None, name: str) -> Account:
-        """The account of ``user`` in an image (None: the image's default), as the engine finds it; messages call the image ``name``."""
+        """The account of ``user`` in an image (None: the image's default), as the engine determines
+        it. Messages call the image ``name``.
+        """
         found = self._find(image)
         if found is None:
             raise ExecutorError(f"image {name!r}", "the engine does not have it", "Pull it")
@@ -121,11 +127,13 @@ class Images:
         account = self._user(found["Id"], name, owner or "0")
         if not group:
             return account
-        # Who names a group has no other.
+        # A user with a named group has no other groups.
         return Account(account.uid, int(group) if group.isdecimal() else self._group(found["Id"], name, wanted, group))
 
     def prove_same_paths(self, folder: Path) -> None:
-        """Prove that the engine sees a folder of this host under the same path. Raises FolderNotSeen; an ExecutorError where it cannot be known."""
+        """Prove that the engine sees a folder of this host under the same path. Raises
+        FolderNotSeen, or another ExecutorError if the proof fails.
+        """
         mark = folder / f".arkqueue-probe-{secrets.token_hex(8)}"
         mark.mkdir()
         mount = {"Type": "bind", "Source": str(folder), "Target": "/probe", "ReadOnly": True}
@@ -197,7 +205,9 @@ class Images:
     # --- Users of an image ---
 
     def _user(self, digest: str, image: str, name: str) -> Account:
-        """As engines look: the first line that fits, a number never as a name, and 0 for a number that is none."""
+        """The account of a user as engines determine it: the first matching line counts; a number
+        is never a name; and the group is 0 for a number without a line.
+        """
         for fields in self._lines(digest, USERS):
             if _number(fields[2]) == int(name) if name.isdecimal() else fields[0] == name:
                 groups = [line[2] for line in self._lines(digest, GROUPS) if fields[0] in line[3].split(",")]
@@ -213,7 +223,9 @@ class Images:
         raise ExecutorError(f"user {wanted!r}", f"image {image} has no group {group!r}", "Name another, or a number")
 
     def _lines(self, digest: str, path: str) -> list[list[str]]:
-        """The lines of a file with colon-separated fields, at least four a line; empty if the image does not have it. An image never changes, so the file is read once."""
+        """The lines of a file with colon-separated fields, at least four in each line; empty if the
+        image does not have the file. An image never changes, so the file is read once.
+        """
         with self._lock:
             known = (digest, path) in self._files
         if not known:
@@ -221,7 +233,7 @@ class Images:
                 texts = {(digest, path): self._read(container, path) for path in (USERS, GROUPS)}
             with self._lock:
                 self._files.update(texts)
-        # Split at newlines only, as programs in the container do.
+        # Split only at newlines, as programs in the container do.
         lines = [line.strip() for line in self._files[digest, path].split("\n")]
         return [[*line.split(":"), "", "", ""] for line in lines if line]
 
@@ -271,7 +283,7 @@ class Images:
 
     @contextmanager
     def _empty_image(self) -> Iterator[str]:
-        """An image without a file: a probe needs one, and the engine may have none yet."""
+        """An image without files: a probe needs an image, and the engine may have none yet."""
         empty = io.BytesIO()
         with tarfile.open(fileobj=empty, mode="w"):
             pass
@@ -294,19 +306,25 @@ def _number(text: str) -> int:
 
 
 def digest_of(name: str, image: Mapping[str, Any]) -> str:
-    """The name in a registry that always means this image; for an image from no registry, the engine's id."""
+    """The name in a registry that always means this image; for an image from no registry, the
+    engine's id.
+    """
     own = _repository(name)
     return next((str(one) for one in image.get("RepoDigests") or () if _repository(one) == own), str(image["Id"]))
 
 
 def _repository(name: str) -> tuple[str, str]:
-    """The registry that a name is of, and what it is there; in names an engine leaves out what is the default."""
+    """The registry of a name, and the name in this registry. Engines leave out the defaults in
+    names.
+    """
     registry, path = auth.resolve_repository_name(parse_repository_tag(name.partition("@")[0])[0])
     return registry, path if "/" in path or registry != auth.INDEX_NAME else f"library/{path}"
 
 
 def cannot_be_fetched(name: str, words: str) -> ExecutorError:
-    """The reason why an image cannot be had, from the words of the engine, of its registry or of the network."""
+    """The reason why an image cannot be fetched, from the words of the engine, of its registry or
+    of the network.
+    """
     thing = f"image {name!r}"
     words = " ".join(words.split())
     if fault := engine_fault(words):

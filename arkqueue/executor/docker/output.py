@@ -1,11 +1,15 @@
-"""A container's output as bytes: the engine's multiplexed streams taken apart, and its log put together again, byte for byte.
+"""A container's output as bytes: splits the engine's multiplexed streams, and restores the output
+from its log, byte for byte.
 
-It only knows bytes: no engine, no container. The one that follows a container (``docker_running``) calls it.
+This module knows only bytes, no engine and no container. The module that follows a container
+(``running``) calls it.
 
-The log is the engine's own (driver ``local``), which keeps lines. A line of 16384 bytes or more is kept in parts that share one time; engines up to
-20.10 lose the newline that ends such a line. So if a frame without a newline is followed by a frame of its stream with another time, this module adds
-the lost newline. Newer engines lose none, and nothing is added. Only at the very end of a stream the log cannot tell; then what the
-live connection received last decides.
+The log is the engine's own (driver ``local``), which stores lines. A line of 16384 bytes or more is
+stored in parts with one time, and engines up to 20.10 lose the newline at the end of such a line.
+So if a frame without a newline is followed by a frame of the same stream with another time, this
+module adds the lost newline. Newer engines lose none, and nothing is added. Only at the very end of
+a stream, the log does not show whether a newline is missing; then the last byte that the live
+connection received decides.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from arkqueue.model import Stream
 
 _HEADER = struct.Struct(">BxxxL")
 _STREAMS = {0: Stream.STDOUT, 1: Stream.STDOUT, 2: Stream.STDERR}
-"""0 would be standard input, echoed."""
+"""The streams by their numbers; 0 would be standard input, echoed."""
 _ENGINE = 3
 """The stream of the engine's own errors about a log that it cannot continue."""
 KEPT = 512
@@ -27,7 +31,9 @@ KEPT = 512
 
 
 class Output:
-    """Hands an attempt's output to its sink, and counts it. A sink that fails loses the rest; ``failure`` says so."""
+    """Hands an attempt's output to its sink, and counts it. If the sink fails, the rest of the
+    output is lost, and ``failure`` says so.
+    """
 
     def __init__(self, sink: Sink, counts: Mapping[Stream, int] | None = None) -> None:
         self._sink = sink
@@ -57,7 +63,7 @@ class Frames:
 
     @property
     def is_cut(self) -> bool:
-        """Whether a frame is incomplete: if nothing more comes, the connection broke."""
+        """Whether a frame is incomplete. If nothing more arrives, the connection broke."""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> Iterator[tuple[Stream, bytes]]:
@@ -87,7 +93,9 @@ def joined(frames: Iterable[tuple[Stream, bytes]]) -> Iterator[tuple[Stream, byt
 
 
 class LogReader:
-    """Makes the bytes of both streams from the frames of the log, without the first ``skip`` of each stream."""
+    """Makes the bytes of both streams from the frames of the log, without the first ``skip`` of
+    each stream.
+    """
 
     def __init__(self, skip: Mapping[Stream, int]) -> None:
         self._lines = {stream: _Lines(skip[stream]) for stream in (Stream.STDOUT, Stream.STDERR)}
@@ -105,7 +113,9 @@ class LogReader:
 
     @property
     def is_short(self) -> bool:
-        """Whether the whole log is shorter than ``skip``, so that the engine dropped its beginning. Any log may lack its last newline."""
+        """Whether the whole log is shorter than ``skip``, so that the engine has dropped its
+        beginning. Any log may lack its last newline.
+        """
         return any(lines.to_skip > 1 for lines in self._lines.values())
 
 

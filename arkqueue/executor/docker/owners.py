@@ -1,7 +1,10 @@
-"""Folders given to another user by the engine, for a task manager that is not root but may use one (design 9).
+"""Gives folders to another user through the engine, for a task manager that is not root but may use
+an engine (design 9).
 
-A small container does it: ``chown`` as its root, with no network, no capability but the two that this takes, and nothing of this host but the folders.
-Any image that has the program will do; which ones are tried, and in which order, is here. ``docker`` calls it, and removes by label what a killed task manager left.
+A small container does this: ``chown`` as its root, without a network, with only the two
+capabilities that this needs, and with nothing of this host but the folders. Any image with the
+program will do; this module decides which images are tried, and in which order. ``executor`` calls
+it, and removes by label what a killed task manager has left.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from arkqueue.executor.docker.running import removed
 
 PROGRAM = "chown"
 NOT_STARTED = (125, 126, 127)
-"""Exit codes for a program that could not be executed."""
+"""The exit codes for a program that could not be executed."""
 MOST_IMAGES = 10
 """The number of the engine's images that are tried if no better one is known."""
 CAPABILITIES = ["CHOWN", "DAC_OVERRIDE"]
@@ -26,18 +29,19 @@ CAPABILITIES = ["CHOWN", "DAC_OVERRIDE"]
 
 
 class Owners:
-    """Any thread may call it. ``labels`` mark its containers."""
+    """Gives folders to other users. Any thread may call it. ``labels``: mark its containers."""
 
     def __init__(self, engine: Engine, labels: Mapping[str, str]) -> None:
         self._engine, self._labels = engine, labels
         self._lock = threading.Lock()
         self._able: str | None = None
-        """An image with which this has worked."""
+        """An image with which a change has worked."""
 
     def give(self, folders: Sequence[Path], owner: tuple[int, int], images: Sequence[str]) -> str:
-        """Change the owner of folders with their contents; ``images`` are tried first. Returns words for the files that kept their
-        owner, empty if there are none. Of symlinks, the links themselves are changed. Raises ExecutorError if no image can do it,
-        and EngineUnavailable.
+        """Change the owner of folders and their contents. ``images``: the images to try first.
+        Returns words about the files that kept their owner; empty if there are none. For symlinks,
+        the owner of the link itself changes. Raises ExecutorError if no image can do this, and
+        EngineUnavailable.
         """
         refusals = []
         for image in self._candidates(images):

@@ -1,10 +1,10 @@
 """One attempt in its container: this module follows its output to the end, stops it, judges its
 end, and cleans up.
 
-``docker`` makes one object for a container that it is about to start, or that it adopts. The object
-has one thread, which reads the live connection and hands the bytes to the sink. While the sink
-blocks, the engine's buffer fills and the task waits. A stop has a thread of its own while it lasts,
-so the waits of the first thread do not delay it.
+``executor`` makes one object for a container that it is about to start, or that it adopts. The
+object has one thread, which reads the live connection and hands the bytes to the sink. While the
+sink blocks, the engine's buffer fills and the task waits. A stop has a thread of its own while it
+lasts, so the waits of the first thread do not delay it.
 
 If the container's processes were gone when the live connection ended, its output is complete.
 Otherwise, the connection broke, the task closed its output, the engine went away, or the attempt is

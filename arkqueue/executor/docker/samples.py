@@ -1,12 +1,17 @@
-"""The resources that containers use, read while they run: the figures of a container are gone when it ends.
+"""The resources that containers use, read while they run, because the figures of a container are
+gone when it ends.
 
-``DockerExecutor`` has one `Samples`, whose one thread reads the figures of all containers, one after the other. A container's are read 1, 2, 4, 8, 16
-and 32 s after it was begun or adopted, and each 30 s from then on. So the last figures are a lower bound: they cover at least half of the container's time, or
-all but the last 30 s. A container that ends within the first second has no figures.
+``DockerExecutor`` has one `Samples` object, with one thread that reads the figures of all
+containers, one after the other. The figures of a container are read 1, 2, 4, 8, 16 and 32 s after
+it was started or adopted, and each 30 s from then on. So the last figures are a lower bound: they
+cover at least half of the container's time, or all but the last 30 s. A container that ends within
+the first second has no figures.
 
-The kernel has them in the files of the container's cgroup. Where these are not on this host, the engine is asked. Engines before version 25 take up to a
-second for an answer, so that the figures of many containers are read less often: there is never more than one call under way. An engine that does not
-answer, or that is too old to be asked for one sample (before API 1.41), costs the figures and nothing else.
+The kernel has the figures in the files of the container's cgroup. If these are not on this host,
+the engine is asked. Engines before version 25 take up to a second for an answer, and there is never
+more than one call at a time, so the figures of many containers are read less often. If an engine
+does not answer, or is too old to be asked for one sample (before API 1.41), only the figures are
+missing.
 """
 
 from __future__ import annotations
@@ -27,11 +32,11 @@ from arkqueue.model import Usage
 log = logging.getLogger("arkqueue")
 
 FIRST = 1.0
-"""Seconds until the first sample, and until the second; later pauses double."""
+"""The seconds until the first sample, and until the second; later pauses double."""
 LONGEST = 30.0
-"""Seconds between two samples at most."""
+"""The most seconds between two samples."""
 TIMEOUT = 2.0
-"""Seconds for an answer of the engine."""
+"""The seconds for an answer of the engine."""
 
 
 @dataclass(slots=True)
@@ -41,7 +46,7 @@ class _Sampled:
     newest: Usage | None = None
     cgroup: Cgroup | None = None
     is_sought: bool = False
-    """Whether its cgroup was looked up on this host."""
+    """Whether the container's cgroup was looked up on this host."""
 
 
 class Samples:
@@ -52,12 +57,14 @@ class Samples:
         self._changed = threading.Condition()
         self._sampled: dict[str, _Sampled] = {}
         self._due: list[tuple[float, float, str]] = []
-        """A heap of the times at which containers are sampled, with the pauses after them. Ended containers stay until they would be due."""
+        """A heap of the times at which containers are sampled, with the pauses after them. Ended
+        containers stay in it until their time.
+        """
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
     def begin(self, container: str) -> None:
-        """Sample a container from now on."""
+        """Begin to sample a container."""
         with self._changed:
             if self._is_closed:
                 return
@@ -73,7 +80,7 @@ class Samples:
             self._changed.notify()
 
     def end(self, container: str) -> Usage | None:
-        """Stop sampling a container; returns its last figures, None if there are none."""
+        """Stop sampling a container. Returns its last figures; None if there are none."""
         with self._changed:
             sampled = self._sampled.pop(container, None)
         return None if sampled is None else sampled.newest
@@ -100,7 +107,9 @@ class Samples:
                 heapq.heappush(self._due, (time.monotonic() + pause, min(2 * pause, LONGEST), container))
 
     def _next(self) -> tuple[float, str, _Sampled] | None:
-        """Waits for the next due container; returns it and the pause after it, or None if nothing is left to sample."""
+        """Wait for the next due container. Returns it with its time and its figures; None if no
+        container is left to sample.
+        """
         with self._changed:
             while not self._is_closed:
                 rest = self._due[0][0] - time.monotonic() if self._due else None
@@ -125,7 +134,9 @@ class Samples:
 
 
 def usage_of(stats: dict[str, Any]) -> Usage | None:
-    """The figures in an engine's answer about a container, as in `Cgroup.usage`; None if it has none, for example for an ended container."""
+    """The figures in an engine's answer about a container, as in `Cgroup.usage`; None if it has
+    none, for example for an ended container.
+    """
     processor = _figure((stats.get("cpu_stats") or {}).get("cpu_usage") or {}, "total_usage")
     if not processor:
         return None
@@ -137,13 +148,15 @@ def usage_of(stats: dict[str, Any]) -> Usage | None:
 
 
 def _figure(figures: dict[str, Any], name: str) -> int:
-    """One figure of an engine; 0 if it is missing or impossible, because PostgreSQL would refuse it."""
+    """One figure of an engine; 0 if it is missing or impossible, because PostgreSQL would refuse
+    it.
+    """
     figure = figures.get(name)
     return figure if isinstance(figure, int) and 0 < figure < 1 << 63 else 0
 
 
 def _both(before: Usage | None, now: Usage) -> Usage:
-    """The largest of two samples."""
+    """The larger figures of two samples."""
     if before is None:
         return now
     peaks = [peak for peak in (before.peak_memory_bytes, now.peak_memory_bytes) if peak is not None]

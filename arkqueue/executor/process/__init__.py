@@ -1,1 +1,3 @@
-"""The executor of processes (``executor``): beside each task a ``guard``, which ends its whole tree; ``leftovers`` finds what no guard could end."""
+"""The executor of processes (``executor``). A ``guard`` beside each task ends its whole process
+tree; ``leftovers`` finds processes that no guard could end.
+"""

@@ -1,12 +1,15 @@
-"""The process executor: an attempt is a tree of processes on this host, under a guard (``guard.py``) that ends all of it.
+"""The process executor: an attempt is a tree of processes on this host, under a guard
+(``guard.py``) that ends all of them.
 
-The task manager calls it; it knows no database. A guard has one attempt at a time and is kept for the next. Each attempt
-has a thread, which copies the output to the sink and waits for the guard's report; it is the attempt's own, so that a slow
-sink holds up one task and no other.
+The task manager calls this module, which knows no database. A guard has one attempt at a time and
+is kept for the next one. Each attempt has a thread of its own, which copies the output to the sink
+and waits for the guard's report, so a slow sink delays only its own task.
 
-If the guard server dies, the attempts go on under their guards, and the next start brings up another server. If such a
-guard dies as well, we look ourselves for what it has left (``leftovers``). If the task manager dies, its ends of the
-control sockets close, and the guards end their trees; if it stands still, they do so when they were told to (``keep``).
+If the guard server dies, the attempts continue under their guards, and the next start starts
+another server. If such a guard dies as well, this module searches for the processes that it has
+left (``leftovers``). If the task manager dies, its ends of the control sockets close, and the
+guards end their trees. If it is suspended, they end their trees at the times that they were given
+(``keep``).
 """
 
 from __future__ import annotations
@@ -36,20 +39,26 @@ from arkqueue.executor.process.leftovers import end_leftovers
 from arkqueue.model import AttemptId, Stream, Usage
 
 IDLE_GUARDS = 16
-"""The number of guards that are kept; each has about 2 MB of its own. Further guards come and go with the attempts."""
+"""The number of idle guards that are kept; each has about 2 MB of its own. Further guards are made
+and ended with the attempts.
+"""
 CHUNK = 64 * 1024
-"""Bytes of one read: the size of a pipe, unless it was enlarged."""
+"""The bytes of one read: the size of a pipe, unless it was enlarged."""
 LAST_READS = 16
-"""The number of reads after the end: a process outside the tree may hold the pipe and write for ever. 16 reads empty the largest usual pipe."""
+"""The number of reads after the end: a process outside the tree may hold the pipe and write for
+ever. 16 reads empty the largest usual pipe.
+"""
 
 
 class ProcessExecutor:
     """Starts attempts as processes. Any thread may call it."""
 
     def __init__(self, lock: int | None = None, work: Path | None = None) -> None:
-        """``lock``: a descriptor that all guard processes hold (but no task), so that an flock on it says whether one is left.
+        """``lock``: a descriptor that all guard processes have (but no task), so that a lock on its
+        file (flock) shows whether a guard is left.
 
-        ``work``: the folder of all workspaces, by which leftovers are recognized; None: no search for leftovers.
+        ``work``: the folder of all workspaces, which identifies leftovers; None: no search for
+        leftovers.
         """
         self._lock = threading.Lock()
         self._running: set[_ProcessRunning] = set()
@@ -60,7 +69,9 @@ class ProcessExecutor:
         self._server = GuardServer(self._inherited)
 
     def start(self, program: Program, sink: Sink) -> Running:
-        """Start an attempt; returns when its program is being executed. Raises ExecutorError where it cannot be, HostFault where nothing can."""
+        """Start an attempt. Returns when its program is being executed. Raises ExecutorError if it
+        cannot be executed, and HostFault if the host can start nothing.
+        """
         request = request_for(program)
         try:
             guard = self._guard()
@@ -77,7 +88,7 @@ class ProcessExecutor:
         try:
             running.follow()
         except RuntimeError as error:
-            # Its process has begun, but must not go on without a thread that follows it.
+            # The process has begun, but must not continue without a thread that follows it.
             running.stop(0)
             running.follow_here()
             raise nothing_starts(f"this host gives no further thread ({error})", "Use fewer slots") from None
@@ -86,7 +97,7 @@ class ProcessExecutor:
         return running
 
     def close(self) -> None:
-        """End everything that is still running, with no grace."""
+        """End all running attempts without a grace."""
         with self._lock:
             self._is_closed = True
             running = list(self._running)
@@ -101,12 +112,13 @@ class ProcessExecutor:
         self._server.close()
 
     def _guard(self) -> Guard:
-        """A guard without an attempt, under a living server."""
+        """A guard without an attempt, whose server is alive."""
         with self._lock:
             if self._is_closed:
                 raise ExecutorError("process executor", "it is closed")
             if not self._server.is_alive():
-                # Without the server nobody ends the tree of a killed guard, so its idle guards are useless, too.
+                # Without the server nobody ends the tree of a killed guard, so its idle guards are
+                # useless, too.
                 while self._idle:
                     self._idle.pop().close()
                 self._server.close()
@@ -172,11 +184,15 @@ class _ProcessRunning:
         self._has_ended = threading.Event()
 
     def wait(self, timeout: float | None = None) -> Ended | None:
-        """The end, once all output has been handed to the sink and no process is left; None after ``timeout`` seconds."""
+        """The end, once all output has been handed to the sink and no process is left. None: this
+        has not happened within ``timeout`` seconds.
+        """
         return self._ended if self._has_ended.wait(timeout) else None
 
     def stop(self, grace: float) -> None:
-        """SIGTERM to all of it, SIGKILL after ``grace`` seconds; returns at once. A later, shorter grace shortens it."""
+        """Stop the attempt: SIGTERM to all its processes, and SIGKILL after ``grace`` seconds.
+        Returns at once. A later call with a shorter grace shortens it.
+        """
         by = time.monotonic() + grace
         with self._lock:
             if self._ended is None and (self._stop_by is None or by < self._stop_by):
@@ -184,26 +200,31 @@ class _ProcessRunning:
                 self._guard.stop(grace)
 
     def keep(self, begin: float, end: float) -> None:
-        """If this process is suspended and sends nothing more, the guard asks the attempt to end at ``begin``, and has ended it at ``end`` (CLOCK_BOOTTIME, seconds)."""
+        """If this process is suspended and sends nothing more, the guard asks the attempt to end at
+        ``begin``, and has ended it at ``end`` (CLOCK_BOOTTIME, seconds).
+        """
         with self._lock:
             if self._ended is None:
                 self._guard.keep(begin, end)
 
     def follow(self) -> None:
-        """Begin to follow, in a thread of its own; RuntimeError if the host gives no thread."""
+        """Begin to follow the attempt in a thread of its own. Raises RuntimeError if the host gives
+        no thread.
+        """
         threading.Thread(target=self.follow_here, name="attempt", daemon=True).start()
 
     def follow_here(self) -> None:
-        """Return when nothing of it is left."""
+        """Follow the attempt until nothing of it is left."""
         report = self._copy_until_report()
         became = self._look_after() if self._guard.is_unattended else "what was left of it has been ended"
-        # Nothing of the attempt is left: what is in the pipes now is the last of its output.
+        # Nothing of the attempt is left: the bytes in the pipes now are the last of its output.
         for descriptor in self._streams:
             for _ in range(LAST_READS):
                 if not self._copy(descriptor):
                     break
         self._opened.close()
-        with self._lock:  # from here on nobody stops the guard's next attempt in the name of this one
+        # From here on, a stop of this attempt must not reach the guard's next attempt.
+        with self._lock:
             self._ended = self._end(report, became)
         self._report_end(self, self._guard)
         self._has_ended.set()
@@ -214,7 +235,8 @@ class _ProcessRunning:
         poll = select.poll()
         for descriptor in (control, *self._streams):
             poll.register(descriptor, select.POLLIN)
-        while not self._guard.has_message():  # a short one may have been reported along with its start
+        # The end of a short attempt may have been reported along with its start.
+        while not self._guard.has_message():
             for descriptor, _ in poll.poll(self._guard.patience(self._stop_by)):
                 if descriptor == control:
                     return self._guard.receive()
@@ -223,7 +245,9 @@ class _ProcessRunning:
         return self._guard.receive()
 
     def _copy(self, descriptor: int) -> bool:
-        """Hand one chunk to the sink; returns False at the end of the pipe. A sink that fails loses the rest, and the end says so."""
+        """Hand one chunk to the sink. Returns False at the end of the pipe. If the sink fails, the
+        rest of the output is lost, and the end says so.
+        """
         try:
             data = os.read(descriptor, CHUNK)
         except BlockingIOError:

@@ -1,38 +1,46 @@
-"""The guard: a program of its own that starts attempts as processes and ends every process of their trees.
+"""The guard: a separate program that starts attempts as processes, and ends all processes of their
+trees.
 
-``process`` starts it once for a task manager, as ``python -I -S guard.py`` with a Unix socket as its standard input. It
-imports nothing of arkqueue, decides nothing and keeps nothing.
+``guard_client`` starts it once for a task manager, as ``python -I -S guard.py`` with a Unix socket as
+its standard input. It imports nothing of arkqueue, decides nothing and stores nothing.
 
 Three generations::
 
     task manager ── socket ── guard server ── guards ── the task of each ── its processes
                   └──── control socket, one for each guard ────┘
 
-- A guard has one attempt at a time: it starts the task and waits. It is the *subreaper* of the tree: a process whose
-  parent ends, daemonised or not, becomes the guard's child. So everything is ended when ``waitpid`` says that the guard
-  has no child. Only then does it report the end, and can be given the next attempt.
-- If the control socket closes, the task manager is gone (or needs this guard no longer); the guard ends the tree.
-- The server forks guards and keeps a copy of each control socket, nothing else. If a task kills its guard, the tree
-  falls to the server, a subreaper too. It ends whatever is not a guard of its, says so in the guard's stead, and closes
-  its copy of the control socket. A control socket that ends without that word has lost its server as well: then nobody
-  has ended anything, and ``leftovers`` has to look for it.
+- A guard has one attempt at a time: it starts the task and waits. It is the *subreaper* of the tree:
+  a process whose parent ends, daemonised or not, becomes the guard's child. So everything has ended
+  when ``waitpid`` says that the guard has no child. Only then does the guard report the end, and can
+  get the next attempt.
+- If the control socket closes, the task manager is gone (or no longer needs this guard), and the
+  guard ends the tree.
+- The server forks guards, and keeps a copy of each control socket, nothing else. If a task kills its
+  guard, the processes of the tree become children of the server, which is a subreaper, too. It ends
+  all processes that are not its guards, reports this instead of the guard, and closes its copy of the
+  control socket. If a control socket ends without this report, the server was killed as well. Then
+  nobody has ended the processes, and ``leftovers`` has to find them.
 
-Messages are JSON, one a line. From a guard, once: ``{"guard": pid}``. Then for each attempt, to it: ``{"argv", "env",
-"cwd", "user", "keep"}`` with the descriptors of stdout and stderr; from it ``{"failed": [step, errno, path]}`` or
-``{"started": pid}``; to it any number of ``{"stop": grace}`` and of ``{"keep": [begin, end]}``; from it ``{"exit": code,
-"stopped": bool, "abandoned": bool, "left": [names], "processor": seconds, "memory": bytes}``. From the server, when the guard was
-killed and nothing of its tree is left: ``{"killed": true}``.
+Messages are JSON, one in each line. From a guard, once: ``{"guard": pid}``. Then for each attempt, to
+the guard: ``{"argv", "env", "cwd", "user", "keep"}`` with the descriptors of stdout and stderr; from
+it ``{"failed": [step, errno, path]}`` or ``{"started": pid}``; to it any number of
+``{"stop": grace}`` and of ``{"keep": [begin, end]}``; from it ``{"exit": code, "stopped": bool,
+"abandoned": bool, "left": [names], "processor": seconds, "memory": bytes}``. From the server, when
+the guard was killed and nothing of its tree is left: ``{"killed": true}``.
 
-``processor`` is the user and system time of every process of the tree that its parent or the guard has waited for: all but
-the children of a process that ignores SIGCHLD. ``memory`` is the peak of the largest process. No peak is below the memory of
-the guard, about 10 MB, because Linux counts that for the task before its program is executed.
+``processor`` is the user and system time of all processes of the tree that their parents or the
+guard have waited for: all but the children of a process that ignores SIGCHLD. ``memory`` is the peak
+of the largest process. No peak is below the memory of the guard, about 10 MB, because Linux counts
+this for the task before its program is executed.
 
-``keep``, null for as long as it takes, tells two moments of CLOCK_BOOTTIME. The task manager may stand still (SIGSTOP) while
-others take its lease for lapsed: unless told anew by then, the guard asks the tree to end at the first, and ends it at the second.
+``keep`` has two times of CLOCK_BOOTTIME, or is null if there is no limit. The task manager may be
+suspended (SIGSTOP) while others take its lease for expired. Unless new times have arrived by then,
+the guard asks the tree to end at the first time, and ends it at the second.
 
-A fork of Python costs more than all the rest of a short attempt, so guards are kept, and start tasks by a vfork.
+A fork of Python costs more than the rest of a short attempt, so guards are kept, and start tasks by a
+vfork.
 
-Where there is no subreaper (not Linux), only the task's process group is ended.
+On a system without subreapers (not Linux), only the task's process group is ended.
 """
 
 from __future__ import annotations
@@ -55,15 +63,21 @@ from types import FrameType
 from typing import Any, NoReturn
 
 ABANDONED_GRACE = 0.5
-"""Seconds between SIGTERM and SIGKILL when the task manager has died: enough to remove a lock file, far below a lease."""
+"""Seconds between SIGTERM and SIGKILL when the task manager has died: enough to remove a lock file,
+far below a lease.
+"""
 LINGER = 1.0
-"""Seconds in which processes that the main process left may end by themselves, as ``exec > >(tee log)`` needs to."""
+"""Seconds in which processes that the main process left may end by themselves, as
+``exec > >(tee log)`` needs to.
+"""
 LEFT_GRACE = 0.75
 """Seconds between SIGTERM and SIGKILL for processes that linger longer."""
 AGAIN = 0.1
 """Seconds until a kill is repeated for remaining processes."""
 LAST_WORD = 5.0
-"""Seconds after which the server of a dead task manager kills guards that do not end (a task has stopped its guard)."""
+"""Seconds after which the server of a dead task manager kills guards that do not end (a task has
+stopped its guard).
+"""
 
 CLOEXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 LINUX = sys.platform == "linux"
@@ -72,13 +86,14 @@ MAXRSS_UNIT = 1024 if LINUX else 1
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
 libc = ctypes.CDLL(None)
 
-# Signals that a task could send its guard by accident (kill 0, kill $PPID). The guard handles them by doing nothing. It does
-# not ignore them: exec resets handled signals to their defaults, but keeps ignored ones ignored.
+# Signals that a task could send its guard by accident (kill 0, kill $PPID). The guard handles them
+# by doing nothing. It does not ignore them: exec resets handled signals to their defaults, but
+# keeps ignored ones ignored.
 HARMLESS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
             signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD)  # fmt: skip
 
 
-# --- The server ------------------------------------------------------------------------------------------------------
+# --- The server -----------------------------------------------------------------------------------
 
 
 def main() -> None:
@@ -148,7 +163,8 @@ class Server:
     def become_guard(self, control: int) -> NoReturn:
         code = 1
         try:
-            # The control socket of another attempt must close as soon as its own guard and the server close it.
+            # The control socket of another attempt must close as soon as its own guard and the
+            # server close it.
             for other in (*self.guards.values(), *self.lost, self.wake):
                 os.close(other)
             null = os.open(os.devnull, os.O_RDONLY)
@@ -169,7 +185,9 @@ class Server:
                     self.lost.append(control)
 
     def end_orphans(self) -> None:
-        """Kill the processes that lost guards have left: every child that is not a guard. Repeated until there is none."""
+        """Kill the processes that lost guards have left: every child that is not a guard. Repeated
+        until there is none.
+        """
         if all(pid in self.guards for pid in children(os.getpid())):
             for control in self.lost:
                 with contextlib.suppress(OSError):  # the task manager is gone: nobody to tell
@@ -180,7 +198,7 @@ class Server:
             kill_descendants(spared=self.guards)
 
 
-# --- A guard ---------------------------------------------------------------------------------------------------------
+# --- A guard --------------------------------------------------------------------------------------
 
 
 class Guard:
@@ -263,7 +281,9 @@ class Failed(Exception):
 
 
 def execute(request: dict[str, Any], stdout: int, stderr: int) -> int:
-    """Start the task's main process, in a session of its own and with no other descriptor; its process id."""
+    """Start the task's main process, in a session of its own and with no other descriptor; its
+    process id.
+    """
     argv, env, cwd, account = request["argv"], request["env"], request["cwd"], request["user"]
     user, group, groups = account or (None, None, None)
     program = argv[0]
@@ -296,9 +316,10 @@ def execute(request: dict[str, Any], stdout: int, stderr: int) -> int:
 def acting_as(account: tuple[int, int, list[int]] | None) -> Iterator[None]:
     """Act with the rights of the task's user (None: of this process) in the block.
 
-    The task chooses the names of the folder and of the program, and both may contain symlinks of the archive. If root looked
-    them up, a task could begin in a folder that is closed to its user, or learn its contents. Only the effective ids change:
-    the user may neither trace nor signal this process meanwhile.
+    The task chooses the names of the folder and of the program, and both may contain symlinks of
+    the archive. If root looked them up, a task could begin in a folder that is closed to its user,
+    or learn its contents. Only the effective ids change: the user may neither trace nor signal this
+    process meanwhile.
     """
     if account is None:
         yield
@@ -332,7 +353,9 @@ class Tree:
     def __init__(self, main: int, kept: tuple[float, float] | None) -> None:
         self.main = main
         self.kept = kept
-        """The times, by CLOCK_BOOTTIME, at which it is asked to end without a request, and has to be gone."""
+        """The times, by CLOCK_BOOTTIME, at which it is asked to end without a request, and has to
+        be gone.
+        """
         self.exit_code: int | None = None
         self.stopped = self.abandoned = False
         self.warned = False
@@ -373,7 +396,9 @@ class Tree:
         self.kept = begin, end
 
     def press(self) -> float | None:
-        """Ask the remaining processes to end when their time is up, or kill them. Returns the milliseconds until the next time."""
+        """Ask the remaining processes to end when their time is up, or kill them. Returns the
+        milliseconds until the next time.
+        """
         heard = self.abandon()
         if self.deadline is None:
             return heard
@@ -392,7 +417,9 @@ class Tree:
         return rest * 1000 + 1 if heard is None else min(rest * 1000 + 1, heard)
 
     def abandon(self) -> float | None:
-        """Stop the tree if the task manager was silent for too long. Returns the milliseconds until then. After a sleep of the machine, the task manager gets to act first."""
+        """Stop the tree if the task manager was silent for too long. Returns the milliseconds until
+        then. After a sleep of the machine, the task manager gets to act first.
+        """
         if self.kept is None:
             return None
         begin, end = self.kept
@@ -431,7 +458,7 @@ def find(command: str, path: str, cwd: str) -> str:
     raise Failed("find", errno.EACCES if files else errno.ENOENT, command)
 
 
-# --- Processes -------------------------------------------------------------------------------------------------------
+# --- Processes ------------------------------------------------------------------------------------
 
 
 def ended_children() -> Iterator[tuple[int, int, resource.struct_rusage]]:
@@ -468,7 +495,8 @@ def kill_descendants(spared: Container[int] = ()) -> None:
 
 def signal_each(pids: Iterable[int], number: signal.Signals) -> None:
     for pid in pids:
-        with contextlib.suppress(OSError):  # it has just ended, or has become another user's
+        # The process has just ended, or belongs to another user by now.
+        with contextlib.suppress(OSError):
             os.kill(pid, number)
 
 
@@ -483,7 +511,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process; a thread's children are told apart from those of its process by Linux."""
+    """The children of a process. Linux lists the children of each thread separately."""
     found: list[int] = []
     if LINUX:
         with contextlib.suppress(OSError):
@@ -501,11 +529,13 @@ def name(pid: int) -> str:
         return str(pid)
 
 
-# --- Waking up -------------------------------------------------------------------------------------------------------
+# --- Waking up ------------------------------------------------------------------------------------
 
 
 def wake_pipe() -> int:
-    """A descriptor that becomes readable when a child ends. After a fork, a new one replaces the server's."""
+    """A descriptor that becomes readable when a child ends. After a fork, a new one replaces that
+    of the server.
+    """
     wake, write = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(write, False)
@@ -521,7 +551,7 @@ def drain(wake: int) -> None:
 
 
 def _wake(number: int, frame: FrameType | None) -> None:
-    """Signals have a handler so that they write to the wake pipe, and are harmless."""
+    """The handler of all signals: with a handler, signals write to the wake pipe, and are harmless."""
 
 
 def _prctl(option: int, value: int | bytes) -> None:

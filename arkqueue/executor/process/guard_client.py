@@ -1,7 +1,8 @@
-"""Our side of the conversation with guards and their server; ``guard`` documents the messages.
+"""The task manager's side of the connection to guards and their server; ``guard`` documents the
+messages.
 
-Turns the answers of a guard into errors with remedies: ExecutorError for a fault of the task, HostFault for a fault of this host that would stop any task. Called
-only by ``process``.
+This module turns the answers of a guard into errors with remedies: ExecutorError for a fault of the
+task, and HostFault for a fault of this host that would stop any task. Called only by ``executor``.
 """
 
 from __future__ import annotations
@@ -25,29 +26,33 @@ from arkqueue.errors import ExecutorError, HostFault
 from arkqueue.executor import Program, check_texts
 
 START_TIMEOUT = 60.0
-"""Seconds until a program is given up that is not executed, because its folder is on a dead file server."""
+"""The seconds after which a program that is not executed is given up, because its folder is on a
+dead file server.
+"""
 OVERDUE = 5.0
-"""Seconds after the grace until a guard that has reported no end is killed: its task may have stopped it with a signal.
-The guard server then ends what is left."""
+"""The seconds after the grace until a guard that has reported no end is killed, because its task
+may have stopped it with a signal. The guard server then ends the rest of the tree.
+"""
 
 
 class Guard:
-    """Our side of the conversation with a guard; ``guard.py`` documents the messages."""
+    """The task manager's side of the connection to a guard; ``guard.py`` documents the messages."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._buffer = b""
         self._pid = 0
         self.is_unattended = False
-        """The guard was killed, and its server too, before the server had ended the guard's tree.
+        """True if the guard and its server were killed before the server had ended the guard's
+        tree.
         """
         self._tree_has_ended = False
-        """The guard was killed, and its server has ended the rest of its tree."""
+        """True if the guard was killed, and its server has ended the rest of its tree."""
         self.fileno = control.fileno
         self.close = control.close
 
     def greet(self) -> None:
-        """Return when the guard has begun."""
+        """Wait until the guard has begun."""
         with self._limited():
             hello = self.receive()
         if hello is None:
@@ -58,7 +63,9 @@ class Guard:
         self._pid = hello["guard"]
 
     def begin(self, program: Program, request: bytes, descriptors: list[int]) -> None:
-        """Give the guard an attempt; return when its program is being executed, or has killed its guard at once."""
+        """Give the guard an attempt. Returns when its program is being executed, or has killed the
+        guard at once.
+        """
         with self._limited():
             try:
                 sent = socket.send_fds(self._control, [request], descriptors)
@@ -68,7 +75,8 @@ class Guard:
                 answer = None
             else:
                 answer = self.receive()
-        # A guard that was killed after the request may have executed the program, which killed it: its end will be reported.
+        # A guard that was killed after the request may have executed the program, which then killed
+        # the guard: the end of the attempt will be reported.
         if answer is None and not (self._tree_has_ended or self.is_unattended):
             self._kill()
             fault = "its guard process was killed, or could not execute it in time"
@@ -77,16 +85,22 @@ class Guard:
             raise _failure(program, *answer["failed"])
 
     def _kill(self) -> None:
-        """Kill the guard, if it still exists, because a signal has stopped it. The server then ends the rest of its tree."""
-        # No other process can have its id yet: the server closes the control socket only after it has reaped the guard.
+        """Kill the guard, if it still exists, because a signal has stopped it. The server then ends
+        the rest of its tree.
+        """
+        # No other process can have its id yet: the server closes the control socket only after it
+        # has reaped the guard.
         if self.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
     def is_alive(self) -> bool:
-        """Whether the guard can take an attempt. An idle guard sends nothing, so a readable socket means that it has ended."""
+        """Whether the guard can take an attempt. An idle guard sends nothing, so a readable socket
+        means that it has ended.
+        """
         if self._tree_has_ended or self.is_unattended:
-            return False  # its last message has been read, and the socket may not have been closed yet
+            # The guard's last message has been read, and the socket may not be closed yet.
+            return False
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         return not poll.poll(0)
@@ -98,14 +112,16 @@ class Guard:
         self._tell({"keep": [begin, end]})
 
     def _tell(self, message: dict[str, Any]) -> None:
-        """Never waits, because the caller may have to reach other guards, too. A guard that has not read hundreds of messages was stopped by its task, and is killed."""
+        """Send a message without waiting, because the caller may have to reach other guards, too. A
+        guard that has not read hundreds of messages was stopped by its task, and is killed.
+        """
         data = json.dumps(message).encode() + b"\n"
         try:
             is_told = self._control.send(data, socket.MSG_DONTWAIT) == len(data)
         except BlockingIOError:
             is_told = False
         except OSError:
-            return  # it has been killed: the end is near
+            return  # the guard was killed, and its end will be reported soon
         if not is_told:
             self._kill()
 
@@ -187,7 +203,8 @@ class GuardServer:
             guard.greet()
         except NoGuard:
             guard.close()
-            self._process.kill()  # in case it exists and does not answer; the next start has another
+            # In case the server exists, but does not answer; the next start makes another one.
+            self._process.kill()
             self._process.wait()
             raise
         except BaseException:
@@ -196,7 +213,7 @@ class GuardServer:
         return guard
 
     def close(self) -> None:
-        """Let the server end; it ends after its guards."""
+        """Let the server end, which happens after its guards have ended."""
         self._requests.close()
         self._process.wait()
 
@@ -208,11 +225,13 @@ class NoGuard(HostFault):
         super().__init__("process executor", "the guard server does not answer", "Try again")
 
 
-# --- Requests to a guard, and its answers ---------------------------------------------------------------
+# --- Requests to a guard, and its answers ---------------------------------------------------------
 
 
 def request_for(program: Program) -> bytes:
-    """The request to a guard. Raises ExecutorError for a command or environment that no process can have."""
+    """The request to a guard. Raises ExecutorError for a command or environment that no process can
+    have.
+    """
     check_texts(program, os.fsencode)
     request = {
         "argv": program.argv,

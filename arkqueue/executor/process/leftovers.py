@@ -28,11 +28,15 @@ from arkqueue.model import AttemptId
 
 LINUX = sys.platform == "linux"
 PATIENCE = 10.0
-"""Seconds until a process that does not end is given up: it waits for a device, or belongs to another user."""
+"""The seconds after which the search gives up a process that does not end, because it waits for a
+device or belongs to another user.
+"""
 AGAIN = 0.1
-"""Seconds between two searches for remaining processes."""
+"""The seconds between two searches for remaining processes."""
 CLEAN = 2
-"""The number of empty searches in a row that prove the end: during an exec, a process shows no environment."""
+"""The number of empty searches in a row that prove the end: during an exec, a process shows no
+environment.
+"""
 VARIABLES = (b"ARKQUEUE_OUTPUT", b"ARKQUEUE_INPUTS", b"TMPDIR")
 """The variables in the environment of a process that name a file of the attempt. In a container,
 the first two have paths that only the container sees.
@@ -41,14 +45,16 @@ the first two have paths that only the container sees.
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """Processes that were killed, and those that are still there: name and process id."""
+    """The killed processes, and those that are still there, by name and process id."""
 
     ended: list[str] = field(default_factory=list)
     remaining: list[str] = field(default_factory=list)
 
 
 def end_leftovers(work: Path, attempts: Collection[AttemptId]) -> Leftovers:
-    """Kill the leftovers of attempts with workspaces in the folder ``work``; returns when they are gone."""
+    """Kill the leftovers of attempts with workspaces in the folder ``work``. Returns when they are
+    gone.
+    """
     if not LINUX or not attempts:
         return Leftovers()
     look = _Look(work, attempts)
@@ -62,7 +68,8 @@ def end_leftovers(work: Path, attempts: Collection[AttemptId]) -> Leftovers:
                 names |= {pid: f"{_name(pid)} ({pid})" for pid in found}
                 if time.monotonic() >= until:
                     break
-                _kill(found, look)  # the next search finds processes that they have started meanwhile
+                # The next search finds processes that they have started in the meantime.
+                _kill(found, look)
                 clean = 0
             elif (clean := clean + 1) < CLEAN:
                 time.sleep(AGAIN)
@@ -79,8 +86,8 @@ class _Look:
         self.work = os.path.realpath(os.fsencode(work))
         self.named = b"/" + os.fsencode(work.name) + b"/"
         self.attempts = {b"%d" % attempt for attempt in attempts}
-        # A task can start a server. Then the processes of this server may name that attempt, too, such as the embedded
-        # database.
+        # A task can start a server. Then the processes of this server may name that attempt, too,
+        # such as the embedded database.
         self.ours = self.attempt_of("self")
 
     def processes(self) -> list[int]:
@@ -137,14 +144,18 @@ def _is_here(pid: str) -> bool:
 
 
 def _has_terminal(pid: str) -> bool:
-    """Whether a process has a terminal, like the shell of a person; a guard starts none with a terminal."""
+    """Whether a process has a terminal, like the shell of a person; a guard starts none with a
+    terminal.
+    """
     with open(f"/proc/{pid}/stat", "rb") as file:
         _, _, fields = file.read().rpartition(b")")
     return fields.split()[4] != b"0"
 
 
 def _kill(pids: list[int], look: _Look) -> None:
-    """Kill the processes that still have the same identity; returns when they are gone, or at the time of the next search."""
+    """Kill the processes that still have the same identity. Returns when they are gone, or at the
+    time of the next search.
+    """
     with contextlib.ExitStack() as opened:
         poll = select.poll()
         waited_for = 0
@@ -153,7 +164,8 @@ def _kill(pids: list[int], look: _Look) -> None:
             with contextlib.suppress(AttributeError, OSError):  # an old kernel, or no descriptors are left
                 handle = os.pidfd_open(pid)
                 opened.callback(os.close, handle)
-            # Another process may have this number by now; the handle stays with the process that is inspected here.
+            # Another process may have this number by now; the handle stays with the process that is
+            # inspected here.
             if not look.is_leftover(str(pid)):
                 continue
             with contextlib.suppress(ProcessLookupError, PermissionError):
