@@ -1,7 +1,9 @@
-"""Names of locks with fields (design 5.25): ``vm-${{ needs.mint.ark }}`` has the output ``ark`` of the task ``mint``, which its task depends on. Pure.
+"""Names of locks with fields (design 5.25): ``vm-${{ needs.mint.ark }}`` contains the output
+``ark`` of the task ``mint``, on which its task depends. Pure.
 
-An output says whatever its task wrote. So what a name comes to is judged like one that was written out, and whose the lock is follows from what the workflow
-file says itself: no output makes a lock of the archive one of the installation, or the other way round.
+A task may write any output. So an evaluated name is checked like one without fields, and the
+workflow file alone decides whether the lock belongs to the archive or to the whole installation: no
+output can change this.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import NamedTuple
 from arkqueue.model import GLOBAL, LONGEST_LOCK
 
 MARK = "${{"
-"""What a field begins with."""
+"""The beginning of a field."""
 _FIELD = re.compile(r"\$\{\{ *(?:needs\.([A-Za-z0-9][A-Za-z0-9._-]*)|item\.([A-Za-z0-9_][A-Za-z0-9_.-]*)) *\}\}")
 _OUTPUT = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
@@ -26,11 +28,11 @@ class Need(NamedTuple):
 
 
 class NotAName(ValueError):
-    """A field has no value, or the name is none; says why."""
+    """A field has no value, or the name is not valid; the text says why."""
 
 
 def fault_of(name: str) -> str:
-    """What is wrong with the name of a lock; nothing where it is one."""
+    """The fault of the name of a lock; empty if it is valid."""
     if not 1 <= len(name) <= LONGEST_LOCK or not name.isprintable() or name != name.strip():
         return f"is not a valid name for a lock: write 1 to {LONGEST_LOCK} characters in one line, without spaces at its ends"
     if name in (GLOBAL, f"{GLOBAL}/"):
@@ -39,12 +41,14 @@ def fault_of(name: str) -> str:
 
 
 def is_global(name: str) -> bool:
-    """Whether it is a lock of the whole installation."""
+    """Whether a name is that of a lock of the whole installation."""
     return name.startswith(f"{GLOBAL}/")
 
 
 def paths(name: str) -> list[str]:
-    """What stands behind ``needs.`` in the fields of a name, such as ``mint.ark``; ``NotAName`` where something in it only looks like a field."""
+    """The paths after ``needs.`` in the fields of a name, such as ``mint.ark``. Raises ``NotAName``
+    if a part of the name only looks like a field.
+    """
     rest = _FIELD.sub("", name)
     if MARK in rest:
         raise NotAName(
@@ -54,12 +58,14 @@ def paths(name: str) -> list[str]:
 
 
 def item_fields(name: str) -> list[str]:
-    """The fields of an item that a name has."""
+    """The fields of an item that a name contains."""
     return [word for _, word in _FIELD.findall(name) if word]
 
 
 def needs(path: str) -> list[Need]:
-    """What a path may mean, as names of tasks and of outputs may have dots: the longest name of a task first."""
+    """The possible meanings of a path, because names of tasks and of outputs may contain dots: the
+    longest name of a task first.
+    """
     found = []
     for dot in reversed([at for at, sign in enumerate(path) if sign == "."]):
         if _OUTPUT.fullmatch(path[dot + 1 :]):
@@ -68,12 +74,17 @@ def needs(path: str) -> list[Need]:
 
 
 def meant(path: str, depends: Collection[str]) -> Need | None:
-    """The output that a path means for a task that depends on those; None where it depends on none that is meant."""
+    """The output that a path means for a task with these dependencies. None: it depends on no task
+    that could be meant.
+    """
     return next((need for need in needs(path) if need.task in depends), None)
 
 
 def evaluated(name: str, value: Callable[[str], str], of_item: Callable[[str], str]) -> str:
-    """A name with the values of its fields. ``value``: of a path; ``of_item``: of a field of the item. Each raises ``NotAName`` where there is none, as does a value that makes no name."""
+    """A name with the values of its fields. ``value``: returns the value of a path. ``of_item``:
+    returns the value of a field of the item. Both raise ``NotAName`` if there is none. A value that
+    makes the name invalid also raises it.
+    """
 
     def found(match: re.Match[str]) -> str:
         return value(match[1]) if match[1] else of_item(match[2])

@@ -1,30 +1,37 @@
-"""Text that others wrote (logs, commit messages, names), as people may see it on a terminal or a page. Pure."""
+"""Text of others (logs, commit messages, names), made visible for a terminal or a page. Pure."""
 
 from __future__ import annotations
 
 import re
 
 LONGEST = 500
-"""Characters of a line that others wrote, in a table that no terminal cuts."""
+"""The most characters of a line of others, in a table that no terminal cuts."""
 
-# C0 but tab and line feed, DEL, C1, what turns the direction of writing, lone surrogates, and line breaks that only Unicode knows.
+# C0 except tab and line feed, DEL, C1, characters that change the direction of writing, lone
+# surrogates, and line breaks that only Unicode knows.
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def visible(text: str) -> str:
-    """A text in which control characters are seen instead of obeyed: an escape is ``\\x1b``. Line breaks and tabs stay."""
+    """A text in which control characters are visible and have no effect: an escape is ``\\x1b``.
+    Line breaks and tabs stay.
+    """
     return text if text.isprintable() else _CONTROL.sub(_escape, text.replace("\r\n", "\n"))
 
 
 def name_visible(name: str) -> str:
-    """A name (of a file, a branch), visible, with its line breaks and tabs: what stands behind one must not be taken for a line of ours."""
+    """A name (of a file, a branch) with visible control characters, line breaks and tabs: the part
+    after a line break must not look like a line of arkqueue.
+    """
     return visible(name.replace("\r\n", "\\r\\n").replace("\n", "\\n").replace("\t", "\\t"))
 
 
 def on_one_line(text: str) -> str:
-    """A text, visible, whose lines cannot be taken for lines of ours: a space stands for each line break."""
+    """A text with visible control characters, and with a space for each line break, so that its
+    lines do not look like lines of arkqueue.
+    """
     return visible(" ".join(text.split()))
 
 
@@ -32,13 +39,13 @@ def one_line(text: str, width: int = LONGEST) -> str:
     """The first line of a text, visible and cut to a width."""
     if len(text) <= width and text.isprintable():
         return text.strip()
-    # Cut before as well: a commit message may have megabytes.
+    # Also cut before that: a commit message may have megabytes.
     line = visible(text.strip().partition("\n")[0].rstrip("\r")[: width + 1].replace("\t", " "))
     return line if len(line) <= width else line[: max(width - 1, 0)] + "…"
 
 
 def shortened(text: str, width: int) -> str:
-    """A text without its middle where it is longer than a width: names differ at their ends."""
+    """A text, without its middle if it is longer than a width: names differ at their ends."""
     head = (width - 1) // 2
     return text if len(text) <= width else f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
 

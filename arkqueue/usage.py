@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 
 def usage_in_words(processor_seconds: float | None, peak_memory_bytes: int | None, sampled: bool | None) -> str:
-    """The words for the figures of ``model.Usage``, empty where nothing is known: ``0.8 s of processor time, at most 54 MiB of memory in one process``."""
+    """The words for the figures of ``model.Usage``:
+    ``0.8 s of processor time, at most 54 MiB of memory in one process``. Empty if nothing is known.
+    """
     if processor_seconds is None:
         return ""
     processor = f"{_seconds(processor_seconds)} of processor time"
@@ -22,7 +24,10 @@ def usage_in_words(processor_seconds: float | None, peak_memory_bytes: int | Non
 def usage_of_run_in_words(
     attempts: int, processor_seconds: float, peak_memory_bytes: int | None, *, is_all: bool
 ) -> str:
-    """The words for what attempts used together; ``is_all``: the figures are all that they used: ``9.1 s of processor time in 3 attempts, at most 54 MiB of memory in one process``."""
+    """The words for the resources that attempts used together:
+    ``9.1 s of processor time in 3 attempts, at most 54 MiB of memory in one process``. ``is_all``:
+    True if the figures include everything that they used.
+    """
     least = "" if is_all else "at least "
     words = (
         f"{least}{_seconds(processor_seconds)} of processor time in {attempts:,} attempt{'s' if attempts != 1 else ''}"

@@ -1,4 +1,6 @@
-"""Where notifications may go: hosts that get webhooks, the server for mail, and the files with their keys. Part of the configuration, and read by who sends."""
+"""The destinations of notifications: hosts that get webhooks, the mail server, and the files with
+their keys. Part of the configuration; the modules that send notifications read it.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +18,29 @@ from arkqueue.errors import ConfigurationError
 
 
 def origin_of(url: str) -> str:
-    """The scheme, host and port of a URL, as `Webhook.url` has them; empty where it names a user, or no host."""
+    """The scheme, host and port of a URL, as in `Webhook.url`; empty if the URL names a user, or no
+    host.
+    """
     match = re.match(r"(https?://(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::\d{1,5})?)(?=/|\?|\Z)", url)
     return match[1].lower() if match else ""
 
 
 def is_mail_address(text: str) -> bool:
-    """Whether it is one plain address of mail: no name, no quotes, no list."""
+    """Whether a text is one plain e-mail address: no name, no quotes, no list."""
     plain = r"[A-Za-z0-9][A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,188}"
     return re.fullmatch(plain, text) is not None
 
 
 def address_of(author: str) -> str:
-    """The address of mail of a revision's author, of ``Name <address>``; empty where there is none."""
+    """The e-mail address in a revision's author, ``Name <address>``; empty if there is none."""
     found = re.fullmatch(r"[^<>]{0,1000}<([^<>]{1,300})>\s*", author[:1500])
     return found[1] if found and is_mail_address(found[1]) else ""
 
 
 def read_key(path: Path, what: str) -> bytes:
-    """The key in a file that only its owner may read, read now so that it can be changed without a restart; raises ConfigurationError."""
+    """The key in a file that only its owner may read. It is read at each call, so that it can be
+    changed without a restart. Raises ConfigurationError.
+    """
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -48,12 +54,14 @@ def read_key(path: Path, what: str) -> bytes:
 
 
 class Webhook(Strict):
-    """A host that archives may name as receivers of notifications, and the key that signs what is sent there."""
+    """A host that archives may name as receivers of notifications, and the key that signs what is
+    sent there.
+    """
 
     url: str
     key_file: Path
     ca_file: Path | None = None
-    """The certificates that the host's must be signed by; None: the usual ones."""
+    """The certificates that must have signed that of the host; None: the usual ones."""
 
     @field_validator("url")
     @classmethod
@@ -69,15 +77,15 @@ class Mail(Strict):
     """How notifications are mailed, and to whom archives may have them mailed."""
 
     server: str
-    """Host and port."""
+    """The host and the port."""
     tls: Literal["starttls", "tls", "none"] = "starttls"
     username: str = ""
     password_file: Path | None = None
     sender: str
     recipients: tuple[str, ...] = Field(min_length=1)
-    """Globs of addresses, in small letters."""
+    """Globs of the allowed addresses, in small letters."""
     ca_file: Path | None = None
-    """The certificates that the server's must be signed by; None: the system's."""
+    """The certificates that must have signed that of the server; None: the system's."""
 
     @field_validator("server")
     @classmethod

@@ -1,8 +1,10 @@
-"""Configuration: read once, validated whole, frozen, passed down. No other module reads the environment.
+"""Configuration: read once, validated whole, frozen, passed down. No other module reads the
+environment.
 
-Four places, the later ones win: the defaults; ``arkqueue.toml`` in the home folder, or the file that ``--config`` or ``ARKQUEUE_CONFIG``
-names; ``ARKQUEUE_<KEY>`` for every key that has one value (``ARKQUEUE_DOCKER_<KEY>`` for those of ``[docker]``); the options of the command line.
-All faults are reported at once.
+Four places, the later ones win: the defaults; ``arkqueue.toml`` in the home folder, or the file
+that ``--config`` or ``ARKQUEUE_CONFIG`` names; ``ARKQUEUE_<KEY>`` for every key that has one value
+(``ARKQUEUE_DOCKER_<KEY>`` for those of ``[docker]``); the options of the command line. All faults
+are reported at once.
 """
 
 from __future__ import annotations
@@ -72,8 +74,8 @@ class Credentials(Strict):
 
 
 class Docker(Strict):
-    """The container engine, and the defaults and limits of containers. Sizes are bytes, ``cpu`` is a
-    number of processors.
+    """The container engine, and the defaults and limits of containers. Sizes are bytes, ``cpu`` is
+    a number of processors.
     """
 
     host: str = LOCAL_ENGINE
@@ -111,7 +113,9 @@ class Docker(Strict):
 
 
 class PersistentMount(Strict):
-    """A folder of this host, or a volume of its engine, that tasks of some archives may use by its name."""
+    """A folder of this host, or a volume of its engine, that tasks of some archives may use by its
+    name.
+    """
 
     name: str
     folder: Path | None = None
@@ -195,24 +199,24 @@ class Configuration(Strict):
     workspace_pool: Size = 20 << 30
     """The most bytes of the trees that are kept for later workspaces."""
     min_free: SizeOrNothing = 1 << 30
-    """A task manager claims no tasks while the disk of its home folder, workspaces or scratch folders
-    has fewer free bytes; 0: it always claims.
+    """A task manager claims no tasks while the disk of its home folder, workspaces or scratch
+    folders has fewer free bytes; 0: it always claims.
     """
     scratch_folder: Path | None = None
     """The folder of scratch folders; None: it is in the home folder."""
     scratch_shared: bool = False
-    """True if several task managers share ``scratch_folder``, so that tasks with a scratch folder in
-    it run on any of their hosts.
+    """True if several task managers share ``scratch_folder``, so that tasks with a scratch folder
+    in it run on any of their hosts.
     """
     scratch_limit: SizeOrNothing = 100 << 30
-    """A task manager makes no further scratch folder while they have this many bytes together (design
-    5.37); 0: it always makes one.
+    """A task manager makes no further scratch folder while they have this many bytes together
+    (design 5.37); 0: it always makes one.
     """
     attachments_limit: Size = 30 << 30
     """The most bytes of all attachments of one submission (design 5.31)."""
     import_limit: LimitOrNone = 1000
-    """If a scan finds more new revisions of a branch, all of their runs are held (design 5.22); None:
-    they run.
+    """If a scan finds more new revisions of a branch, all of their runs are held (design 5.22);
+    None: they run.
     """
     items_limit: Items = MOST_ITEMS
     """The most items of a list of a workflow file; more are a fault (design 5.30)."""
@@ -245,7 +249,7 @@ class Configuration(Strict):
     def _is_token(cls, value: str | None) -> str | None:
         if value is None:
             return None
-        value = value.strip()  # the end of a file's line
+        value = value.strip()  # the line end of a file
         if not re.fullmatch(r"[!-~]+", value):
             raise PydanticCustomError("token", "is not a valid token: it is empty, or has a character that none has")
         return value
@@ -321,7 +325,9 @@ class Configuration(Strict):
 
     @model_validator(mode="after")
     def _mounts_give_nothing_away(self) -> Self:
-        """With the engine's socket a task is root on the host; with the home folder it has every token and password."""
+        """Refuse mounts of the engine's socket, with which a task is root on the host, and of the
+        home folder, with which it has every token and password.
+        """
         folders = [
             (f"mounts[{place}].folder", mount.folder) for place, mount in enumerate(self.mounts, 1) if mount.folder
         ]
@@ -361,11 +367,13 @@ class Configuration(Strict):
 
     @property
     def port(self) -> int:
-        """0: any free one."""
+        """The port; 0: any free one."""
         return int(self.listen.rpartition(":")[2])
 
     def credentials_for(self, url: str) -> Credentials | None:
-        """The entry with the longest matching prefix; a prefix ends at a slash of the URL or at its end."""
+        """The entry with the longest matching prefix. A prefix ends at a slash of the URL or at its
+        end.
+        """
         fitting = [entry for entry in self.credentials if (url + "/").startswith(entry.url.rstrip("/") + "/")]
         return max(fitting, key=lambda entry: len(entry.url), default=None)
 
@@ -382,9 +390,10 @@ class Configuration(Strict):
     def load(
         cls, environ: Mapping[str, str] | None = None, file: Path | None = None, **overrides: Any
     ) -> Configuration:
-        """Read everything; raises ConfigurationError with every fault.
+        """Read the whole configuration. Raises ConfigurationError with every fault.
 
-        ``environ`` is the process's own unless a test gives another; an override of None was not given.
+        ``environ``: the environment; None: the process's own. An override of None counts as not
+        given.
         """
         environ = os.environ if environ is None else environ
         overrides = {key: value for key, value in overrides.items() if value is not None}
@@ -404,7 +413,8 @@ class Configuration(Strict):
             for key, value in found.items():
                 sources[key] = where
                 if isinstance(value, dict):
-                    # A table's keys stand each for itself: some may come from the file, others from the environment.
+                    # The keys of a table are independent: some may come from the file, others from
+                    # the environment.
                     sources |= {f"{key}.{part}": where for part in value}
                     value = {**values.get(key, {}), **value} if isinstance(values.get(key, {}), dict) else value
                 values[key] = value
@@ -418,12 +428,16 @@ class Configuration(Strict):
 
 
 def _overlap(outer: Path, inner: Path | str) -> bool:
-    """Whether one path is or holds the other, as they are written or as they lead on this host."""
+    """Whether one path is, or contains, the other, as they are written or where they lead on this
+    host.
+    """
     return Path(inner).is_relative_to(outer) or Path(os.path.realpath(inner)).is_relative_to(os.path.realpath(outer))
 
 
 def readable_secrets(configuration: Configuration, file: Path | None = None) -> list[str]:
-    """Warnings of secrets in the configuration that everybody on this host may read. ``file``: the configuration file that was asked for."""
+    """Warnings about secrets in the configuration that everybody on this host may read. ``file``:
+    the configuration file that the user named.
+    """
     asked_for = os.environ.get(PREFIX + "CONFIG")
     path = file or Path(asked_for or configuration.home / FILE).expanduser()
     found = _from_file(path, required=False)
@@ -456,7 +470,7 @@ def _is_readable_by_all(path: Path) -> bool:
 
 def _default_home(environ: Mapping[str, str]) -> Path:
     base = environ.get("XDG_DATA_HOME", "")
-    if not os.path.isabs(base):  # the specification says to ignore a relative one
+    if not os.path.isabs(base):  # the specification says to ignore a relative path
         base = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local", "share")
     return Path(base) / "arkqueue"
 
@@ -499,13 +513,14 @@ def _from_environment(environ: Mapping[str, str], faults: list[str]) -> dict[str
             and (near := _nearest(variable, [*names, PREFIX + "CONFIG"]))
             and near != variable
         ):
-            # Others may stand there by right, as the variables of a task do; only a near miss is a mistake.
+            # Other variables may be there for good reasons, such as those of a task; only a near
+            # miss is a fault.
             faults.append(f"environment: {variable} is unknown (did you mean {near}?)")
     return found
 
 
 def _from_docker(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Where Docker's own programs find the engine; the last to be asked."""
+    """The address at which Docker's own programs find the engine; it has the lowest precedence."""
     host = environ.get("DOCKER_HOST", "")
     return {"docker": {"host": host if "://" in host else f"tcp://{host}"}} if host else {}
 
@@ -516,7 +531,9 @@ _OF_TASKS |= {"AUTHOR", "MESSAGE", "CHANGES", "ITEM", "INPUTS", "OUTPUT", "SCRAT
 
 
 def _nearest(word: str, names: list[str]) -> str:
-    """The name that was meant, or nothing; of variables, what a task is given is never a miss."""
+    """The name that was probably meant, or nothing. A variable that a task is given is never a near
+    miss.
+    """
     if word.removeprefix(PREFIX) in _OF_TASKS:
         return ""
     return next(
@@ -537,7 +554,7 @@ _TABLES: dict[str, type[BaseModel]] = {
 
 
 def _fault(detail: Any, sources: dict[str, str]) -> str:
-    """One of pydantic's findings, with the place, the key and what was meant."""
+    """An error of pydantic, with the place, the key and the probable intention."""
     place = detail["loc"]
     key = "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
     where = sources.get(key) or sources.get(str(place[0]), "defaults") if place else ""

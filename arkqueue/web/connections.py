@@ -1,7 +1,8 @@
-"""Connections to the API have a limit and an end: whoever only holds them, with a token or none, cannot take what this process needs for everything else.
+"""Limits the number and the duration of connections to the API: a client that only holds
+connections, with or without a token, cannot use up what this process needs for its other work.
 
-The server's protocol is uvicorn's, which ends a connection that stays after an answer, but neither one on which nothing comes, or half a request, nor one whose client does
-not read what it is sent.
+The server's protocol is uvicorn's. It ends idle connections after an answer, but not connections on
+which nothing arrives, or only half a request, or whose client does not read its answer.
 """
 
 from __future__ import annotations
@@ -21,19 +22,25 @@ from arkqueue.web.problems import Refused, of_error
 log = logging.getLogger("arkqueue")
 
 MOST = 2000
-"""Connections at once; fewer where this process may not open twice as many files."""
+"""The most connections at once; fewer if this process may not open twice as many files."""
 ACCEPTED_AT_ONCE = 128
-"""Connections that are accepted before any of them is looked at."""
+"""The connections that are accepted before any of them is read."""
 PATIENCE = 30.0
-"""Seconds in which a request's head has to come, and its body, or so much of it as `LEAST`."""
+"""The seconds in which a request's head has to arrive, and its body, or at least `LEAST` bytes of
+it.
+"""
 LEAST = 2**20
-"""Bytes of a long body, a submission's payload say, that come meanwhile: then it is waited for longer."""
+"""The bytes of a long body, for example a submission's payload, that have to arrive in this time to
+extend it.
+"""
 UNREAD = 60.0
-"""Seconds in which a client has to read some of what waits for it."""
+"""The seconds in which a client has to read a part of the bytes that wait for it."""
 LINGER = 1.0
-"""Seconds that a client has to take an answer that ends its connection. Closed at once, its own words would be answered with a reset, and ours be lost."""
+"""The seconds that a client has to read an answer that ends its connection. If the connection were
+closed at once, the client's own bytes would be answered with a reset, and the answer would be lost.
+"""
 TOLD = 60.0
-"""Seconds until the log says again that there are too many."""
+"""The seconds until the log reports again that there are too many connections."""
 
 _told_at = -TOLD
 
@@ -42,14 +49,16 @@ class Protocol(H11Protocol):
     """One connection."""
 
     _awaited: object = None
-    """Which part of which request is waited for."""
+    """The part of a request for which the server waits."""
     _overdue: asyncio.TimerHandle | None = None
-    """When it is waited for no longer, or, after an answer that ends the connection, when that is over."""
+    """The timer at which this wait ends, or at which an answer that ends the connection was read
+    for long enough.
+    """
     _looking: asyncio.TimerHandle | None = None
     _came = 0
-    """Bytes that came since it was waited for."""
+    """The bytes that have arrived since the wait began."""
     _is_ended = False
-    """Whether such an answer was sent: what still comes means nothing."""
+    """Whether an answer that ends the connection was sent: bytes that still arrive are ignored."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(cast(asyncio.Transport, _Open(transport)))
@@ -65,7 +74,8 @@ class Protocol(H11Protocol):
             super().data_received(data)
 
     def handle_events(self) -> None:
-        # Also what came behind another request is read here, once that is answered.
+        # Bytes that arrived after another request are also read here, once that request is
+        # answered.
         super().handle_events()
         self._wait_for_request()
 
@@ -100,7 +110,9 @@ class Protocol(H11Protocol):
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def _look(self, before: int = 0) -> None:
-        """Whether somebody reads what he is sent; ``before``: how much waited for him at the last look. Nothing is added to it meanwhile."""
+        """Check whether the client reads its answer. ``before``: the number of waiting bytes at the
+        last check. No bytes are added in the meantime.
+        """
         waits = self.transport.get_write_buffer_size() if self.flow.write_paused or self.transport.is_closing() else 0
         if waits and waits == before:
             self.transport.abort()
@@ -113,13 +125,15 @@ class Protocol(H11Protocol):
             _told_at = time.monotonic()
             log.warning("the API has %d connections, which is the most it takes: others are refused", most())
         if len(self.connections) > most() + ACCEPTED_AT_ONCE:
-            self.transport.abort()  # those who are being refused hold files, too
+            self.transport.abort()  # refused connections use files, too
         self._end(
             Refused(429, "the server", "has as many connections as it takes", "Try again later.", Retry_After="1")
         )
 
     def _end(self, error: Refused) -> None:
-        """Answer past the application, which is not asked, and close; where it has begun to answer, only close."""
+        """Answer without calling the application, and close the connection. If the application has
+        begun to answer, only close it.
+        """
         self._is_ended = True
         if self._overdue is not None:
             self._overdue.cancel()
@@ -136,9 +150,10 @@ class Protocol(H11Protocol):
 
 
 class _Open:
-    """A transport on which nothing is written once its client has gone away.
+    """A transport that writes nothing once its client has gone away.
 
-    asyncio warns of that, and a stream writes on until it hears of the end of its connection.
+    Without it, asyncio logs a warning, and a stream continues to write until it learns of the end
+    of its connection.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -153,6 +168,6 @@ class _Open:
 
 
 def most() -> int:
-    """How many connections there may be at once."""
+    """The most connections at once."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST if files == resource.RLIM_INFINITY else min(MOST, files // 2)
