@@ -1,4 +1,6 @@
-"""Configuration: read once, validated whole, frozen, passed down (``settings``, with the receivers of notifications in ``receivers``); how its values are written (``values``)."""
+"""The configuration: read once, validated as a whole, frozen and passed down (``settings``, with
+the receivers of notifications in ``receivers``); and the formats of its values (``values``).
+"""
 
 from arkqueue.config.settings import (
     PREFIX,

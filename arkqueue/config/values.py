@@ -1,4 +1,6 @@
-"""How values are written in the configuration, and what is said of those that are not. Called by `settings`."""
+"""The formats of values in the configuration, and the messages about invalid values. Called by
+`settings`.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ def memory(value: Any) -> Any:
 
 
 def number(value: Any) -> Any:
-    if isinstance(value, bool):  # which Python takes for 0 and 1
+    if isinstance(value, bool):  # for Python, these are 0 and 1
         raise PydanticCustomError("number", "must be a number")
     return value
 
@@ -98,7 +100,7 @@ Slots = Annotated[int, BeforeValidator(number), Field(ge=1, le=MOST_SLOTS)]
 
 
 def is_address(value: str) -> bool:
-    """Whether it is a host and a port, like ``127.0.0.1:8417`` or ``[::1]:8417``."""
+    """Whether a text is a host and a port, like ``127.0.0.1:8417`` or ``[::1]:8417``."""
     match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\s\[\]]+):(\d{1,5})", value)
     return match is not None and int(match[2]) <= 65535
 
@@ -106,7 +108,7 @@ def is_address(value: str) -> bool:
 class Strict(BaseModel):
     """A table of the configuration: frozen, and it takes no key that it does not know."""
 
-    # Built when it is first used: the model of the configuration has those of its tables inside.
+    # Built at the first use: the model of the configuration contains those of its tables.
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=False, defer_build=True
     )

@@ -1,4 +1,6 @@
-"""The gateway of a task manager that reaches PostgreSQL: each call is a verb of ``queue``. It runs no SQL itself, and decides nothing."""
+"""The gateway of a task manager that reaches PostgreSQL. Each call is a verb of ``queue``. The
+gateway runs no SQL itself, and decides nothing.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,17 @@ from arkqueue.views.naming import attempt_names
 from arkqueue.views.reports import as_json, report
 
 VITAL = 6
-"""Connections for what keeps attempts alive: one each for claims, renewals, requests to stop and logs, and two for the recorder."""
+"""The connections that keep attempts alive: one each for claims, renewals, requests to stop and
+logs, and two for the recorder.
+"""
 
 
 def gateways(session: Session, slots: int, labels: Sequence[str] = (), scratch_limit: int | None = None) -> Opener:
-    """Opens gateways whose connections nobody else can take: ``slots`` for what attempts are made from, and ``VITAL`` for what keeps them alive.
+    """Opens gateways with connections that nobody else can take: ``slots`` for preparing attempts,
+    and ``VITAL`` for keeping them alive.
 
-    ``labels``: those of the task manager, which tasks can ask for. ``scratch_limit``: how many bytes its scratch folders may take.
+    ``labels``: the labels of the task manager, which tasks can require. ``scratch_limit``: the
+    bytes that its scratch folders may take.
     """
     return partial(
         SqlGateway, session.share(slots), vital=session.share(VITAL), labels=tuple(labels), scratch_limit=scratch_limit
@@ -50,7 +56,9 @@ def gateways(session: Session, slots: int, labels: Sequence[str] = (), scratch_l
 
 @dataclass(frozen=True, slots=True)
 class SqlGateway:
-    """A ``Gateway`` on a session, which needs wake-ups where a bell is asked for. ``vital``: another session for claims, renewals, ends and logs."""
+    """A ``Gateway`` on a session. The session needs wake-ups if bells are used. ``vital``: another
+    session for claims, renewals, ends and logs.
+    """
 
     session: Session
     process: str

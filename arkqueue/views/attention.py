@@ -94,8 +94,9 @@ class Hanging:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """What needs a person. ``failures``: as of `unhandled_failures`; ``backfills``: those with failures that nobody waived, the newest first; ``hanging``: the oldest first; ``held``:
-    tasks that wait only for a person's release, the newest first.
+    """The things that need a person. ``failures``: as in `unhandled_failures`. ``backfills``: those
+    with failures that nobody has waived, the newest first. ``hanging``: hanging tasks, the oldest
+    first. ``held``: tasks that wait only for a person's release, the newest first.
     """
 
     failures: list[TaskView]
@@ -105,8 +106,8 @@ class Attention:
 
 
 def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> Attention:
-    """The tasks and backfills that need a person. ``archives`` None: all. ``most``: the most of each
-    kind. A running task hangs if its task manager is silent, or if it takes `TIMES` as long as
+    """The tasks and backfills that need a person. ``archives`` None: all. ``most``: the most of
+    each kind. A running task hangs if its task manager is silent, or if it takes `TIMES` as long as
     usual and `LONGER` seconds more.
     """
     asked = {"archives": None if archives is None else list(archives), "most": most}

@@ -94,7 +94,9 @@ MOST_HELD = 3
 STARVING = 3
 """The number of supersessions in a row from which on they are mentioned."""
 STARTS_LATER = {State.WAITING, State.HELD, State.DEFERRED, State.FAILED}
-"""The states in which a task of a stopped archive would start, sooner or later, if the archive went on."""
+"""The states in which a task of a stopped archive would start, sooner or later, if the archive went
+on.
+"""
 KEEPS_SCRATCH = {State.FAILED, State.REJECTED, State.CANCELED}
 """The states in which a task keeps its scratch folder for a retry."""
 MANAGED = {Why.DEFERRED, Why.SILENT}
@@ -299,7 +301,9 @@ class _Task:
         return [f"arkqueue retry {shlex.quote(part)} --from {row.name}"]
 
     def _unneeded(self, root: Any, name: str) -> Reason:
-        """The reason of a skipped task that runs only after a failure, or depends on such a task, when ``root`` completed (design 5.6)."""
+        """The reason of a skipped task that runs only after a failure, or depends on such a task,
+        when ``root`` completed (design 5.6).
+        """
         if root.kind == TaskKind.COMMIT:
             text = "It was not needed: it runs only if a certain task failed. That task is not part of its run, and never ran before or was purged."
             return Reason(kind=Why.SKIPPED, text=text)
@@ -337,7 +341,9 @@ class _Task:
         return Reason(kind=Why.FAILED, text=text, commands=commands)
 
     def _from_first_with_scratch(self) -> str:
-        """The command that runs the tasks of its scratch folder again from the first one, if the folder is gone; empty: it is not."""
+        """The command that runs the tasks of a task's scratch folder again from the first one, if
+        the folder is gone; empty if it is not.
+        """
         if self.brief:
             return ""
         row = self.row
@@ -522,7 +528,9 @@ def _explain_item(session: Session, run: RunId, name: Name) -> Explanation:
 
 
 def _explain_list(session: Session, run: RunId, task: str) -> Explanation:
-    """Why the items of a list do not go on: what the unsettled ones wait for, and which of them failed."""
+    """The reason why the items of a list do not continue: the things that the unsettled items wait
+    for, and the failed items.
+    """
     (row,) = session.rows("show_runs", runs=[run])
     name = list_name(run_name(row), task)
     if row.planned is not None:

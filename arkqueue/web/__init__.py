@@ -1,7 +1,8 @@
 """The HTTP API: every read and every verb, for hooks, the command line and programs (design 7).
 
-A request is admitted by its token (``access``), answered by one function that asks ``views`` or calls a verb of ``queue``, and every error becomes a problem
-document (``problems``). Functions are synchronous and run in the framework's threads; only who follows a log waits in the event loop.
+A request is admitted by its token (``access``), and answered by one function that calls ``views``
+or a verb of ``queue``. Every error becomes a problem document (``problems``). The functions are
+synchronous and run in the framework's threads; only followers of logs wait in the event loop.
 """
 
 from arkqueue.web.app import create_app

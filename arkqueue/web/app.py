@@ -44,9 +44,12 @@ from arkqueue.web.live import Live
 
 LONGEST_BODY = 1 << 20
 CONNECTIONS = 8
-"""Database connections for all requests."""
+"""The database connections for all requests."""
 ACTING, WAITING, MOST_WAITING = 6, 15, 20
-"""Requests that change archives at once, one for each archive; those that wait for one archive, and for all. The framework has 40 threads: the others are for what only reads."""
+"""The most requests that change archives at once, one for each archive; the most that wait for one
+archive; and the most that wait for all archives. The framework has 40 threads: the rest are for
+requests that only read.
+"""
 
 
 class Application(FastAPI):
@@ -62,7 +65,9 @@ class Application(FastAPI):
 
 
 def create_app(session: Session, configuration: Configuration) -> FastAPI:
-    """The application; it reads and writes through ``queue`` alone and keeps nothing that cannot be lost."""
+    """The application. It reads and writes only through ``queue``, and stores nothing that must not
+    be lost.
+    """
     app = Application(
         title="arkqueue",
         version=__version__,
@@ -70,7 +75,7 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,  # FastAPI would make the document in the event loop
-        redirect_slashes=False,  # to where the caller's Host says, without a token
+        redirect_slashes=False,  # a redirect would lead to the caller's Host, without a token
     )
     session = session.share(CONNECTIONS, Admission(ACTING, WAITING, MOST_WAITING))
     app.state.session, app.state.configuration = session, configuration
@@ -80,7 +85,7 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
     app.state.searches = Searches()
     app.state.uploads = uploads.Uploads(session, configuration)
     app.state.watched, app.state.intake = notices.Watched(session), notices.Intake(session)
-    # Before FastAPI's own routes, since it is on every commit's way.
+    # Before FastAPI's own routes, because every commit takes this way.
     app.router.routes.insert(0, Route(f"{PREFIX}/notices", notices.notice_directly, methods=["POST"]))
     for part in (
         holds,
@@ -112,7 +117,9 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
 
 
 async def _malformed(request: Request, error: Exception) -> Response:
-    """Who has no token is told that first; FastAPI reads a body before it asks what a call depends on."""
+    """The answer to a malformed request. A caller without a token first learns that; FastAPI reads
+    a body before it checks the caller.
+    """
     if not hasattr(request.state, "token"):
         try:
             await authenticated(request)
@@ -122,7 +129,9 @@ async def _malformed(request: Request, error: Exception) -> Response:
 
 
 class Pages(BaseRoute):
-    """The pages, behind everything else. They are loaded when somebody first asks for one: the API alone is smaller and starts sooner."""
+    """The pages, for all addresses that nothing else answers. They are loaded when somebody first
+    requests one: the API alone is smaller and starts faster.
+    """
 
     def __init__(self) -> None:
         self._pages: ASGIApp | None = None
@@ -146,12 +155,13 @@ def _load_pages() -> ASGIApp:
 
 
 _STREAMED = re.compile(rf"POST {PREFIX}/archives/[^/]+/submissions|POST /-/submit/[^/]+|PATCH {PREFIX}/uploads/\d+/\d+")
-"""The calls that take their bodies in pieces, once they know whose they are, and count them."""
+"""The calls that read their bodies in pieces, after they have checked the caller, and limit them.
+"""
 _LISTS = re.compile(rf"POST {PREFIX}/archives/[^/]+/uploads")
 
 
 class LimitedBody:
-    """Refuses bodies that are longer than anything the API takes, before they are read."""
+    """Refuses bodies that are longer than any call of the API accepts, before they are read."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -177,7 +187,7 @@ class LimitedBody:
             nonlocal seen
             message = await receive()
             seen += len(message.get("body", b""))
-            # Whoever reads it gets no more than this, and what he makes of that is not sent.
+            # The application gets no more of the body, and its answer is not sent.
             return message if seen <= most else {"type": "http.disconnect"}
 
         async def answer(message: Message) -> None:
@@ -197,7 +207,7 @@ def _too_long(most: int) -> Response:
 
 
 def _docs(app: FastAPI) -> str:
-    """All calls on one page, from the OpenAPI document; it loads nothing from anywhere."""
+    """All calls on one page, made from the OpenAPI document. The page loads nothing from elsewhere."""
     rows = []
     for path, calls in app.openapi()["paths"].items():
         for method, call in calls.items():

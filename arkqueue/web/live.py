@@ -33,14 +33,14 @@ ALONE = 0.5
 
 @dataclass(slots=True, eq=False)
 class _Page:
-    """An open page. ``archives``: those that it shows; None: any."""
+    """An open page. ``archives``: the archives that it shows; None: all."""
 
     archives: frozenset[int] | None
     loop: asyncio.AbstractEventLoop
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
-        with suppress(RuntimeError):  # the server has left meanwhile
+        with suppress(RuntimeError):  # the server has left in the meantime
             self.loop.call_soon_threadsafe(self.changed.set)
 
 
@@ -61,7 +61,7 @@ class Live:
         return len(self._pages)
 
     def hear(self, topics: Collection[str] | None) -> None:
-        """Mark the pages that show one of the archives which changed; None: all."""
+        """Mark the pages that show one of the changed archives; None: all pages."""
         if not self._pages:
             return
         changed = None

@@ -1,4 +1,6 @@
-"""The HTTP server in a thread: it can share a process with the other roles. Its port is bound before it starts, so that a taken one is told at once."""
+"""The HTTP server in a thread, so that it can share a process with the other roles. Its port is
+bound before it starts, so that a port in use is reported at once.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,13 @@ from arkqueue.errors import ArkqueueError
 from arkqueue.web.connections import ACCEPTED_AT_ONCE, Protocol
 
 PATIENCE = 3
-"""Seconds that requests under way have when the server stops."""
+"""The seconds that unfinished requests have when the server stops."""
 TICK = 1.0
-"""Seconds between two settings of the date that the answers have."""
+"""The seconds between two updates of the date in the answers."""
 
 
 class ApiServer:
-    """A running server; ``url`` is where it is, ``close`` ends it."""
+    """A running server. ``url``: its address. ``close`` ends it."""
 
     def __init__(self, app: FastAPI, host: str, port: int) -> None:
         logging.getLogger("uvicorn.error").addFilter(_is_no_farewell)
@@ -57,11 +59,11 @@ class ApiServer:
 
     @property
     def connections(self) -> Collection[object]:
-        """Those that are open."""
+        """The open connections."""
         return self._server.server_state.connections
 
     def close(self) -> None:
-        """Take no more requests, let those under way end, and return when all is over."""
+        """Accept no more requests, let the unfinished ones end, and return when all have ended."""
         self._server.leave()
         self._thread.join()
         self._socket.close()
@@ -76,10 +78,10 @@ class ApiServer:
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens, and tells those who follow logs, and open pages, when it leaves.
+    """Reports when it listens. When it leaves, it notifies followers of logs and open pages.
 
-    uvicorn's own looks every 0.1 s whether it is to leave, and waits for 0.1 s for its connections,
-    also where it has none.
+    uvicorn's own server checks every 0.1 s whether it has to leave, and waits 0.1 s for its
+    connections, even if it has none.
     """
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, started: threading.Event) -> None:
@@ -89,9 +91,9 @@ class _Server(uvicorn.Server):
         self._leave = asyncio.Event()
 
     def leave(self) -> None:
-        """End soon. Any thread may call it."""
+        """End the server soon. Any thread may call it."""
         self.should_exit = True
-        with suppress(RuntimeError):  # it has ended by itself
+        with suppress(RuntimeError):  # the server has ended by itself
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._leave.set)
 
@@ -102,7 +104,7 @@ class _Server(uvicorn.Server):
         self._listens.set()
 
     async def main_loop(self) -> None:
-        while not await self.on_tick(0):  # which also sets the date of the answers
+        while not await self.on_tick(0):  # this also sets the date of the answers
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._leave.wait(), TICK)
 
@@ -118,22 +120,27 @@ class _Server(uvicorn.Server):
             return
         await super().shutdown(sockets)
         for connection in [*self.server_state.connections]:
-            connection.transport.abort()  # nobody reads there what it was sent
+            connection.transport.abort()  # the client does not read its answer
 
 
 def _is_no_farewell(record: logging.LogRecord) -> bool:
-    """Requests that are ended with the server are counted in one line; where each of them was is nobody's fault."""
+    """Whether a line is worth logging. Requests that end with the server are counted in one line,
+    because their places in the code do not matter.
+    """
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def run_api(app: FastAPI, host: str, port: int) -> ApiServer:
-    """Serve the app at an address until ``close``; port 0 is any free one. Raises ArkqueueError where it cannot be had."""
+    """Serve the app at an address until ``close``. Port 0: any free port. Raises ArkqueueError if
+    the address cannot be used.
+    """
     return ApiServer(app, host, port)
 
 
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Said plainly to be TCP, or asyncio does not switch Nagle's algorithm off: each answer on a connection that stays would wait for 40 ms.
+    # TCP is named explicitly: otherwise asyncio does not switch Nagle's algorithm off, and each
+    # answer on a connection that stays would wait for 40 ms.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
