@@ -64,14 +64,13 @@ select current_setting('lock_timeout') as before, set_config('lock_timeout', %(l
 -- name: judge_blocking
 -- Judge again what some canceled and skipped tasks block in later runs (decision 0001, point 18):
 -- the given tasks, which have changed, the tasks that still waited for a given one, and so on.
--- Returns the tasks whose `blocks` has changed. `less`: the given tasks that block less because
--- some of their edges were met.
+-- Tasks of runs that are being purged in steps are left out. Returns the tasks whose `blocks` has
+-- changed. `less`: the given tasks that block less because some of their edges were met.
 --
 -- `reached`: all tasks to judge. `judged`: their rows. A gate (`is_wide`) may have ten thousand
 -- sources, of which only some are read. A gate `has_stayed` if it has not changed itself, and is
 -- judged only because of some of its sources. `blocked`: the tasks that block something because of
 -- a source that is not judged here, and, along unmet edges, the tasks behind them.
--- Tasks of runs that are being purged in steps are left out.
 with recursive reached(id) as (
     select unnest(%(tasks)s::bigint[])
     union
@@ -167,23 +166,31 @@ returning t.id;
 t.kind = 'commit' and exists (select from planning p where p.run_id = t.run_id)
 
 -- name: advance
--- Meet the edges that settled tasks satisfy, also those of `again`, which settled earlier. The
--- edges of a canceled or skipped source to a settled task of another run stay: that task may be
--- retried, and its edges are judged then. Count the met edges off their targets, and tasks that
--- have just settled off their run's REPORT, which has no edges. Tasks that then wait for nothing,
--- and the `entering` ones, pass if they have no program, ask for their locks, or become ready;
--- their archive then takes turns, unless it is withheld. While the archive is paused, a task with
--- `cancels` stays waiting, and `parked` finds it at the end of the pause. If one of the tasks finds
--- something to cancel, all of its archive are held back until it has `fired`: while the archive is
--- locked, only a claim changes what it finds. A REPORT lets nothing follow. `is_unneeded`: a task
--- that waited for a failure of one of these has to be skipped, or blocks less from now on.
+-- Meet the edges that settled tasks satisfy, and let tasks enter.
+--
+-- `settled`: tasks that have just settled. `again`: tasks that settled earlier and whose edges are
+-- judged again. The edges of a canceled or skipped source to a settled task of another run stay
+-- unmet: this task may be retried, and its edges are judged then. Met edges are counted off their
+-- targets. Tasks that have just settled are also counted off the REPORT of their run, which has no
+-- edges.
+--
+-- Tasks that have no unmet edge any more, and the `entering` ones, enter: they pass if they have no
+-- program, ask for their locks, or become ready. If a task becomes ready, its archive is put into
+-- `ready_archive`, unless it is withheld. While an archive is paused, its tasks with `cancels` stay
+-- waiting, and `parked` finds them at the end of the pause. If an entering task of an archive finds
+-- a task to cancel, all entering tasks of this archive are held back (`held_back`) until the call
+-- with `fired`. While the archive is locked, only claims change which tasks are found. The passing
+-- of a REPORT has no consequences.
+--
+-- `is_unneeded`: the task waited for the failure of a given task that completed. It has to be
+-- skipped, or blocks less from now on.
 with source as materialized (
     select id, state, as_completed, waived, blocks, run_id, kind <> 'gate' as counts, {part lets_in} as lets_in from task t where id = any(%(settled)s::bigint[])
     union all
     select id, state, as_completed, waived, blocks, run_id, false, {part lets_in} from task t where id = any(%(again)s::bigint[])
 ), met as (
-    -- By their place: the plan of a join with the sources expects few rows, and would read all of
-    -- these again for each source.
+    -- The edges are found by their places (ctid). With a join, the planner would expect few rows,
+    -- and read all of the edges again for each source.
     update edge set met = true
     where ctid = any(array(
         select e.place
@@ -222,8 +229,8 @@ with source as materialized (
         limit 1) u
     where f.enters and f.cancels and not f.is_parked
 ), decided as materialized (
-    -- Beside each task the facts with which it enters, so that the update joins nothing more: plans
-    -- do not expect many tasks, and would compare each with each.
+    -- Each task with the facts with which it enters, so that the update needs no further join: the
+    -- planner expects few tasks, and would compare each with each.
     select j.*, e.enters is not null as goes, coalesce(e.locks and j.program and not j.polls, false) as locks, e.pool, e.offers, e.tier, e.limited, e.entry
     from judged j left join lateral (
         select j.enters, d.locks, coalesce(d.pool, a.pool) || case when d.scratch is null then d.labels else labels_in_scratch(d.labels, d.scratch, j.run_id, j.item) end as pool, not a.withheld as offers, a.tier, a.max_running is not null as limited, run.revision_id as entry
@@ -251,7 +258,7 @@ from decided j
 where t.id = j.id and (j.n > 0 or j.enters or j.is_unneeded)
 returning t.id, j.is_unneeded, t.cancels, j.enters and not j.is_parked and not j.goes as held_back, j.goes and j.program and not j.locks as is_ready, j.goes and j.locks as asks,
           j.goes and not j.program and t.kind <> 'report' as settles, j.goes and {part lets_in} as lets_in,
-          -- A canceled or skipped task may block something else now: this one, or a task that
+          -- Canceled or skipped tasks may block something else now: this task, or a task that
           -- waited for this one to begin, or only for its release.
           t.blocks > 0
           or (j.enters or t.state = 'held' and t.unmet = 0) and t.kind <> 'report' and (select true from task c where c.run_id = t.run_id and c.blocks > 0 limit 1) as unblocks;
@@ -494,8 +501,8 @@ select distinct archive_id as archive from superseding order by archive_id;
 select distinct u.id, u.run_id from superseding f {part reached} where f.archive_id = %(archive)s order by u.run_id, u.id;
 
 -- name: still_to_supersede
--- Of the given tasks, the victims that are still to be canceled, or asked to stop. `canceler`: the
--- task that supersedes the victim; if there are several, the latest one.
+-- The given tasks that are victims still to be canceled, or asked to stop. `canceler`: the task
+-- that supersedes the victim; if there are several, the latest one.
 select t.id, b.canceler from unnest(%(tasks)s::bigint[]) t(id)
 cross join lateral (select canceler from being_superseded b where b.id = t.id order by number desc, run desc, canceler desc limit 1) b order by t.id;
 
