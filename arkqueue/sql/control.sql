@@ -434,8 +434,8 @@ where t.run_id = %(run)s and t.state = 'skipped'
        and not (r.state = 'completed' and exists (select from edge e where e.source = r.id and e.failed)));
 
 -- name: roots_of_gates
--- The tasks because of which gates of their run were skipped. Whether such a gate comes back with
--- its root takes a look at each item of its list.
+-- The roots of the skipped gates of a run. To judge whether such a gate comes back with its root,
+-- each item of its list has to be read.
 select distinct root_id as id from task where run_id = %(run)s and kind = 'gate' and state = 'skipped' and root_id is not null;
 
 -- name: waive_run

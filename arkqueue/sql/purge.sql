@@ -1,24 +1,24 @@
--- Purges of whole runs (design 5.27; decision 0001, point 27). Called by queue/purge.py, mostly inside
--- a transaction that has locked the archive's row.
+-- Purges of whole runs (design 5.27; decision 0001, point 27). Called by queue/purge.py, mostly
+-- inside a transaction that has locked the archive's row.
 --
 -- One transaction takes a run out of the graph, so readers see the run whole or not at all. The
--- tasks of a small run are deleted in this transaction. Those of a large one are deleted in further
--- transactions; until then `purging` names the run, and no plan, verb or view looks at its tasks.
--- Attempts and logs are large, and nobody can read them any more: they are deleted afterwards,
--- beside all other work (`purged_task` names their tasks). So are the edges inside a large run, to
--- which no task leads any more. The next purge continues after a killed one.
+-- tasks of a small run are deleted in this transaction. Those of a large run are deleted in further
+-- transactions. Until then, `purging` names the run, and no plan, verb or view reads its tasks.
+-- Attempts, logs, and the edges inside a large run may be many, and nobody can read them any more.
+-- They are deleted afterwards, beside all other work; `purged_task` names their tasks. If a purge
+-- is interrupted, the next one continues it.
 
 -- name: sizes_of_runs
 -- The number of tasks of some runs.
 select t.run_id as run, count(*)::int as tasks from task t where t.run_id = any(%(runs)s) group by t.run_id;
 
 -- name: to_purge
--- For some runs, the oldest first: the number of their tasks, and what keeps them. `unsettled`: a
--- task of the run is not settled, or supersedes others in steps. `blocks`: a canceled or skipped
--- task of the run that still blocks later runs because of an earlier one. `target`: a task of
--- another run with an unmet edge from the run, that waits, blocks, or was skipped because of that.
--- `receiver`: an unsettled task that gets outputs of the run. `skipped`: a task that was skipped
--- with a root in the run.
+-- The number of tasks of some runs, and the obstacles to purging each run, the oldest run first.
+-- `unsettled`: a task of the run is not settled, or supersedes other tasks in steps. `blocks`: a
+-- canceled or skipped task of the run that still blocks later runs because of an earlier task.
+-- `target`: a task of another run with an unmet edge from the run, that waits, blocks, or was
+-- skipped because of this edge. `receiver`: an unsettled task that gets outputs of the run.
+-- `skipped`: a task of another run that was skipped with a root in the run.
 select run.id, run.number, run.run, a.name as archive, b.name as branch, b.main, t.tasks, t.unsettled, t.blocks,
        t.settled_at, run.deleted_at, t.waived, (select max(d.id) from deed d where d.run_id = run.id) as deed,
        x.target, x.receiver,
@@ -40,18 +40,19 @@ where run.id = any(%(runs)s)
 order by run.branch_id, run.number, run.run;
 
 -- name: before_purge
--- Before a large run is judged without a lock: the last entry of the archive's audit log, the last
--- run of the archive, and a run of the branch that is still being planned. The statement is repeated
--- under the lock: if nothing of this has changed, the judgement holds.
+-- The state of the archive before a large run is judged without a lock: `entry`, the last entry of
+-- its audit log; `last`, its last run; and `planned`, a run of the branch that is still being
+-- planned. The statement is repeated under the lock. If nothing has changed, the judgement is still
+-- valid.
 select run.archive_id as archive, (select max(d.id) from deed d where d.archive_id = run.archive_id and d.verb not in ('note', 'purge')) as entry,
        (select max(r.id) from run r where r.archive_id = run.archive_id) as last,
        (select min(p.run_id) from planning p where p.branch_id = run.branch_id and p.next < p.items and p.run_id <> run.id) as planned
 from run where run.id = %(run)s;
 
 -- name: changed_before_purge
--- A reason to judge a large run again, of which the judgement found that it may be purged: a task of
--- it came back or blocks later runs, or a run that was planned since depends on it. `last`: the
--- archive's last run before the judgement. No row: there is no reason.
+-- A row if a large run has to be judged again, although a judgement without a lock found that it
+-- may be purged. A task of the run has come back or blocks later runs, or a run that was planned
+-- since then depends on it. `last`: the archive's last run before the judgement.
 select from task t where t.run_id = %(run)s and t.settled_at is null
 union all
 select from task t where t.run_id = %(run)s and t.blocks > 0 and exists (
@@ -62,15 +63,16 @@ where r.archive_id = %(archive)s and r.id > %(last)s
 limit 1;
 
 -- name: purged_meanwhile
--- Some runs: those that are purged by now, the oldest first, and who purged them.
+-- The given runs that are purged by now, the oldest first, and who purged them.
 select p.id, p.number, p.run, a.name as archive, b.name as branch, b.main, d.by
 from purged_run p join branch b on b.id = p.branch_id join archive a on a.id = b.archive_id join deed d on d.id = p.deed_id
 where p.id = any(%(runs)s) order by p.branch_id, p.number, p.run;
 
 -- name: starts_in_runs
--- For each task of other runs: a task of these runs that has started because of it, or that lets
--- tasks of further runs start (design 5.19), in the sense of `started_after`. `on_it`: the tasks
--- that have started or let others start, and the tasks of their runs that let these start.
+-- For each task of other runs that has let tasks of the given runs start: one of these tasks that
+-- has started, or that has let tasks of further runs start (design 5.19), as in `started_after`.
+-- `on_it`: the tasks that have started or have let others start, and the tasks of their runs that
+-- have let these start.
 with recursive own as materialized (
     select id, run_id, number, run, name, item, kind, attempts, program, state,
            not program and state = 'completed' as passed, state in ('canceled', 'skipped') and attempts = 0 as never_began
@@ -86,7 +88,8 @@ with recursive own as materialized (
               and (exists (select from purged_start p where p.task_id = t.id)
                    or exists (select from edge e where e.source = t.id and e.crossing and e.met and e.kind <> 'cancels')))
     union
-    -- Each by its id: a chain of gates may be long, and each of its rounds would read all of `own`.
+    -- Each task is found by its id: a chain of gates may be long, and each of its rounds would read
+    -- all of `own`.
     select g.id
     from on_it o
     cross join lateral (select t.state in ('canceled', 'skipped') and t.attempts = 0 as never_began from task t where t.id = o.id offset 0) t
@@ -98,9 +101,10 @@ with recursive own as materialized (
 )
 select distinct on (i.source) i.source as task, s.number, s.run, s.name, s.item
 from into_them i
--- Each by its id: no plan knows how many tasks go, and a join may compare each with each.
+-- Each task is found by its id: the planner does not know the number of tasks, and a join might
+-- compare each with each.
 cross join lateral (
-    -- A gate means nothing to a person: prefer a task of its run that has started.
+    -- A gate means nothing to a person, so a task of its run that has started is preferred.
     select u.number, u.run, case when u.kind = 'ordinary' then u.name else 'COMMIT' end as name, u.item
     from task t join task u on u.id = case when t.kind = 'ordinary' then t.id else coalesce((select b.id from begun b where b.run_id = t.run_id), t.id) end
     where t.id = i.target offset 0) s
@@ -108,21 +112,21 @@ where (i.target in (select id from on_it)) is true
 order by i.source, s.number, s.run, s.name, s.item;
 
 -- name: remember_starts
--- Remember such starts for tasks that still exist, unless one is remembered already.
+-- Store these starts for tasks that still exist, unless a start is stored already.
 insert into purged_start (task_id, number, run, name, item)
 select s.* from unnest(%(tasks)s::bigint[], %(numbers)s::bigint[], %(runs)s::int[], %(names)s::text[], %(items)s::text[]) s(task, number, run, name, item)
 where exists (select from task t where t.id = s.task)
 on conflict do nothing;
 
 -- name: purge_edges
--- Delete the edges from and to some tasks of runs. Unmet edges count as met: they are counted off
--- their targets in other runs. `inside`: also the edges inside the runs; otherwise
--- `delete_edges_of_purged` deletes them later. Returns the targets that have no unmet edge any more
--- and wait.
+-- Delete the edges between some tasks of runs and tasks of other runs. Unmet edges count as met:
+-- they are counted off their targets in other runs. `inside`: also delete the edges inside the
+-- runs; otherwise `delete_edges_of_purged` deletes them later. Returns these targets; `is_free`:
+-- the target waits and has no unmet edge any more.
 with gone as (
     delete from edge e where e.source = any(%(tasks)s) and (e.crossing or %(inside)s) returning e.target, e.kind, e.met
 ), into_them as (
-    -- Edges inside the runs are found by their sources. Looking their targets up in a list of all
+    -- Edges inside the runs are found by their sources. Searching their targets in a list of all
     -- tasks would compare each with each.
     delete from edge e where e.target = any(%(tasks)s) and e.crossing
       and (select s.run_id from task s where s.id = e.source) <> all(%(runs)s)
@@ -133,8 +137,8 @@ where t.id = c.target and t.run_id <> all(%(runs)s)
 returning t.id, t.unmet = 0 and t.state = 'waiting' as is_free;
 
 -- name: purge_tasks
--- Delete some tasks, and note those whose attempts and logs are still to be deleted. `edges`: their
--- edges are, too.
+-- Delete some tasks, and store those whose attempts and logs are still to be deleted. `edges`: also
+-- all others, because their edges are still to be deleted.
 with gone as (
     delete from task where id = any(%(tasks)s) returning id, attempt_id
 ), starts as (
@@ -143,7 +147,7 @@ with gone as (
 insert into purged_task select id from gone where attempt_id is not null or %(edges)s;
 
 -- name: tasks_to_purge
--- The tasks of runs, at most a limit (null: all).
+-- The tasks of runs, at most `most` (null: all).
 select id from task where run_id = any(%(runs)s) limit %(most)s;
 
 -- name: begin_to_purge
@@ -158,15 +162,15 @@ insert into purging (run_id, archive_id) values (%(run)s, %(archive)s);
 select run_id as run, archive_id as archive, has_starts from purging order by begun_at, run_id;
 
 -- name: purging
--- Whether a run is still being purged in steps, and its starts are remembered.
+-- A row if a run is still being purged in steps. `has_starts`: its starts are stored.
 select has_starts from purging where run_id = %(run)s;
 
 -- name: has_starts
--- Note that all starts of a run are remembered.
+-- Record that all starts of a run are stored.
 update purging set has_starts = true where run_id = %(run)s;
 
 -- name: end_purging
--- Note that a run is purged, once it has no task any more.
+-- Record that a run is purged, once it has no task any more.
 with ended as (
     delete from purging where run_id = %(run)s returning archive_id
 )
@@ -174,7 +178,7 @@ update archive a set purges = exists (select from purging p where p.archive_id =
 from ended where a.id = ended.archive_id;
 
 -- name: leave_purged
--- Some tasks come back to work: delete the edges to them from tasks that are being purged, which
+-- For tasks that come back to work, delete the edges from tasks that are being purged. These edges
 -- count as met.
 with gone as (
     delete from edge e using task s
@@ -187,9 +191,9 @@ from (select target, count(*)::int as n from gone where not met and kind <> 'can
 where t.id = c.target;
 
 -- name: purge_some_items
--- Delete some of the items of runs, of the tombstones of their items, and of their scratch folders;
--- of each as many as one step may. A task manager that still has a folder finds that nobody knows it,
--- and removes it. Returns one row for each.
+-- Delete some of the items of runs, of the tombstones of their items, and of their scratch folders,
+-- at most `most` of each. A task manager that still has such a folder removes it, because no row
+-- names it. Returns one row for each deleted one.
 with items as (
     delete from item where ctid = any(array(select ctid from item where run_id = any(%(runs)s) limit %(most)s)) returning id
 ), tombstones as (
@@ -207,8 +211,8 @@ with deleted as (
 delete from item where run_id = any(%(runs)s);
 
 -- name: purge_list_uses
--- Forget the lists of runs, and that they were still being let in or canceled in steps; returns the
--- lists.
+-- Delete the uses of lists by runs, and the rows that say that the runs are being let in or
+-- canceled in steps. Returns the lists.
 with let_in as (
     delete from planning where run_id = any(%(runs)s)
 ), ended as (
@@ -219,15 +223,16 @@ with let_in as (
 delete from list_use where run_id = any(%(runs)s) returning digest;
 
 -- name: lock_lists_to_purge
--- Lock some lists that nobody has locked, as a run that is being stored locks them.
+-- Lock those of some lists that no other transaction has locked; a transaction that stores a run
+-- locks the run's lists.
 select digest from list where digest = any(%(digests)s::text[]) order by digest for update skip locked;
 
 -- name: purge_lists
--- Delete locked lists that no run has any more.
+-- Delete those of some locked lists that no run uses any more.
 delete from list l where l.digest = any(%(digests)s::text[]) and not exists (select from list_use u where u.digest = l.digest);
 
 -- name: purge_schedules
--- Forget that schedules made these runs.
+-- Remove the runs from the schedules and fires that made them.
 with forgotten as (
     update schedule s set run_id = null
     where s.branch_id = any(array(select branch_id from run where id = any(%(runs)s))) and s.run_id = any(%(runs)s)
@@ -235,7 +240,7 @@ with forgotten as (
 update schedule_fire set run_id = null where run_id = any(%(runs)s);
 
 -- name: purge_notes
--- Delete the notes of people on runs and their tasks. Their other actions stay in the audit log.
+-- Delete people's notes on runs and their tasks. Other entries stay in the audit log.
 delete from deed where run_id = any(%(runs)s) and verb = 'note';
 
 -- name: purge_runs
@@ -246,18 +251,18 @@ with gone as (
 insert into purged_run (branch_id, number, run, id, deed_id) select branch_id, number, run, id, %(entry)s from gone;
 
 -- name: archives_with_rules
--- Archives with rules for retention, also removed ones.
+-- The archives with rules for retention, including removed ones.
 select id, name, settings from archive where settings->>'keep_logs' is not null or coalesce(settings->'keep', '{}') <> '{}' order by id;
 
 -- name: page_of_runs_by_age
--- The next runs of an archive, the oldest first; whether they are old enough that a part of them
--- may have to go.
+-- The next runs of an archive, the oldest first. `is_old`: the run is so old that a part of it may
+-- have to be purged.
 select id, clock_timestamp() as now, created_at < clock_timestamp() - %(age)s::interval as is_old
 from run where archive_id = %(archive)s and id > %(after)s order by id limit %(limit)s;
 
 -- name: last_acts
--- The last action of a person on each of some runs, or on failures of theirs together with those of
--- other runs: a run may be in its state only since then.
+-- The last action of a person on each of some runs. A waiver of failures of several runs counts for
+-- each run with a waived task. A run may be in its state only since this action.
 with waivers as materialized (
     select archive_id, max(at) as at from deed where verb = 'skip' and run_id is null group by archive_id
 )
@@ -266,22 +271,24 @@ from run left join waivers w on w.archive_id = run.archive_id and exists (select
 where run.id = any(%(runs)s);
 
 -- name: left_of_purged
--- Lock some tasks of purged runs whose attempts and logs are still to be deleted, unless another
--- purge deletes them.
+-- Lock some tasks of purged runs whose attempts, logs or edges are still to be deleted, unless
+-- another purge deletes them.
 select id from purged_task order by id limit %(most)s for update skip locked;
 
 -- name: delete_logs_of_purged
--- Delete the next pieces of their logs, as many as one step may.
+-- Delete the next chunks of the logs of these tasks, at most `most`.
 delete from log_chunk c
 using (select l.attempt_id, l.position from attempt a join log_chunk l on l.attempt_id = a.id where a.task_id = any(%(tasks)s) limit %(most)s) l
 where c.attempt_id = l.attempt_id and c.position = l.position;
 
 -- name: delete_edges_of_purged
--- Delete the next edges inside their runs, as many as one step may. Each is deleted with its source.
+-- Delete the next edges inside the runs of these tasks, at most `most`. Each edge is deleted with
+-- its source.
 delete from edge where ctid = any(array(select ctid from edge where source = any(%(tasks)s) limit %(most)s));
 
 -- name: delete_attempts_of_purged
--- Delete their attempts, which have no log any more, and forget the tasks.
+-- Delete the attempts of these tasks, which have no log any more, and the tasks' rows in
+-- `purged_task`.
 with gone as (
     delete from attempt where task_id = any(%(tasks)s)
 )
@@ -326,7 +333,7 @@ select s.run_id, jsonb_build_object('kind', 'submission', 'run_id', s.run_id, 'i
 from submission s where s.run_id = any(%(runs)s) order by s.run_id;
 
 -- name: export_logs
--- The next pieces of the logs of runs, a limited number, after a place.
+-- The next chunks of the logs of runs after a position, at most `most`.
 select c.attempt_id, c.position, c.stream, c.at, c.data
 from log_chunk c
 where c.attempt_id = any(array(select at.id from task t join attempt at on at.task_id = t.id where t.run_id = any(%(runs)s) and at.log_removal_id is null))

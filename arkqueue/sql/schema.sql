@@ -63,7 +63,7 @@ create table archive (
     -- The number of corrected revisions (`archive accept`): files that were exported earlier may
     -- show the old author.
     corrections int not null default 0,
-    purges      boolean not null default false      -- whether a run of it is in `purging`
+    purges      boolean not null default false      -- a run of the archive is in `purging`
 );
 create unique index archive_name on archive (name) where removed_at is null;
 
@@ -429,14 +429,15 @@ create table purged_run (
     primary key (branch_id, number, run)
 );
 
--- Purged runs whose tasks are being deleted in steps (queue/purge.py). The run has no row any more,
--- but a row of `purged_run`; its tasks are settled, and no plan, verb or view looks at them. The row
--- goes when all tasks are deleted.
+-- Purged runs whose tasks are being deleted in steps (queue/purge.py). The run has no row in `run`
+-- any more, but a row in `purged_run`. Its tasks are settled, and no plan, verb or view reads them.
+-- The row is deleted when all tasks are deleted.
 create table purging (
     run_id      bigint primary key,
     archive_id  bigint not null references archive,
     begun_at    timestamptz not null default clock_timestamp(),
-    has_starts  boolean not null default false      -- `purged_start` has all starts of its tasks; until then no task of it is deleted
+    -- `purged_start` has all starts of the run's tasks; until then none of them is deleted.
+    has_starts  boolean not null default false
 );
 
 create sequence task_id;
