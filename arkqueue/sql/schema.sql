@@ -436,7 +436,7 @@ create table purging (
     run_id      bigint primary key,
     archive_id  bigint not null references archive,
     begun_at    timestamptz not null default clock_timestamp(),
-    -- `purged_start` has all starts of the run's tasks; until then none of them is deleted.
+    -- `purged_start` has all starts of the run's tasks; until then no task is deleted.
     has_starts  boolean not null default false
 );
 
