@@ -287,8 +287,8 @@ class Embedded:
                 time.sleep(0.05)
 
     def _adopt(self) -> bool:
-        """Adopt a running server: wait until it accepts connections. Returns False if none runs;
-        then the files of a dead one are removed.
+        """Adopt a running server, and wait until it accepts connections. Returns False if none
+        runs.
         """
         deadline = time.monotonic() + START_TIMEOUT
         while status := self._status():
