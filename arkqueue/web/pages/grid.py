@@ -155,7 +155,8 @@ def grid_of(
     all_names: bool = False,
 ) -> Grid:
     """The grid of some runs. ``failures``: the failures that nobody has handled. ``chosen``: the
-    names of its columns. ``all_names``: the names, including those that are gone.
+    names of its columns. ``all_names``: True to show also the columns that are gone, if none is
+    chosen.
     """
     defined = {task.name: task for task in newest_definition(session, branch)}
     found = cells_of(session, shown, MOST_CELLS, [*chosen], len(chosen or defined))

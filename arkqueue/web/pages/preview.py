@@ -323,7 +323,7 @@ def choices(
     between: tuple[str, str] = ("", ""),
 ) -> Shown:
     """The form of a trigger: the tasks of a revision, to choose from. ``chosen``, ``without``: the
-    choice so far. ``first``, ``last``: the revisions of a backfill.
+    choice so far. ``between``: the first and the last revision of a backfill.
     """
     new = new_run(name)
     archive = caller.archive(new.archive)
