@@ -1,7 +1,13 @@
-"""Row 16: what a verb on many tasks takes, and how long another archive waits meanwhile."""
+"""Row 16: what a verb on many tasks takes, and how long another archive waits meanwhile.
+
+``python -m benchmarks.canceling URI ARCHIVE`` claims and finishes the links of an archive's chain, as a task manager with a process of its own does.
+"""
 
 from __future__ import annotations
 
+import select
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +36,7 @@ def canceling(bench: Bench) -> Iterator[Figure]:
     tasks = bench.size("canceling.tasks", 10_000, 1500)
     many = a_workflow("".join(_task(n) for n in range(tasks)))
     longest: list[float] = []
+    apart: list[float] = []
     quiet: list[float] = []
     took: list[float] = []
     for _ in range(bench.rounds):
@@ -49,13 +56,47 @@ def canceling(bench: Bench) -> Iterator[Figure]:
                     steps.append(timed_step(session, other))
             took.append(canceled.result() * 1000)
             longest.append(max(steps) * 1000)
+        apart.append(_apart(bench, many, tasks))
     what = f"while a run of {tasks} tasks is canceled"
     yield Figure(
         "16", f"longest step of another archive {what}", "ms", longest, [never_above(LONGEST, "ms")], "before it", quiet,
         note="claim and finish of one task",
     )  # fmt: skip
+    yield Figure(
+        "16", f"longest step of another archive with a process of its own {what}", "ms", apart, [never_above(LONGEST, "ms")],
+        note="claim and finish of one task",
+    )  # fmt: skip
     yield Figure("16", f"canceling a run of {tasks} tasks", "ms", took)
     yield from _of_backfill(bench)
+
+
+def _apart(bench: Bench, many: Workflow, tasks: int) -> float:
+    """The milliseconds of the longest step of the other archive, whose tasks a process of its own claims and finishes."""
+    with bench.database() as uri, a_queue(uri) as session:
+        large, other = Line.register(session, "large"), Line.register(session, "other")
+        large.append(session, many)
+        (run,) = session.rows("runs_of_revisions", revisions=[large.branch.head])
+        claim.claim(session, PROCESS, PROCESS, tasks)
+        command = [sys.executable, "-m", "benchmarks.canceling", uri, str(other.branch.archive)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as manager:
+            assert manager.stdout is not None
+            assert manager.stdout.readline() == "ready\n"
+            _cancel(session, RunId(run.id), tasks)
+            return float(manager.communicate("over\n")[0])
+
+
+def _other() -> None:
+    uri, archive = sys.argv[1:]
+    with a_queue(uri) as session:
+        other = Line.of(session, int(archive))
+        other.append(session, CHAIN)
+        timed_step(session, other)
+        print("ready", flush=True)
+        longest = 0.0
+        while not select.select([sys.stdin], [], [], 0)[0]:
+            other.append(session, CHAIN)
+            longest = max(longest, timed_step(session, other))
+        print(longest * 1000)
 
 
 def _of_backfill(bench: Bench) -> Iterator[Figure]:
@@ -103,3 +144,7 @@ def timed_step(session: Session, line: Line) -> float:
     took = time.perf_counter() - began
     assert one.archive.id == line.branch.archive
     return took
+
+
+if __name__ == "__main__":
+    _other()

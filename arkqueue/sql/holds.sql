@@ -142,7 +142,7 @@ select t.id, t.number, t.run, t.name, t.item, t.hold_id, t.release_id, a.name as
 from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id join run on run.id = t.run_id join revision r on r.id = run.revision_id
 left join backfill f on f.id = run.backfill_id left join revision d on d.id = f.revision_id
 left join changed c on c.id = r.id and t.hold_id = -2
-where t.id = any(%(tasks)s) and (t.hold_id < 0 or a.settings->'require_approval' is not null)
+where t.id = any(%(tasks)s) and (t.hold_id < 0 or a.settings->'require_approval'->0 is not null)
 order by t.number, t.run, t.position, t.id;
 
 -- name: to_guard

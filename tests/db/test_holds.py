@@ -18,7 +18,7 @@ from arkqueue.views.runs import RunState
 from arkqueue.views.runs import run as run_view
 from arkqueue.views.tasks import task as task_view
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive
-from tests.db.test_races import InThread, wait_until_blocked
+from tests.db.test_races import InThread, one_after_the_other, wait_until_blocked
 
 Connect = Callable[[], Connection]
 
@@ -464,6 +464,28 @@ def test_a_release_beside_a_hold_releases_nothing_of_an_archive_on_hold(
         releasing = InThread(lambda: release_all(archive))
         wait_until_blocked(watcher)
     assert releasing.result().tasks == [archive.task("a@2")]
+
+
+def test_of_a_release_and_an_unhold_at_once_the_release_counts_behind_the_unhold_alone(
+    session: Session, second_connection: Connect
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "hold: true"})
+    hold(archive)
+    releasing, unholding = one_after_the_other(
+        archive, second_connection, lambda: release_all(archive), lambda: unhold(archive)
+    )
+    unholding.result()
+    with pytest.raises(Conflict, match="is on hold"):
+        releasing.result()
+    assert archive.states() == {"a@2": "held"}, "an unhold alone releases nothing"
+    hold(archive)
+    unholding, releasing = one_after_the_other(
+        archive, second_connection, lambda: unhold(archive), lambda: release_all(archive)
+    )
+    unholding.result()
+    assert releasing.result().tasks == [archive.task("a@2")]
+    assert archive.states() == {"a@2": "ready"}
 
 
 def test_a_commit_beside_a_hold_is_held(session: Session, second_connection: Connect) -> None:

@@ -116,6 +116,54 @@ def test_a_verb_that_has_found_a_task_before_its_run_is_purged_says_that_it_is(
     purge_the_rest(session)
 
 
+def test_of_two_purges_of_a_large_run_the_second_names_what_the_first_has_removed(
+    session: Session, archive: AnArchive, second_connection: Connect
+) -> None:
+    archive.commit({"a": "", "b": ""})
+    archive.run("a@2", "b@2")
+    ids = [RunId(archive.run_id(2))]
+    with purged_in_steps(2):
+        first, second = one_after_the_other(
+            archive,
+            second_connection,
+            lambda: purge.purge_runs(session, ids, "ann"),
+            lambda: purge.purge_runs(session, ids, "bob"),
+        )
+        assert first.result().runs == ["papers@2"]
+        done = second.result()
+    assert (done.runs, done.kept, done.gone) == ([], [], [purge.Gone(run="papers@2", by="ann")])
+    assert archive.sql("select count(*) as n from deed where verb = 'purge'") == [{"n": 1}]
+    purge_the_rest(session)
+
+
+def test_of_a_purge_of_a_large_run_and_an_undelete_the_first_wins(
+    session: Session, archive: AnArchive, second_connection: Connect
+) -> None:
+    archive.commit({"a": "", "b": ""})
+    run = RunId(archive.run_id(2))
+    deletion.delete_run(session, run, "ann")
+    with purged_in_steps(2):
+        undeleting, purging = one_after_the_other(
+            archive,
+            second_connection,
+            lambda: deletion.undelete_run(session, run, "ann"),
+            lambda: purge.purge_runs(session, [run], "ann"),
+        )
+        undeleting.result()
+        assert kept_of(purging.result()) == {"papers@2": "is not settled"}
+        deletion.delete_run(session, run, "ann")
+        purging, undeleting = one_after_the_other(
+            archive,
+            second_connection,
+            lambda: purge.purge_runs(session, [run], "ann"),
+            lambda: deletion.undelete_run(session, run, "ann"),
+        )
+        assert purging.result().runs == ["papers@2"]
+        with pytest.raises(NotFound, match="was purged"):
+            undeleting.result()
+    purge_the_rest(session)
+
+
 def test_later_plans_see_all_of_the_run_or_nothing(session: Session, archive: AnArchive, steps: int) -> None:
     """What completed in it is the base and meets later edges; of what failed, nobody hears any more."""
     archive.commit({"a": "", "b": "", "c": ""})
