@@ -84,6 +84,20 @@ NAMES = f"""\
   command: echo done
 """
 SLOW = '- name: mirror\n  lock: [storage]\n  command: for i in $(seq 200); do echo "object $i of 9,412"; sleep 0.5; done\n- name: publish\n  depends: [mirror]\n  command: echo published\n- name: compare\n  lock: [storage]\n  command: echo alike\n'
+LETTERS = """\
+submission: {schema: letters.json}
+tasks:
+- name: check
+  on: submission
+  command: echo "all letters have a date"
+- name: deposit
+  on: submission
+  foreach: submission
+  depends: [check]
+  hold: true
+  command: echo deposited
+"""
+LETTERS_SCHEMA = '{"type": "array", "items": {"required": ["id", "date"], "properties": {"date": {"type": "string"}}}}'
 COLLECTION = "harbour-district-collection-of-drawings-photographs-and-correspondence-1880-to-1911"
 COMMITS: dict[str, list[tuple[str, str, Mapping[str, str]]]] = {
     "papers": [
@@ -110,6 +124,7 @@ COMMITS: dict[str, list[tuple[str, str, Mapping[str, str]]]] = {
         ("A Person With A Very Long Name Of The Department Of Rare Books", "Begin", {"a": ""}),
         ("A Person With A Very Long Name Of The Department Of Rare Books", "Describe the photographs of the new quay, which nobody has described since they were taken, and number them anew", {"_workflows/a-workflow-file-with-quite-a-long-name-too.yaml": NAMES}),
     ],
+    "letters": [("Dee", "Take in letters", {"_workflows/letters.yaml": LETTERS, "letters.json": LETTERS_SCHEMA})],
     "glossary": [("Dee", "Begin", {"glossary.txt": "ark\n"})],
 }  # fmt: skip
 LATER: dict[str, list[tuple[str, str, Mapping[str, str]]]] = {
@@ -126,6 +141,7 @@ PAGES = {
     "settings": "/-/settings/papers", "trigger": "/-/trigger?of=papers", "cancel": "/papers@8", "log": "/collections@2/mirror", "first-run": "/drawings",
     "forty": "/encyclopaedia", "forty-run": "/encyclopaedia@3", "long": f"/{COLLECTION}", "long-run": f"/{COLLECTION}@2", "graph": f"/{COLLECTION}@2", "find": "/collections@2/mirror?find=OBJECT+1", "long-task": f"/{COLLECTION}@2/{LONG}",
     "mine": "/-/mine?author=Ann", "sessions": "/-/sessions", "more": "/papers@6", "fill": "/-/trigger?of=papers&first=3", "facts": "/papers@6/upload", "removal": "/papers@6/upload",
+    "trigger-preview": "/-/trigger?of=papers", "submit": "/-/submit/letters", "submit-preview": "/-/submit/letters",
 }  # fmt: skip
 
 
@@ -248,6 +264,14 @@ def arrange(page: Page, name: str) -> None:
     if name == "cancel":
         page.get_by_role("button", name="Cancel").first.click()
         page.get_by_text("What would change").wait_for()
+    if name.startswith("submit"):
+        page.get_by_label("or a text").fill(
+            '[{"id": "1911-03-04", "date": "4 March 1911"},\n {"id": "1911-03-09", "date": "9 March 1911"}]'
+        )
+        page.get_by_label("Written in").select_option("json")
+    if name in ("trigger-preview", "submit-preview"):
+        page.get_by_role("button", name="Show what would run").click()
+        page.get_by_text("No, go back").wait_for()
     if name == "more":
         page.get_by_label("More").click()
     if name == "removal":

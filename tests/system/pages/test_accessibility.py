@@ -35,7 +35,7 @@ PAGES = {
     ),
     "acts": (
         "/-/trigger?of=papers", "/-/submit/copies", "/-/add-archive", "/-/settings/papers", "/-/tokens",
-        "Cancel", "Show what would run", "Purge its outputs",
+        "Cancel", "Show what would run", "Purge its outputs", "Show the run of a document",
     ),
     "lists": (
         "/-/search", "/-/search?q=change", "/-/locks", "/-/notifications", "/-/schedules", "/-/task-managers",
@@ -98,6 +98,12 @@ def test_axe_finds_nothing(
             page.goto("/papers@2/index")
             page.get_by_label("More").click()
             page.get_by_role("button", name=address).click()
+        elif address == "Show the run of a document":
+            page.goto("/-/submit/copies")
+            page.get_by_label("or a text").fill("[]")
+            page.get_by_label("Written in").select_option("json")
+            page.get_by_role("button", name="Show what would run").click()
+            page.get_by_text("No, go back").wait_for()
         else:  # what is shown before anything is done
             page.goto("/papers@4" if address == "Cancel" else "/-/trigger?of=papers")
             page.get_by_role("button", name=address).first.click()
