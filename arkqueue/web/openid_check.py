@@ -49,7 +49,8 @@ def _of_settings(session: Session, configuration: Configuration, openid: OpenId)
     names = [row.name for row in session.rows("archive_names")]
     for grant in openid.grants:
         for glob in grant.archives or ():
-            if not any(matches((glob,), name) for name in names):
+            # A pattern may be meant for archives that are added later.
+            if not set(glob) & set("*?[!") and not any(matches((glob,), name) for name in names):
                 yield f"the group {grant.group} has the scope {grant.scope} for {glob}, which no archive is called", "Correct archives of that [[openid.grants]], or add the archive."  # fmt: skip
     says_persons = bool(openid.persons or openid.author_claims)
     if says_persons and not any(grant.scope in ("approve", "admin") for grant in openid.grants):

@@ -559,7 +559,7 @@ def test_doctor_says_what_can_never_work(server: ApiServer, session: Session, pr
     assert f"{secret_file}: others than its owner may use the client's secret of [openid]" in told
     assert f"{provider.url} calls itself https://evil.example" in told
     assert "the group editors has the scope operate for papers, which no archive is called" in told
-    assert len(told) == 4
+    assert len(told) == 3  # pa* may be of an archive that comes
 
 
 @pytest.mark.full
