@@ -397,7 +397,10 @@ def test_a_provider_that_hangs_holds_up_nobody_else(visitor: Visitors, provider:
     with provider.arrived:
         assert provider.arrived.wait_for(lambda: provider.asked.count("/token") == openid.AT_ONCE, 60)
     assert signed_in.get("/").status_code == 200
-    assert visitor().get("/-/openid").status_code == 503
+    refused = visitor().get("/-/openid")
+    assert refused.status_code == 503
+    assert "the sign-in" in refused.text
+    assert f"{openid.AT_ONCE} others wait for {provider.url}" in refused.text
     assert not found  # while all of that was answered
     for thread in threads:
         thread.join()

@@ -316,6 +316,7 @@ def test_a_refusal_is_a_page_with_its_reason(operator: httpx.Client) -> None:
     reason = said(refused, 409)
     assert "papers@2/pdf" in reason
     assert "is waiting: a failed, canceled, waived or deferred task can be retried" in reason
+    assert '<a class="b" href="/papers@2/pdf">Go back</a>' in refused.text
     assert press(operator, "/papers@2/pdf", "papers@2/pdf", "explode").status_code == 404
     assert press(operator, "/papers@2", "papers@2", "note", " ").status_code == 422
 

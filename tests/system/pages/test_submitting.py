@@ -240,6 +240,16 @@ def test_a_large_form_is_refused_where_the_disk_has_no_room_for_it(
     assert stored() == {}
 
 
+def test_a_server_that_receives_too_many_documents_says_so(
+    visitor: Visitors, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submitting, "MOST_AT_ONCE", 0)
+    refused = send(visitor(Scope.OPERATE), text="a", kind="lines")
+    assert refused.status_code == 503
+    assert "too many documents are being submitted" in words(refused, 503)
+    assert runs(archive) == []
+
+
 def test_a_form_that_is_sent_as_something_else_is_refused(visitor: Visitors, archive: AnArchive) -> None:
     browser = visitor(Scope.OPERATE)
     data = {"form": form_of(browser.get("/-/submit/papers")), "text": "a", "kind": "lines"}
