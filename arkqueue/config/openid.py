@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from arkqueue.config.values import Duration, Strict
+from arkqueue.config.values import Duration, Strict, within
 
-LONGEST_SESSION = 30 * 86_400.0
 _CLAIM = re.compile(r"[A-Za-z0-9_.:/-]{1,200}")
 
 
@@ -82,11 +81,11 @@ class OpenId(Strict):
     """The claim that names the person in the audit log and for ``persons``."""
     author_claims: tuple[str, ...] = Field(default=(), max_length=10)
     """Claims whose values are authors of revisions, beside those of ``persons``."""
-    session: Duration = Field(default=43_200.0, ge=60.0, le=LONGEST_SESSION)
+    session: Annotated[Duration, within("1m", "30d")] = 43_200.0
     """Seconds after which a person has to sign in again, so that the provider is asked for their
     groups again.
     """
-    clock_skew: Duration = Field(default=60.0, le=600.0)
+    clock_skew: Annotated[Duration, within("1ms", "10m")] = 60.0
     """Seconds by which the provider's clock may differ from ours."""
     ca_file: Path | None = None
     """The certificate authorities for the provider's certificate; None: those of this host."""

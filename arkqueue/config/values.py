@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from arkqueue.model import LEAST_MEMORY, LONGEST_DURATION, MOST_PIDS
@@ -57,6 +57,18 @@ def duration(value: Any) -> Any:
                 return seconds
             raise PydanticCustomError("duration", "is more than a year; give at most 366d")
     raise PydanticCustomError("duration", "is not a valid duration; write it like 90s, 30m or 2h")
+
+
+def within(least: str, most: str) -> AfterValidator:
+    """Limits of a duration, written like durations."""
+    low, high = duration(least), duration(most)
+
+    def checked(seconds: float) -> float:
+        if not low <= seconds <= high:
+            raise PydanticCustomError("duration", "must be from {least} to {most}", {"least": least, "most": most})
+        return seconds
+
+    return AfterValidator(checked)
 
 
 def size(value: Any) -> Any:
