@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from arkqueue.model import COMMIT, Cancels, Depends, Key, TaskDefinition, TaskId, TaskKind, When
@@ -82,6 +83,7 @@ def gate_name(target: str, entry: Depends) -> str:
     return f"{name}:except:{excepted}"
 
 
+@lru_cache(maxsize=10_000)
 def gate_of_list(name: str, when: When) -> Key:
     """The gate of a task that has a list. It passes when all items have completed, or settled
     (design 5.30). No task can have such a name.
@@ -184,8 +186,14 @@ class Edges:
         without a list. Otherwise: without a list, or the gate of a list.
         """
         of_list = Key(name, target.item) if self._by_item(target, name) else gate_of_list(name, when)
-        found = [self._past[key] for key in (Key(name), of_list) if key in self._past]
-        return max(found, key=lambda one: one.place) if found else None
+        return self._newest(Key(name), of_list)
+
+    def _newest(self, one: Key, other: Key) -> Occurrence | None:
+        """The later of the nearest earlier occurrences of two keys; None if there is none."""
+        found, also = self._past.get(one), self._past.get(other)
+        if found is None or also is None:
+            return found or also
+        return max(found, also, key=lambda occurrence: occurrence.place)
 
     def cancel(self, canceler: Key, victim: Cancels) -> None:
         """Add the edge of one entry of ``cancels``."""
@@ -193,9 +201,8 @@ class Edges:
         if victim.previous:
             # A canceler without an item supersedes a whole list. One edge to a gate of the list
             # stands for all.
-            keys = [Key(name), Key(name, canceler.item) if canceler.item else gate_of_list(name, When.SETTLED)]
-            if found := [self._past[key] for key in keys if key in self._past]:
-                nearest = max(found, key=lambda one: one.place)
+            of_list = Key(name, canceler.item) if canceler.item else gate_of_list(name, When.SETTLED)
+            if nearest := self._newest(Key(name), of_list):
                 self.add(Edge(canceler, nearest.task, "cancels"))
         elif name in self._inside:
             keys = self._lists.keys(name)

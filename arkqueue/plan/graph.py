@@ -9,7 +9,7 @@ does. Called by ``plan.ledger`` and ``queue.triggering``.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -203,11 +203,11 @@ def plan(
     return Plan(nodes, edges.all(), *told, tuple(key.name for key in chosen), to_come, tasks_to_come, items)
 
 
-def _add_exclusive(edges: Edges, lists: Lists, chosen: Collection[TaskDefinition]) -> Counter[Key]:
+def _add_exclusive(edges: Edges, lists: Lists, chosen: Collection[TaskDefinition]) -> dict[Key, int]:
     """Add the edges that order the exclusive tasks of a run. Returns the number of such edges into
     each task that other portions add.
     """
-    to_come: Counter[Key] = Counter()
+    to_come: dict[Key, int] = defaultdict(int)
     if not any(definition.exclusive for definition in chosen):
         return to_come
     ordered = [definition for definition in _in_order(list(chosen)) if definition.exclusive]

@@ -15,7 +15,7 @@ Called by ``queue.ledger`` and ``queue.triggering``, which read before and write
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -346,9 +346,10 @@ class Draft:
         ]
         edges += [(commit, source, "exclusive", True, True, False, False, False) for source in closing]
         self.lost += [source for _, source in planned.lost]
-        unmet = Counter({ids[key]: count for key, count in planned.to_come.items()})
+        unmet = defaultdict(int, {ids[key]: count for key, count in planned.to_come.items()})
         if planned.tasks_to_come:
-            unmet.update(ids[key] for key in _begins(planned))
+            for key in _begins(planned):
+                unmet[ids[key]] += 1
             self.planning.append(
                 NewPlanning(
                     id, self.branch, list(planned.names), sorted(without), hold, behind, planned.items_to_come, {}
@@ -382,12 +383,13 @@ class Draft:
             else (known[target], source, kind, settled, True, declared, product, failed)
             for target, source, kind, settled, declared, product, failed in planned.edges
         ]
-        unmet = Counter({ids[key]: count for key, count in planned.to_come.items()})
-        unmet.update(ids[key] for key in _begins(planned))
+        unmet = defaultdict(int, {ids[key]: count for key, count in planned.to_come.items()})
+        for key in _begins(planned):
+            unmet[ids[key]] += 1
         self._add_edges(edges, unmet)
         self._add_tasks(planned, place, ids, unmet, hold, guards, behind)
 
-    def _add_edges(self, edges: Iterable[_Edge], unmet: Counter[TaskId]) -> None:
+    def _add_edges(self, edges: Iterable[_Edge], unmet: dict[TaskId, int]) -> None:
         for edge in edges:
             is_met = self._is_met(edge)
             self.edges.append((*edge, is_met))
