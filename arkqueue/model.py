@@ -728,7 +728,8 @@ class Outcome:
     """The end of one attempt. ``exit_code``: 128 + n for a signal n; None: no program ran.
 
     ``ran``: seconds since the program began, in case its beginning was not recorded; None: that is
-    not known. ``usage``: None if it is not known.
+    not known. ``usage``: None if it is not known. ``archive``: the archive of its task, which whoever
+    claimed the task knows; None: it is looked up.
     """
 
     attempt: AttemptId
@@ -738,6 +739,7 @@ class Outcome:
     outputs: dict[str, Any] | None = None
     ran: float | None = None
     usage: Usage | None = None
+    archive: ArchiveId | None = None
 
 
 class Receipt(StrEnum):
@@ -751,8 +753,7 @@ class Receipt(StrEnum):
     """Another transaction has locked the archive: the report changed nothing, and has to be repeated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(NamedTuple):
     """A registered archive, as far as its tasks need it. ``stored``: its settings as JSON.
     ``corrections``: the number of corrections of its revisions.
     """
@@ -773,9 +774,10 @@ class Registration:
         return ArchiveSettings(**json.loads(self.stored))
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One claimed task, with the data that its attempt needs, as they were at the claim."""
+class Claim(NamedTuple):
+    """One claimed task, with the data that its attempt needs, as they were at the claim. A tuple,
+    because a frozen dataclass of so many fields takes three times as long to make.
+    """
 
     task: TaskId
     attempt: AttemptId

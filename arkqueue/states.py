@@ -203,6 +203,16 @@ class Verdict:
     delay: float = 0.0
 
 
+COMPLETION = Verdict(Event.COMPLETE)
+
+
+def completes(end: End, exit_code: int | None) -> bool:
+    """Whether the end of an attempt completes its task, whatever the circumstances: its verdict is
+    `COMPLETION`.
+    """
+    return end is End.EXITED and exit_code == 0
+
+
 def verdict(end: End, exit_code: int | None, task: Circumstances) -> Verdict:
     """The event that the end of an attempt is for its task (design 3, exit codes; 5.10, 5.19; 6,
     ``on_lost``).
@@ -220,8 +230,8 @@ def verdict(end: End, exit_code: int | None, task: Circumstances) -> Verdict:
         if task.on_lost == "fail" or task.losses >= MOST_LOSSES:
             return Verdict(Event.FAIL)
         return Verdict(Event.RERUN)
-    if end is End.EXITED and exit_code == 0:
-        return Verdict(Event.COMPLETE)
+    if completes(end, exit_code):
+        return COMPLETION
     if end is End.EXITED and exit_code == EX_DATAERR:
         return Verdict(Event.REJECT)
     if end in (End.UNREACHABLE, End.WITHHELD):

@@ -22,7 +22,18 @@ from typing import Any
 from arkqueue import workflow
 from arkqueue.db import Database
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveSettings, AttemptId, Claim, End, Outcome, Receipt, Revision, SourceFile, Workflow
+from arkqueue.model import (
+    ArchiveId,
+    ArchiveSettings,
+    AttemptId,
+    Claim,
+    End,
+    Outcome,
+    Receipt,
+    Revision,
+    SourceFile,
+    Workflow,
+)
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, claim, finish, ledger
 from arkqueue.task_manager.recorder import LANES
@@ -163,7 +174,9 @@ class _TaskManager:
             self._claims.append((time.perf_counter() - since, len(found)))
             self._unrecorded += len(found)
             for one in found:
-                self._ended[one.archive.id % LANES].append(Outcome(one.attempt, End.EXITED, 0))
+                self._ended[one.archive.id % LANES].append(
+                    Outcome(one.attempt, End.EXITED, 0, archive=ArchiveId(one.archive.id))
+                )
             self._changed.notify_all()
 
     def _may_be_more(self) -> bool:

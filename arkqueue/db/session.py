@@ -98,7 +98,9 @@ class Session:
             return rows(connection, block, binary=binary, **parameters)
 
     def rows_of(self, *blocks: Block) -> list[list[Any]]:
-        """The rows of each of some named blocks, which only read, in one round trip."""
+        """The rows of each of some named blocks, run in this order as one transaction, in one round
+        trip.
+        """
         with self.database.statement() as connection:
             return answers(connection, *blocks)
 

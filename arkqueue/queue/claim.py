@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from arkqueue.db import Connection
-from arkqueue.db.session import Session, execute, rows
+from arkqueue.db.session import Session, answers, execute, rows
 from arkqueue.model import (
     Adopted,
     ArchiveKind,
@@ -167,8 +167,12 @@ class Turns:
         """Note the claimed tasks in their order, each as its archive and place."""
         for archive, place in places:
             self.after = archive
-            self._recent.setdefault(archive, Recent()).took(place, self.RECENT)
-            self._recent.move_to_end(archive)
+            recent = self._recent.get(archive)
+            if recent is None:
+                recent = self._recent[archive] = Recent()
+            else:
+                self._recent.move_to_end(archive)
+            recent.took(place, self.RECENT)
         while len(self._recent) > self.MOST_ARCHIVES:
             self._recent.popitem(last=False)
 
@@ -214,7 +218,7 @@ def _claim_once(
     store: str | None,
 ) -> tuple[list[Claim], bool]:
     """Claim from all archives once. Returns the claimed tasks, and whether more may be ready."""
-    return _claimed(_rows(session.rows, parameters(process, host, slots, lease, pools, turns, labels, store)), turns)
+    return _claimed(_rows(session.rows_of, parameters(process, host, slots, lease, pools, turns, labels, store)), turns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,19 +242,22 @@ def claim_within(connection: Connection, process: str, request: Request) -> tupl
     """
     one = request
     asked = parameters(process, one.host, one.slots, one.lease, one.pools, one.turns, one.labels, one.store)
-    return _claimed(_rows(partial(rows, connection), asked), one.turns)
+    return _claimed(_rows(partial(answers, connection), asked), one.turns)
 
 
-def _rows(run: Callable[..., list[Any]], asked: dict[str, Any]) -> list[Any]:
+def _rows(run: Callable[..., list[list[Any]]], asked: dict[str, Any]) -> list[Any]:
     """The rows of a claim. The statement without tiers and limits costs PostgreSQL a third less, so
     the other one runs only if the first finds nothing and an archive has a tier or a limit. Neither
     statement evaluates labels: for a task manager with labels, an earlier query finds the pools
-    whose labels it has.
+    whose labels it has. ``run``: runs blocks in one round trip.
     """
     if labels := asked.pop("labels"):
-        asked["pools"] += [row.pool for row in run("labeled_pools", pools=asked["pools"], labels=labels)]
-    found = run("claim", **asked)
-    return run("claim_in_tiers", **asked) if not found and run("any_in_tiers") else found
+        (labeled,) = run(("labeled_pools", {"pools": asked["pools"], "labels": labels}))
+        asked["pools"] += [row.pool for row in labeled]
+    found, in_tiers = run(("claim", asked), ("any_in_tiers", {}))
+    if not found and in_tiers:
+        (found,) = run(("claim_in_tiers", asked))
+    return found
 
 
 def _claimed(found: Sequence[Any], turns: Turns) -> tuple[list[Claim], bool]:

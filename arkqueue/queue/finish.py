@@ -39,7 +39,19 @@ from arkqueue.queue.graph import TOO_LONG, Graph, change_in_turn
 from arkqueue.queue.limits import return_slots
 from arkqueue.queue.reports import close
 from arkqueue.queue.scratch import leave
-from arkqueue.states import EX_TEMPFAIL, SETTLED, UNSETTLED, Circumstances, Event, State, Verdict, move, verdict
+from arkqueue.states import (
+    COMPLETION,
+    EX_TEMPFAIL,
+    SETTLED,
+    UNSETTLED,
+    Circumstances,
+    Event,
+    State,
+    Verdict,
+    completes,
+    move,
+    verdict,
+)
 
 log = logging.getLogger("arkqueue")
 
@@ -174,8 +186,8 @@ def _end(
     if not outcomes:
         return Finished({})
     by_id = {outcome.attempt: outcome for outcome in outcomes}
-    # An attempt with exit code 0 completes its task, whatever the definition says.
-    badly = [outcome.attempt for outcome in outcomes if outcome.end is not End.EXITED or outcome.exit_code != 0]
+    # What completes its task does so whatever the definition says.
+    badly = [outcome.attempt for outcome in outcomes if not completes(outcome.end, outcome.exit_code)]
 
     def work(graph: Graph) -> dict[AttemptId, Receipt]:
         rows = graph.rows("lock_attempts", attempts=list(by_id), archives=graph.archives, badly=badly)
@@ -199,7 +211,9 @@ def _end(
 
     claimed: list[tuple[list[Claim], bool]] = []
     receipts = dict.fromkeys(by_id, Receipt.NOT_YOURS)
-    results, busy = change_in_turn(session, work, attempts=list(by_id), patience=patience)
+    archives = {outcome.archive for outcome in outcomes if outcome.archive is not None}
+    unknown = [outcome.attempt for outcome in outcomes if outcome.archive is None]
+    results, busy = change_in_turn(session, work, archives=archives, attempts=unknown, patience=patience)
     for result in results:
         receipts |= result
     if busy:
@@ -215,18 +229,28 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
     states: dict[int, State] = {}
     ends = []
     for o, row in ended:
-        judged = verdict(o.end, o.exit_code, _circumstances(row, o))
+        is_completed = completes(o.end, o.exit_code)
+        judged = COMPLETION if is_completed else verdict(o.end, o.exit_code, _circumstances(row, o))
         states[row.task] = move(State.RUNNING, judged.event)
-        is_failure = _is_failure(o, judged)
-        ends.append(
-            {
-                "attempt": o.attempt, "end": o.end, "exit_code": o.exit_code, "message": o.message, "outputs": o.outputs, "ran": o.ran,
-                "task": row.task, "state": states[row.task], "delay": judged.delay, "failed": int(is_failure),
-                "deferred": int(judged.event is Event.DEFER and not is_failure), "lost": int(o.end is End.LOST),
-                "asks_to_wait": _asks_to_wait(o), "polls": _asks_to_wait(o) and _poll(row) is not None,
-                **(_used(o.usage) if o.usage else {}),
-            }
-        )  # fmt: skip
+        end = {"attempt": o.attempt, "end": o.end, "task": row.task, "state": states[row.task]}
+        # A field that is left out is null, false or zero: most of the many ends say little.
+        if o.exit_code is not None:
+            end["exit_code"] = o.exit_code
+        if o.message:
+            end["message"] = o.message
+        if o.outputs is not None:
+            end["outputs"] = o.outputs
+        if o.ran is not None:
+            end["ran"] = o.ran
+        if o.usage:
+            end |= _used(o.usage)
+        if not is_completed:
+            is_failure = _is_failure(o, judged)
+            end |= {
+                "delay": judged.delay, "failed": int(is_failure), "deferred": int(judged.event is Event.DEFER and not is_failure),
+                "lost": int(o.end is End.LOST), "asks_to_wait": _asks_to_wait(o), "polls": _asks_to_wait(o) and _poll(row) is not None,
+            }  # fmt: skip
+        ends.append(end)
     if State.DEFERRED in states.values():
         graph.to_wake.add("deferred")
     if any(row.followed for _, row in ended):
@@ -234,7 +258,9 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
     moved = {task: states[task] for task in graph.ids("end", ends=json.dumps(ends))}
     return_slots(graph, [o.attempt for o, _ in ended])
     said = {
-        row.task: priority for o, row in ended if (priority := as_priority((o.outputs or {}).get(PRIORITY))) is not None
+        row.task: priority
+        for o, row in ended
+        if o.outputs and (priority := as_priority(o.outputs.get(PRIORITY))) is not None
     }
     if lost := [
         row.task

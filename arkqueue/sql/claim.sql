@@ -13,18 +13,19 @@
 -- and whose tasks are not held yet (queue/ending.py). `supersedes`: tasks are superseded in steps
 -- (queue/superseding.py), and victims that no step has reached yet do not start. Both are null
 -- nearly always.
-select array_agg(p.pool) as pools, f.*
+select c.pools, f.*
 from (select coalesce((place->>0)::int, -2147483648) as priority, coalesce((place->>1)::bigint, 0) as entry_id,
              coalesce((place->>2)::int, 0) as run, coalesce((place->>3)::int, 0) as position, coalesce((place->>4)::bigint, 0) as id,
              (select range_agg(int8range(entry_id, entry_id, '[]')) from ending where not is_aside) as gone,
              (select true from superseding limit 1) as supersedes
-      from (select %(floors)s::jsonb -> r.archive_id::text as place) f offset 0) f
-cross join unnest(%(pools)s::text[]) p(pool)
-cross join lateral (
-    select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id and (f.gone is null or not t.entry_id <@ f.gone) and (f.supersedes is null or not is_superseded(t.id))
-        and (t.priority, t.entry_id, t.run, t.position, t.id) >= (f.priority, f.entry_id, f.run, f.position, f.id) limit 1) t
-where p.pool = any(r.pools)
-group by f.priority, f.entry_id, f.run, f.position, f.id, f.gone, f.supersedes
+      from (select %(floors)s::jsonb -> r.archive_id::text as place offset 0) f offset 0) f
+cross join lateral (select array(
+    select p.pool from unnest(%(pools)s::text[]) p(pool)
+    cross join lateral (
+        select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id and (f.gone is null or not t.entry_id <@ f.gone) and (f.supersedes is null or not is_superseded(t.id))
+            and (t.priority, t.entry_id, t.run, t.position, t.id) >= (f.priority, f.entry_id, f.run, f.position, f.id) limit 1) t
+    where p.pool = any(r.pools)) as pools offset 0) c
+where c.pools <> '{}'
 
 -- part: picked
 -- Lock the tasks that an archive gives at its turn `w`, at most its share.
@@ -360,9 +361,12 @@ order by a.id for no key update of a;
 -- Store the ends of attempts that have none, and move their tasks out of running; only for the
 -- attempt that owns a task. Also store where the tasks completed: if several tasks with the same
 -- key complete at once, the one at the highest place counts as the last in time. `ran` was measured
--- when the transaction began, which may have waited for locks since.
+-- when the transaction began, which may have waited for locks since. A field that an end leaves
+-- out is null, false or 0.
 with e as (
-    select * from jsonb_to_recordset(%(ends)s::jsonb) as e(
+    select attempt, task, "end", exit_code, coalesce(message, '') as message, outputs, ran, state, delay, coalesce(failed, 0) as failed, coalesce(deferred, 0) as deferred,
+           coalesce(lost, 0) as lost, coalesce(asks_to_wait, false) as asks_to_wait, coalesce(polls, false) as polls, processor, memory, sampled
+    from jsonb_to_recordset(%(ends)s::jsonb) as e(
         attempt bigint, task bigint, "end" text, exit_code int, message text, outputs jsonb, ran float8,
         state task_state, delay float8, failed int, deferred int, lost int, asks_to_wait boolean, polls boolean,
         processor float8, memory bigint, sampled boolean)

@@ -25,7 +25,7 @@ from dataclasses import replace
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.gateway import Gateway
 from arkqueue.logs.write import Logs
-from arkqueue.model import AttemptId, Outcome, Receipt
+from arkqueue.model import ArchiveId, AttemptId, Outcome, Receipt
 from arkqueue.task_manager.attempt import Attempt
 
 log = logging.getLogger("arkqueue")
@@ -198,7 +198,7 @@ class _Lane:
             return []
         try:
             self._logs.flush([attempt.log for attempt, _ in ended])
-            receipts = finish([self._said(outcome) for _, outcome in ended], PATIENCE)
+            receipts = finish([self._said(attempt, outcome) for attempt, outcome in ended], PATIENCE)
         except DatabaseUnavailable:
             self._is_away = True
             return ended
@@ -216,10 +216,11 @@ class _Lane:
             self._settle(attempt)
         return busy
 
-    def _said(self, outcome: Outcome) -> Outcome:
-        """An outcome with the seconds since its program began."""
-        began = self._began.get(outcome.attempt)
-        return outcome if began is None else replace(outcome, ran=time.monotonic() - began)
+    def _said(self, attempt: Attempt, outcome: Outcome) -> Outcome:
+        """An outcome with its archive, and the seconds since its program began."""
+        began = self._began.get(attempt.id)
+        ran = outcome.ran if began is None else time.monotonic() - began
+        return replace(outcome, ran=ran, archive=ArchiveId(attempt.claim.archive.id))
 
     def _settle(self, attempt: Attempt) -> None:
         self._began.pop(attempt.id, None)

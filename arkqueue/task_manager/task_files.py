@@ -10,7 +10,7 @@ import shlex
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from arkqueue.errors import NotFound, WorkspaceError
@@ -163,7 +163,7 @@ class TaskFiles:
                 f"the repository no longer has revision {claim.base}, at which this task last completed: "
                 f"ARKQUEUE_BASE is empty, and {CHANGES} has every file"
             )
-            return replace(claim, base=None), as_json(changes)
+            return claim._replace(base=None), as_json(changes)
         except TooManyPaths as error:
             remedy = f"Change fewer files at once, or take {CHANGES} and `changes` out of the task"
             raise WorkspaceError(CHANGES, f"it cannot be made: {error}", remedy) from error

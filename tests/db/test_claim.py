@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveSettings, AttemptId, End, Outcome, Pool, Receipt
+from arkqueue.model import ArchiveId, ArchiveSettings, AttemptId, End, Outcome, Pool, Receipt
 from arkqueue.queue import archives, claim, finish
 from tests.builders import HOST, PROCESS, an_archive
 
@@ -175,6 +175,26 @@ def test_a_report_by_another_process_changes_nothing(session: Session) -> None:
 def test_a_report_of_an_attempt_that_never_was_changes_nothing(session: Session) -> None:
     nobody = AttemptId(10**9)
     assert finish.finish(session, PROCESS, [Outcome(nobody, End.EXITED, 0)]) == {nobody: Receipt.NOT_YOURS}
+
+
+def test_reports_need_not_name_their_archive_and_another_archive_changes_nothing(session: Session) -> None:
+    one, other = an_archive(session), an_archive(session, "other")
+    attempts = []
+    for archive in (one, other):
+        archive.commit({"a": "", "b": ""})
+        attempts += [archive.attempt("a@2"), archive.attempt("b@2")]
+    wrong, right, named, unnamed = attempts
+    outcomes = [
+        Outcome(wrong, End.EXITED, 0, archive=ArchiveId(10**9)),
+        Outcome(right, End.EXITED, 0, archive=one.id),
+        Outcome(named, End.EXITED, 1, archive=other.id),
+        Outcome(unnamed, End.EXITED, 0),
+    ]
+    received = finish.finish(session, PROCESS, outcomes[:1])
+    assert received == {wrong: Receipt.NOT_YOURS}
+    assert set(finish.finish(session, PROCESS, outcomes[1:]).values()) == {Receipt.RECORDED}
+    assert [one.state("a@2"), one.state("b@2")] == ["running", "completed"]
+    assert [other.state("a@2"), other.state("b@2")] == ["failed", "completed"]
 
 
 def test_renewal_answers_with_what_is_still_ours_and_what_was_asked(session: Session) -> None:

@@ -16,6 +16,7 @@ from arkqueue.states import (
     Event,
     IllegalMove,
     State,
+    completes,
     expand,
     move,
     verdict,
@@ -104,6 +105,7 @@ def circumstances(**changes: object) -> Circumstances:
 )
 def test_what_the_end_of_an_attempt_means(end: End, code: int | None, changes: dict[str, object], event: Event) -> None:
     assert verdict(end, code, circumstances(**changes)).event is event
+    assert completes(end, code) is (event is Event.COMPLETE)
 
 
 @pytest.mark.parametrize(("code", "event"), [(0, Event.COMPLETE), (1, Event.FAIL), (65, Event.REJECT)])
