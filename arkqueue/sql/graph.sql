@@ -188,25 +188,24 @@ with source as materialized (
     select id, state, as_completed, waived, blocks, run_id, kind <> 'gate' as counts, {part lets_in} as lets_in from task t where id = any(%(settled)s::bigint[])
     union all
     select id, state, as_completed, waived, blocks, run_id, false, {part lets_in} from task t where id = any(%(again)s::bigint[])
+), found as materialized (
+    -- The unmet edges of these tasks: those that are met now, and those that never will be.
+    select e.place, e.target, e.failed and s.state = 'completed' as unneeded,
+           case when e.failed then s.state in ('failed', 'rejected')
+                else meets(e.settled, e.crossing and e.kind <> 'exclusive' and not e.product, s.state, s.as_completed, s.waived, s.blocks) end
+           and (e.crossing or not s.lets_in)
+           and not (e.crossing and e.kind = 'depends' and s.state in ('canceled', 'skipped') and (select u.settled_at is not null from task u where u.id = e.target)) as is_met
+    from source s cross join lateral (select ctid as place, target, kind, settled, failed, crossing, product from edge where source = s.id and not met offset 0) e
 ), met as (
     -- The edges are found by their places (ctid). With a join, the planner would expect few rows,
     -- and read all of the edges again for each source.
-    update edge set met = true
-    where ctid = any(array(
-        select e.place
-        from source s cross join lateral (select ctid as place, target, kind, settled, failed, crossing, product from edge where source = s.id and not met and (crossing or not s.lets_in) offset 0) e
-        where case when e.failed then s.state in ('failed', 'rejected')
-                   else meets(e.settled, e.crossing and e.kind <> 'exclusive' and not e.product, s.state, s.as_completed, s.waived, s.blocks) end
-          and not (e.crossing and e.kind = 'depends' and s.state in ('canceled', 'skipped') and (select u.settled_at is not null from task u where u.id = e.target))))
-      and not met
+    update edge set met = true where ctid = any(array(select place from found where is_met)) and not met
     returning target
 ), counted as (
     select id, sum(n)::int as n, bool_or(unneeded) as is_unneeded from (
         select target as id, 1 as n, false as unneeded from met
         union all
-        select e.target, 0, true
-        from source s cross join lateral (select target from edge where source = s.id and failed and not met offset 0) e
-        where s.state = 'completed'
+        select target, 0, true from found where unneeded
         union all
         select report.id, 1, false
         from source s join run on run.id = s.run_id join task report on report.id = run.report_id and report.state in ('waiting', 'held') and report.unmet > 0
@@ -261,7 +260,8 @@ returning t.id, j.is_unneeded, t.cancels, j.enters and not j.is_parked and not j
           -- Canceled or skipped tasks may block something else now: this task, or a task that
           -- waited for this one to begin, or only for its release.
           t.blocks > 0
-          or (j.enters or t.state = 'held' and t.unmet = 0) and t.kind <> 'report' and (select true from task c where c.run_id = t.run_id and c.blocks > 0 limit 1) as unblocks;
+          or (j.enters or t.state = 'held' and t.unmet = 0) and t.kind <> 'report'
+             and t.run_id in (select c.run_id from task c where c.run_id = any(array(select run_id from decided)) and c.blocks > 0) as unblocks;
 
 -- name: pass_gates
 -- Let chains of gates pass in one statement instead of one round of `advance` for each gate. The
