@@ -195,7 +195,7 @@ with source as materialized (
                 else meets(e.settled, e.crossing and e.kind <> 'exclusive' and not e.product, s.state, s.as_completed, s.waived, s.blocks) end
            and (e.crossing or not s.lets_in)
            and not (e.crossing and e.kind = 'depends' and s.state in ('canceled', 'skipped') and (select u.settled_at is not null from task u where u.id = e.target)) as is_met
-    from source s cross join lateral (select ctid as place, target, kind, settled, failed, crossing, product from edge where source = s.id and not met offset 0) e
+    from source s cross join lateral (select ctid as place, target, kind, settled, failed, crossing, product from edge where source = s.id and not met and (crossing or failed or not s.lets_in) offset 0) e
 ), met as (
     -- The edges are found by their places (ctid). With a join, the planner would expect few rows,
     -- and read all of the edges again for each source.
