@@ -10,7 +10,6 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
-from dataclasses import fields
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -340,7 +339,7 @@ def test_variables_of_the_compose_file_are_described_with_their_defaults() -> No
 
 
 def test_variables_of_a_task_are_described() -> None:
-    claim = SimpleNamespace(**dict.fromkeys((field.name for field in fields(Claim)), ""))
+    claim = SimpleNamespace(**dict.fromkeys(Claim._fields, ""))
     definition, workspace = TaskDefinition("index", changes=True), Workspace(AttemptId(1), Path())
     handed = Handed(PayloadKind.JSON, None)
     # The variables that the place of the workspace does not decide.
