@@ -208,9 +208,11 @@ def test_the_priority_of_a_job_comes_from_its_profile_and_the_size_of_its_batch(
     large = ingest.submit(payload_url=ingest.manifest(*lines, profile="mrt-batch-manifest")["url"])
     urgent = ingest.submit(payload_url=ingest.content()["url"], type="file", profile_name="quiet_content")
     ingest("resume", "--lock", "global/ingest")
-    ingest.jobs_ended(large)
-    ingest.jobs_ended(urgent)
+    ingest.ended(large)
+    ingest.reaches(large, "pending", "completed")
     assert {task["priority"] for task in ingest.tasks(f"{large}-jobs", key(large))[1:]} == {60}
+    ingest("cancel", f"{ingest.name}@id:{large}-jobs")
+    ingest.jobs_ended(urgent)
     assert {task["priority"] for task in ingest.tasks(f"{urgent}-jobs", key(urgent))[1:]} == {20}
     other = ingest.submit(payload_url=ingest.content()["url"], type="file", hold=True)
     ingest("release", f"{ingest.name}@id:{other}")
