@@ -11,7 +11,7 @@ import sys
 import threading
 import uuid
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from arkqueue.db.embedded.server import Embedded
 from tests.repositories import a_git_repository
 from tests.system.end_to_end.conftest import Installations
 from tests.system.end_to_end.installation import ROOT, Archive, Installation, environment, processes_of
-from tests.waiting import eventually
+from tests.waiting import T, eventually, when_changed
 
 FILES = {"thesis.txt": b"On the bones of Etruria\n" * 1000, "finds/ä b.csv": b"bone,found at\n"}
 
@@ -87,9 +87,13 @@ class Deposits:
             found[:] = [one := self.deposit(id, target)]
             return one if one and one.status == status and said in one.message else None
 
-        came_to = eventually(came, lambda: found)
+        came_to = self.wait(came, lambda: found)
         assert came_to
         return came_to
+
+    def wait(self, look: Callable[[], T], told: Callable[[], object] = str) -> T:
+        """As ``eventually``, but the server is asked when something has ended."""
+        return eventually(when_changed(look, lambda: self.arkqueue.changes(self.archive.name)), told)
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +162,7 @@ def test_each_target_gets_the_package_in_its_own_way_and_a_reviewer_accepts_it_l
 def test_a_submission_without_files_fails_and_makes_no_deposit(deposits: Deposits) -> None:
     deposits.commit()
     id = deposits.submit("vault", "theses", files=False)
-    eventually(lambda: deposits.submission(id).status == "FAILED")
+    deposits.wait(lambda: deposits.submission(id).status == "FAILED")
     found = deposits.submission(id)
     assert found.message.startswith(f"submission {id} has no files, so there is nothing to deposit")
     assert found.deposits == []
@@ -194,7 +198,7 @@ def test_a_target_that_does_not_answer_is_waited_for_and_stops_no_other(deposits
     deposits.until(id, "shelf", "ACCEPTED")
     for target, said in (("vault", "is not there"), ("theses", "does not answer"), ("mirror", "does not answer")):
         deposits.until(id, target, None, said)
-        eventually(lambda target=target: deposits.task(id, f"send/{target}")["state"] == "deferred")
+        deposits.wait(lambda target=target: deposits.task(id, f"send/{target}")["state"] == "deferred")
     assert deposits.submission(id).status == "IN_PROGRESS"
     away.rename(deposits.vault)
     deposits.sshd.start()
@@ -328,7 +332,7 @@ def test_a_rejected_deposit_stays_rejected(deposits: Deposits) -> None:
     deposits.arkqueue("retry", deposits.name(id, "*/theses"), code=None)
     deposits.arkqueue("refresh", deposits.archive.name, code=1)
     deposits.arkqueue("retry", deposits.name(id, "*/theses"), "--from", "package", "--from-start")
-    eventually(lambda: deposits.task(id, "outcome/theses")["state"] == "completed")
+    deposits.wait(lambda: deposits.task(id, "outcome/theses")["state"] == "completed")
     assert "archived" in deposits.arkqueue("logs", deposits.name(id, "outcome/theses")).out
     assert deposits.deposit(id, "theses") == rejected
     assert deposits.submission(id).status == "REJECTED"
@@ -451,7 +455,7 @@ def test_a_transfer_that_is_cut_off_is_tried_again_and_leaves_no_half_file_under
         id = deposits.submit("mirror")
         name = f"{id}.zip"
         deposits.until(id, "mirror", None, f"mirror: put {deposits.sshd.inbox}/{name}: the connection broke")
-        eventually(lambda: deposits.task(id, "send/mirror")["state"] == "deferred")
+        deposits.wait(lambda: deposits.task(id, "send/mirror")["state"] == "deferred")
         assert cut.cuts == 1
         part = deposits.sshd.inbox / f".{name}.part"
         assert 0 < part.stat().st_size < 4 << 20
@@ -545,7 +549,7 @@ def test_failed_deposits_are_retried_although_later_submissions_went_to_the_same
     for id in ids:
         deposits.until(id, "theses", "FAILED")
     empty = deposits.submit("vault", files=False)
-    eventually(lambda: deposits.submission(empty).status == "FAILED")
+    deposits.wait(lambda: deposits.submission(empty).status == "FAILED")
     deposits.repository.faults()
     later = deposits.submit("vault", "theses")
     deposits.until(later, "theses", "SUBMITTED", "inreview")
@@ -560,7 +564,7 @@ def test_failed_deposits_are_retried_although_later_submissions_went_to_the_same
 def test_a_deposit_that_is_not_called_after_its_submission_is_none(deposits: Deposits) -> None:
     deposits.commit()
     id = deposits.submit("vault", items=[{"deposit": "other.vault"}])
-    eventually(lambda: deposits.submission(id).status == "FAILED")
+    deposits.wait(lambda: deposits.submission(id).status == "FAILED")
     assert f"deposit other.vault is none of submission {id}: call it {id}.TARGET" in deposits.submission(id).message
 
 

@@ -132,7 +132,7 @@ class Ingest:
             assert not run or run["state"] == state or run["state"] not in ENDED, self.told(id)
             return run and run["state"] == state and run["report"] == "completed" and run
 
-        return eventually(when_changed(has, lambda: self.arkqueue.settled(self.name)), lambda: self.told(id))
+        return eventually(when_changed(has, lambda: self.arkqueue.changes(self.name)), lambda: self.told(id))
 
     def jobs_ended(self, batch: str, state: str = "completed") -> Any:
         """Wait until the jobs of a batch have ended, and their report."""
