@@ -16,6 +16,7 @@ from arkqueue.queue import archives, control, deletion, purge
 from arkqueue.views import find, tasks
 from arkqueue.views.doctor import examine
 from tests.builders import AnArchive, an_archive
+from tests.db.purges import purged_in_steps
 from tests.db.test_purge import a_logged_run, kept_of, left_of
 
 
@@ -95,6 +96,15 @@ def test_all_states_together_leave_what_is_not_settled(aged: AnArchive) -> None:
     assert aged.states() == {"a@8": "ready"}
 
 
+def test_large_runs_go_by_the_same_rules_in_steps(session: Session, aged: AnArchive) -> None:
+    set_to_keep(aged, {"completed": "30d", "failed": "50d", "superseded": "30d", "deleted": "30d"})
+    with purged_in_steps(2):
+        assert a_pass(session) >= 4
+    assert {row["number"] for row in aged.sql("select number from run")} == {1, 3, 4, 8}
+    assert aged.sql("select from purging") == []
+    assert {row["number"] for row in aged.sql("select number from task")} == {1, 3, 4, 8}
+
+
 def test_without_a_rule_everything_is_kept(session: Session, aged: AnArchive) -> None:
     with pytest.raises(Conflict, match="papers: keeps everything"):
         purge_by_age(aged)
@@ -144,7 +154,8 @@ def test_the_age_of_a_run_counts_from_when_a_person_changed_its_state(
     assert archive.states() == {}
 
 
-def test_what_a_person_takes_back_meanwhile_stays(session: Session, archive: AnArchive) -> None:
+@pytest.mark.parametrize("most", [purge.MOST_TASKS, 2], ids=["at-once", "in-steps"])
+def test_what_a_person_takes_back_meanwhile_stays(session: Session, archive: AnArchive, most: int) -> None:
     """It is judged once more where nobody else can act on it."""
     archive.commit({"a": ""})
     archive.fail("a@2")
@@ -152,9 +163,10 @@ def test_what_a_person_takes_back_meanwhile_stays(session: Session, archive: AnA
     deletion.delete_run(session, run, "ann")
     let_age(archive, 2, 100)
     set_to_keep(archive, {"deleted": "7d"})
-    done = retention.purge_by_age(
-        session, ArchiveId(archive.id), "bob", export=lambda *_: deletion.undelete_run(session, run, "ann")
-    )
+    with purged_in_steps(most):
+        done = retention.purge_by_age(
+            session, ArchiveId(archive.id), "bob", export=lambda *_: deletion.undelete_run(session, run, "ann")
+        )
     assert (done.runs, done.kept, archive.states()) == ([], [], {"a@2": "failed"})
 
 
