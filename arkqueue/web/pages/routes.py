@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlencode
 
 from fastapi.concurrency import run_in_threadpool
 from starlette import types
@@ -28,6 +28,7 @@ from arkqueue.web.pages import (
     administration,
     archive,
     backfill,
+    filling,
     log,
     overview,
     persons,
@@ -322,13 +323,17 @@ async def _live(request: Request) -> Response:
 
 
 def _back(body: bytes) -> str:
-    """The page of a form. If the user must sign in first, the sign-in leads to this page. The
-    form's action is not carried out then.
+    """The page of the form; of the form of a trigger, with its choices. If the user must sign in
+    first, the sign-in leads there; the action is not carried out then. A refusal leads there, too.
     """
     try:
-        return local(Form(body)["back"])
+        form = Form(body)
     except ArkqueueError:
         return "/"
+    if form["verb"] == "trigger":
+        chosen = [(field, value) for field, value in form.fields() if field in filling.SHOWN]
+        return f"/-/trigger?{urlencode([('of', form['name']), *chosen])}"
+    return local(form["back"])
 
 
 async def _act(request: Request) -> Response:

@@ -522,6 +522,10 @@ def test_a_backfill_that_cannot_be_is_refused_with_its_reason(
     page = operator.post("/-/act", data={"form": form, "name": "papers", "verb": "trigger", "back": "/"} | fields)
     assert page.status_code in (404, 409, 422)
     assert fault in said(page, page.status_code)
+    back = html.unescape(re.findall(r'href="([^"]+)">Go back<', page.text)[0])
+    again = operator.get(back).text
+    for field in ("first", "last"):
+        assert f'name="{field}" value="{fields.get(field, "")}"' in again
 
 
 def test_a_backfill_over_the_work_of_later_revisions_is_forced(operator: httpx.Client, archive: AnArchive) -> None:
