@@ -1,4 +1,5 @@
-"""Commits that mean harm, each small to make and large to whoever reads it carelessly: for tests and for the benchmark of a server under attack.
+"""Hostile commits: each is small to push, and expensive for a reader without limits. The tests use
+them, and so does the benchmark of a server under attack.
 
 An attack takes a Git repository and pushes one revision to its main branch.
 """
@@ -13,11 +14,11 @@ from tests.repositories import GitRepository, SubversionRepository
 Attack = Callable[[GitRepository], None]
 
 STARS = "*a" * 10 + "b"
-"""A pattern that a backtracking matcher tries in more ways than it will ever finish."""
+"""A pattern for which a backtracking matcher needs exponential time."""
 
 
 def stored(repository: GitRepository, command: str, *options: str, text: str) -> str:
-    """The id of an object that git makes of a text."""
+    """Writes a Git object with the given text. Returns its id."""
     done = subprocess.run(
         ["git", command, *options], cwd=repository.work, input=text, stdout=subprocess.PIPE, text=True, check=True
     )
@@ -25,7 +26,10 @@ def stored(repository: GitRepository, command: str, *options: str, text: str) ->
 
 
 def a_tree_without_end(repository: GitRepository, levels: int = 4, *, entries: int = 1000, beside: str = "") -> str:
-    """The id of a tree with 1,000 entries on each level, which are the same: 10¹² files in a few kilobytes. ``beside``: more entries of the top, for mktree."""
+    """The id of a tree of ``levels`` levels. Each level has 1,000 entries that all name the same
+    subtree, so four levels stand for 10¹² files in a few kilobytes. ``beside``: further entries of
+    the top level, in the format of ``git mktree``.
+    """
     id = stored(repository, "hash-object", "-w", "--stdin", text="x")
     mode, kind = "100644", "blob"
     for level in range(levels):
@@ -35,7 +39,9 @@ def a_tree_without_end(repository: GitRepository, levels: int = 4, *, entries: i
 
 
 def many_names_of_one_file(repository: GitRepository, names: int = 6000) -> str:
-    """The id of a tree whose `_workflows` has so many names of one file of 1 MiB."""
+    """The id of a tree whose `_workflows` folder contains one file of 1 MiB under the given number
+    of names.
+    """
     blob = stored(repository, "hash-object", "-w", "--stdin", text="#" * 2**20)
     folder = stored(repository, "mktree", text="".join(f"100644 blob {blob}\t{n:04}.yaml\n" for n in range(names)))
     return stored(repository, "mktree", text=f"040000 tree {folder}\t_workflows\n")
@@ -54,7 +60,9 @@ def _endless(repository: GitRepository) -> None:
 
 
 def tasks_of_a_tree_without_end(repository: GitRepository) -> None:
-    """Three tasks that want a tree of 10⁹ files: all of it (`all`), a folder (`some`), and a working copy (`copy`)."""
+    """Pushes three tasks that need a tree of 10⁹ files: the whole tree (`all`), a folder of the
+    tree (`some`), and a working copy (`copy`).
+    """
     wanted = {"all": "tree", "some": "['0000']", "copy": "working-copy"}
     workflow = "".join(f"- {{name: {name}, command: ls, checkout: {checkout}}}\n" for name, checkout in wanted.items())
     blob = stored(repository, "hash-object", "-w", "--stdin", text=workflow)
@@ -63,7 +71,7 @@ def tasks_of_a_tree_without_end(repository: GitRepository) -> None:
 
 
 def a_task_of_as_many_files_as_it_may_have(repository: GitRepository) -> None:
-    """A task `all` with some hundred thousand files, which take a minute to write."""
+    """Pushes a task `all` with several hundred thousand files, which take a minute to write."""
     blob = stored(repository, "hash-object", "-w", "--stdin", text="- {name: all, command: ls}\n")
     folder = stored(repository, "mktree", text=f"100644 blob {blob}\ta.yaml\n")
     beside = f"040000 tree {folder}\t_workflows\n"
@@ -71,7 +79,9 @@ def a_task_of_as_many_files_as_it_may_have(repository: GitRepository) -> None:
 
 
 def a_task_of_a_copied_folder_without_end(repository: SubversionRepository) -> None:
-    """A task `all` with a million files, and some more, in two small revisions: a folder of 1,000 files, and 1,001 copies of it."""
+    """Commits a task `all` with slightly more than a million files, in two small revisions: a
+    folder of 1,000 files, and 1,001 copies of that folder.
+    """
     text = repository.a_file("x")
     repository.change("mkdir", "a", *(part for n in range(1000) for part in ("put", text, f"a/{n:04}")))
     workflow = ("put", repository.a_file("- {name: all, command: ls}\n"), "_workflows/a.yaml")
@@ -101,7 +111,7 @@ def _long_message(repository: GitRepository) -> None:
 
 
 def _push(repository: GitRepository, tree: str, *options: str) -> None:
-    """A revision with this tree, which is not checked out in the clone."""
+    """Pushes a revision with the given tree, without checking the tree out in the clone."""
     id = repository.git("commit-tree", tree, "-p", "HEAD", *(options or ("-m", "harmless"))).strip()
     repository.git("push", "-q", "origin", f"{id}:{repository.branch}")
 

@@ -1,4 +1,4 @@
-"""Short ways to say what a test is about: archives, revisions and runs in a real database, and a scripted executor.
+"""Builders for tests: archives, revisions and runs in a real database.
 
 archive = an_archive(session)
 archive.commit({"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]"})
@@ -44,7 +44,9 @@ NOTHING = Workflow()
 
 
 def a_workflow(tasks: dict[str, str] | str) -> Workflow:
-    """A parsed workflow from YAML, or from ``{name: fields}`` where a task gets a command unless it has one or says ``# gate``."""
+    """A parsed workflow, from YAML or from ``{name: fields}``. In the second form, a task without a
+    command gets the command ``true``, unless its fields contain ``# gate``.
+    """
     text = textwrap.dedent(tasks) if isinstance(tasks, str) else "\n".join(_task(*task) for task in tasks.items())
     parsed = workflow.parse([SourceFile("_workflows/test.yaml", text.encode())])
     assert not parsed.faults, [str(f) for f in parsed.faults]
@@ -65,7 +67,7 @@ def faulty() -> Workflow:
 
 @dataclass
 class AnArchive:
-    """An archive with one branch (unless told otherwise) whose commits are said by the test."""
+    """An archive whose commits the test appends itself. The archive has one branch by default."""
 
     session: Session
     id: int
@@ -84,7 +86,7 @@ class AnArchive:
         author: str = "ann",
         **options: Any,
     ) -> int:
-        """Append one revision; returns its number."""
+        """Appends one revision. Returns its number."""
         number = self.numbers[branch] + 1
         parsed = tasks if isinstance(tasks, Workflow) else a_workflow(tasks)
         self.append(branch, [an_entry(number, parsed, changed, author=author, branch=branch)], **options)
@@ -116,7 +118,9 @@ class AnArchive:
         store: str | None = None,
         **options: Any,
     ) -> int:
-        """Submit a payload at a revision (None: the head); returns the id of the run. ``store``: where an attachment of it is; none: it has none."""
+        """Submits a payload at a revision (None: the head). Returns the id of the run. ``store``:
+        the place of the attachment; None submits without an attachment.
+        """
         at = self.revisions["", number or self.numbers[""]]
         (row,) = self.session.rows("revision_at", revision=at)
         definitions = map(workflow.from_json, row.tasks)
@@ -135,13 +139,13 @@ class AnArchive:
         return made[0]
 
     def upload(self, sender_id: str, store: str) -> submissions.Upload:
-        """An attachment that has come, as far as the database knows."""
+        """An upload that the database regards as complete."""
         upload = self.begin_upload(sender_id, store)
         self.complete(upload)
         return upload
 
     def begin_upload(self, sender_id: str, store: str) -> submissions.Upload:
-        """An attachment that is still to come."""
+        """An upload whose attachment has not arrived yet."""
         file = Attachment("a.tif", 3, "0" * 64)
         begun = attachments.begin(
             self.session, ArchiveId(self.id), self.name, sender_id, [file], store, "ann", most=9, room=0
@@ -150,14 +154,14 @@ class AnArchive:
         return submissions.Upload(begun.id, store, digest_of([file]))
 
     def complete(self, upload: submissions.Upload) -> None:
-        """Say that its attachment has come."""
+        """Marks the attachment of an upload as arrived."""
         attachments.is_there(self.session, upload.id, 0)
 
     def task(self, key: str, *, branch: str = "") -> TaskId:
         """The id of ``name@number``, ``name/item@number`` or ``name@number.run``."""
         name, _, place = key.partition("@")
         number, _, run = place.partition(".")
-        name, _, item = name.partition("/")  # of a list
+        name, _, item = name.partition("/")  # the item of a list
         (row,) = self.sql(
             "select id from task where branch_id = %s and name = %s and item = %s and number = %s and run = %s",
             self.branches[branch].id, name, item, int(number), int(run or 1),
@@ -174,17 +178,19 @@ class AnArchive:
         return int(row["id"])
 
     def claim(self, key: str | None = None, *, slots: int = 100) -> Claim:
-        """Claim all that is ready; return the claim of ``key``."""
+        """Claims all ready tasks. Returns the claim of ``key``."""
         for claimed in claim.claim(self.session, PROCESS, HOST, slots):
             self.running[claimed.task] = claimed
         return self.running[self.task(key)] if key else next(iter(self.running.values()))
 
     def claim_some(self, slots: int) -> list[Claim]:
-        """Claim up to so many tasks, whichever the queue gives."""
+        """Claims at most ``slots`` tasks, in the order of the queue."""
         return claim.claim(self.session, PROCESS, HOST, slots)
 
     def record(self, attempt: AttemptId, end: End, code: int | None, **more: Any) -> Receipt:
-        """Report the end of an attempt, now with its archive, as task managers do, and now without."""
+        """Reports the end of an attempt. Half of the reports name the archive, as those of task managers
+        do.
+        """
         more = {"archive": self.id, **more} if attempt % 2 else more
         return finish.finish(self.session, PROCESS, [Outcome(attempt, end, code, **more)])[attempt]
 
@@ -192,13 +198,13 @@ class AnArchive:
         return self.claim(key).attempt
 
     def end(self, key: str, code: int | None = 0, end: End = End.EXITED, **more: Any) -> Receipt:
-        """End the running attempt of a task, which is claimed first where it is ready."""
+        """Ends the running attempt of a task. Claims the task first if it is ready."""
         attempt = self.attempt(key)
         del self.running[self.task(key)]
         return self.record(attempt, end, code, **more)
 
     def run(self, *keys: str) -> None:
-        """Claim and complete tasks."""
+        """Claims and completes tasks."""
         for key in keys:
             assert self.end(key) is Receipt.RECORDED
 
@@ -211,7 +217,9 @@ class AnArchive:
         return str(row["state"])
 
     def states(self, *, branch: str = "") -> dict[str, str]:
-        """The states of all tasks but COMMIT, REPORT and gates of PREV:*, by ``name@number`` (``.run`` from the second on)."""
+        """The states of the ordinary tasks, which exclude COMMIT, REPORT and the gates of PREV:*.
+        The keys are ``name@number``, or ``name@number.run`` from the second run on.
+        """
         rows = self.sql(
             "select name, number, run, state from task where branch_id = %s and kind = 'ordinary'"
             " and run_id <> all(array(select run_id from purging))"
@@ -239,12 +247,12 @@ class AnArchive:
 
 
 def no_lists(*_: object) -> str:
-    """For `queue.backfill.plan`: no repository gives its lists."""
+    """A reader of lists for `queue.backfill.plan` that fails for every repository."""
     return "file:///srv/papers: cannot be read. Check it"
 
 
 def a_gateway(session: Session, process: str = PROCESS) -> SqlGateway:
-    """What a task manager may ask of the queue."""
+    """The gateway of a task manager to the queue."""
     return SqlGateway(session, process, HOST)
 
 
@@ -266,7 +274,9 @@ def an_archive(
     baseline: int = 1,
     tasks: Workflow = NOTHING,
 ) -> AnArchive:
-    """A registered archive whose ledger starts at ``baseline``, where its workflow files say ``tasks``."""
+    """A registered archive whose ledger starts at ``baseline``. ``tasks``: the workflow at that
+    revision.
+    """
     starts = [
         archives.Start(branch, branch == branches[0], Entry(a_revision(baseline, branch=branch), tasks))
         for branch in branches
@@ -279,7 +289,7 @@ def an_archive(
 
 
 def a_list(session: Session) -> AnArchive:
-    """papers@2 with three steps over the items ``a`` and ``b/c``."""
+    """An archive with papers@2: three steps over the items ``a`` and ``b/c``."""
     archive = an_archive(session)
     steps = {"fetch": "", "check": "depends: [fetch]", "store": "depends: [check]"}
     archive.commit({name: f"foreach: [a, b/c]\n{more}" for name, more in steps.items()})
@@ -287,7 +297,7 @@ def a_list(session: Session) -> AnArchive:
 
 
 def the_archive(session: Session, name: str) -> AnArchive:
-    """An archive that is registered already, to go on with."""
+    """The builder of an archive that is already registered."""
     (id,) = (row.id for row in archives.watched(session) if row.name == name)
     archive = AnArchive(session, id, name)
     for branch in archives.branches(session, archive.id):

@@ -1,6 +1,7 @@
-"""The ways in which a repository can change, each without a notice: `GIT` and `SUBVERSION` map a name to a `Change`.
+"""The ways in which a repository can change without a notice to arkqueue. `GIT` and `SUBVERSION`
+map a name to a `Change`.
 
-Each change leaves everything that a program can set as it was before: times of files, sizes, names.
+Each change restores everything that a program can set: file times, sizes and names.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ R = TypeVar("R", GitRepository, SubversionRepository)
 
 @dataclass(frozen=True)
 class Change(Generic[R]):
-    """``before`` makes ready what ``happens`` needs, and is no part of the change."""
+    """``before`` prepares the repository for ``happens``; only ``happens`` is the change."""
 
     happens: Callable[[R], object]
     before: Callable[[R], object] = lambda _repository: None
@@ -45,7 +46,7 @@ def _packed_topic(repository: GitRepository) -> None:
 
 
 def _write_ref_in_place(repository: GitRepository) -> None:
-    """As an editor, or ``cp``, without git."""
+    """Writes the ref file in place without git, as an editor or ``cp`` does."""
     ref = repository.path / "refs/heads/main"
     status = ref.stat()
     ref.write_text(repository.id("HEAD^") + "\n")
@@ -75,7 +76,7 @@ def _symbolic_and_topic(repository: GitRepository) -> None:
 
 
 def _borrow_objects(repository: GitRepository) -> None:
-    """All objects so far are in another folder, as after ``git clone --shared``."""
+    """Moves all objects so far to another folder, as ``git clone --shared`` does."""
     objects, store = repository.path / "objects", repository.path.with_name("store")
     objects.rename(store)
     (objects / "info").mkdir(parents=True)
@@ -107,7 +108,7 @@ def _back_up(repository: GitRepository | SubversionRepository) -> None:
 
 
 def _restore_in_place(repository: GitRepository | SubversionRepository) -> None:
-    """Times and owners are those of the backup."""
+    """Restores a backup, including the times and owners of its files."""
     run("cp", "-a", f"{_backup(repository)}/.", repository.path)
 
 
@@ -127,7 +128,7 @@ def _backup(repository: GitRepository | SubversionRepository) -> Path:
 
 
 def _write_current_in_place(repository: SubversionRepository) -> None:
-    """A number of as many digits, at the same time."""
+    """Writes a number with as many digits into ``current``, and restores the file's time."""
     current = repository.path / "db/current"
     status = current.stat()
     current.write_text(f"{int(current.read_text()) - 1}\n")

@@ -1,4 +1,6 @@
-"""What every test can have, beside the plugins: the machine's programs (``requirements``), PostgreSQL (``postgres``) and Docker (``engine``)."""
+"""The plugins and hooks of all tests: the machine's programs (``requirements``), PostgreSQL
+(``postgres``), Docker (``engine``), and what they share.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Random examples follow from the sources: whoever runs the same commit sees the same ones fail, and each change draws others. ``--hypothesis-seed=random`` draws others at once."""
+    """Seeds the random examples from the sources. Everybody who runs the same commit sees the same
+    examples fail, and each change of the sources draws other examples. ``--hypothesis-seed=random``
+    draws other examples at once.
+    """
     if config.option.hypothesis_seed is None and os.environ.get("HYPOTHESIS_PROFILE") != "long":
         config.option.hypothesis_seed = str(_digest_of_sources())
 
@@ -47,7 +52,9 @@ ALL_ARE_FULL = re.compile(rb"^pytestmark = .*\bpytest\.mark\.full\b", re.MULTILI
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """No worker imports a file of which ``make test``, or ``make test-full``, runs no test: they are a tenth, and five sixths, of all."""
+    """Skips the import of files that contain no test of this run. These files are a tenth of all
+    files in ``make test``, and five sixths in ``make test-full``.
+    """
     if not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
         return None
     if config.option.markexpr == "full":
@@ -59,7 +66,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is imported and collected stays: to look for garbage in it again and again would take a sixth of the time."""
+    """Collects tests without garbage collection. Imported and collected objects stay alive, and
+    searching them for garbage takes a sixth of the time.
+    """
     gc.disable()
     try:
         return (yield)
@@ -68,25 +77,29 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests begin first: else the other workers are done long before the one that has them."""
+    """Starts the longest tests first. Otherwise one worker still runs a long test when the others
+    are done.
+    """
     items.sort(key=_may_take, reverse=True)
 
 
 def pytest_collection_finish() -> None:
-    """What collecting made stays to the end: nobody looks for garbage among its million objects again and again."""
+    """Excludes the million objects of the collection from every later garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 def _may_take(item: pytest.Item) -> float:
-    """The seconds that a test asks for; 0 for what is content with the usual ones."""
+    """The time limit in seconds that a test sets with its mark; 0 for a test with the default
+    limit.
+    """
     asked = item.get_closest_marker("timeout")
     return float(asked.args[0]) if asked and asked.args else 0.0
 
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that everybody may look into; pytest's own are for their owner alone."""
+    """A folder that every account may read. The folders of pytest are private to their owner."""
     with tempfile.TemporaryDirectory(prefix="arkqueue-test-") as folder:
         os.chmod(folder, 0o755)
         yield Path(folder).resolve()
@@ -94,5 +107,5 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def room_to_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs overflow into files however full the disk of whoever runs the tests is."""
+    """Lets logs overflow into files, however full the host's disk is."""
     monkeypatch.setattr("arkqueue.logs.overflow.RESERVE", 0)

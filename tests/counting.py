@@ -1,4 +1,4 @@
-"""How a test asks how much work something is, without a clock: it counts the calls of functions, Python's and those written in C."""
+"""Measures work without a clock: counts the calls of functions, written in Python or in C."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class Calls:
-    """The calls that were counted so far."""
+    """The number of calls so far."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -22,7 +22,7 @@ class Calls:
 
 @contextmanager
 def counted_calls() -> Iterator[Calls]:
-    """Counts the calls in this thread inside the ``with`` block."""
+    """Counts the calls of this thread inside the ``with`` block."""
     calls = Calls()
     before = sys.getprofile()
     sys.setprofile(calls.note)
@@ -34,7 +34,9 @@ def counted_calls() -> Iterator[Calls]:
 
 @contextmanager
 def counted_calls_of_new_threads() -> Iterator[Calls]:
-    """Counts the calls of threads that begin inside the ``with`` block, and not those of this thread, which may poll."""
+    """Counts the calls of threads that start inside the ``with`` block. The calls of this thread,
+    which may poll, do not count.
+    """
     calls = Calls()
     threading.setprofile(calls.note)
     try:

@@ -1,10 +1,12 @@
 """A real Docker engine for the tests, and images to run on it.
 
-An engine that answers is used (``DOCKER_HOST``, or the usual socket). Where none does, the first worker of a test run that needs one starts a
-``dockerd`` for the run (root on a host that has it), and the process that controls the run stops it. Whatever the run makes carries its own
-name, and nothing else is touched. With ``CI=true`` a missing engine is a failure, otherwise a skip that says what to install.
+The tests use an engine that answers at ``DOCKER_HOST``, or at the usual socket. If none answers,
+the first worker that needs an engine starts a ``dockerd`` for the test run, which takes root. The
+process that controls the run stops this engine. Everything that a run makes carries the run's own
+name, and the run touches nothing else. With ``CI=true``, a missing engine fails the tests.
+Otherwise they are skipped, with a message that says what to install.
 
-A plugin of ``conftest.py``; ``OwnEngine`` is for tests that stop, kill and fill an engine.
+A plugin of ``conftest.py``. ``OwnEngine`` is for tests that stop, kill and fill an engine.
 """
 
 from __future__ import annotations
@@ -37,13 +39,18 @@ USUAL_SOCKET = "unix:///var/run/docker.sock"
 LABEL = "arkqueue.test"
 START_PATIENCE = 120.0
 SMALL = ("--bridge=none", "--iptables=false", "--ip-masq=false", "--ip-forward=false")
-"""Options of an engine beside another, in a network namespace of its own: one without a bridge removes the bridge that it finds."""
+"""Options of a second engine on the host, which runs in its own network namespace. Without the
+namespace, an engine with ``--bridge=none`` would remove the bridge of the other engine.
+"""
 
 _FOLDER = pytest.StashKey[Path]()
 
 
 def _connect(connection: UnixHTTPConnection) -> None:
-    """The SDK leaves the socket open with which it found nobody; some later test would be told so. An engine may die right after arkqueue's own knock."""
+    """Connects like the SDK, but closes the socket when the connection fails. The SDK leaves such a
+    socket open, and a later test would get the resource warning. An engine may stop right after
+    arkqueue has found it, so this happens in ordinary tests.
+    """
     with ExitStack() as failed:
         opened = failed.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         opened.settimeout(connection.timeout)
@@ -57,7 +64,7 @@ UnixHTTPConnection.connect = _connect
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        # Only a name: a run that needs no engine leaves no folder.
+        # This is only a name: a run that needs no engine leaves no folder.
         config.stash[_FOLDER] = Path(tempfile.gettempdir()) / f"arkqueue-engine-{uuid.uuid4().hex[:12]}"
 
 
@@ -91,7 +98,9 @@ def engine_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def engine(engine_url: str) -> Iterator[docker.APIClient]:
-    """The SDK's client of an engine, for what tests look at and for what others than arkqueue do."""
+    """The SDK's client of the engine. Tests inspect the engine with it, and play other users of the
+    engine.
+    """
     api = client(engine_url)
     yield api
     api.close()
@@ -99,13 +108,15 @@ def engine(engine_url: str) -> Iterator[docker.APIClient]:
 
 @pytest.fixture(scope="session")
 def busybox(request: pytest.FixtureRequest, engine: docker.APIClient) -> str:
-    """An image with nothing but busybox, and the users root, builder (1000:100, group staff) and nobody."""
+    """An image with only busybox. Its users are root, builder (1000:100, group staff) and nobody."""
     return _an_image(request.config, engine, "busybox", busybox_files(), [])
 
 
 @pytest.fixture(scope="session")
 def dressed(request: pytest.FixtureRequest, engine: docker.APIClient) -> str:
-    """The same with an entrypoint, a command, a user, a folder, a volume, a variable and a health check of its own."""
+    """The image ``busybox`` with its own entrypoint, command, user, folder, volume, variables and
+    health check.
+    """
     changes = [
         'ENTRYPOINT ["/bin/false"]',
         'CMD ["never"]',
@@ -127,7 +138,9 @@ def empty_image(request: pytest.FixtureRequest, engine: docker.APIClient) -> str
 
 @pytest.fixture
 def own_engine() -> Iterator[Callable[..., OwnEngine]]:
-    """Starts engines of the test's own; each is removed afterwards with all that it has, in whatever state it is."""
+    """Starts engines for one test. Each engine is removed after the test with everything it holds,
+    whatever its state.
+    """
     made: list[OwnEngine] = []
     why = _cannot_start()
     if why:
@@ -147,7 +160,7 @@ def own_engine() -> Iterator[Callable[..., OwnEngine]]:
 
 
 class OwnEngine:
-    """A ``dockerd`` in a folder. Its containerd is its own; it ends with it."""
+    """A ``dockerd`` in a folder, with its own containerd, which ends with it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -157,7 +170,7 @@ class OwnEngine:
 
     @property
     def pid(self) -> int | None:
-        """Of the running engine."""
+        """The process id of the running engine, or None."""
         with suppress(FileNotFoundError, ValueError):
             pid = int((self.folder / "pid").read_text())
             if _is_alive(pid):
@@ -165,7 +178,7 @@ class OwnEngine:
         return None
 
     def start(self, *options: str) -> None:
-        """Return when it answers."""
+        """Starts the engine. Returns when the engine answers."""
         self._options = options or self._options
         self._was_killed = False
         places = {"data-root": "data", "exec-root": "exec", "pidfile": "pid", "config-file": "daemon.json"}
@@ -177,9 +190,10 @@ class OwnEngine:
             (self.folder / "pid").unlink()
         alone = ["unshare", "--net"] if self._options else []
         engine = ["dockerd", f"--host={self.url}", "--cgroup-parent", self.folder.name, *own, *self._options]
-        # Each start of a container has the engine start itself again: what lives so short need not look for garbage.
+        # The engine starts a copy of its own program for each container. Those processes are
+        # short-lived, so they collect garbage less often.
         command = shlex.join(["env", "GOGC=400", *alone, *engine])
-        # It belongs to the run, not to the worker that happens to start it.
+        # The engine belongs to the run, not to the worker that starts it.
         subprocess.run(
             ["/bin/sh", "-c", f"exec 9>&-; {command} >>{self.folder}/log 2>&1 </dev/null &"],
             check=True,
@@ -194,17 +208,17 @@ class OwnEngine:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """As an administrator does: its containers are stopped with it."""
+        """Stops the engine like an administrator: its containers stop as well."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """As a crash does: its containers go on without it."""
+        """Kills the engine like a crash: its containers continue."""
         self._was_killed = True
         containerd = self.folder / "exec/containerd/containerd.pid"
         pid = int(containerd.read_text())
         self._end(signal.SIGKILL)
-        self._until_gone(pid)  # it dies with its parent
-        # The next engine takes a process that nobody has reaped for a containerd that runs.
+        self._until_gone(pid)  # containerd dies with its parent
+        # A zombie process would look like a running containerd to the next engine.
         containerd.unlink()
 
     def freeze(self) -> None:
@@ -215,23 +229,23 @@ class OwnEngine:
 
     def destroy(self) -> None:
         if self._was_killed and self.pid is None:
-            self.start()  # what a crash has left can only be taken away by the next one
+            self.start()  # only a new engine can remove what a crash has left
         if self.pid is not None:
             self.thaw()
             api = client(self.url)
             for container in api.containers(all=True, quiet=True):
                 with suppress(
                     docker.errors.APIError
-                ):  # whoever is about to remove it may be quicker; the rest goes with the folder
+                ):  # somebody else may be removing it; the rest goes with the folder
                     api.remove_container(container["Id"], force=True, v=True)
             api.close()
             self.stop()
         for mount in sorted(_mounts_below(self.folder), reverse=True):
             subprocess.run(["umount", "--lazy", mount], check=True)
-        # Not by a glob: that ends where another engine's group goes meanwhile.
+        # A glob would stop when the cgroup of another engine disappears meanwhile.
         for group, _, _ in os.walk("/sys/fs/cgroup", topdown=False):
             if self.folder.name in group.split("/"):
-                with suppress(OSError):  # in a busy moment; it is empty, and costs nothing
+                with suppress(OSError):  # a busy cgroup stays; it is empty and costs nothing
                     os.rmdir(group)
         shutil.rmtree(self.folder)
 
@@ -264,7 +278,7 @@ def client(url: str) -> docker.APIClient:
 def answers(url: str) -> bool:
     try:
         if url.startswith("unix://"):
-            # The SDK leaves the socket open with which it finds nobody.
+            # The SDK leaves the socket of a failed connection open, so this connects first.
             with socket.socket(socket.AF_UNIX) as door:
                 door.connect(url.removeprefix("unix://"))
         api = docker.APIClient(base_url=url, version="auto", timeout=10)
@@ -282,7 +296,7 @@ GROUPS = "root:x:0:\nstaff:x:50:builder\nusers:x:100:\nnobody:x:65534:\n"
 
 
 def busybox_files(users: str = USERS, groups: str = GROUPS) -> bytes:
-    """The files of an image as a tar archive."""
+    """The files of a busybox image, as a tar archive."""
     program = shutil.which("busybox")
     if program is None or b"ld-linux" in (binary := Path(program).read_bytes())[:4096]:
         missing("a static busybox (Debian: apt-get install busybox-static)")
@@ -294,7 +308,7 @@ def busybox_files(users: str = USERS, groups: str = GROUPS) -> bytes:
 
 
 def packed(files: dict[str, bytes | str]) -> bytes:
-    """A tar archive of files (bytes) and symbolic links (text); everything in ``bin`` can be executed."""
+    """A tar archive of files (bytes) and symbolic links (text). Files in ``bin`` are executable."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         if files:
@@ -324,7 +338,9 @@ def _an_image(config: pytest.Config, api: docker.APIClient, name: str, files: by
 
 
 def once_for_the_run(config: pytest.Config, name: str, make: Callable[[str], object]) -> str:
-    """An image that the first worker who asks for it makes, under the full name that it is told; the tag is 1."""
+    """An image that the first worker asking for it makes. ``make`` receives the full name of the
+    image. Returns the name with the tag 1.
+    """
     folder = _folder(config)
     full = f"{folder.name}/{name}"
     with _one_at_a_time(folder / f"lock-{name}"):
@@ -336,7 +352,9 @@ def once_for_the_run(config: pytest.Config, name: str, make: Callable[[str], obj
 
 
 def label(config: pytest.Config) -> dict[str, str]:
-    """What marks an image as made by this run, so that it is removed in the end."""
+    """The label that marks an image as made by this run, so that the end of the run removes the
+    image.
+    """
     return {LABEL: _folder(config).name}
 
 

@@ -1,4 +1,6 @@
-"""A follower of a log as a plain iterator: it reads when the watcher says that there is something to read, and never looks by itself."""
+"""A follower of a log as a plain iterator. It reads only when the watcher reports new output, and
+never polls.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from tests.waiting import PATIENCE
 
 
 def follow(watcher: Watcher, session: Session, attempt: AttemptId, offset: int = 0) -> Iterator[Chunk]:
-    """The chunks of a log from a position on, as they come, until its attempt has ended."""
+    """The chunks of a log from ``offset`` on, as they arrive, until the attempt has ended."""
     changed = threading.Event()
     with watcher.following(attempt, changed.set) as followed:
         while True:

@@ -1,4 +1,6 @@
-"""Random examples: how many the tests have that say what a hostile committer cannot do (300, and 10,000 with `make test-long`), and what each part of a divided test draws."""
+"""Random examples: how many examples the tests against hostile committers draw (300, and 10,000
+with `make test-long`), and which examples each part of a divided test draws.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,8 @@ fuzzed = settings(
 
 
 def seeded(test: T, part: int) -> T:
-    """Let a part of a random test draw what no other part does; by itself, each draws the same (`tests.conftest`)."""
+    """Gives each part of a divided random test its own seed. Without it, all parts draw the same
+    examples (`tests.conftest`).
+    """
     begin: object = core.global_force_seed
     return seed(begin + part)(test) if isinstance(begin, int) else test

@@ -1,10 +1,13 @@
-"""Programs that have arkqueue loaded when they begin: one process of a test run loads it (``tests.loader``) and forks each of them.
+"""Programs that start with arkqueue already imported: one process of the test run imports arkqueue
+(``tests.loader``) and forks each program.
 
-A server that is started by ``python -m arkqueue`` takes a second of CPU time, most of it for its modules, and its reader process a third of one.
-Forked, they have them already. What starts so has its own session, environment and output, as any other program. Only it is no child of the test:
-the loader tells how it ended.
+A server that starts with ``python -m arkqueue`` takes a second of CPU time, mostly to import its
+modules. Its reader process takes a third of a second. A forked program has its own session,
+environment and output, like any other program. It is not a child process of the test, so the loader
+reports how it ended.
 
-A plugin of ``conftest.py``: the first worker that needs the loader starts it, and it ends with the process that controls the run.
+A plugin of ``conftest.py``. The first worker that needs the loader starts it. The loader ends with
+the process that controls the run.
 """
 
 from __future__ import annotations
@@ -32,11 +35,13 @@ from tests.waiting import PATIENCE
 
 _OWNER = os.geteuid()
 begin_reader_alone = client.begin
-"""A reader process as a server starts it: for the tests of how it starts, and what memory it needs."""
+"""Starts a reader process as a server does, without the loader. For tests of its start and its
+memory.
+"""
 _address = ""
-"""The socket of the loader. It need not be there yet."""
+"""The socket of the loader. The socket may not exist yet."""
 _controller = 0
-"""The process that controls the run."""
+"""The id of the process that controls the run."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         _controller, address = config.workerinput["arkqueue_loader"]
     else:
-        # Only a name: a run that needs no loader leaves no folder.
+        # This is only a name: a run that needs no loader leaves no folder.
         address = str(Path(tempfile.gettempdir()) / f"arkqueue-loader-{uuid.uuid4().hex[:12]}" / "socket")
         _controller = os.getpid()
     use(address)
@@ -56,14 +61,14 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def use(address: str) -> None:
-    """Fork by this loader from now on, readers of repositories included."""
+    """Makes later forks go through the given loader, including the readers of repositories."""
     global _address
     _address = address
     client.begin = begin_reader
 
 
 class Forked:
-    """A program that was forked; the part of ``subprocess.Popen`` that tests and arkqueue use."""
+    """A forked program, with the part of ``subprocess.Popen`` that tests and arkqueue use."""
 
     def __init__(self, loader: socket.socket) -> None:
         self._loader = loader
@@ -116,21 +121,25 @@ def fork(
     environment: Mapping[str, str],
     folder: str | Path | None = None,
 ) -> Forked:
-    """Begin a program in a process that has arkqueue loaded; what it says is appended to files that exist."""
+    """Starts a program in a process that has arkqueue imported. Its output is appended to existing
+    files.
+    """
     with open(os.devnull, "rb") as nothing, open(out, "ab") as said, open(err, "ab") as complained:
         files = [nothing.fileno(), said.fileno(), complained.fileno()]
         return _fork(program, arguments, files, environment, folder)
 
 
 class Command(Forked):
-    """A command of arkqueue whose output a test reads while it runs."""
+    """A command of arkqueue whose output a test reads while the command runs."""
 
     stdout: TextIO | None = None
-    """None where the output goes elsewhere."""
+    """None if the output goes to a file of the caller."""
     stderr: TextIO
 
     def communicate(self) -> tuple[str, str]:
-        """All that it says until its end. Not for long errors."""
+        """The complete output and errors of the command. A long error output would block the
+        command.
+        """
         said = self.stdout.read() if self.stdout is not None else ""
         complained = self.stderr.read()
         self.wait()
@@ -143,8 +152,11 @@ class Command(Forked):
 
 
 def begin(*arguments: str, environment: Mapping[str, str], stdout: int | None = None) -> Command:
-    """Begin a command of arkqueue in a process that has it loaded. Its output is read here, or goes to an open file."""
-    # A test run in the background of a shell ignores interrupts, and so would the command.
+    """Starts a command of arkqueue in a process that has arkqueue imported. ``stdout``: an open
+    file for the output; None lets the test read the output here.
+    """
+    # In the background of a shell, a test run ignores interrupts, and the command would inherit
+    # that.
     listens = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
     said, complained = os.pipe() if stdout is None else (-1, os.dup(stdout)), os.pipe()
     with open(os.devnull, "rb") as nothing:
@@ -180,14 +192,18 @@ with loader.makefile("rb") as said:
 
 
 def write_program(path: Path, log: Path) -> None:
-    """Write a program that is ``arkqueue``, for whoever starts a program by its path. It notes each start in ``log``."""
+    """Writes an executable that behaves like ``arkqueue``, for a caller that starts a program by
+    path. The executable notes each start in ``log``.
+    """
     _loader()
     path.write_text(_CALLER.format(python=sys.executable, log=str(log), address=_address))
     path.chmod(0o755)
 
 
 def begin_reader(kinds: Collection[str], connection: socket.socket, environment: Mapping[str, str]) -> Any:
-    """A reader process, as ``client.begin`` has it; its own program where somebody else than the loader's owner starts it."""
+    """Starts a reader process, with the parameters of ``client.begin``. An account other than the
+    loader's owner gets a reader that is not forked.
+    """
     if os.geteuid() != _OWNER:
         return begin_reader_alone(kinds, connection, environment)
     with open(os.devnull, "wb") as nothing:
@@ -226,7 +242,7 @@ def _connected() -> socket.socket:
 
 @cache
 def _loader() -> None:
-    """See that the loader is there. Who was forked need not look."""
+    """Starts the loader if no worker has done so. A forked process inherits the cached result."""
     home = Path(_address).parent
     home.mkdir(mode=0o700, exist_ok=True)
     with (home / "lock").open("w") as lock:
@@ -244,4 +260,5 @@ def _loader() -> None:
         assert process.stdout is not None
         with process.stdout:
             assert process.stdout.readline() == b"ready\n"
-        process.returncode = 0  # it outlives this worker
+        # The loader outlives this worker; this silences the warning about a running child process.
+        process.returncode = 0

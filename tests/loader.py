@@ -1,9 +1,12 @@
-"""The process that has arkqueue loaded, and forks from itself what ``loaded`` asks for. Run as ``python -m tests.loader SOCKET PID``.
+"""The process that has arkqueue imported and forks the programs that ``loaded`` asks for. Run it as
+``python -m tests.loader SOCKET PID``.
 
-It ends with the process of that id, which controls the run of the tests, and removes the folder of its socket.
+PID is the process that controls the test run. The loader ends with that process, and removes the
+folder of its socket.
 
-A request is a line of JSON with three file descriptors: the standard input, output and error of what begins. The answers are two lines: its process
-id, and, when it has ended, how. The connection stays open until then.
+A request is one line of JSON with three file descriptors: the standard input, output and error of
+the new program. The answer has two lines: the program's process id, and later its exit code. The
+connection stays open until the program has ended.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ import arkqueue
 from tests import loaded
 
 MOST = 2**20
-"""Bytes of a request at once."""
+"""The most bytes of a request that one call receives."""
 
 
 def main() -> None:
@@ -60,9 +63,10 @@ def main() -> None:
 
 
 def _run(program: str) -> NoReturn:
-    """Run a program and end with its exit code, after its threads and what it has asked to be done at its end.
+    """Runs a program and exits with its exit code, after its threads and its exit handlers.
 
-    An interpreter that ends looks at every object of every module, which copies what was shared with the loader: 70 ms of CPU time.
+    A normal end of the interpreter visits every object of every module. That copies the memory
+    shared with the loader, and takes 70 ms of CPU time.
     """
     code = 1
     try:
@@ -74,9 +78,9 @@ def _run(program: str) -> NoReturn:
             print(end.code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
-    # What an interpreter that ends does first; nothing public does only that.
+    # An interpreter that ends joins its threads first. No public function does only that.
     threading._shutdown()  # type: ignore[attr-defined]
-    # As above.
+    # Exit handlers have no public function either.
     atexit._run_exitfuncs()
     with suppress(OSError, ValueError):
         sys.stdout.flush()
@@ -85,12 +89,16 @@ def _run(program: str) -> NoReturn:
 
 
 def _serve(listener: socket.socket, controller: int) -> str:
-    """Fork for each request, and say how what was forked ends. Returns in what was forked, with its program, and in the loader itself, with none, when the run is over."""
+    """Forks for each request, and reports how each forked program ends. Returns twice: in a forked
+    process with its program, and in the loader with an empty string when the run is over.
+    """
     poll = select.poll()
     poll.register(listener, select.POLLIN)
     poll.register(controller, select.POLLIN)
     forked: dict[int, tuple[int, socket.socket]] = {}
-    """By the descriptor of each program that runs: its process id, and who asked for it."""
+    """For each running program, by its process descriptor: its process id, and the connection of
+    its caller.
+    """
     while True:
         ready = dict(poll.poll())
         if controller in ready:
@@ -100,7 +108,8 @@ def _serve(listener: socket.socket, controller: int) -> str:
             poll.unregister(ended)
             os.close(ended)
             _, status = os.waitpid(program, 0)
-            with connection, suppress(BrokenPipeError, ConnectionResetError):  # who asked may be gone by then
+            # the caller may be gone
+            with connection, suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
         if listener.fileno() not in ready:
             continue
@@ -135,20 +144,22 @@ def _received(connection: socket.socket) -> tuple[dict[str, Any] | None, list[in
 
 
 def _become(request: dict[str, Any], descriptors: list[int]) -> str:
-    """Be what was asked for. Returns its program."""
+    """Turns this forked process into the requested program: session, files, environment and folder.
+    Returns the program's text.
+    """
     os.setsid()
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
-    # Unbuffered, as with PYTHONUNBUFFERED.
+    # The streams are unbuffered, as with PYTHONUNBUFFERED.
     sys.stdout, sys.stderr = (
         io.TextIOWrapper(io.FileIO(number, "wb", closefd=False), errors=errors, write_through=True)
         for number, errors in ((1, "strict"), (2, "backslashreplace"))
     )
     os.environ.clear()
     os.environ.update(request["environment"])
-    home = os.environ.get("HOME", "/")  # libgit2 looked for it when it was loaded
+    home = os.environ.get("HOME", "/")  # libgit2 read HOME when it was imported
     pygit2.settings.homedir = home
     pygit2.settings.search_path[ConfigLevel.GLOBAL] = home
     pygit2.settings.search_path[ConfigLevel.XDG] = home + "/.config/git"

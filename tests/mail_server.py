@@ -1,4 +1,6 @@
-"""A real SMTP server with TLS that receives notifications, and refuses, hangs, or loses its answers where the test says so."""
+"""A real SMTP server with TLS that receives notifications. A test can make it refuse a mail, hang,
+or lose an answer.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,10 @@ USER, PASSWORD = "arkqueue", "a password"
 
 @dataclass
 class MailServer:
-    """A server. ``answers``: what it says to the next mails; after them it takes everything. ``refused``: addresses that it does not know; ``greylisted``: those that it wants to be tried
-    twice. ``farewells``: how many sessions ended with QUIT.
+    """A mail server. ``answers``: the answers to the next mails; after them the server accepts
+    every mail. ``refused``: addresses that the server does not know. ``greylisted``: addresses that
+    it accepts only at the second attempt. ``farewells``: the number of sessions that ended with
+    QUIT.
     """
 
     address: str
@@ -66,7 +70,7 @@ class _Handler:
         if answer == "hang":
             await asyncio.sleep(3600)
         if answer == "lose":
-            # It has the mail, and nobody is told.
+            # The server has stored the mail, but the client gets no answer.
             self._known.mails.append(mail)
             server.transport.abort()
             return "250 OK"
@@ -82,7 +86,9 @@ def _check(_: SMTP, __: Session, ___: Envelope, ____: str, data: Any) -> AuthRes
 
 @contextmanager
 def a_mail_server(folder: Path, *, implicit_tls: bool = False, name: str = "localhost") -> Iterator[MailServer]:
-    """A server on the loopback interface, which wants a password, and STARTTLS or (as at port 465) TLS from the first byte. ``name``: whose certificate it shows."""
+    """A server on the loopback interface that requires a password and TLS: STARTTLS, or TLS from
+    the first byte as at port 465. ``name``: the host name in its certificate.
+    """
     certificate, key = folder / "mail-certificate.pem", folder / "mail-key.pem"
     run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
         "-addext", f"subjectAltName=DNS:{name}", "-keyout", key, "-out", certificate)  # fmt: skip
@@ -92,9 +98,9 @@ def a_mail_server(folder: Path, *, implicit_tls: bool = False, name: str = "loca
         known = MailServer(f"localhost:{port}", certificate)
         tls: dict[str, Any] = {"tls_context": context, "require_starttls": True}
         if implicit_tls:
-            tls = {"ssl_context": context, "auth_require_tls": False}  # it does not see the TLS around it
+            tls = {"ssl_context": context, "auth_require_tls": False}
         with warnings.catch_warnings():
-            # It does not know of the TLS around it, and says so at each connection.
+            # The SMTP library does not know about the TLS around it, and warns at each connection.
             warnings.filterwarnings("ignore", message="Requiring AUTH while not requiring TLS")
             server = Controller(
                 _Handler(known), hostname="127.0.0.1", port=port, authenticator=_check, auth_required=True, **tls
@@ -108,7 +114,7 @@ def a_mail_server(folder: Path, *, implicit_tls: bool = False, name: str = "loca
 
 @contextmanager
 def an_open_mail_server() -> Iterator[MailServer]:
-    """A server that offers no TLS and takes everything."""
+    """A server that offers no TLS and accepts every mail."""
     with a_port() as port:
         known = MailServer(f"localhost:{port}", Path())
         server = Controller(_Handler(known), hostname="127.0.0.1", port=port)

@@ -1,4 +1,6 @@
-"""A provider of OpenID Connect over real HTTP, built from Authlib's server side: it judges clients, redirects, codes and PKCE, and can be told to do wrong."""
+"""An OpenID Connect provider over real HTTP, built from Authlib's server side. It checks clients,
+redirects, codes and PKCE. A test can make it answer wrongly.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ Claims = dict[str, Any]
 
 @cache
 def _a_key() -> RSAKey:
-    """The key of every provider: each of a test's own would take 0.1 s of CPU time."""
+    """The signing key of all providers. A key for each test would take 0.1 s of CPU time."""
     return RSAKey.generate_key(2048, auto_kid=True)
 
 
@@ -91,20 +93,20 @@ class _Client:
 
 @dataclass
 class OpenIdProvider:
-    """The provider. ``people``: the claims of each person; ``groups_in``: where their groups are told."""
+    """The provider. ``people``: the claims of each person, by the name of the user."""
 
     url: str
     people: dict[str, Claims] = field(default_factory=dict)
     in_userinfo: set[str] = field(default_factory=set)
-    """Claims that only the user info has."""
+    """Claims that only the user info contains."""
     spoil: Callable[[Claims], None] = lambda _: None
-    """Changes the claims of each id_token before it is signed."""
+    """Changes the claims of each id_token before the provider signs it."""
     metadata: Claims = field(default_factory=dict)
-    """What the discovery document says otherwise."""
+    """Entries that replace those of the discovery document."""
     answers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
-    """Paths that answer with this instead."""
+    """Responses (status and body) of paths that answer nothing else."""
     hanging: set[str] = field(default_factory=set)
-    """Paths that answer nothing but a byte now and then, until the test is over."""
+    """Paths that send only a byte now and then until the end of the test."""
     asked: list[str] = field(default_factory=list)
     """The paths of all requests."""
     arrived: threading.Condition = field(default_factory=threading.Condition)
@@ -112,19 +114,21 @@ class OpenIdProvider:
     client: _Client = field(default_factory=lambda: _Client([], SECRET))
     key: RSAKey = field(default_factory=_a_key)
     shown_keys: list[RSAKey] | None = None
-    """The keys at ``jwks_uri``; None: the one that signs."""
+    """The keys at ``jwks_uri``. None publishes the key that signs."""
 
     def rotate(self) -> None:
-        """Sign with another key from now on."""
+        """Replaces the signing key."""
         self.key = RSAKey.generate_key(2048, auto_kid=True)
 
     def await_request(self, path: str) -> None:
-        """Wait until somebody has asked for a path."""
+        """Waits until a request for the path has arrived."""
         with self.arrived:
             assert self.arrived.wait_for(lambda: path in self.asked, 60)
 
     def log_out(self, address: str, **claims: Any) -> httpx.Response:
-        """Tell a client who has signed out, as a back-channel logout does. ``claims``: what the token says otherwise; None: it does not say that; also its ``header`` and ``key``."""
+        """Sends a client a back-channel logout. ``claims``: replacements for the claims of the
+        token, of which None removes one, and for its ``header`` and ``key``.
+        """
         now = int(time.time())
         usual = {
             "iss": self.url, "aud": CLIENT, "iat": now, "exp": now + 120, "jti": secrets.token_hex(8),
@@ -317,7 +321,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def a_provider() -> Iterator[OpenIdProvider]:
-    """A provider on a free port, with nobody known to it."""
+    """A provider on a free port, without any people."""
 
     class Handler(_Handler):
         pass

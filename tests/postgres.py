@@ -1,13 +1,17 @@
-"""A real PostgreSQL for the tests: databases on one server of the run, and servers of a test's own that it may kill.
+"""A real PostgreSQL for the tests: databases on the run's server, and further servers that a test
+may kill.
 
-One server serves all workers of a test run: its home folder is made by the process that controls the run, the first worker that needs
-it starts it (``Embedded`` shares it between processes), and the controlling process removes it in the end, whatever became of the workers.
+One server serves all workers of a test run. The process that controls the run chooses its home
+folder, and removes the server at the end, whatever happened to the workers. The first worker that
+needs the server starts it; ``Embedded`` shares it between processes.
 
-A new database costs 0.4 s of CPU time: it is copied, its sessions read its catalogs and plan each statement anew, it is dropped. Most tests
-only write a few rows. So a worker keeps its databases, and a pool of connections to each: ``Databases`` empties one after each test and gives
-it to the next. A test that changed the schema, or wrote much, leaves a database that is dropped.
+A new database costs 0.4 s of CPU time for its copy, the catalogs and plans of its sessions, and its
+removal. Most tests write only a few rows. So each worker keeps its databases, each with a
+connection pool. ``Databases`` empties a database after a test and gives it to the next one. A
+database whose schema has changed, or which has grown large, is dropped instead.
 
-A server of a test's own starts from a prepared data folder that has arkqueue's tables already: initdb takes more time than most tests.
+A test's own server starts from a copy of a data folder that already has arkqueue's tables. A call
+of initdb takes longer than most tests.
 
 A plugin of ``conftest.py``.
 """
@@ -43,17 +47,20 @@ from tests.waiting import eventually
 _HOME = pytest.StashKey[Path]()
 
 LARGE = 1 << 20
-"""Bytes of tables from which on a database is dropped instead of emptied."""
+"""The table size in bytes above which a database is dropped instead of emptied."""
 
 SETTINGS = "max_connections = 300\nwork_mem = 256kB\n"
-"""Each worker keeps connections, and so does each server that a test starts. A recursive query clears a hash table as large as ``work_mem`` allows, however few rows
-it comes to: with the usual 4 MB, that was a tenth of PostgreSQL's time."""
+"""Each worker keeps connections, and so does each server that a test starts. A recursive query
+clears a hash table as large as ``work_mem`` allows, even for a few rows. With the default of 4 MB,
+that took a tenth of PostgreSQL's time.
+"""
 
-# A worker's connections see the statements of all tests: with the usual number, many would be parsed and planned again. Servers in processes of their own have that.
+# A worker's connections run the statements of all tests. With the default limit, PostgreSQL would
+# parse and plan many of them again. Servers in their own processes keep the default.
 pipelines.MOST_PREPARED = 500
 
 KEPT = "arkqueue test, kept"
-"""The ``application_name`` of the pools that stay open from test to test."""
+"""The ``application_name`` of the pools that stay open across tests."""
 
 NOTE_CHANGES = """
 create sequence tests.changes;
@@ -61,12 +68,12 @@ create function tests.note_change() returns event_trigger language plpgsql as
     $$begin perform nextval('tests.changes'); end$$;
 create event trigger note_change on ddl_command_end execute function tests.note_change();
 """
-"""Counts the changes of the schema in the database itself."""
+"""An event trigger that counts schema changes in the database itself."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        # Only a name: a run without database tests leaves no folder, however it ends.
+        # This is only a name: a run without database tests leaves no folder, however it ends.
         config.stash[_HOME] = Path(tempfile.gettempdir()) / f"arkqueue-tests-{uuid.uuid4().hex[:12]}"
 
 
@@ -82,7 +89,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _a_home(prefix: str) -> Path:
-    # Not below tmp_path: the account that runs PostgreSQL for root may not pass through pytest's folders.
+    # The folder is not below tmp_path: the account that runs PostgreSQL for root may not enter
+    # pytest's folders.
     return Path(tempfile.mkdtemp(prefix=prefix))
 
 
@@ -96,7 +104,7 @@ def _remove_home(home: Path) -> None:
 
 @pytest.fixture(scope="session")
 def postgres(request: pytest.FixtureRequest) -> Iterator[Embedded]:
-    """The server that all workers of the run have in common."""
+    """The server that all workers of the run share."""
     config = request.config
     home = Path(config.workerinput["arkqueue_home"]) if hasattr(config, "workerinput") else config.stash[_HOME]
     home.mkdir(mode=0o711, exist_ok=True)
@@ -111,7 +119,7 @@ def postgres(request: pytest.FixtureRequest) -> Iterator[Embedded]:
 
 @pytest.fixture(scope="session")
 def folder_of_the_run(postgres: Embedded) -> Path:
-    """A folder that all workers of a test run have in common; it goes with the server."""
+    """A folder that all workers of a run share. It is removed with the server."""
     folder = postgres.home / "run"
     folder.mkdir(exist_ok=True)
     return folder
@@ -119,12 +127,14 @@ def folder_of_the_run(postgres: Embedded) -> Path:
 
 @pytest.fixture(scope="session")
 def template(postgres: Embedded) -> str:
-    """A database with arkqueue's tables that the others are copied from."""
+    """The database with arkqueue's tables from which others are copied."""
     return made_once(postgres, "template_arkqueue", "template1", _prepare)
 
 
 def made_once(server: Embedded, name: str, template: str, prepare: Callable[[psycopg.Connection[Any]], object]) -> str:
-    """The name of a database that one of the workers makes, to be copied. Nobody connects to it any more once it is prepared."""
+    """The name of a template database that the first worker makes and prepares. Nobody connects to
+    it afterwards, because a template in use cannot be copied.
+    """
     with _one_at_a_time(server.home / f"{name}.lock"), _admin(server.uri) as admin:
         if not admin.execute("select from pg_database where datname = %s", [name]).fetchall():
             admin.execute(f"create database {name}_new template {template}".encode())
@@ -136,14 +146,17 @@ def made_once(server: Embedded, name: str, template: str, prepare: Callable[[psy
 
 def _prepare(connection: psycopg.Connection[Any]) -> None:
     migrate(connection)
-    # As if a queue manager were heard all the while: a run of tests may be longer than any would be silent.
+    # The queue manager seems alive for a day, because a test run may last longer than the limit for
+    # a silent one.
     connection.execute("update heartbeat set beat_at = now() + interval '1 day'")
     connection.execute(_how_to_empty(connection))
     connection.execute(NOTE_CHANGES)
 
 
 def _how_to_empty(connection: psycopg.Connection[Any]) -> sql.Composed:
-    """``tests.empty()`` makes a used database as this one is now. Its caller lets no foreign key act."""
+    """The SQL of ``tests.empty()``, which restores a used database to its present content. The
+    caller must disable foreign keys.
+    """
     public = "relnamespace = 'public'::regnamespace"
     tables = [name for (name,) in connection.execute(f"select relname from pg_class where relkind = 'r' and {public}")]
     statements = [sql.SQL("delete from {}").format(sql.Identifier(table)) for table in tables]
@@ -171,7 +184,9 @@ _numbers = itertools.count(1)
 
 @contextmanager
 def a_database(server: Embedded, template: str, strategy: str = "wal_log") -> Iterator[str]:
-    """The connection string of a new database, which is dropped afterwards. ``strategy``: ``file_copy`` is for a large template."""
+    """The connection string of a new database that is dropped afterwards. ``strategy``: use
+    ``file_copy`` for a large template.
+    """
     name = f"test_{os.getpid()}_{next(_numbers)}"
     with _admin(server.uri) as admin:
         admin.execute(f"create database {name} template {template} strategy {strategy}".encode())
@@ -183,7 +198,9 @@ def a_database(server: Embedded, template: str, strategy: str = "wal_log") -> It
 
 
 class Kept:
-    """A database of a worker, with a pool of connections and a connection of the tests' own that stay open from test to test."""
+    """A worker's database. Its pool of connections, and one connection for the tests' own
+    statements, stay open across tests.
+    """
 
     def __init__(self, server: Embedded, template: str) -> None:
         self._life = ExitStack()
@@ -199,7 +216,9 @@ class Kept:
 
     @property
     def own(self) -> Connection:
-        """What is done after each test is planned once: a new session, and planning it anew, take longer than all of it."""
+        """The connection for the statements after each test, which are planned only once. A new
+        session, and planning these statements again, would take longer than their execution.
+        """
         if self._own is not None:
             with suppress(psycopg.OperationalError):
                 self._own.execute("select")
@@ -211,16 +230,17 @@ class Kept:
             row_factory=psycopg.rows.dict_row,
             connect_timeout=10,
             prepare_threshold=0,
-            # A change of the role of foreign keys would discard all plans: here they never have one.
+            # A change of session_replication_role discards all plans, so this session disables
+            # foreign keys for good.
             options="-c plan_cache_mode=force_generic_plan -c session_replication_role=replica",
         )
-        # The statements of the queue are prepared in one way, and those of the tests in psycopg's.
+        # The queue's statements are prepared by arkqueue's pipelines, and the tests' by psycopg.
         pipelines.keep_prepared(self._own)
         self._own.prepare_threshold = 0
         return self._own
 
     def end_sessions(self) -> None:
-        """End what a test has left connected, beside the idle connections of the pool."""
+        """Ends the sessions that a test has left open, except the idle connections of the pool."""
         ended = self.own.execute(
             "with left_open as materialized (select pid, application_name from pg_stat_activity"
             " where datname = current_database() and pid <> pg_backend_pid() and not (application_name = %s and state = 'idle'))"
@@ -231,13 +251,17 @@ class Kept:
             self._close_pool()
 
     def check_pool(self) -> None:
-        """Let the pool notice that a test cut its connections: each is looked at before its next use."""
+        """Gives the pool an occasion to notice that a test has cut its connections. The pool then
+        checks each connection before its next use.
+        """
         if self._pool is not None:
             with suppress(DatabaseUnavailable), self._pool.statement() as connection:
                 connection.execute("select")
 
     def empty(self) -> None:
-        """Make the database as a new one is. Rows are deleted: sessions would plan every statement anew on tables that are truncated."""
+        """Restores the content of a new database. Deletes rows, because truncated tables would make
+        every session plan its statements again.
+        """
         self.own.execute("select tests.empty()")
 
     def close(self) -> None:
@@ -253,7 +277,7 @@ class Kept:
 
 
 class Databases:
-    """The databases of one worker: each test has one alone, and leaves it as if it were new."""
+    """The databases of one worker. Each test has a database to itself and leaves it as if new."""
 
     def __init__(self, server: Embedded, template: str) -> None:
         self._server, self._template = server, template
@@ -261,7 +285,9 @@ class Databases:
 
     @contextmanager
     def one(self, *, is_garbled: bool = False) -> Iterator[Kept]:
-        """A database as new; ends every session on it afterwards but those of its pool, and looks whether what is left holds, unless it is garbled on purpose."""
+        """A database as if new. Afterwards, ends every session except those of the pool, and checks
+        the database's invariants unless the test garbles it on purpose.
+        """
         kept = self._free.pop() if self._free else Kept(self._server, self._template)
         try:
             kept.check_pool()
@@ -280,7 +306,9 @@ class Databases:
             kept.close()
 
     def _emptied(self, kept: Kept, is_garbled: bool) -> bool:
-        """Look whether what a test left holds. Empty a database, unless its schema was changed or it is large. Returns whether it is as new now."""
+        """Checks the invariants of a database after a test. Empties the database, unless its schema
+        has changed or it is large. Returns whether the database is as if new.
+        """
         kept.end_sessions()
         (left,) = kept.own.execute(
             "select (select is_called from tests.changes) as changed, sum(pg_relation_size(oid)) > %s as large from pg_class"
@@ -289,7 +317,7 @@ class Databases:
         ).fetchall()
         if left["changed"] or left["large"]:
             if not left["changed"] and not is_garbled:
-                # What is planned for few rows reads many for ever.
+                # A plan for few rows would read a large table far too often.
                 kept.own.execute("set plan_cache_mode = force_custom_plan")
                 assert_sound(kept.own)
             return False
@@ -301,7 +329,7 @@ class Databases:
 
 @contextmanager
 def _a_copy(server: Embedded, template: str) -> Iterator[psycopg.Connection[Any]]:
-    # Not the template itself: nobody can copy it while somebody is connected.
+    # This uses a copy, because a template with an open connection cannot be copied.
     with a_database(server, template) as uri, _admin(uri) as connection:
         yield connection
 
@@ -322,33 +350,37 @@ def empty_uri(postgres: Embedded) -> Iterator[str]:
 
 @pytest.fixture
 def empty_database(postgres: Embedded) -> Iterator[Callable[[], str]]:
-    """Makes further databases without tables; hands out their connection strings."""
+    """Makes further databases without tables. Returns their connection strings."""
     with ExitStack() as made:
         yield lambda: made.enter_context(a_database(postgres, "template1"))
 
 
 @pytest.fixture
 def kept(databases: Databases, request: pytest.FixtureRequest) -> Iterator[Kept]:
-    """A database with arkqueue's tables, as new."""
+    """A database with arkqueue's tables, as if new."""
     with databases.one(is_garbled=request.node.get_closest_marker("garbles") is not None) as kept:
         yield kept
 
 
 @pytest.fixture
 def pg_uri(kept: Kept) -> str:
-    """The connection string of a database with arkqueue's tables, as new."""
+    """The connection string of a database with arkqueue's tables, as if new."""
     return kept.uri
 
 
 @pytest.fixture
 def database(kept: Kept) -> Database:
-    """A database with arkqueue's tables, as new. Its connections have been used before: nothing is set in them."""
+    """A database with arkqueue's tables, as if new. Its connections are reused; they carry no
+    settings of an earlier test.
+    """
     return kept.pool
 
 
 @pytest.fixture
 def second_connection(pg_uri: str) -> Iterator[Callable[[], Connection]]:
-    """Makes further connections to the test's database, in autocommit and without timeouts, for races step by step."""
+    """Opens further connections to the test's database, in autocommit mode and without timeouts,
+    for races step by step.
+    """
     made: list[Connection] = []
 
     def connect() -> Connection:
@@ -381,22 +413,25 @@ def _one_at_a_time(lock: Path) -> Iterator[None]:
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """An empty home folder for an arkqueue of the test's own, its embedded server included; removed afterwards."""
+    """An empty home folder for a test's own arkqueue. Afterwards the folder is removed with its
+    embedded server.
+    """
     home = _a_home("arkqueue-home-")
     yield home
     _remove_home(home)
 
 
 class OwnPostgres(Embedded):
-    """A server of the test's own, to be stopped, frozen, killed and started again."""
+    """A test's own server, which the test may stop, freeze, kill and start again."""
 
     def kill(self) -> None:
-        """SIGKILL the postmaster; its other processes end by themselves."""
+        """Kills the postmaster with SIGKILL. Its other processes end by themselves."""
         os.kill(self.postmaster(), signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Stop every process of the server, as a machine that hangs would."""
-        # The postmaster first: so it begins no further process, and what ends meanwhile is still known.
+        """Stops every process of the server, like a machine that hangs."""
+        # The postmaster stops first. Then it starts no further process, and its ended children stay
+        # zombies with their ids.
         os.kill(self.postmaster(), signal.SIGSTOP)
         eventually(lambda: Path(f"/proc/{self.postmaster()}/stat").read_text().rpartition(")")[2].split()[0] in "Tt")
         for pid in self.processes():
@@ -420,7 +455,7 @@ class OwnPostgres(Embedded):
 
 @pytest.fixture(scope="session")
 def prepared_home(folder_of_the_run: Path) -> Path:
-    """A home folder whose server is stopped and has arkqueue's tables, to be copied."""
+    """A home folder with a stopped server that has arkqueue's tables. Tests copy it."""
     home = folder_of_the_run / "prepared"
     with _one_at_a_time(folder_of_the_run / "prepared.lock"):
         if not home.exists():
@@ -435,20 +470,24 @@ def prepared_home(folder_of_the_run: Path) -> Path:
 
 
 def copy_of(prepared: Path, home: Path) -> None:
-    """Give a home folder the server that another one has, which must not run."""
+    """Copies the server of one home folder into another. The server must not run."""
     subprocess.run(["cp", "--archive", "--reflink=auto", str(prepared / "postgres"), str(home)], check=True)
 
 
 @pytest.fixture
 def used_home(home: Path, prepared_home: Path) -> Path:
-    """A home folder of the test's own whose server exists and is stopped: nothing has to be made before it starts."""
+    """A home folder of the test's own with a stopped server, so that starting the server creates
+    nothing.
+    """
     copy_of(prepared_home, home)
     return home
 
 
 @pytest.fixture
 def own_postgres(prepared_home: Path) -> Iterator[Callable[[], OwnPostgres]]:
-    """Starts servers of the test's own with arkqueue's tables; each is removed afterwards, in whatever state it is."""
+    """Starts a test's own servers with arkqueue's tables. Each server is removed afterwards,
+    whatever its state.
+    """
     made: list[OwnPostgres] = []
 
     def start() -> OwnPostgres:
@@ -471,5 +510,7 @@ def own_postgres(prepared_home: Path) -> Iterator[Callable[[], OwnPostgres]]:
 
 @pytest.fixture
 def server(own_postgres: Callable[[], OwnPostgres]) -> OwnPostgres:
-    """A server of the test's own; where a module's ``database`` is of it, so is all that stands on that."""
+    """The test's own server. A module that takes its ``database`` from here gets every fixture that
+    needs a database from this server.
+    """
     return own_postgres()

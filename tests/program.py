@@ -1,4 +1,6 @@
-"""The command line as its entry point runs it, in this process: a process of its own costs 0.2 s of CPU time for each command."""
+"""Runs the command line like its entry point, but in this process. A process for each command would
+cost 0.2 s of CPU time.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from arkqueue import cli
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended and what it said."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -30,7 +32,9 @@ class Done:
 
 
 def run_cli(*arguments: str) -> Done:
-    """What the entry point does with these arguments. An exception that it lets out is a traceback that a user would see."""
+    """Runs the entry point with these arguments. An exception that leaves it is a traceback that a
+    user would see.
+    """
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="") for _ in range(2))
     before = sys.argv, sys.stdout, sys.stderr
     sys.argv, sys.stdout, sys.stderr = ["arkqueue", *arguments], out, err

@@ -1,4 +1,6 @@
-"""Real HTTP servers that receive notifications, and refuse, hang, or lose their answers where the test says so."""
+"""Real HTTP servers that receive notifications. A test can make them refuse, hang, or lose an
+answer.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from typing import Any
 
 @dataclass
 class Post:
-    """A request as it came."""
+    """A request as it arrived."""
 
     path: str
     headers: dict[str, str]
@@ -43,13 +45,15 @@ def says(status: int, text: str = "", **headers: str) -> Answer:
 
 
 def lost(handler: BaseHTTPRequestHandler) -> None:
-    """The request was taken, and the connection ends before the answer."""
+    """Closes the connection after taking the request, before any answer."""
     handler.close_connection = True
 
 
 @dataclass
 class Receiver:
-    """A server. ``answers``: how it answers the next requests; after them it accepts everything."""
+    """A server. ``answers``: the answers to the next requests; after them the server accepts
+    everything.
+    """
 
     url: str
     posts: list[Post] = field(default_factory=list)
@@ -57,14 +61,14 @@ class Receiver:
     released: threading.Event = field(default_factory=threading.Event)
 
     def hangs(self, handler: BaseHTTPRequestHandler) -> None:
-        """No answer until the test is over, but a byte now and then."""
+        """Sends only a byte now and then until the end of the test."""
         handler.close_connection = True
         try:
             handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
             while not self.released.wait(0.2):
                 handler.wfile.write(b"x-still: here\r\n")
         except OSError:
-            pass  # whoever waited has gone
+            pass  # the client has closed the connection
 
 
 @contextmanager

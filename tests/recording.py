@@ -1,6 +1,8 @@
-"""The recording of `make demo` that README shows: ``python -m tests.recording FILE``, or ``make recording``.
+"""Records the `make demo` that README shows: ``python -m tests.recording FILE``, or ``make
+recording``.
 
-The demo runs in a terminal of its own. An animated SVG without a script shows what the terminal showed, and a browser fetches nothing else for it.
+The demo runs in its own terminal. The result is an animated SVG without a script, for which a
+browser fetches no other file.
 """
 
 from __future__ import annotations
@@ -15,17 +17,20 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PATIENCE: Final = 300
-"""Seconds until the demo has to be over."""
+"""The most seconds that the demo may take."""
 OPTIONS: Final = ("--screen-geometry", "114x42", "--min-frame-duration", "100", "--max-frame-duration", "2500", "--loop-delay", "5000", "--template", "window_frame")  # fmt: skip
-"""Long pauses are cut short, and what changes within a tenth of a second is one picture."""
+"""The options shorten long pauses, and draw all changes within a tenth of a second as one frame."""
 
 
 COMMAND: Final = "echo '$ make demo'; exec make --no-print-directory demo"
 
 
 def record(file: Path, command: str = COMMAND) -> None:
-    """Run a command in a terminal, and draw what it shows into a file. The folder that the demo leaves behind is removed."""
-    # The demo ends by itself where nobody can press Ctrl-C; the recorder's own input has to stay open meanwhile.
+    """Runs a command in a terminal and draws the output into a file. Removes the folder that the
+    demo leaves behind.
+    """
+    # The demo ends by itself if its input has no keyboard for Ctrl-C. The recorder's own input has
+    # to stay open meanwhile.
     own, kept = os.pipe()
     with tempfile.TemporaryDirectory(prefix="demo-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o711)

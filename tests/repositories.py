@@ -1,14 +1,15 @@
-"""Real Subversion and Git repositories for tests, and servers for them on a free port of the loopback interface.
+"""Real Subversion and Git repositories for tests, and servers for them on a free loopback port.
 
     repository = a_subversion_repository(tmp_path)
-    repository.commit({"_workflows/a.yaml": "- name: a\\n"}, message="first")      # "1"
+    repository.commit({"_workflows/a.yaml": "- name: a\n"}, message="first")      # "1"
     repository.move("_workflows", "elsewhere")
 
-    repository = a_git_repository(tmp_path)          # bare; commits are made in a clone beside it and pushed
-    repository.commit({"_workflows/a.yaml": "- name: a\\n"})                        # the full SHA
+    repository = a_git_repository(tmp_path)     # bare; a clone beside it commits and pushes
+    repository.commit({"_workflows/a.yaml": "- name: a\n"})                       # the full SHA
     repository.switch("topic"); repository.commit({"x": "1"}); repository.push(force=True)
 
-Commits go through the real programs, so that installed hooks fire. Paths map to texts, bytes, None (deleted) or `Link`.
+Commits go through the real programs, so installed hooks run. A commit maps paths to texts, bytes,
+None (deleted) or `Link`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _CLEAN = {
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A symlink, and to where."""
+    """A symbolic link and its target."""
 
     to: str
 
@@ -46,13 +47,14 @@ Content = str | bytes | Link | None
 
 
 def said(changes: Iterable[FileChange]) -> str:
-    """What happened to each file, as ``A new, M changed, D gone``."""
+    """The change of each file, as ``A new, M changed, D gone``."""
     return ", ".join(f"{change.status[0].upper()} {change.path}" for change in changes)
 
 
 def run(*command: str | Path, cwd: Path | None = None, check: bool = True, **env: str) -> str:
-    """The output of a program; its messages are part of the failure."""
-    if command[0] in ("svn", "svnmucc"):  # they would keep the author of a test in the home of whoever runs it
+    """The output of a program. If the program fails, the exception contains its messages."""
+    # otherwise they save the author of a test in the real home folder
+    if command[0] in ("svn", "svnmucc"):
         command = (command[0], "--no-auth-cache", *command[1:])
     done = subprocess.run(
         [str(word) for word in command], cwd=cwd, env={**os.environ, **_CLEAN, **env}, capture_output=True, text=True
@@ -62,7 +64,7 @@ def run(*command: str | Path, cwd: Path | None = None, check: bool = True, **env
 
 
 def reaches(given: str, identity: Identity) -> bool:
-    """Whether a notice that names a repository so reaches an archive, as the API judges it."""
+    """Whether a notice with this repository name reaches an archive, by the rules of the API."""
     return notice_key(given) in notice_keys(identity)
 
 
@@ -93,7 +95,9 @@ class SubversionRepository:
         return run("svnlook", "youngest", self.path).strip()
 
     def commit(self, changes: Mapping[str, Content], *, message: str = "", author: str = "ada") -> str:
-        """One commit of any number of files; folders on the way are made. Answers the revision's number."""
+        """Commits any number of files in one revision, and makes their folders. Returns the
+        revision's number.
+        """
         is_deep = any("/" in path for path, content in changes.items() if content is not None)
         there = set(run("svnlook", "tree", "--full-paths", self.path).split("\n") if is_deep else ())
         actions: list[str | Path] = []
@@ -112,7 +116,9 @@ class SubversionRepository:
         return self.change(*actions, message=message, author=author)
 
     def change(self, *actions: str | Path, message: str = "", author: str = "ada") -> str:
-        """Actions of svnmucc, as one commit: ``change("cp", "HEAD", "trunk", "branch", "rm", "old")``."""
+        """Commits svnmucc actions as one revision: ``change("cp", "HEAD", "trunk", "branch", "rm",
+        "old")``.
+        """
         said = run("svnmucc", "-U", self.url, "--username", author, "-m", message, "--", *actions)
         return said.split()[0].removeprefix("r")
 
@@ -132,8 +138,9 @@ class SubversionRepository:
         return self.change("propset", name, value, path)
 
     def empty(self, *, message: str = "empty") -> str:
-        """A revision that changes nothing."""
-        # Not subvertpy's own: whatever opens a repository first in a process decides on libsvn's cache.
+        """Commits a revision that changes nothing."""
+        # This uses arkqueue's library, not subvertpy's: the first one that opens a repository in a
+        # process decides about libsvn's cache.
         from arkqueue.repository.subversion.library import ra
 
         session = ra.RemoteAccess(self.url, auth=ra.Auth([ra.get_username_provider()]))
@@ -150,7 +157,9 @@ class SubversionRepository:
     def served(
         self, *, users: Mapping[str, str] | None = None, access: str = "", host: str = "127.0.0.1"
     ) -> Iterator[Server]:
-        """svnserve for it; with ``users`` (names and passwords) nobody else gets in; ``access``: an authz file; ``host``: an address of ours."""
+        """Serves the repository with svnserve. ``users``: names and passwords, without which nobody
+        gets in. ``access``: an authz file. ``host``: a local address to listen on.
+        """
         conf = self.path / "conf"
         lines = ["[general]", "anon-access = " + ("none" if users else "write"), "auth-access = write"]
         if users:
@@ -203,7 +212,7 @@ class GitRepository:
         return self.git("symbolic-ref", "--short", "HEAD").strip()
 
     def git(self, *arguments: str, **env: str) -> str:
-        """git in the clone that commits."""
+        """Runs git in the clone that commits."""
         who = {"GIT_AUTHOR_NAME": "Ada", "GIT_AUTHOR_EMAIL": "ada@example.org"}
         who |= {"GIT_COMMITTER_NAME": "Ada", "GIT_COMMITTER_EMAIL": "ada@example.org"}
         return run("git", *arguments, cwd=self.work, **{**who, **env})
@@ -212,7 +221,9 @@ class GitRepository:
         self, changes: Mapping[str, Content] | None = None, *, message: str = "", author: str = ADA, at: int | None = None,
         push: bool = True,
     ) -> str:  # fmt: skip
-        """A commit on the current branch (an empty one without changes), pushed; ``at``: its time in seconds."""
+        """Commits on the current branch, and pushes. Without changes the commit is empty. ``at``:
+        the commit's time in seconds since 1970.
+        """
         for path, content in (changes or {}).items():
             file = self.work / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -232,19 +243,19 @@ class GitRepository:
 
     def id(self, revision: str = "HEAD") -> str:
         if revision == "HEAD":
-            # A process less after each commit.
+            # Reading the files of HEAD saves a git process after each commit.
             with suppress(OSError):
                 head = (self.work / ".git" / "HEAD").read_text().strip()
                 return (self.work / ".git" / head.removeprefix("ref: ")).read_text().strip()
         return self.git("rev-parse", revision).strip()
 
     def switch(self, branch: str, start: str | None = None) -> None:
-        """To a branch, made at ``start`` (or here) if it is new."""
+        """Switches to a branch. A new branch starts at ``start``, or at the current commit."""
         known = self.git("branch", "--list", branch).strip()
         self.git("switch", "-q", *([branch] if known else ["-c", branch, *([start] if start else [])]))
 
     def merge(self, branch: str, *, push: bool = True) -> str:
-        """A merge commit, also where a fast-forward would do."""
+        """Makes a merge commit, even if a fast-forward is possible."""
         self.git("merge", "-q", "--no-ff", "-m", f"Merge {branch}", branch)
         if push:
             self.push()
@@ -259,7 +270,7 @@ class GitRepository:
         return self.commit({}, message=f"Delete {path}")
 
     def reset(self, revision: str) -> None:
-        """The current branch back (or elsewhere); pushed with ``push(force=True)``."""
+        """Moves the current branch to a revision. ``push(force=True)`` pushes the change."""
         self.git("reset", "-q", "--hard", revision)
 
     def push(self, *refs: str, force: bool = False) -> None:
@@ -270,7 +281,9 @@ class GitRepository:
 
     @contextmanager
     def served(self, *, host: str = "127.0.0.1") -> Iterator[Server]:
-        """git's own server for it, for reading and pushing; ``host``: an address of ours."""
+        """Serves the repository with git's own server, for reading and pushing. ``host``: a local
+        address to listen on.
+        """
         command = [
             "git",
             "daemon",
@@ -288,7 +301,9 @@ class GitRepository:
 
 
 class Server:
-    """Hands each connection to a process of its own, as inetd does: it can be reached as soon as it exists."""
+    """Starts a process for each connection, like inetd. The server is reachable as soon as it
+    exists.
+    """
 
     def __init__(self, command: Sequence[str], host: str) -> None:
         self.url = ""
@@ -315,7 +330,7 @@ class Server:
             self._sessions.append((process, connection))
 
     def drop_connections(self) -> None:
-        """End every session, as a server does that is started anew; it goes on to take new ones."""
+        """Ends every session, like a restart. The server then accepts new sessions."""
         while self._sessions:
             process, connection = self._sessions.pop()
             process.kill()
@@ -325,7 +340,7 @@ class Server:
             connection.close()
 
     def close(self) -> None:
-        """Nobody is served any more."""
+        """Stops the server and ends its sessions."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -343,7 +358,9 @@ def a_server(command: Sequence[str], host: str = "127.0.0.1") -> Iterator[Server
 
 
 def commit_with_a_long_message(repository: GitRepository, length: int) -> str:
-    """Put a commit whose message has so many bytes on the main branch; on the disk it has a few hundred kilobytes."""
+    """Puts a commit whose message has ``length`` bytes on the main branch. Compressed, it takes a
+    few hundred kilobytes on the disk.
+    """
     git = ("git", "--git-dir", str(repository.path), "-c", "core.looseCompression=1")
     head = repository.id()
     before = repository.git("cat-file", "commit", head).partition("\n\n")[0]

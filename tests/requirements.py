@@ -1,4 +1,6 @@
-"""What a test needs of its host beside the programs of ``requirements.sh``: with ``CI=true`` nothing may be missing."""
+"""What tests need of their host besides the programs of ``requirements.sh``. With ``CI=true``, a
+missing requirement fails the test.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import pytest
 
 
 def missing(what: str) -> NoReturn:
-    """Skip the test, or fail it where nothing may be missing."""
+    """Skips the test, or fails it with ``CI=true``."""
     message = f"the test needs {what}"
     if os.environ.get("CI") == "true":
         pytest.fail(message)
@@ -22,20 +24,22 @@ def missing(what: str) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def root() -> None:
-    """Only root can mount, make a device, become another user, and give files away."""
+    """Requires root, who alone can mount, make devices, become another user and give files away."""
     if os.geteuid() != 0:
         missing("root")
 
 
 @contextmanager
 def a_mount(*arguments: str | Path) -> Iterator[None]:
-    """Mount what ``mount`` is given, a folder last; it may be unmounted before its time."""
+    """Mounts a file system with the arguments of ``mount``, the folder last. The test may unmount
+    it earlier.
+    """
     done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         missing(f"the right to mount ({done.stderr.strip()})")
     try:
         yield
     finally:
-        # A bind mount in its own file system is none to `os.path.ismount`.
+        # `os.path.ismount` does not recognize a bind mount within the same file system.
         if subprocess.run(["mountpoint", "-q", arguments[-1]], check=False).returncode == 0:
             subprocess.run(["umount", arguments[-1]], check=True)

@@ -1,7 +1,9 @@
-"""Pictures of the pages for `docs/screenshots/`: ``python -m tests.screenshots FOLDER``, or ``make screenshots``.
+"""Takes pictures of the pages for `docs/screenshots/`: ``python -m tests.screenshots FOLDER``, or
+``make screenshots``.
 
-The installation is made up, and real: a server of its own, Git repositories, commits of several people, workflow files that fail, wait, and have faults. ``--serve`` keeps
-it, prints a link that signs a browser in, and takes no picture.
+The installation is real, with invented content: its own server, Git repositories, commits of
+several people, and workflow files that fail, wait, and have faults. ``--serve`` keeps the
+installation running, prints a link that signs a browser in, and takes no picture.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from playwright.sync_api import Page, sync_playwright
 
 BROWSER = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 PATIENCE = 60.0
-"""Seconds until the installation has to look as it should."""
+"""The most seconds until the installation reaches the wanted state."""
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "light"},
     "dark": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "dark"},
@@ -68,7 +70,7 @@ FORTY = "".join(
     f"- name: volume-{number:02}\n  depends: [{'prepare' if number < 8 else f'volume-{number - 7:02}'}]\n  command: 'test {number} != 23; sleep {10 if number == 18 else 0}'\n"
     for number in range(1, 40)
 )
-"""Forty tasks in a row: one that prepares, and chains of volumes behind it."""
+"""Forty tasks: one that prepares, followed by chains of volumes."""
 LONG = "rebuild-the-complete-index-of-all-drawings-and-photographs-of-the-harbour-district-1880-to-1911"
 NAMES = f"""\
 - name: {LONG}
@@ -135,7 +137,7 @@ LATER: dict[str, list[tuple[str, str, Mapping[str, str]]]] = {
     "encyclopaedia@3/volume-18=running": [],
     f"{COLLECTION}@2/{LONG}=failed": [],
 }  # fmt: skip
-"""What is committed as soon as a task is in a state."""
+"""Commits that wait until a task is in a given state."""
 PAGES = {
     "overview": "/", "archive": "/papers", "run": "/papers@6", "list": "/maps@2", "task": "/papers@6/upload", "search": "/-/search?q=chapter",
     "settings": "/-/settings/papers", "trigger": "/-/trigger?of=papers", "cancel": "/papers@8", "log": "/collections@2/mirror", "first-run": "/drawings",
@@ -166,7 +168,9 @@ def main() -> None:
 
 @contextmanager
 def installation(home: Path) -> Iterator[httpx.Client]:
-    """The server with its archives, as soon as they look as they should; its API, with an administrator's token."""
+    """The server with its archives in their wanted state. Yields an API client with an
+    administrator's token.
+    """
     environment = os.environ | {"ARKQUEUE_MIN_FREE": "0"}
     command = [
         sys.executable,
@@ -204,7 +208,7 @@ def installation(home: Path) -> Iterator[httpx.Client]:
 
 
 def repository(path: Path, commits: list[tuple[str, str, Mapping[str, str]]]) -> str:
-    """A Git repository with these commits; the id of the first."""
+    """Makes a Git repository with these commits. Returns the id of the first commit."""
     path.mkdir()
     git(path, "init", "--quiet", "--initial-branch=main")
     commit(path, commits)
@@ -226,7 +230,7 @@ def git(path: Path, *words: str) -> str:
 
 
 def state(api: httpx.Client, name: str) -> str:
-    """The state of a task, or nothing where it is not there yet."""
+    """The state of a task, or an empty text if the task does not exist yet."""
     run, _, task = name.partition("/")
     archive, _, number = run.partition("@")
     found = api.get("/api/v1/runs", params={"archive": archive, "rev": number, "tasks": "true"}).json()["runs"]
@@ -240,7 +244,7 @@ def link(api: httpx.Client) -> str:
 
 
 def take(api: httpx.Client, folder: Path, only: list[str]) -> None:
-    """One picture of each page in each look."""
+    """Takes one picture of each page in each colour scheme."""
     program = shutil.which("chromium") or sys.exit("chromium is missing: apt-get install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=BROWSER)
@@ -257,7 +261,7 @@ def take(api: httpx.Client, folder: Path, only: list[str]) -> None:
 
 
 def arrange(page: Page, name: str) -> None:
-    """What a person would have done before looking."""
+    """Prepares a page as a person would before the picture."""
     if name == "archive":
         page.locator('.grid a[href="/papers@8/pdf"]').focus()
         page.locator(".edges path").first.wait_for(state="attached")

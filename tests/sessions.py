@@ -1,6 +1,7 @@
-"""The session that tests act by, and an archive in its database.
+"""The session with which tests call the queue, and an archive in its database.
 
-It has no wake-ups: these tests take every step themselves. Where managers run, ``tests/system/waking.py`` has another one.
+The session has no wake-ups, because these tests take every step themselves. Tests with running
+managers use ``tests/system/waking.py``.
 
 A plugin of ``conftest.py``.
 """

@@ -1,6 +1,7 @@
-"""After each test, `arkqueue doctor` looks at its database: a broken invariant fails whatever test leaves it behind.
+"""Runs the checks of `arkqueue doctor` on the database after each test, so that a broken invariant
+fails the test that broke it.
 
-A test that breaks one on purpose says so with the mark ``garbles``.
+A test that breaks an invariant on purpose has the mark ``garbles``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from arkqueue.views.doctor import CHECKS
 
 
 def assert_sound(connection: Connection) -> None:
-    """All checks in one round trip; nothing where no run was ever planned."""
+    """Runs all checks in one round trip. Does nothing in a database without planned runs."""
     if not connection.execute("select from run limit 1").fetchall():
         return
     found = answers(connection, *((check.block, {"archive": None, "most": 10}) for check in CHECKS))

@@ -1,4 +1,4 @@
-"""What permissions refuse, also where the tests run as root."""
+"""Tests file permissions, even if the tests run as root."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import arkqueue
 from tests.loaded import fork
 
 _ORDINARY = "import os\nif os.geteuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-"""What a program of root's begins with, to be somebody whom permissions concern."""
+"""The first lines of a program that root starts: they make the process an ordinary user."""
 
 
 def as_ordinary_user(*lines: str, arguments: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """A Python program of somebody whom permissions concern. All of arkqueue is loaded before, for root's own folders shut others out."""
+    """Runs a Python program as an ordinary user. The program loads all of arkqueue first, because
+    an ordinary user may not read root's own folders.
+    """
     with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as err:
         process = fork(
             _ORDINARY + "\n".join(lines), ["", *arguments], out=out.name, err=err.name, environment=_environment()

@@ -1,6 +1,6 @@
-"""How a test waits for what sends no event: it looks again and again. No test depends on how long that takes.
+"""Polls for conditions that send no event. No test depends on how long a condition takes.
 
-Each look costs CPU time: what has not come at once is looked for less often.
+Each poll costs CPU time, so the polls become rarer with time.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from arkqueue.errors import DatabaseUnavailable
 
 T = TypeVar("T")
 PATIENCE = 120.0
-"""Seconds after which what is waited for will never come."""
+"""The seconds after which a condition is given up."""
 PAUSES = 0.01, 0.1
-"""The shortest and the longest time between two looks, in seconds."""
+"""The shortest and the longest time between two polls, in seconds."""
 
 
 SELDOM = 10
-"""Each so-many-th time, a look that costs much is taken although its mark is the same."""
+"""The number of polls that an expensive check may skip while its mark stays the same."""
 
 
 def when_changed(look: Callable[[], T], mark: Callable[[], object]) -> Callable[[], T | None]:
-    """A look that costs much, for ``eventually``: it is taken again when a mark, which costs little, has become another one, or seldom."""
+    """Makes an expensive check for ``eventually``. It runs ``look`` when the cheap ``mark`` has
+    changed, or after `SELDOM` skipped polls.
+    """
     last: object = None
     left_out = SELDOM
 
@@ -42,9 +44,10 @@ def when_changed(look: Callable[[], T], mark: Callable[[], object]) -> Callable[
 
 
 def eventually(check: Callable[[], T], told: Callable[[], object] = str, patience: float = PATIENCE) -> T:
-    """Wait until ``check`` answers with something true; the answer. A database that is away has none yet.
+    """Waits until ``check`` returns a true value, and returns that value. An unreachable database
+    counts as not yet true.
 
-    ``told``: what is said where it never comes.
+    ``told``: the text of the failure if the condition never comes.
     """
     begin = time.monotonic()
     shortest, longest = PAUSES

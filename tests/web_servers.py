@@ -1,4 +1,4 @@
-"""Small web servers that stand in place of arkqueue's, or before it."""
+"""Small web servers that stand in for arkqueue's web server, or in front of it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 @contextmanager
 def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """A web server that gives each GET to ``answer``; its address."""
+    """A web server that passes each GET request to ``answer``. Yields its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answer(self)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Logs nothing."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=[0.01])
