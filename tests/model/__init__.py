@@ -1,20 +1,22 @@
-"""The rules of order, a second time: a plain model of one archive in memory (design 5, decision 0001).
+"""A second, simple implementation of the rules of order: one archive in memory (design 5, decision
+0001).
 
-It is beside the real queue in ``tests/db/test_model.py``, where both must agree on every task after every step. So it shares nothing with the queue but the
-words (``arkqueue.model``) and the table of states; it has no SQL, no counters and no indices: every question is answered by looking at everything. Slow and
-plain is the point. It knows no time: that a delay is over or a lease has lapsed is told to it.
+``tests/db/test_model.py`` runs the model beside the real queue and compares every task after every
+step. The model therefore shares only the words (``arkqueue.model``) and the table of states with
+the queue. It has no SQL, counters or indices, and answers every question by a full scan: slow, but
+simple. It has no clock. A test tells it that a delay is over or that a lease has lapsed.
 
     words          names, revisions, runs, tasks and edges
-    edges          what one edge means
-    looking        the state of one archive, and what everybody sees of it
-    planning       revisions, runs by hand, submissions and backfills become tasks and edges
-    following      what a step sets off
-    locks          who is granted which locks
+    edges          the meaning of one edge
+    looking        the state of one archive, and what users see of it
+    planning       revisions, manual runs, submissions and backfills become tasks and edges
+    following      the consequences of a step
+    locks          which tasks are granted which locks
     attempts       a task is claimed, runs, and ends
     verbs          a person cancels, retries and skips
-    reopening      what comes back with a task that runs again
-    deletion       runs and items are deleted, brought back, and purged
-    control        priorities, limits, pauses, holds, guards, and what is gone
+    reopening      which tasks come back with a task that runs again
+    deletion       runs and items are deleted, undeleted, and purged
+    control        priorities, limits, pauses, holds, guards, and lost branches
     invariants     what holds after every step
     installation   several archives, and the locks that they share
 """
@@ -73,7 +75,8 @@ __all__ = [
 
 
 class Model(Planning, Following, Locks, Attempts, Verbs, Reopening, Deletion, Control, Invariants):
-    """One archive. Every verb returns the tasks whose state it changed, with the state before and after, or raises ``Refused`` and changes nothing.
+    """One archive. Every verb returns the tasks whose state it changed, with the states before and
+    after. A verb that is not possible raises ``Refused`` and changes nothing.
 
-    Each part may call all others.
+    Each base class may call all others.
     """

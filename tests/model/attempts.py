@@ -15,10 +15,12 @@ from tests.model.words import DEPENDS, Attempt, Cause, Key, Reason, Refused, Run
 
 
 class Attempts(Looking):
-    """Claims tasks, and records how they end."""
+    """Claims tasks, and records their ends."""
 
     def claim(self, key: Key, labels: Collection[str] = ()) -> Changes:
-        """``labels``: those of the task manager, and its host's (``@HOST``), where scratch folders count."""
+        """Claims a task. ``labels``: the labels of the task manager, with the label of its host
+        (``@HOST``) in tests of scratch folders.
+        """
         before = self.states()
         assert self.may_claim(), f"{key} was claimed in a pause, or beside as many as may run"
         task = self._in(key, State.READY, also_report=True)
@@ -26,7 +28,7 @@ class Attempts(Looking):
         if task.name == REPORT and task.run.updating is None and not task.run.has_reported:
             task.run.report(by_itself=True)
         task.attempts.append(Attempt(poll=task.polls))
-        if not task.polls:  # outputs of a poll are merged into the task's
+        if not task.polls:  # the outputs of a poll are merged into the task's outputs
             task.output = None
         host = next((label for label in labels if label.startswith("@")), None)
         if task.folder is not None and host is not None:
@@ -34,7 +36,10 @@ class Attempts(Looking):
         return self._follow(before)
 
     def takes(self, key: Key, labels: Collection[str]) -> bool:
-        """Whether a task manager with these labels may run a task: it has all that the task names (design 5.26), and the task's scratch folder (design 5.37)."""
+        """Whether a task manager with these labels may run a task. It needs every label that the
+        task names (design 5.26), and the label of the host that has the task's scratch folder
+        (design 5.37).
+        """
         task = self.task(key)
         wanted = {*task.definition.runs_on}
         if task.store:
@@ -42,9 +47,12 @@ class Attempts(Looking):
         return wanted <= set(labels)
 
     def _renew(self, run: Run, again: Collection[Task], may_wait: bool, item: str | None = None) -> None:
-        """Scratch folders whose host is gone are made anew where all tasks that have used them run again; else that is refused, unless the tasks may wait for the host.
+        """Forgets the host of a scratch folder if that host is gone and all tasks that have used
+        the folder run again. If only some of them run again, refuses, unless the tasks may wait for
+        the host.
 
-        ``item``: of what runs again, where that is of one item, or of none; None: of the run.
+        ``item``: the item whose tasks run again, empty for a task without an item. None: tasks of
+        the whole run.
         """
         for folder, store in list(run.stores.items()):
             users = [task for task in run.shown if task.folder == folder]
@@ -71,7 +79,9 @@ class Attempts(Looking):
     def finish(
         self, key: Key, end: End, exit_code: int | None = None, priority: int | None = None, late: bool = False
     ) -> Changes:
-        """The attempt ended; what that means is said by ``states.verdict``. ``priority``: its output for what follows it. ``late``: its deadline is over."""
+        """Ends an attempt; ``states.verdict`` decides the consequence. ``priority``: the output
+        that sets the priority of later tasks. ``late``: the task's deadline is over.
+        """
         before = self.states()
         task = self.task(key)
         assert task.state is State.RUNNING
@@ -113,14 +123,14 @@ class Attempts(Looking):
         if end is End.LOST and task.state is State.WAITING and task.definition.scratch:
             users = [other for other in task.run.own if other.folder == task.folder and other.attempts]
             if task.store and self._is_away(task.store) and users in ([task], []):
-                del task.run.stores[task.folder or ""]  # nobody else has left anything there
+                del task.run.stores[task.folder or ""]  # no other task has left files there
         said = None if end is End.LOST else priority
-        if not task.attempts[-1].poll or said is not None:  # a lost poll leaves what was there
+        if not task.attempts[-1].poll or said is not None:  # a lost poll keeps the earlier output
             task.output = said
         if task.state is State.COMPLETED:
             where = task.run.branch, task.key.inside
             self.latest[where] = task.run.place
-            if not task.run.fill:  # what a backfill completed is no newer work
+            if not task.run.fill:  # a backfill's completion does not count as newer work
                 self.highest[where] = max(task.run.place, self.highest.get(where, task.run.place))
             if task.run.trigger is Trigger.COMMIT:
                 of_commits = self.highest_of_commits
@@ -131,7 +141,9 @@ class Attempts(Looking):
         return self._follow(before)
 
     def _close(self, report: Task) -> None:
-        """Its command has ended. A run that has not reported by itself will do so yet."""
+        """Handles the end of the command of REPORT. A run that has not made its own report yet
+        waits to do so.
+        """
         run, was = report.run, report.run.updating
         if report.state is State.COMPLETED:
             own = next(n for n, one in enumerate(run.reports) if one.by_itself) if was is None else was
@@ -141,7 +153,9 @@ class Attempts(Looking):
             self._report_again(report)
 
     def _report_again(self, report: Task, at_once: bool = False) -> None:
-        """``at_once``: also while other tasks of its run have not settled."""
+        """Lets the command of REPORT run again. ``at_once``: even if other tasks of the run have
+        not settled.
+        """
         if report.settled:
             report.state = move(report.state, Event.UPDATE)
         report.cause = report.superseded_by = None
@@ -157,7 +171,9 @@ class Attempts(Looking):
         return task.state in (State.WAITING, State.HELD, State.READY)
 
     def _behind(self, task: Task) -> list[Task]:
-        """What depends on the task inside its run, at any distance; on one of an item, in that item alone (design 5.24)."""
+        """The tasks of the run that depend on the task, directly or indirectly. For a task of an
+        item, only the tasks of that item (design 5.24).
+        """
         found = [task]
         for one in found:
             depend = [edge.target for edge in one.out_of if edge.kind in DEPENDS and not edge.crossing]
@@ -166,11 +182,11 @@ class Attempts(Looking):
         return [other for other in found[1:] if not other.implicit]
 
     def lose(self, key: Key) -> Changes:
-        """The attempt's lease lapsed."""
+        """Ends the attempt because its lease has lapsed."""
         return self.finish(key, End.LOST)
 
     def hand_back(self, key: Key) -> Changes:
-        """Its task manager shuts down, or stopped it as it was asked to."""
+        """Ends the attempt because its task manager shuts down, or has stopped it on request."""
         return self.finish(key, End.STOPPED)
 
     def due(self, key: Key) -> Changes:

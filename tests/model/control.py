@@ -1,4 +1,4 @@
-"""A person's control: reports, priorities, limits, pauses, holds, guards, and branches that are gone."""
+"""A person's control: reports, priorities, limits, pauses, holds, guards, and lost branches."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from tests.model.words import Cause, Key, Name, Reason, Refused, Run, RunKey, Ta
 
 
 class Control(Looking):
-    """What persons decide about what has not started."""
+    """Decisions of persons about tasks that have not started."""
 
     def report(self, key: RunKey, now: bool = False) -> Changes:
-        """A further report of a run; ``now``: also while some of its tasks have not settled (design 5.32)."""
+        """Makes a further report of a run. ``now``: even if some of the run's tasks have not
+        settled (design 5.32).
+        """
         run = self.run(key)
         if run.deleted:
             raise Refused(Reason.GONE)
@@ -67,7 +69,7 @@ class Control(Looking):
         return self._follow(before)
 
     def resume(self) -> Changes:
-        """What waited to fire its ``cancels`` enters now."""
+        """Ends a pause. Tasks whose ``cancels`` waited for the end of the pause enter now."""
         if not self.paused:
             raise Refused(Reason.STATE)
         before = self.states()
@@ -75,7 +77,7 @@ class Control(Looking):
         return self._follow(before)
 
     def hold(self, key: Key) -> Changes:
-        """A task that has not started waits for a release (design 5.21)."""
+        """Holds a task that has not started until somebody releases it (design 5.21)."""
         before = self.states()
         self._hold(self._in(key, State.WAITING, State.READY))
         return self._follow(before)
@@ -92,7 +94,7 @@ class Control(Looking):
         return self._follow(before)
 
     def hold_archive(self) -> Changes:
-        """Hold the tasks that have not begun, and those that are planned until the hold ends."""
+        """Holds the tasks that have not begun, and all tasks planned until the hold ends."""
         before = self.states()
         tasks = [task for run in self.runs for task in self._holdable(run) if not _has_begun(task)]
         if self.on_hold and not tasks:
@@ -103,14 +105,14 @@ class Control(Looking):
         return self._follow(before)
 
     def unhold(self) -> Changes:
-        """The archive is on hold no more. What is held stays so."""
+        """Ends the hold of the archive. Tasks that are held stay held."""
         if not self.on_hold:
             raise Refused(Reason.NOTHING)
         self.on_hold = False
         return {}
 
     def release(self, key: Key, force: bool = False, skip_outdated: bool = False) -> Changes:
-        """A held task enters like any other (design 5.22)."""
+        """Releases a held task, which then enters like any other task (design 5.22)."""
         return self._release([self._in(key, State.HELD, also_report=True)], force, skip_outdated)
 
     def release_run(self, key: RunKey, force: bool = False, skip_outdated: bool = False) -> Changes:
@@ -124,7 +126,9 @@ class Control(Looking):
         return self._release([task for task in self.tasks() if task.state is State.HELD], force, skip_outdated)
 
     def _release(self, tasks: list[Task], force: bool, skip_outdated: bool) -> Changes:
-        """What is out of date is named and stays held, or is waived; the rest is released (design 5.19)."""
+        """Releases tasks. An outdated task stays held, or is skipped with ``skip_outdated`` (design
+        5.19). If all tasks are outdated, the refusal names them.
+        """
         before = self.states()
         if self.on_hold or not tasks:
             raise Refused(Reason.ON_HOLD if self.on_hold else Reason.NOTHING)
@@ -137,7 +141,7 @@ class Control(Looking):
         if skip_outdated:
             for task in outdated:
                 task.state, task.waived = move(task.state, Event.SKIP), True
-            self._follow(before)  # what needs them is skipped with them, before the rest is released
+            self._follow(before)  # skips their dependents before releasing the others
         for task in tasks:
             if task not in outdated and task.state is State.HELD:
                 task.state = move(task.state, Event.RELEASE)
@@ -158,23 +162,30 @@ class Control(Looking):
         task.to_release, task.by_a_guard, task.released = True, by_a_guard, False
 
     def _holdable(self, run: Run) -> list[Task]:
-        """What a hold of the whole run holds; its gates pass."""
+        """The tasks that a hold of the whole run holds. Its gates still pass."""
         return [task for task in run.own if task.state in (State.WAITING, State.READY) and not task.is_gate]
 
     def _hold_again(self, back: Iterable[Task]) -> None:
-        """What comes back to work is held where nobody has released it, or where its archive is on hold and its run has not begun."""
+        """Holds tasks that come back to work: those that nobody has released, and those that have
+        not begun in an archive on hold.
+        """
         for task in back:
             if task.to_release or (self.on_hold and not task.is_gate and not _has_begun(task)):
                 self._hold(task, by_a_guard=task.by_a_guard)
 
     def _hold_reopened(self, reopened: Iterable[Task]) -> None:
-        """What comes back because of another task, too, where the guard came after it had been skipped."""
+        """Holds tasks that come back with another task, if their guard was set after they had been
+        skipped.
+        """
         for task in reopened:
             if task.name in self.guards and not task.to_release and not task.released:
                 self._hold(task, by_a_guard=True)
 
     def guard(self, names: frozenset[str]) -> Changes:
-        """Hold what has not started of the tasks with these names, and what is planned of them; what was guarded before is held already, or released."""
+        """Sets the guarded names. Holds the tasks of newly guarded names that have not started, and
+        all future tasks of guarded names. Tasks of names guarded before are already held or
+        released.
+        """
         before = self.states()
         new, self.guards = names - self.guards, names
         for task in self.tasks():
@@ -183,12 +194,12 @@ class Control(Looking):
         return self._follow(before)
 
     def act_as(self, approver: bool) -> Changes:
-        """Whoever says the next verbs is an approver, or is not."""
+        """Sets whether the next verbs come from an approver."""
         self.approves = approver
         return {}
 
     def is_closed(self, task: Task) -> bool:
-        """Whether whoever speaks may not act on the task."""
+        """Whether the task is guarded and the caller is not an approver."""
         return not self.approves and (task.by_a_guard or task.name in self.guards)
 
     def _refuse_unapproved(self, tasks: Iterable[Task]) -> None:
@@ -196,7 +207,7 @@ class Control(Looking):
             raise Refused(Reason.GUARDED, *closed)
 
     def rewrite(self, branch: str, dropped: Iterable[int]) -> Changes:
-        """A force-push took these revisions off the branch (design 5.16)."""
+        """Takes revisions off the branch, as a force-push does (design 5.16)."""
         before = self.states()
         numbers = set(dropped)
         for number in numbers:
@@ -215,7 +226,7 @@ class Control(Looking):
         return self._follow(before)
 
     def track(self, branch: str) -> Changes:
-        """A deleted branch came back; what was canceled stays so."""
+        """Tracks a deleted branch again. Tasks canceled by its deletion stay canceled."""
         self.deleted_branches.discard(branch)
         return {}
 
@@ -229,5 +240,7 @@ class Control(Looking):
 
 
 def _has_begun(task: Task) -> bool:
-    """Whether its run, or of a list its item, has begun: an attempt of one of the tasks has started (design 5.21)."""
+    """Whether the task's run has begun, or the task's item if the task has one: an attempt of one
+    of their tasks has started (design 5.21).
+    """
     return any(other.attempts for other in task.run.own if task.item in ("", other.item))

@@ -13,7 +13,7 @@ from tests.model.words import DEPENDS, Blocks, Kind, Name, Reason, Refused, Run,
 
 
 class Deletion(Looking):
-    """Removes runs and items, and brings them back."""
+    """Deletes, undeletes and purges runs and items."""
 
     def delete(self, key: RunKey) -> Changes:
         before = self.states()
@@ -27,7 +27,8 @@ class Deletion(Looking):
         run.deleted = True
         run.canceled_with_it = [task for task in commands if not (task.settled or task.deleted)]
         for task in run.canceled_with_it:
-            self._stop_by_person(task)  # a poll keeps what it finds before it has stopped
+            # a poll that has not stopped yet may still record its result
+            self._stop_by_person(task)
         return self._follow(before)
 
     def _report_with_command(self, run: Run) -> list[Task]:
@@ -35,7 +36,9 @@ class Deletion(Looking):
         return [report] if report and not report.is_gate else []
 
     def undelete(self, key: RunKey) -> Changes:
-        """What the deletion canceled comes back as held; so does what stayed skipped as the run was not judged again (design 5.27)."""
+        """Undeletes a run. The tasks that the deletion canceled come back as held. So do tasks that
+        stayed skipped because nobody reconsidered the run while it was deleted (design 5.27).
+        """
         before = self.states()
         run = self.run(key)
         if not run.deleted:
@@ -66,7 +69,10 @@ class Deletion(Looking):
         return self._follow(before)
 
     def delete_item(self, key: RunKey, item: str) -> Changes:
-        """Its tasks are canceled and count nowhere, and what waited for them inside the run goes on; what was skipped because of them comes back, unless that is out of date."""
+        """Deletes an item. Its unsettled tasks are canceled, and its tasks count nowhere. Tasks of
+        the run that waited for the item go on. Tasks that were skipped because of the item come
+        back, unless they are outdated.
+        """
         before = self.states()
         run, tasks = self._item(key, item)
         if item in run.deleted_items:
@@ -95,7 +101,9 @@ class Deletion(Looking):
         return self._follow(before)
 
     def undelete_item(self, key: RunKey, item: str) -> Changes:
-        """What the deletion canceled comes back as held. What waits for all items still waits for this one again."""
+        """Undeletes an item. The tasks that the deletion canceled come back as held. Tasks that
+        wait for all items of the list wait for this item again.
+        """
         before = self.states()
         run, tasks = self._item(key, item)
         if item not in run.deleted_items:
@@ -125,7 +133,7 @@ class Deletion(Looking):
         return run, tasks
 
     def purge(self, key: RunKey) -> Changes:
-        """A settled run is gone for good, unless others hang on it (design 5.27)."""
+        """Removes a settled run for good, unless other runs depend on it (design 5.27)."""
         before = self.states()
         run = next((run for run in self.runs if run.key == key), None)
         if run is None:
@@ -142,14 +150,16 @@ class Deletion(Looking):
                 edge.source.out_of.remove(edge)
                 self.edges.remove(edge)
             task.into = []
-            for edge in task.out_of:  # it counts as met
+            for edge in task.out_of:  # each removed edge counts as met
                 edge.target.into.remove(edge)
                 self.edges.remove(edge)
         self.runs.remove(run)
         return self._follow(before)
 
     def is_waited_for(self, run: Run) -> bool:
-        """Whether what others wait for, or are skipped because of, would go with it."""
+        """Whether other runs still need something of this run: their tasks wait for it, or are
+        skipped because of it.
+        """
         own = list(run.tasks.values())
         never_began = [task for task in own if task.state in (State.CANCELED, State.SKIPPED)]
         blocks = any(
@@ -162,7 +172,7 @@ class Deletion(Looking):
             for edge in out
             if not edge.met
         ) or any(
-            # It will be given the source's outputs.
+            # The target will receive the source's outputs.
             not edge.target.settled and edge.kind is Kind.DECLARED and not edge.target.implicit
             for edge in out
             if edge.met

@@ -1,4 +1,6 @@
-"""What one edge means: whether its source takes its target down with it, and which tasks it connects."""
+"""The meaning of one edge: whether its source causes its target to be skipped, and which tasks it
+connects.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from tests.model.words import Edge, Task
 
 
 def skips(edge: Edge, root: Task | None = None) -> bool:
-    """Whether the edge's source takes its dependent down with it (design 5.6, 5.8, 5.18). ``root``: that of the source, if it is to get another one."""
+    """Whether the edge's source causes its target to be skipped (design 5.6, 5.8, 5.18). ``root``:
+    the new root of the source, if it is about to change.
+    """
     if edge.when is When.FAILED:
         return not edge.met and spares(edge.source) and edge.target.name not in (COMMIT, REPORT)
     return (
@@ -27,26 +31,37 @@ def skips(edge: Edge, root: Task | None = None) -> bool:
 
 
 def spares(source: Task) -> bool:
-    """Whether what waits for a failure of the task is not needed: it ended otherwise (design 5.6)."""
+    """Whether tasks that wait for a failure of ``source`` are unnecessary, because it ended
+    otherwise (design 5.6).
+    """
     return source.settled and source.state not in (State.FAILED, State.REJECTED)
 
 
 def lost(source: Task, root: Task | None = None) -> bool:
-    """Whether the product of a bad task will not come, unless a person retries it (design 5.18): a failure that nobody waived may be mended."""
+    """Whether the product of a bad task will not come unless a person retries the task (design
+    5.18). A failure that nobody waived may still be repaired.
+    """
     root = root or source.root or source
     return not source.as_completed and (root.state is not State.FAILED or root.waived or root.is_deleted)
 
 
 def is_root(task: Task) -> bool:
-    """Whether others may be skipped because of it: it is bad, or completed where they wait for its failure."""
+    """Whether other tasks may be skipped because of this one. It is bad, or it has settled and
+    others wait for its failure.
+    """
     return task.bad or (task.settled and any(edge.when is When.FAILED for edge in task.out_of))
 
 
 def is_of_key(one: str, other: str, exactly: bool = False) -> bool:
-    """Whether a task supersedes another one of the name that it cancels: of an item those of its key, and those without a list; ``exactly``: its key alone."""
+    """Whether a task supersedes another task of the name that it cancels, by their item keys. Equal
+    keys match, and an empty key (a task without a list) matches every key. ``exactly``: only equal
+    keys match.
+    """
     return one == other or (not exactly and not (one and other))
 
 
 def connects_items(workflow: Workflow, task: TaskDefinition, item: str, name: str) -> bool:
-    """Whether an edge between a task and one of a name connects items: both are over the same list (design 5.30)."""
+    """Whether edges between this task and the tasks of a name connect single items. They do if both
+    have the same list (design 5.30).
+    """
     return bool(item) and any(other.name == name and other.foreach == task.foreach for other in workflow.tasks)

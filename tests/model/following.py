@@ -1,4 +1,4 @@
-"""What a step sets off: edges are met, tasks are skipped, enter, and cancel others."""
+"""The consequences of a step: edges are met, and tasks are skipped, enter, and cancel others."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from tests.model.words import DEPENDS, Blocks, Cause, Edge, Key, Kind, Name, Run
 
 
 class Following(Looking):
-    """Follows up a change until nothing more follows."""
+    """Applies the consequences of a change until nothing more changes."""
 
     def _follow(self, before: Mapping[Key, State], planned: Collection[Run] = ()) -> Changes:
-        """What a step sets off, round by round until nothing moves; what it ``planned`` enters by its gates first (decision 0001, point 3)."""
+        """Applies the consequences of a step, round by round, until nothing changes. Tasks of
+        ``planned`` runs enter only after the first round, which passes their gates (decision 0001,
+        point 3).
+        """
         for run in planned:
             run.made = self.installation.change()
         later = {task for run in planned for task in (*run.own, run.tasks[Name(REPORT)])}
@@ -38,7 +41,7 @@ class Following(Looking):
         return bool(met)
 
     def _is_satisfied(self, edge: Edge) -> bool:
-        """Whether the edge is to be met as things stand (decision 0001, point 1)."""
+        """Whether the present states meet the edge (decision 0001, point 1)."""
         source, when = edge.source, edge.when
         if not source.settled:
             return False
@@ -51,14 +54,16 @@ class Following(Looking):
         return self.blocks(source) < (Blocks.ALL if when is When.SETTLED else Blocks.COMPLETION)
 
     def blocks(self, task: Task, known: dict[Task, Blocks] | None = None) -> Blocks:
-        """What a bad task blocks in later runs (design 5.9; decision 0001, point 18). ``known``: the answers so far, as many ways lead to each task."""
+        """What a bad task blocks in later runs (design 5.9; decision 0001, point 18). ``known``: a
+        cache of answers, because many paths lead to each task.
+        """
         known = {} if known is None else known
         if task not in known:
             known[task] = self._blocks(task, known)
         return known[task]
 
     def _blocks(self, task: Task, known: dict[Task, Blocks]) -> Blocks:
-        if task.name == REPORT:  # nothing waits for it
+        if task.name == REPORT:  # nothing waits for REPORT
             return Blocks.NOTHING
         if task.state in (State.FAILED, State.REJECTED):
             return Blocks.NOTHING if task.waived or task.is_deleted else Blocks.COMPLETION
@@ -66,14 +71,16 @@ class Following(Looking):
         return max((self._blocks_behind(edge, known) for edge in waits_for), default=Blocks.NOTHING)
 
     def _blocks_behind(self, edge: Edge, known: dict[Task, Blocks]) -> Blocks:
-        """What the target of an unmet edge blocks because of it, after it was canceled or skipped."""
+        """What the target of an unmet edge, after it was canceled or skipped, blocks because of
+        that edge.
+        """
         source, target = edge.source, edge.target
         if edge.when is When.FAILED and source.settled and source.state not in (State.CANCELED, State.SKIPPED):
             return Blocks.NOTHING
         orders = edge.crossing and not edge.product
         if source.bad:
             found = self.blocks(source, known)
-        elif orders or source.settled:  # what completed is about to meet the edge
+        elif orders or source.settled:  # a completed source is about to meet the edge
             return Blocks.ALL
         else:
             has_begun = source.attempts or not self.unmet(source) or edge.product
@@ -82,12 +89,16 @@ class Following(Looking):
         return Blocks.NOTHING if any_end_will_do and found is Blocks.COMPLETION else found
 
     def _is_kept(self, edge: Edge) -> bool:
-        """From what was canceled or skipped to what is settled: it stays unmet, as the source may be retried, until its target is."""
+        """Whether the edge stays unmet because its source was canceled or skipped and its target
+        has settled. The source may be retried later.
+        """
         is_over = edge.source.state in (State.CANCELED, State.SKIPPED)
         return edge.crossing and edge.kind in DEPENDS and is_over and edge.target.settled
 
     def _skip(self) -> bool:
-        """What hangs on a bad task, and what hangs on that; the first root in the order of the file is stored."""
+        """Skips the dependents of bad tasks, and in turn their dependents. A skipped task stores
+        the first root in file order.
+        """
         skipped: set[Task] = set()
         while roots := self._next_to_skip(skipped):
             for task, found in roots.items():
@@ -98,11 +109,13 @@ class Following(Looking):
         return bool(skipped)
 
     def _first(self, tasks: Iterable[Task]) -> Task:
-        """The first in the order in which runs were planned, and of the file."""
+        """The first task, in the order in which the runs were planned, and then in file order."""
         return min(tasks, key=lambda task: (self.runs.index(task.run), task.order))
 
     def _next_to_skip(self, skipped: Collection[Task]) -> dict[Task, list[Task]]:
-        """Waiting tasks that hang on bad ones, with these ones' roots, and those of the ``skipped`` that hang on an earlier root than theirs."""
+        """The tasks to skip next with their possible roots: waiting or held tasks behind bad ones,
+        and tasks in ``skipped`` that have an earlier root than the stored one.
+        """
         roots: dict[Task, list[Task]] = {}
         for edge in self.edges:
             if skips(edge):
@@ -145,7 +158,7 @@ class Following(Looking):
         return bool(entering)
 
     def is_parked(self, task: Task) -> bool:
-        """Whether a pause keeps the task from entering: its ``cancels`` would fire."""
+        """Whether a pause keeps the task from entering, because its ``cancels`` would fire."""
         return self.paused and bool(task.definition.cancels)
 
     def _earlier(self, canceler: Task, entry: Cancels) -> list[Task]:

@@ -1,4 +1,6 @@
-"""Several archives beside each other: whose turn it is, and the locks that they share."""
+"""Several archives in one installation: the order of their claims, and the locks that
+they share.
+"""
 
 from __future__ import annotations
 
@@ -13,35 +15,42 @@ if TYPE_CHECKING:
 
 
 def is_global(lock: str) -> bool:
-    """Whether a lock is one of the whole installation."""
+    """Whether a lock belongs to the whole installation."""
     return lock.startswith("global/")
 
 
 class Installation:
-    """What archives have in common: claims and locks, at which they take turns (design 5.24, 5.25)."""
+    """What archives share: claims, and locks, both of which they take in turns
+    (design 5.24, 5.25).
+    """
 
     def __init__(self, archives: Sequence[Model]) -> None:
         self.archives = list(archives)
-        """In the order of their ids."""
+        """The archives in the order of their ids."""
         for archive in self.archives:
             archive.installation = self
         self.capacities: dict[str, int | None] = {}
         self.paused_locks: set[str] = set()
         self.turns: dict[str, Model] = {}
-        """Whose turn it was the last time, by lock."""
+        """The archive that had the last turn, by lock."""
         self.last_claimed: Model | None = None
-        """Of which archive the last claim took a task."""
+        """The archive of the last claimed task."""
         self.moment = 0
-        """How many changes there were. What one change grants, also in several archives, is granted at one moment."""
+        """The number of changes so far. All grants of one change, also in several archives, have
+        the same moment.
+        """
         self.late = 0
-        """What was granted up to here should have started by now."""
+        """The latest moment whose grants should have led to a start by now."""
 
     def next_to_claim(self, labels: Collection[str]) -> tuple[Model, Task] | None:
-        """What a claim takes next: archives of the lowest tier that have a task which it may take go in turns, and in an archive the claim's order counts (design 5.24)."""
+        """The task that a claim takes next. The archives of the lowest tier with a claimable task
+        take turns, and each archive uses its claim order (design 5.24).
+        """
         having = [archive for archive in self._in_turn(self.last_claimed) if archive.claimable(labels)]
         if not having:
             return None
-        archive = min(having, key=lambda archive: archive.tier)  # of several the first in turn
+        # the first in turn among equal tiers
+        archive = min(having, key=lambda archive: archive.tier)
         return archive, min(archive.claimable(labels), key=archive.claim_order)
 
     def claim(self, archive: Model, key: Key) -> None:
@@ -49,21 +58,21 @@ class Installation:
         self.last_claimed = archive
 
     def _in_turn(self, last: Model | None) -> list[Model]:
-        """The archives in the order of their ids, those after the last one first."""
+        """The archives in the order of their ids, starting after the last one."""
         behind = 0 if last is None else self.archives.index(last) + 1
         return self.archives[behind:] + self.archives[:behind]
 
     def change(self) -> int:
-        """The moment of a change."""
+        """Counts a change. Returns its moment."""
         self.moment += 1
         return self.moment
 
     def time_passes(self) -> None:
-        """10 s, for all that was granted so far."""
+        """Lets 10 s pass, which makes all present grants late."""
         self.late = self.moment
 
     def man(self, labels: Collection[str]) -> None:
-        """One task manager lives, and no other."""
+        """Lets one task manager with these labels live, and no other."""
         for archive in self.archives:
             archive.labels = [labels]
         self._judge_all()
@@ -88,7 +97,9 @@ class Installation:
             archive.grant()
 
     def pass_on(self) -> None:
-        """Move places from archive to archive, until nobody wants one that could be given."""
+        """Moves places between archives until no archive wants a place that another
+        could give up.
+        """
         while True:
             names = {name for archive in self.archives for name in archive_waits_for(archive)} | self.capacities.keys()
             moved = [self._pass_on(name) for name in sorted(names)]
@@ -113,7 +124,8 @@ class Installation:
         capacity, having = self.capacities.get(name, 1), self.having(name)
         if capacity is None:
             return False
-        # Of tasks that got the lock at one moment, the one that was planned first got it first.
+        # Among tasks that got the lock at the same moment, the one that was planned first got it
+        # first.
         granted = sorted(
             (task.granted, task.run.made, self.archives.index(archive))
             for archive, task in having
@@ -128,7 +140,9 @@ class Installation:
         return any(self._take_back(name, one) for one in late if any(archive is not one for archive in wanting))
 
     def _late(self, having: Sequence[tuple[Model, Task]]) -> list[Model]:
-        """The archives whose last one in line should have started by now: it would give its place back."""
+        """The archives whose last grant in line is late, so that the archive would give its place
+        back.
+        """
         last = {
             archive: max((t for a, t in having if a is archive and t.state is State.READY), key=archive.claim_order)
             for archive in {a: None for a, t in having if t.state is State.READY}
@@ -137,7 +151,9 @@ class Installation:
         return [archive for *_, archive in sorted(late, key=lambda one: one[:2])]
 
     def wanting(self, name: str, as_free: str | None = None) -> list[Model]:
-        """The archives whose first task in the line would fit if it got a place, in their turns."""
+        """The archives whose first task in line would fit with one more place, in the order of
+        their turns.
+        """
         return [archive for archive in self._in_turn(self.turns.get(name)) if self._could_start(archive, name, as_free)]
 
     def _could_start(self, archive: Model, name: str, as_free: str | None = None) -> list[Task]:
@@ -145,7 +161,7 @@ class Installation:
         return [task for task, fits in judged.items() if fits and task.asks and name in task.locks]
 
     def _free(self, as_free: str | None) -> dict[str, int]:
-        """One place of each lock that has one."""
+        """One place of each lock that has a free place."""
         names = {
             name for archive in self.archives for task in archive.tasks() for name in task.locks if is_global(name)
         }
@@ -167,7 +183,7 @@ class Installation:
                 archive.grant_or_take(task, False)
         self.change()
         archive.grant()
-        self.turns[name] = archive  # others have their turn before it gets another place
+        self.turns[name] = archive  # other archives have a turn before this one gets another place
         return len(self.having(name)) < before
 
 

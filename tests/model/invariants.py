@@ -1,4 +1,4 @@
-"""What holds after every step, whatever was done."""
+"""What holds after every step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.model.words import Edge, Key, Kind, Name, Task
 
 
 class Invariants(Looking):
-    """Checks what holds after every step."""
+    """Checks the invariants."""
 
     def snapshot(self) -> dict[Key, tuple[State, Key | None, int]]:
         return {t.key: (t.state, t.root.key if t.root else None, len(t.attempts)) for t in self.tasks()}
@@ -25,12 +25,15 @@ class Invariants(Looking):
     def check_invariants(
         self, before: Mapping[Key, tuple[State, Key | None, int]] | None = None, judged_again: Collection[Key] = ()
     ) -> None:
-        """What must hold whatever happens. ``before``: a snapshot from before the step; ``judged_again``: the tasks that the step retried, waived or brought back."""
+        """Checks everything that must hold after a step. ``before``: a snapshot from before the
+        step. ``judged_again``: the tasks that the step retried, waived or brought back.
+        """
         waits_for: dict[Task, list[Edge]] = {}
         for edge in self.edges:
             if not edge.met:
                 waits_for.setdefault(edge.target, []).append(edge)
-        # A task that was skipped in a deleted or dropped run or item keeps its root, whatever becomes of the root. Tasks of other runs that were skipped with it do, too.
+        # A task that was skipped in a deleted or dropped run or item keeps its root, whatever
+        # happens to the root. So do tasks of other runs that were skipped with the same root.
         kept_by_what_is_gone = {task.root for task in self.tasks() if task.is_deleted or task.run.dropped} - {None}
         for task in self.tasks():
             unmet = waits_for.get(task, [])
@@ -73,7 +76,8 @@ class Invariants(Looking):
         for task in self.tasks():
             state, root, attempts = before.get(task.key, (None, None, 0))
             if state in SETTLED and task.state is not state:
-                waits_again = task.is_gate and any(other.item for other in task.run.own)  # behind a list
+                # a gate behind a list
+                waits_again = task.is_gate and any(other.item for other in task.run.own)
                 waits_again = waits_again or (root is not None and self.task(root).is_gate)
                 allowed = waits_again or task.key in judged_again or root in judged_again
                 assert allowed, f"{task.key} was {state} and is {task.state}"
@@ -87,9 +91,11 @@ class Invariants(Looking):
                             assert not shut, f"{task.key} passed {other.key}, which is exclusive"
 
     def _overtaken(self, task: Task, seen: set[Task] | None = None) -> Iterator[Task]:
-        """What should have been over before the task: its sources across runs, and what those that never began waited for (design 5.9).
+        """The tasks that should have settled before this one: its sources in other runs, and the
+        tasks for which sources that never began had waited (design 5.9).
 
-        ``seen``: what was gone through already. Many ways lead to each task, and each way anew would take for ever.
+        ``seen``: the tasks visited so far. Many paths lead to each task, and visiting all paths
+        would take forever.
         """
         seen = set() if seen is None else seen
         for edge in task.into:
@@ -97,7 +103,7 @@ class Invariants(Looking):
                 continue
             source = edge.source
             if edge.product and not source.settled:
-                continue  # what never began holds up nobody with the product that it needed
+                continue  # a task that never began holds up nobody with the product that it needed
             if source.retried or (not edge.crossing and source.attempts):
                 continue
             if edge.crossing and not source.settled:
@@ -111,7 +117,9 @@ class Invariants(Looking):
                 yield from self._overtaken(source, seen)
 
     def _check_start(self, task: Task) -> None:
-        """Called after the step that started the task; its sources are read afresh, not from what the edges remember."""
+        """Checks the start of a task, after the step that started it. Reads the present states of
+        the sources instead of the stored state of the edges.
+        """
         if task.name == REPORT and task.run.updating is not None:
             return
         if len(task.attempts) == 1 and not task.retried:

@@ -1,4 +1,4 @@
-"""Locks: the line of an archive at each, and who is granted what (design 5.25)."""
+"""Locks: an archive's line for each lock, and the grants (design 5.25)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ class Locks(Looking):
     """Grants locks, and takes them back."""
 
     def lock_name(self, task: Task, name: str) -> str | None:
-        """What the name of a lock comes to; None where its field has no value (design 5.25). Fields are of one output alone."""
+        """The resolved name of a lock, or None if the output in it has no value (design 5.25). The
+        model knows only outputs named ``priority``.
+        """
         before, mark, field = name.partition("${{ needs.")
         if not mark:
             return name
@@ -28,20 +30,25 @@ class Locks(Looking):
         return None if newest is None or newest.output is None else f"{before}{newest.output}"
 
     def grant(self) -> None:
-        """Let each lock's line judge anew who has it (design 5.25): all locks or none, in the claim's order; who has them and has not started may lose them."""
+        """Decides again which tasks have their locks (design 5.25). A task gets all its locks or
+        none, in claim order. A task that has not started may lose its locks.
+        """
         for task in self.tasks():
             task.asks = task.asks and task.state is State.WAITING and not self.unmet(task)
-        # Again as long as a place of the installation was given back: who stands behind in that line has one place less.
+        # A returned place of an installation's lock leaves one place less for the tasks behind, so
+        # the decision repeats.
         while self._grant_once():
             pass
 
     def _grant_once(self) -> bool:
-        """Returns whether a task gave its locks back."""
+        """Grants and takes back once. Returns whether a task gave its locks back."""
         given_back = [self.grant_or_take(task, fits) for task, fits in self.judged_lines().items()]
         return any(given_back)
 
     def grant_or_take(self, task: Task, fits: bool) -> bool:
-        """Returns whether the task gave its locks back."""
+        """Grants a task its locks, or takes them back. Returns whether the task gave its locks
+        back.
+        """
         if fits and task.asks:
             task.state, task.asks = move(task.state, Event.ENABLE), False
             task.granted = self.installation.moment
@@ -51,7 +58,9 @@ class Locks(Looking):
         return False
 
     def judged_lines(self, more: Mapping[str, int] | None = None) -> dict[Task, bool]:
-        """Whether each task that asks, or was granted its locks and has not started, fits. ``more``: places at locks of the installation beyond those that are had."""
+        """Whether each task fits that asks for locks, or has its locks but has not started.
+        ``more``: further places at installation locks, beyond those that the archive has.
+        """
         unstarted = [
             task
             for task in self.tasks()
@@ -72,19 +81,22 @@ class Locks(Looking):
         judged = dict.fromkeys(unstarted, False)
         places: Counter[str] = Counter()
         for task in sorted(standing, key=self.claim_order):
-            places.update(task.locks)  # nobody behind it takes what it waits for
+            # tasks behind this one cannot take the places that it waits for
+            places.update(task.locks)
             rooms = {name: room(name) for name in task.locks}
             judged[task] = all(n is None or places[name] <= n for name, n in rooms.items())
         return judged
 
     def stands_in_line(self, task: Task) -> bool:
-        """Not while something of it is paused, nor while there are task managers and none of them can run it."""
+        """Whether the task takes part in its lines. It does not during a pause of its archive or of
+        one of its locks, nor if task managers live but none of them can run it.
+        """
         manned = not self.labels or any(self.takes(task.key, labels) for labels in self.labels)
         paused = self.paused_locks | self.installation.paused_locks
         return manned and not self.paused and not paused & {*task.locks}
 
     def claim_order(self, task: Task) -> tuple[int, int, int, int]:
-        """Priority, ledger entry, run and position."""
+        """The sort key of the claim order: priority, ledger entry, run and position."""
         entry = list(self.revisions).index((task.run.branch, task.run.place.number))
         return task.priority, entry, task.run.place.run, task.order
 
@@ -106,7 +118,7 @@ class Locks(Looking):
         return self._follow(before)
 
     def man(self, *labels: Collection[str]) -> Changes:
-        """One task manager lives with each of these labels, and no other."""
+        """Lets one task manager live for each of these sets of labels, and no other."""
         before = self.states()
         self.labels = list(labels)
         return self._follow(before)

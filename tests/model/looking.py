@@ -1,4 +1,4 @@
-"""The state of one archive in the model, and what everybody sees of it."""
+"""The state of one archive in the model, and what users see of it."""
 
 from __future__ import annotations
 
@@ -39,40 +39,40 @@ NO_FILES: Mapping[str, tuple[Item, ...]] = MappingProxyType({})
 
 
 class Looking:
-    """What an archive has, and how the parts of the model look at it."""
+    """The contents of an archive, and how the parts of the model read them."""
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
         self.revisions: dict[tuple[str, int], Revision] = {}
-        """By branch and number, in the order of the ledger."""
+        """The revisions by branch and number, in the order of the ledger."""
         self.highest: dict[tuple[str, Name], Place] = {}
-        """The highest place at which each task of a branch completed."""
+        """The highest place at which each task of a branch has completed, without backfills."""
         self.latest: dict[tuple[str, Name], Place] = {}
-        """Where it completed last in time."""
+        """The place of the latest completion in time, by branch and name."""
         self.highest_of_commits: dict[tuple[str, Name], Place] = {}
-        """The highest place among commit runs at which it completed."""
+        """The highest place among commit runs at which each task has completed."""
         self.edges: list[Edge] = []
         self.deleted_branches: set[str] = set()
         self.paused = False
-        """Nothing is claimed, and no ``cancels`` fires (design 5.23)."""
+        """In a pause, nothing is claimed, and no ``cancels`` fires (design 5.23)."""
         self.tier = 5
-        """Archives of a lower tier go before it (design 5.24)."""
+        """Archives of a lower tier come first (design 5.24)."""
         self.max_running: int | None = None
-        """How many attempts run at once (design 5.26)."""
+        """The most attempts that may run at once (design 5.26)."""
         self.on_hold = False
         self.guards: frozenset[str] = frozenset()
-        """The names of the tasks that are held whatever their file says (design 5.22)."""
+        """The names of tasks that are held whatever the workflow file says (design 5.22)."""
         self.approves = True
-        """Whether whoever says the next verb may act on what is guarded."""
+        """Whether the caller of the next verb may act on guarded tasks."""
         self.capacities: dict[str, int | None] = {}
-        """Of locks, where it is not 1; None: unlimited (design 5.25)."""
+        """The capacities of locks that differ from 1; None is unlimited (design 5.25)."""
         self.paused_locks: set[str] = set()
         self.labels: list[Collection[str]] = []
-        """Of the task managers that live, each."""
+        """The labels of each living task manager."""
         self.installation = Installation([self])
 
     def on_branch(self, branch: str) -> list[Run]:
-        """The branch's runs in order of (number, run)."""
+        """The branch's runs in the order of (number, run)."""
         return sorted((run for run in self.runs if run.branch == branch), key=lambda run: run.place)
 
     def commit_runs(self, branch: str) -> list[Run]:
@@ -89,14 +89,19 @@ class Looking:
         return next(run for run in self.runs if run.key == key)
 
     def nearest(self, name: Name, run: Run, of_commits: bool = False) -> Task | None:
-        """``PREV:name`` as seen from the run (design 5.7), or what it would be among commit runs alone; None also where that was purged."""
+        """The task behind ``PREV:name`` as seen from the run (design 5.7). ``of_commits`` considers
+        only commit runs. None if there is no such task, or if it was purged.
+        """
         found = None if self.is_purged(name, run, of_commits) else self._nearest_left(name, run, of_commits)
         if found and found.name == COMMIT and found.run.behind and found.run.behind.run in self.runs:
-            return found.run.behind  # nothing waits less because of a submission, which waits at no gate
+            # a submission waits at no gate, so tasks after it wait for the earlier COMMIT
+            return found.run.behind
         return found
 
     def is_purged(self, name: Name, run: Run, of_commits: bool = False) -> bool:
-        """Whether the nearest earlier occurrence, as far as it is remembered, completed and was purged (design 5.27)."""
+        """Whether the nearest earlier occurrence completed and was purged, as far as the
+        completions tell (design 5.27).
+        """
         left, key = self._nearest_left(name, run, of_commits), (run.branch, name)
         remembered = self.highest, self.latest, self.highest_of_commits
         places = [place[key] for place in remembered if key in place]
@@ -109,7 +114,10 @@ class Looking:
         return having[-1] if having else None
 
     def nearest_named(self, name: str, run: Run, task: TaskDefinition, item: str, when: When) -> Task | None:
-        """The nearest earlier occurrence of a name as a task sees it: where items are connected, that of the same key or without a list; else without a list, or the gate of one (design 5.30)."""
+        """The nearest earlier occurrence of a name as a task sees it. If items are connected, that
+        is the task of the same key or without a list. Otherwise it is the task without a list, or
+        the gate of the list (design 5.30).
+        """
         of_list = Name(name, item) if connects_items(run.workflow, task, item, name) else gate_of(name, when)
         found = [one for key in (Name(name), of_list) if (one := self.nearest(key, run))]
         return max(found, key=lambda one: one.run.place, default=None)
@@ -118,7 +126,9 @@ class Looking:
         return [edge for edge in task.into if not edge.met]
 
     def _in(self, key: Key, *states: State, also_report: bool = False) -> Task:
-        """The task, where the verb is possible for it."""
+        """The task with this key, if the verb is possible in its state. Otherwise raises
+        ``Refused``.
+        """
         task = self.task(key)
         if task.implicit and not (also_report and task.name == REPORT):
             raise Refused(Reason.IMPLICIT, key)
@@ -159,7 +169,7 @@ class Looking:
         }
 
     def run_state(self, key: RunKey) -> str:
-        """Design 4; the first that applies."""
+        """The state of the run: the first rule of design 4 that applies."""
         run = self.run(key)
         tasks = [run.tasks[Name(COMMIT)], *run.own]
         settled = all(task.settled for task in tasks)
@@ -184,12 +194,16 @@ class Looking:
         return "completed"
 
     def _lacks_a_product(self, task: Task) -> bool:
-        """Whether it was skipped because the product of a task of another run will not come (design 5.18)."""
+        """Whether the task was skipped because the product of a task of another run will not come
+        (design 5.18).
+        """
         is_from_elsewhere = task.root is not None and task.root.run is not task.run
         return is_from_elsewhere and any(edge.product for edge in self.unmet(task))
 
     def graph(self, branch: str, *numbers: int) -> set[tuple[Key, EdgeKind, Key]]:
-        """The edges that a person sees of these revisions, as (who waits or cancels, how, whom) (design 5.3)."""
+        """The edges of these revisions that users see, each as the waiting or canceling task, the
+        kind, and the other task (design 5.3).
+        """
         shown = set()
         for task in (t for run in self.on_branch(branch) if run.place.number in numbers for t in run.tasks.values()):
             declared = [edge for edge in task.into if edge.kind is Kind.DECLARED]
@@ -201,6 +215,6 @@ class Looking:
                 name = Name(entry.task or task.name)
                 if (
                     victim := self.nearest(name, task.run) if entry.previous else task.run.tasks.get(name)
-                ):  # without lists
+                ):  # for tasks without lists
                     shown.add((task.key, EdgeKind.CANCELS, victim.key))
         return shown

@@ -45,7 +45,9 @@ class Planning(Looking):
     """Plans runs."""
 
     def baseline(self, branch: str, number: int, files: Mapping[str, tuple[Item, ...]] = NO_FILES) -> Changes:
-        """The revision at which watching began: a completed COMMIT and no other task (design 2)."""
+        """Adds the revision at which watching began: a completed COMMIT and no other task (design
+        2).
+        """
         before = self.states()
         run = Run(branch, Place(number, 1), Trigger.COMMIT, Workflow())
         run.tasks[Name(COMMIT)] = Task(run, TaskDefinition(COMMIT), 0, State.COMPLETED)
@@ -54,15 +56,16 @@ class Planning(Looking):
         return self._follow(before)
 
     def commit(self, branch: str, number: int, workflow: Workflow, changed: Iterable[str] = ()) -> Changes:
-        """Plan the commit run of a new revision."""
+        """Plans the commit run of a new revision."""
         return self.append(branch, [Appended(number, workflow, frozenset(changed))])
 
     def append(
         self, branch: str, revisions: Sequence[Appended], dropped: Collection[int] = (), hold: bool = False
     ) -> Changes:
-        """Plan the commit runs of new revisions, all in one step, after a rewrite took those of some numbers off the branch.
+        """Plans the commit runs of new revisions in one step, after a rewrite that took the
+        ``dropped`` numbers off the branch.
 
-        ``hold``: they belong to an import (design 5.22).
+        ``hold``: the revisions belong to an import on hold (design 5.22).
         """
         if branch in self.deleted_branches:
             raise Refused(Reason.GONE)
@@ -92,7 +95,7 @@ class Planning(Looking):
         return run
 
     def _pass_at_once(self, run: Run) -> None:
-        """A COMMIT whose edges are all met has passed when the step begins."""
+        """Passes COMMIT at the beginning of the step if all its edges are met."""
         commit = run.tasks[Name(COMMIT)]
         if all(self._is_satisfied(edge) for edge in commit.into):
             for edge in commit.into:
@@ -109,7 +112,9 @@ class Planning(Looking):
         items: Sequence[Item] = (),
         store: str | None = None,
     ) -> Changes:
-        """Plan a further run of a revision, right after those that it has (design 5.11, 5.18)."""
+        """Plans a further run of a revision, after the runs that the revision has (design 5.11,
+        5.18).
+        """
         revision = self.revisions.get((branch, number))
         if revision is None:
             raise Refused(Reason.UNKNOWN)
@@ -126,11 +131,14 @@ class Planning(Looking):
         return self._follow(before, [run])
 
     def submit(self, branch: str, number: int, items: Sequence[Item] = (), store: str | None = None) -> Changes:
-        """Plan the run of a submission with some items (design 5.31). ``store``: the label of the only task managers that have its attachments; None: it has none."""
+        """Plans the run of a submission with these items (design 5.31). ``store``: the label of the
+        task managers that have its attachments; None for a submission without attachments.
+        """
         return self.trigger(branch, number, trigger=Trigger.SUBMISSION, items=items, store=store)
 
     def backfill(self, branch: str, first: int, last: int, names: Collection[str], force: bool = False) -> Changes:
-        """Run tasks at old revisions, in order, with the head's definitions (issue 34). Who asks is refused what holds for the first of them.
+        """Plans runs of tasks at old revisions, in order, with the head's definitions (issue 34).
+        The backfill is refused if the run of the first revision would be refused.
 
         A list in a file has the items that the file has at each revision (decision 0001, point 29).
         """
@@ -142,7 +150,8 @@ class Planning(Looking):
             workflow = _over_files(on_branch[max(on_branch)].workflow, on_branch[number].files)
             run = Run(branch, place, Trigger.MANUAL, workflow, fill=fill)
             chosen = self._asked(run, names, force) if number == first else self._chosen(run, names)
-            if number != first and self._never_ran(run, self._outside(run, chosen)):  # nobody is asked any more
+            # only the first run can refuse the backfill
+            if number != first and self._never_ran(run, self._outside(run, chosen)):
                 run = Run(branch, place, Trigger.MANUAL, Workflow(faults=(Fault("", 0, 0, "cannot start"),)), fill=fill)
                 chosen = []
             self._add(run, chosen)
@@ -153,15 +162,15 @@ class Planning(Looking):
         return [task for task in run.workflow.tasks if _exists(task, run, None) and task.name in names]
 
     def _asked(self, run: Run, names: Iterable[str] | None, force: bool) -> list[TaskDefinition]:
-        """The tasks of a further run that somebody asks for, who may be refused."""
+        """The chosen tasks of a further run. Raises ``Refused`` if the run is not possible."""
         workflow, trigger = run.workflow, run.trigger
         if workflow.faults:
             raise Refused(Reason.FAULTY)
         left = {digest for other in self.runs for digest in other.workflow.lists}
         of_run = {task.foreach.items for task in workflow.tasks if task.foreach and task.foreach.is_of_run}
         if not workflow.lists.keys() - of_run - {Foreach.of_submission(None).items} <= left:
-            raise Refused(Reason.GONE)  # a list goes with the last run that has it
-        # Who names no task does not mean those that only run by hand, such as a release.
+            raise Refused(Reason.GONE)  # a list is removed with the last run that has it
+        # Without names, tasks that run only by hand, such as a release, are not meant.
         meant = (
             {t.name for t in workflow.tasks if trigger is not Trigger.MANUAL or Trigger.COMMIT in t.on}
             if names is None
@@ -212,7 +221,9 @@ class Planning(Looking):
         return chosen
 
     def _outside(self, run: Run, chosen: list[TaskDefinition]) -> list[tuple[Depends, str, Task | None, Name]]:
-        """The dependencies outside a run that is not a commit run: each entry with its task, the nearest occurrence of the dependency, and its name."""
+        """The dependencies outside a run that is not a commit run. Each has its entry, its task
+        name, the nearest occurrence, and the occurrence's name.
+        """
         workflow = run.workflow
         others = _names(workflow.tasks) - _names(chosen) - {COMMIT}
         return [
@@ -236,7 +247,9 @@ class Planning(Looking):
         }
 
     def _add(self, run: Run, chosen: list[TaskDefinition]) -> None:
-        """Plan a run that is no commit run. It may close the gate to the next revision (design 5.14)."""
+        """Plans a run that is not a commit run. The run may close the gate to the next revision
+        (design 5.14).
+        """
         self.revisions[run.branch, run.place.number].last_run += 1
         self._plan(run, chosen)
         gates = [
@@ -251,7 +264,7 @@ class Planning(Looking):
         self._pass_at_once(run)
 
     def _plan(self, run: Run, chosen: list[TaskDefinition], hold: bool = False) -> None:
-        """COMMIT, the chosen tasks and REPORT, with their edges."""
+        """Makes COMMIT, the chosen tasks and REPORT, with their edges."""
         self.runs.append(run)
         run.chosen = {COMMIT, *_names(chosen)}
         extended = next((task for task in run.workflow.tasks if task.name == COMMIT), TaskDefinition(COMMIT))
@@ -279,7 +292,8 @@ class Planning(Looking):
                     product = not wish.previous and source.run is not run and when is When.COMPLETED
                     self._depend(source, task, when, product)
                 elif wish.when is When.FAILED and (source or not wish.previous or self._has_purged(run, task, wish)):
-                    # What never ran, or completed, has not failed; nor has the gate of a list.
+                    # A task that never ran, or that completed, has not failed. Neither has the gate
+                    # of a list. So the dependent is skipped when COMMIT completes.
                     self._edge(commit, task, When.FAILED, Kind.IMPLICIT)
         if run.fill:
             self._put_in_order(run, run.fill)
@@ -298,7 +312,9 @@ class Planning(Looking):
             self._hold(reports, by_a_guard=REPORT in self.guards)
 
     def _put_in_order(self, run: Run, fill: Backfill) -> None:
-        """Each task of a backfill waits for the one before, and lets what is committed go first."""
+        """Makes each task of a backfill wait for its predecessor, and gives new
+        commits precedence.
+        """
         for task in run.own:
             previous = fill.last.get(task.key.inside)
             if previous and all(edge.source is not previous or edge.when is When.COMPLETED for edge in task.into):
@@ -308,7 +324,7 @@ class Planning(Looking):
             task.priority = min(task.priority + 40, 1000)
 
     def _has_purged(self, run: Run, task: Task, wish: Depends) -> bool:
-        """Whether what an entry of ``depends`` stands for was purged."""
+        """Whether the source of a ``depends`` entry was purged."""
         name = wish.task or task.name
         keys = {Name(name)} | (
             {Name(name, task.item)} if connects_items(run.workflow, task.definition, task.item, name) else set()
@@ -316,7 +332,9 @@ class Planning(Looking):
         return any(self.is_purged(key, run) for key in keys)
 
     def _source(self, run: Run, task: Task, wish: Depends) -> Task | None:
-        """What a ``depends`` entry stands for in this run (design 5.6, 5.7, 5.18); None: nothing to wait for."""
+        """The source of a ``depends`` entry in this run (design 5.6, 5.7, 5.18). None: there is
+        nothing to wait for.
+        """
         if wish.task == "*":
             return self._star(run, task, wish)
         name = wish.task or task.name
@@ -324,13 +342,15 @@ class Planning(Looking):
             of_list = run.list_of(name) is not None
             by_item = connects_items(run.workflow, task.definition, task.item, name)
             key = gate_of(name, wish.when) if of_list and not by_item else Name(name, task.item if by_item else "")
-            return run.tasks.get(key)  # an empty list passes
+            return run.tasks.get(key)  # the gate of an empty list passes
         if wish.previous or name in _names(run.workflow.tasks):
             return self.nearest_named(name, run, task.definition, task.item, wish.when)
         return None
 
     def _depend(self, source: Task, target: Task, when: When, product: bool) -> None:
-        """An edge; of two from the same source, one that stands for its product and one that does not, the first is the stricter one."""
+        """Adds an edge. If an edge from the same source exists, they merge: an edge that stands for
+        a product is the stricter one.
+        """
         for edge in target.into:
             if edge.source is source and edge.when is when and edge.kind is Kind.DECLARED:
                 edge.product = edge.product or product
@@ -338,7 +358,9 @@ class Planning(Looking):
         self._edge(source, target, when, product=product)
 
     def _star(self, run: Run, task: Task, wish: Depends) -> Task:
-        """The run's gate for a ``PREV:*``, made when first asked for; one for all that wait for the same. COMMIT waits for commit runs alone."""
+        """The run's gate for a ``PREV:*``, made at its first use and shared by all tasks that wait
+        for the same set. COMMIT waits only for commit runs.
+        """
         of_commits = task.name == COMMIT
         name = Name(f"PREV:*{':commits' if of_commits else ''}{':settled' if wish.when is When.SETTLED else ''}")
         if wish.excepted:
@@ -376,7 +398,9 @@ class Planning(Looking):
         return any(edge.kind is Kind.EXCLUSIVE and edge.crossing for edge in task.out_of)
 
     def _superseders(self, run: Run, name: Name, started: bool) -> list[Task]:
-        """The tasks of later runs that have fired a ``cancels`` which means this task (design 5.11)."""
+        """The tasks of later runs that have fired a ``cancels`` aimed at this task
+        (design 5.11).
+        """
         return [
             task
             for later in self.on_branch(run.branch)
@@ -389,7 +413,9 @@ class Planning(Looking):
 
 
 def _exists(task: TaskDefinition, run: Run, changed: frozenset[str] | None) -> bool:
-    """Whether the filters let the task into the run; ``changed`` None: changed paths do not count (design 3)."""
+    """Whether the filters let the task into the run (design 3). ``changed``: the changed paths;
+    None ignores path filters.
+    """
     on_branch = not task.branches or any(fnmatchcase(run.branch, glob) for glob in task.branches)
     touched = (
         not task.paths or changed is None or any(fnmatchcase(path, glob) for path in changed for glob in task.paths)
@@ -398,13 +424,13 @@ def _exists(task: TaskDefinition, run: Run, changed: frozenset[str] | None) -> b
 
 
 def _items(workflow: Workflow, task: TaskDefinition) -> list[str]:
-    """The keys of a task's list; that of a task without a list is empty."""
+    """The keys of a task's list; a single empty key for a task without a list."""
     items = workflow.items_of(task)
     return [""] if items is None else [item.key for item in items]
 
 
 def _over_files(workflow: Workflow, files: Mapping[str, tuple[Item, ...]]) -> Workflow:
-    """Definitions of one revision over the list files of another one."""
+    """The definitions of one revision with the list files of another revision."""
     lists = {**workflow.lists}
     tasks = list(workflow.tasks)
     for place, task in enumerate(tasks):
@@ -416,7 +442,7 @@ def _over_files(workflow: Workflow, files: Mapping[str, tuple[Item, ...]]) -> Wo
 
 
 def _in_order(chosen: Iterable[TaskDefinition]) -> list[str]:
-    """The names of tasks in the graph's order, ties in the order of the file."""
+    """The names of tasks in topological order, ties in file order."""
     left, done = {task.name: task for task in chosen}, list[str]()
     while left:
         needs = {name: {w.task for w in task.depends if not w.previous} & left.keys() for name, task in left.items()}
@@ -426,13 +452,15 @@ def _in_order(chosen: Iterable[TaskDefinition]) -> list[str]:
 
 
 def _having(chosen: Collection[TaskDefinition], planned: Iterable[tuple[TaskDefinition, str]]) -> list[TaskDefinition]:
-    """Those of some tasks that have something to do: their lists are not empty."""
+    """The chosen tasks that have something to do, because their lists are not empty."""
     names = {task.name for task, _ in planned}
     return [task for task in chosen if task.name in names]
 
 
 def _left_out(defined: Iterable[TaskDefinition], chosen: Collection[TaskDefinition]) -> set[str]:
-    """The tasks that are not chosen and on which chosen ones depend, directly or through others that are not."""
+    """The tasks outside the choice on which chosen tasks depend, directly or through other tasks
+    outside.
+    """
     left, reached = [*chosen], set[str]()
     for task in left:
         new = {d.name: d for d in defined if d.name in {w.task for w in task.depends if not w.previous}}

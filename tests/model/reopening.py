@@ -14,10 +14,12 @@ from tests.model.words import DEPENDS, Kind, Task
 
 
 class Reopening(Looking):
-    """Takes back what was skipped because of a task that runs again."""
+    """Brings back tasks that were skipped because of a task that runs again."""
 
     def _judge_again(self, roots: Collection[Task]) -> tuple[list[Task], dict[Task, Task]]:
-        """Of the tasks skipped because of ``roots``: those that come back, and those that something else still skips, with their new root."""
+        """Divides the tasks skipped because of ``roots``: tasks that come back, and tasks that
+        something else still skips, with their new root.
+        """
         candidates = [
             task
             for task in self.tasks()
@@ -46,7 +48,9 @@ class Reopening(Looking):
         return candidates, stay
 
     def _reopen(self, reopened: list[Task], stay: dict[Task, Task], again: list[Task]) -> None:
-        """Put back to waiting; what hangs on one that will end ``again`` waits for it again, unless its own attempt is under way."""
+        """Puts tasks back to waiting. Dependents of a task that will end ``again`` wait for it
+        again, unless their own attempt is under way.
+        """
         for task, root in stay.items():
             task.root = root
         for task in reopened:
@@ -56,7 +60,7 @@ class Reopening(Looking):
             self._bring_back(gate, Event.REDO)
         self._unmeet([*again, *gates])
         behind, stay = self._judge_again(gates)
-        if behind or stay:  # they wait for the failure of a gate, which is over no more
+        if behind or stay:  # they wait for the failure of a gate that is not over any more
             self._reopen(behind, stay, behind)
             self._hold_again(behind)
             self._hold_reopened(behind)
@@ -73,12 +77,15 @@ class Reopening(Looking):
             if edge.target.state in (State.RUNNING, State.DEFERRED):
                 continue
             edge.met = False
-            edge.target.asks = False  # also where a gate meets the edge again at once: the task enters anew
+            # even if a gate meets the edge again at once, the task enters anew
+            edge.target.asks = False
             if edge.target.state is State.READY:
                 edge.target.state = move(edge.target.state, Event.UNMEET)
 
     def _gates_again(self, again: Collection[Task]) -> list[Task]:
-        """The gates of lists that wait again as items of theirs come back, with the gates that passed behind them: those behind which nothing has started (design 5.30)."""
+        """The gates that wait again: gates of lists whose items come back, and the passed gates
+        behind them. A gate stays passed if a task behind it has started (design 5.30).
+        """
         found: list[Task] = []
         for gate in {
             edge.target: None

@@ -52,7 +52,9 @@ class Verbs(Looking):
         return self._follow(before)
 
     def retry_failed(self, key: RunKey) -> Changes:
-        """Exactly the failed tasks of a run that nobody waived; one that is refused keeps no other from it (design 5.33)."""
+        """Retries exactly those failed tasks of a run that nobody waived. A refusal of one task
+        does not stop the others (design 5.33).
+        """
         before = self.states()
         run = self.run(key)
         if run.deleted:
@@ -71,13 +73,13 @@ class Verbs(Looking):
         return self._follow(before)
 
     def refresh(self, key: Key) -> Changes:
-        """Its poll is due now (design 5.29)."""
+        """Makes the poll of a task due now (design 5.29)."""
         if not self.task(key).polls:
             raise Refused(Reason.STATE)
         return self.due(key)
 
     def refresh_all(self) -> Changes:
-        """The polls of all that is deferred are due now."""
+        """Makes the polls of all deferred tasks due now."""
         before = self.states()
         polled = [task for task in self.tasks() if task.polls and task.state is State.DEFERRED and not task.run.deleted]
         if not polled:
@@ -87,7 +89,7 @@ class Verbs(Looking):
         return self._follow(before)
 
     def retry(self, key: Key, force: bool = False, from_start: bool = False) -> Changes:
-        """``from_start``: the command runs again also of a task that is polled."""
+        """Retries a task. ``from_start``: runs the command again even if the task is polled."""
         before = self.states()
         self._refuse_unapproved([self.task(key)])
         is_deferred = self.task(key).state is State.DEFERRED
@@ -120,7 +122,9 @@ class Verbs(Looking):
     def retry_from(
         self, key: RunKey, name: str, force: bool = False, from_start: bool = False, item: str | None = None
     ) -> Changes:
-        """A task and everything behind it in its run, or (``item``) in one item, also what had completed (design 5.30; decision 0001, point 30)."""
+        """Retries the tasks of a name and everything behind them in the run, including completed
+        tasks. ``item``: only within that item (design 5.30; decision 0001, point 30).
+        """
         before = self.states()
         run = self.run(key)
         if run.deleted:
@@ -165,7 +169,9 @@ class Verbs(Looking):
         return self._follow(before)
 
     def part(self, starts: Iterable[Task], item: str | None = None) -> list[Task]:
-        """The tasks and everything behind them in their run, or in one item, but for what a person skipped and what is behind that alone."""
+        """The tasks and everything behind them in their run, or within one item. Tasks that a
+        person skipped are left out, and so is what is behind them alone.
+        """
         found = list(starts)
         for task in found:
             for edge in task.out_of:
@@ -186,7 +192,9 @@ class Verbs(Looking):
         task.retried = True
 
     def _refuse_outdated(self, again: list[Task]) -> None:
-        """Nothing comes back to work that later revisions have superseded, or have gone on from (design 5.11, 5.19)."""
+        """Refuses to bring tasks back that later revisions have superseded or built upon (design
+        5.11, 5.19).
+        """
         if by := [c.key for task in again for c in self._superseders(task.run, task.key.inside, bool(task.attempts))]:
             raise Refused(Reason.SUPERSEDED, *by)
         if by := [key for task in again for key in self._built_upon(task)]:
@@ -196,25 +204,33 @@ class Verbs(Looking):
             raise Refused(Reason.OVERWRITES, *by)
 
     def _completed_after(self, run: Run, name: Name) -> list[Key]:
-        """Where a task of a name has completed at a later place: an older revision never replaces its work unasked (design 5.19), though it is purged."""
+        """The later place, if any, where a task of this name has completed, even if that run was
+        purged. An older revision never replaces newer work unless forced (design 5.19).
+        """
         if run.trigger is Trigger.SUBMISSION and not name.item:
-            return []  # it is the work of this submission alone
+            return []  # the work belongs to this submission alone
         place = self.highest.get((run.branch, name), run.place)
         return [Key(run.branch, *place, *name)] if place > run.place else []
 
     def is_overtaken(self, key: Key) -> bool:
-        """Whether a task may be retried by force alone, as it has completed at a later place."""
+        """Whether only force can retry the task, because a task of its name has completed at a
+        later place.
+        """
         task = self.task(key)
         return not (task.is_deleted or task.is_gate or task.root) and bool(self._completed_after(task.run, key.inside))
 
     def _built_upon(self, task: Task) -> set[Key]:
-        """What of later runs has started on the strength of this task, directly or through gates that passed or what never began (design 5.19)."""
+        """The tasks of later runs that have started because of this task: directly, through passed
+        gates, or through tasks that never began (design 5.19).
+        """
         sources = [task, *(edge.target for edge in task.out_of if edge.target.is_gate_of_list and not edge.crossing)]
         purged = {key for source in sources for key in source.purged_starts}
         return purged | self._started_behind([edge for source in sources for edge in source.out_of if edge.crossing])
 
     def _started_behind(self, left: list[Edge], purged: Run | None = None) -> set[Key]:
-        """What has started behind edges. ``purged``: inside this run alone; a way that leads out of it counts as a start."""
+        """The tasks behind these edges that have started. ``purged``: follows edges only inside
+        this run; an edge that leaves the run counts as a start.
+        """
         started: set[Key] = set()
         seen: set[Key] = set()
         while left:
@@ -222,7 +238,7 @@ class Verbs(Looking):
             target = edge.target
             never_began = target.state in (State.CANCELED, State.SKIPPED) and not target.attempts
             if target.name == REPORT:
-                continue  # what it told of is no work that an older revision could replace
+                continue  # a report is not work that an older revision could replace
             if target.key in seen or not (edge.met or (never_began and not edge.crossing)):
                 continue
             seen.add(target.key)
@@ -262,7 +278,10 @@ class Verbs(Looking):
         return self._follow(before)
 
     def _stand_alone(self, tasks: Collection[Task]) -> None:
-        """The gate of its list waits for an item no more: a ``PREV:*`` that still waits for the gate waits for the item itself, whatever it knew of it (decision 0001, point 12)."""
+        """Detaches tasks from the gate of their list. A ``PREV:*`` that still waits for the gate
+        waits for each task itself instead, even if its edge from the task was met (decision 0001,
+        point 12).
+        """
         for task in tasks:
             gates = [
                 e.target
@@ -279,7 +298,9 @@ class Verbs(Looking):
                     self._edge(task, edge.target, edge.when)
 
     def skip_until(self, name: str, branch: str, until: int) -> Changes:
-        """Waive what failed or was rejected, up to a revision, and nothing else (design 5.9)."""
+        """Waives failed and rejected tasks of a name up to a revision, and changes nothing else
+        (design 5.9).
+        """
         before = self.states()
         runs = [r for r in self.on_branch(branch) if r.place.number <= until and not r.deleted]
         tasks = [task for run in runs for task in run.named(name) if not (task.implicit or task.deleted)]
@@ -290,7 +311,9 @@ class Verbs(Looking):
         return self._follow(before)
 
     def on_item(self, key: RunKey, item: str, verb: str, *words: Any) -> Changes:
-        """Apply a verb to each task of an item that it concerns when the task has its turn. A refusal of one task does not stop the others (design 5.33)."""
+        """Applies a verb to each task of an item, if the verb concerns the task when its turn
+        comes. A refusal of one task does not stop the others (design 5.33).
+        """
         before = self.states()
         run, tasks = self._item(key, item)
         if item in run.deleted_items:
@@ -311,7 +334,7 @@ class Verbs(Looking):
 
 
 def concerns(verb: str, task: Task) -> bool:
-    """Whether a verb on an item acts on a task of it."""
+    """Whether a verb on an item applies to this task of the item."""
     failed = task.state is State.FAILED and not task.waived
     return {
         "cancel": not task.settled,

@@ -1,4 +1,6 @@
-"""What the model knows: names, revisions, runs, tasks, edges and attempts, and why a verb is refused."""
+"""The vocabulary of the model: names, revisions, runs, tasks, edges, attempts, and reasons for
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from arkqueue.states import SETTLED, State
 
 
 class Place(NamedTuple):
-    """Where a run stands in its branch (design 5.11)."""
+    """The place of a run in its branch (design 5.11)."""
 
     number: int
     run: int
@@ -35,14 +37,14 @@ class RunKey(NamedTuple):
 
 
 class Name(NamedTuple):
-    """What a task is called inside its run."""
+    """The name of a task inside its run."""
 
     name: str
     item: str = ""
 
 
 class Key(NamedTuple):
-    """A task's name in full."""
+    """The full name of a task."""
 
     branch: str
     number: int
@@ -60,12 +62,14 @@ class Key(NamedTuple):
 
 
 def gate_of(name: str, when: When) -> Name:
-    """The gate of a list for one kind of end (design 5.30); no task of a file can have its name."""
+    """The name of a list's gate for one kind of end (design 5.30). No task of a file can have this
+    name.
+    """
     return Name(f"{name}:{When.SETTLED if when is When.SETTLED else When.COMPLETED}")
 
 
 class Reason(StrEnum):
-    """Why a verb is refused."""
+    """The reason why a verb is refused."""
 
     STATE = "the task's state forbids it"
     IMPLICIT = "COMMIT, REPORT and the gates of PREV:* are nobody's to stop"
@@ -94,7 +98,7 @@ class Refused(Exception):
 
 
 class Cause(StrEnum):
-    """Who canceled a task."""
+    """The cause of a task's cancellation."""
 
     PERSON = "person"
     SUPERSEDED = "superseded"
@@ -102,14 +106,14 @@ class Cause(StrEnum):
 
 
 class Kind(StrEnum):
-    """What an edge is for; all wait alike."""
+    """The purpose of an edge. Tasks wait for all kinds alike."""
 
     DECLARED = "declared"
     IMPLICIT = "implicit"
-    """From a run's COMMIT to its tasks, and from those to REPORT."""
+    """From a run's COMMIT to its tasks, and from its tasks to REPORT."""
     EXCLUSIVE = "exclusive"
     STOPPING = "stopping"
-    """From a victim that was running to what cancels it."""
+    """From a running victim to the task that cancels it."""
 
 
 DEPENDS = (Kind.DECLARED, Kind.IMPLICIT)
@@ -120,40 +124,48 @@ class Blocks(IntEnum):
 
     NOTHING = 0
     COMPLETION = 1
-    """What needs its completion."""
+    """Tasks that need its completion."""
     ALL = 2
-    """Also what waits for any end of it: something that it waited for before it was canceled or skipped is not over."""
+    """Also tasks that need any end of it, because a task that it waited for before its cancellation
+    or skip is not over.
+    """
 
 
 @dataclass(slots=True)
 class Revision:
-    """What stays of a revision when all of its runs are purged."""
+    """What remains of a revision after all of its runs are purged."""
 
     workflow: Workflow
     last_run: int = 1
-    """The highest number that a run of it ever had."""
+    """The highest number that a run of the revision ever had."""
     dropped: bool = False
     files: Mapping[str, tuple[Item, ...]] = field(default_factory=dict)
-    """The items of list files, by their paths."""
+    """The items of list files, by path."""
 
 
 Outcome = tuple[int, bool, bool]
-"""What a report tells of a settled task: how often it had settled, whether it was waived, and whether as completed."""
+"""The entry of a settled task in a report: how often it had settled, whether it was waived, and
+whether it was waived as completed.
+"""
 
 
 class Report(NamedTuple):
-    """What a run had come to (design 5.32; decision 18); None of what had not settled."""
+    """The outcomes of a run at the time of a report (design 5.32; decision 18). None for tasks that
+    had not settled.
+    """
 
     by_itself: bool
     changes: int
     outcomes: dict[Name, Outcome | None]
     given: bool = False
-    """To the command of REPORT."""
+    """Whether the command of REPORT was given this report."""
 
 
 @dataclass(slots=True, eq=False)
 class Backfill:
-    """Runs of old revisions with the head's definitions: each task waits for the ``last`` one of its name."""
+    """Runs of old revisions with the head's definitions. ``last``: the last planned task of each
+    name, for which the next one waits.
+    """
 
     last: dict[Name, Task] = field(default_factory=dict)
 
@@ -167,24 +179,28 @@ class Run:
     tasks: dict[Name, Task] = field(default_factory=dict)
     deleted: bool = False
     canceled_with_it: list[Task] = field(default_factory=list)
-    """What its deletion canceled (design 5.27)."""
+    """The tasks that the run's deletion canceled (design 5.27)."""
     dropped: bool = False
     reports: list[Report] = field(default_factory=list)
     fill: Backfill | None = None
     sent: set[int] = field(default_factory=set)
-    """The reports that the command of REPORT has sent, by their places."""
+    """The positions of the reports that the command of REPORT has sent."""
     updating: int | None = None
-    """For which of a person's reports the command runs."""
+    """The position of the requested report for which the command runs."""
     behind: Task | None = None
-    """Of a submission: the nearest earlier COMMIT. Later runs wait for it, and not for the COMMIT of the submission, which waits for nothing."""
+    """For a submission, the nearest earlier COMMIT. Later runs wait for this COMMIT and not for the
+    submission's own, which waits for nothing.
+    """
     chosen: set[str] = field(default_factory=set)
-    """The names of its tasks, also of those whose lists are empty."""
+    """The names of its tasks, including those with empty lists."""
     made: int = 0
-    """When it was planned, among all changes of the installation."""
+    """The moment of its planning, among all changes of the installation."""
     stores: dict[str, str] = field(default_factory=dict)
-    """The label of the host where each of its scratch folders is (design 5.37), by the key of the item whose folder it is; an empty one: of the run."""
+    """The label of the host of each scratch folder (design 5.37), by the key of the item that owns
+    the folder; an empty key for the run's own folder.
+    """
     deleted_items: dict[str, list[Task]] = field(default_factory=dict)
-    """What the deletion of an item canceled (design 5.27), by its key."""
+    """The tasks that the deletion of an item canceled (design 5.27), by the item's key."""
 
     @property
     def key(self) -> RunKey:
@@ -192,7 +208,9 @@ class Run:
 
     @property
     def outcomes(self) -> dict[Name, Outcome | None]:
-        """What a report says now, as far as a change is told by it. A failure of a deleted run counts as waived; deleted items count nowhere."""
+        """The outcomes that a report would contain now. A failure in a deleted run counts as
+        waived, and deleted items count nowhere.
+        """
         return {
             task.key.inside: (
                 task.settlings,
@@ -210,11 +228,13 @@ class Run:
 
     @property
     def has_reported(self) -> bool:
-        """Whether it has made its report by itself."""
+        """Whether the run has made its own report, without a request."""
         return any(report.by_itself for report in self.reports)
 
     def report(self, *, by_itself: bool) -> None:
-        """Make a report. With a command, what has changed is told against the last one that was sent."""
+        """Makes a report. With a command, the changes are relative to the last report that was
+        sent.
+        """
         has_command = not self.tasks[Name(REPORT)].is_gate
         told = [report for n, report in enumerate(self.reports) if n in self.sent or not has_command]
         now, before = self.outcomes, told[-1].outcomes if told else {}
@@ -223,19 +243,19 @@ class Run:
 
     @property
     def own(self) -> list[Task]:
-        """The tasks that the workflow names, in the order of the file: what verbs on a run act on."""
+        """The tasks that the workflow names, in file order. Verbs on a run act on these tasks."""
         return [task for task in self.tasks.values() if not task.implicit]
 
     @property
     def shown(self) -> list[Task]:
-        """Those of them that count: not of deleted items."""
+        """The tasks of ``own`` that count, without those of deleted items."""
         return [task for task in self.own if not task.deleted]
 
     def list_of(self, name: str) -> Foreach | None:
         return next((task.foreach for task in self.workflow.tasks if task.name == name), None)
 
     def named(self, name: str) -> list[Task]:
-        """The task of a name, or those of the items of its list."""
+        """The task of a name, or the tasks of all items of its list."""
         return [task for task in self.tasks.values() if task.name == name]
 
 
@@ -250,7 +270,7 @@ class Task:
     run: Run
     definition: TaskDefinition
     order: int
-    """The place in the run's file order."""
+    """The position in the run's file order."""
     state: State = State.WAITING
     root: Task | None = None
     cause: Cause | None = None
@@ -263,38 +283,46 @@ class Task:
     deferrals: int = 0
     losses: int = 0
     deferred: bool = False
-    """An attempt ended with 75 since a person last retried it: its deadline has begun (design 5.28)."""
+    """Whether an attempt ended with 75 since a person last retried the task: its deadline has begun
+    (design 5.28).
+    """
     late: bool = False
-    """Its deadline is over."""
+    """Whether the task's deadline is over."""
     polls: bool = False
-    """Its command ended with 75, and its poll is what runs (design 5.29)."""
+    """Whether the command ended with 75, so that the task now runs its poll (design 5.29)."""
     stop: str | None = None
     stop_by: Task | None = None
     to_release: bool = False
-    """It is held, or was canceled or skipped while it was: it does not start before a person releases it (design 5.21)."""
+    """Whether the task must not start before a person releases it. The task is held, or was held
+    when it was canceled or skipped (design 5.21).
+    """
     released: bool = False
     by_a_guard: bool = False
-    """What is to be released was held by a guard of the archive (design 5.22)."""
+    """Whether a guard of the archive holds the task (design 5.22)."""
     priority: int = field(init=False)
     prioritized: bool = False
-    """A person set the priority."""
+    """Whether a person set the priority."""
     output: int | None = None
-    """What the newest attempt said."""
+    """The output of the newest attempt."""
     locks: set[str] = field(default_factory=set)
-    """What the names of its locks came to when it asked for them the last time (design 5.25)."""
+    """The resolved names of the locks for which the task last asked (design 5.25)."""
     asks: bool = False
-    """It waits for nothing but its locks (design 5.25)."""
+    """Whether the task waits for nothing but its locks (design 5.25)."""
     granted: int = 0
-    """When it was granted its locks, among all changes of the installation."""
+    """The moment of the grant of its locks, among all changes of the installation."""
     item: str = ""
     deleted: bool = False
-    """Its item is deleted (design 5.27)."""
+    """Whether the task's item is deleted (design 5.27)."""
     purged_starts: set[Key] = field(default_factory=set)
-    """What of purged runs had started because of it, or let others of later runs start (design 5.19)."""
+    """The tasks of purged runs that had started because of this one, and the tasks of later runs
+    that purged tasks had let start (design 5.19).
+    """
     retried: bool = False
-    """It was retried or reopened: gates that it held shut may have been passed (only the invariants ask)."""
+    """Whether the task was retried or reopened, so that gates it kept shut may have been passed.
+    Only the invariants read this.
+    """
     settlings: int = 0
-    """How often it has settled."""
+    """The number of times that the task has settled."""
     key: Key = field(init=False)
     implicit: bool = field(init=False)
     into: list[Edge] = field(default_factory=list)
@@ -324,27 +352,29 @@ class Task:
 
     @property
     def is_star(self) -> bool:
-        """A gate of ``PREV:*``; no task of a file can have its name."""
+        """Whether the task is a gate of ``PREV:*``. No task of a file can have such a name."""
         return self.name.startswith("PREV:*")
 
     @property
     def is_gate_of_list(self) -> bool:
-        """A gate that waits for all items of a list."""
+        """Whether the task is a gate that waits for all items of a list."""
         return ":" in self.name and not self.is_star
 
     @property
     def folder(self) -> str | None:
-        """Whose scratch folder it has: an item's, by its key, or the run's."""
+        """The key of the item that owns the task's scratch folder; empty for the run's folder."""
         return None if self.definition.scratch is None else self.item if self.definition.scratch == "item" else ""
 
     @property
     def store(self) -> str | None:
-        """Where its scratch folder is."""
+        """The label of the host of the task's scratch folder."""
         return None if self.folder is None else self.run.stores.get(self.folder)
 
     @property
     def is_deleted(self) -> bool:
-        """Nothing waits for its failure any more."""
+        """Whether the task's item or run is deleted, so that nothing waits for its failure any
+        more.
+        """
         return self.deleted or self.run.deleted
 
     @property
@@ -360,9 +390,9 @@ class Edge:
     when: When
     met: bool = False
     attempt: Attempt | None = None
-    """Of a stopping edge: the attempt that must be gone."""
+    """For a stopping edge, the attempt that must have ended."""
     product: bool = False
-    """It stands for the product of a task that is not part of the run (design 5.6, 5.18)."""
+    """Whether the edge stands for the product of a task outside the run (design 5.6, 5.18)."""
 
     @property
     def crossing(self) -> bool:
@@ -370,40 +400,45 @@ class Edge:
 
 
 class Seen(NamedTuple):
-    """What is compared of a task."""
+    """The properties of a task that the tests compare."""
 
     state: State
     root: str | None
     stop: str | None
     attempts: int
     live: int
-    """How many of the attempts have no end."""
+    """The number of attempts without an end."""
     polled: int
-    """How many of them were polls."""
+    """The number of attempts that were polls."""
     blocks: int
     """What the task blocks in later runs, if it was canceled or skipped."""
     priority: int
 
 
 class RunSeen(NamedTuple):
-    """What is compared of a run."""
+    """The properties of a run that the tests compare."""
 
     state: str
     skipped: int
     superseded: int
     reports: tuple[tuple[bool, int, bool, bool], ...]
-    """Whether it made each of them by itself, how many tasks had changed since the one before, and whether its command was given it, and has sent it."""
+    """For each report: whether the run made it without a request, how many tasks had changed since
+    the report before, whether its command was given the report, and whether its command has sent
+    it.
+    """
     changed_since_report: bool
 
 
 class Appended(NamedTuple):
-    """A revision that is appended to a branch, as the graph sees it; ``changed``: the tree difference to the revision before it in the ledger."""
+    """A revision that is appended to a branch, as the graph sees it. ``changed``: the paths that
+    differ from the revision before it in the ledger.
+    """
 
     number: int
     workflow: Workflow
     changed: frozenset[str]
     files: Mapping[str, tuple[Item, ...]] = MappingProxyType({})
-    """The items of list files, by their paths."""
+    """The items of list files, by path."""
 
 
 @dataclass(slots=True)
@@ -415,26 +450,28 @@ class Entry:
 
 @dataclass(slots=True)
 class Ledger:
-    """One branch's revisions, as they were told by the repository (design 2, 5.16)."""
+    """The revisions of one branch as the repository reported them (design 2, 5.16)."""
 
     entries: list[Entry]
 
     @property
     def kept(self) -> list[str]:
-        """The ids of what is on the branch as far as it was read, each once."""
+        """The ids of all commits on the branch that were read, each once."""
         return list(dict.fromkeys(entry.id for entry in self.entries if not entry.dropped))
 
     def lacks(self, chain: Sequence[str]) -> tuple[list[str], list[str]]:
-        """What a rewrite took away, and what is to be appended, when the repository's branch is this ``chain``, oldest first.
+        """What a rewrite took away, and what is to be appended, if the repository's branch has this
+        ``chain`` of commits, oldest first.
 
-        Every commit after the last one that is known; where a rewrite dropped some and brought nothing new, the head again.
+        All commits after the last known one are appended. If a rewrite dropped some and brought
+        nothing new, the head is appended again.
         """
         dropped = [id for id in self.kept if id not in chain]
         known = max(chain.index(id) for id in self.kept if id in chain)
         return dropped, list(chain[known + 1 :]) or (list(chain[-1:]) if dropped else [])
 
     def drop(self, ids: Collection[str]) -> list[int]:
-        """Mark revisions as dropped; returns their numbers."""
+        """Marks revisions as dropped. Returns their numbers."""
         dropped = [entry for entry in self.entries if entry.id in ids]
         for entry in dropped:
             entry.dropped = True
