@@ -1,4 +1,6 @@
-"""Three ways in which what an archive has planned can be gone."""
+"""Three ways to lose what an archive has planned: its removal, a new start, and the end of a
+branch's tracking.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lets short lists be planned in portions, as long ones are."""
+"""Plans short lists in portions, as the queue does with long lists."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.builders import AnArchive
 
 
 def make_portions_small(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    """``rows``: what one transaction appends at most."""
+    """Limits the portions. ``rows``: the most rows that one transaction appends."""
     for module in ("plan.entry", "plan.items", "queue.triggering"):
         monkeypatch.setattr(f"arkqueue.{module}.MOST_ROWS", rows)
 
 
 def plan_in_portions(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    """Let what a test appends or triggers be planned in portions, and to its end."""
+    """Plans what a test appends or triggers in portions, and to the end."""
     make_portions_small(monkeypatch, rows)
     append, trigger = AnArchive.append, AnArchive.trigger
 

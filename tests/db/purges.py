@@ -1,4 +1,6 @@
-"""Lets small runs be purged in steps, as large ones are, and lets such a purge end before its last step, as one that is killed."""
+"""Purges small runs in steps, as the queue does with large runs, and can end such a purge before
+its last step, like a process that is killed.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from arkqueue.queue import graph, purge
 def purged_in_steps(
     most: int = 2, *, steps: int | None = None, saw: Callable[[str], None] = lambda _: None
 ) -> Iterator[None]:
-    """Purge runs of more than ``most`` tasks in steps of so many tasks. ``steps``: how many of them are taken after a run was marked; None: all."""
+    """Purges runs of more than ``most`` tasks in steps of ``most`` tasks. ``steps``: the number of
+    steps after the run was marked; None: all.
+    """
     change, change_in_turn = purge.change, purge.change_in_turn
     left: list[int] = []
 
@@ -25,7 +29,8 @@ def purged_in_steps(
         done = work.func if isinstance(work, partial) else work
         if _is_step(done):
             if left and not left[0]:
-                raise purge._BusyArchive  # private: how a step ends that leaves the rest to the next purge
+                # private: a step ends so if it leaves the rest to the next purge
+                raise purge._BusyArchive
             if left:
                 left[0] -= 1
                 saw("a purge goes on in steps")
@@ -50,4 +55,5 @@ def purged_in_steps(
 
 
 def _is_step(work: Callable[..., Any]) -> bool:
-    return "_go_on" in work.__qualname__ or work is purge._remember_starts  # private: the steps after the first one
+    # private: the steps after the first one
+    return "_go_on" in work.__qualname__ or work is purge._remember_starts

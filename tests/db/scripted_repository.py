@@ -1,7 +1,9 @@
-"""A repository whose commits a test says, and what an open archive of it answers to the queue manager's readers (design 2, 5.16).
+"""A repository whose commits a test dictates, and the answers of its open archive to the queue
+manager's readers (design 2, 5.16).
 
-It knows no ledger and no notices. Every branch is a chain of first-parent commits; a rewrite moves its head to another commit, and what was taken off is still
-there, as in Git. Revisions may leave numbers out, as those of a Subversion folder do.
+The repository has no ledger and sends no notices. Every branch is a chain of first-parent commits.
+A rewrite moves the head of a branch to another commit, and the commits taken off still exist, as in
+Git. Numbers may have gaps, like those of a Subversion folder.
 """
 
 from __future__ import annotations
@@ -23,36 +25,40 @@ class Commit:
     parent: Commit | None
     workflow: Workflow
     tree: Mapping[str, str]
-    """Every path with the commit that last wrote it."""
+    """The commit that last wrote each path."""
     gap: int = 1
-    """How much higher its number is than that of the revision before it."""
+    """The difference between its number and the number of the revision before it."""
     listed: str = "k"
-    """The items in `LIST_FILE`, a letter each."""
+    """The items in `LIST_FILE`, one letter each."""
 
     def lists(self, wanted: Sequence[tuple[str, str | None]]) -> list[tuple[Item, ...]]:
-        """The items in some files, by their paths and the fields that identify items."""
+        """The items in some files. ``wanted``: the path of each file, and the field that identifies
+        an item.
+        """
         found, faults = read_lists(wanted, lambda path: SourceFile(path, "\n".join(self.listed).encode()), MOST_ITEMS)
         assert not faults, faults
         return found
 
     @property
     def items(self) -> tuple[Item, ...]:
-        """Those in `LIST_FILE`."""
+        """The items in `LIST_FILE`."""
         return self.lists([(LIST_FILE, None)])[0]
 
 
 class Repository:
     def __init__(self, branches: Iterable[str]) -> None:
-        """Each branch begins with one commit, its baseline."""
+        """Starts each branch with one commit, its baseline."""
         self.commits = {f"{branch}1": Commit(f"{branch}1", None, Workflow(), {}) for branch in branches}
         self.heads = {branch: self.commits[f"{branch}1"] for branch in branches}
         self.changes = 0
-        """Grows with everything that happens to it."""
+        """A counter of all changes to the repository."""
 
     def commit(
         self, branch: str, workflow: Workflow, changed: Collection[str] = (), gap: int = 1, listed: str | None = None
     ) -> str:
-        """``listed``: what `LIST_FILE` has from now on, where the commit changes it."""
+        """Makes a commit. ``listed``: the new content of `LIST_FILE`, if the commit changes the
+        file.
+        """
         id = f"{branch}-{len(self.commits)}"
         before = self.heads[branch]
         changed = changed if listed in (None, before.listed) else [*changed, LIST_FILE]
@@ -63,14 +69,18 @@ class Repository:
         return id
 
     def take_back(self, branch: str, most: int) -> None:
-        """Move a branch's head towards its first commit, as a reset or the begin of a force-push does."""
+        """Moves a branch's head towards its first commit, like a reset or the first half of a
+        force-push.
+        """
         head = self.heads[branch]
         for _ in range(most):
             head = head.parent or head
         self._move(branch, head)
 
     def put_back(self, branch: str, id: str) -> None:
-        """Move a branch's head to a commit that it had before, or let the branch come back there."""
+        """Moves a branch's head to an earlier commit of the branch, or brings the branch back at
+        that commit.
+        """
         self._move(branch, self.commits[id])
 
     def delete(self, branch: str) -> None:
@@ -78,7 +88,7 @@ class Repository:
         self.changes += 1
 
     def chain(self, id: str) -> list[Commit]:
-        """A commit's first-parent ancestry, oldest first, and itself."""
+        """A commit with its first-parent ancestry, oldest first."""
         found: list[Commit] = []
         at: Commit | None = self.commits[id]
         while at is not None:
@@ -87,7 +97,7 @@ class Repository:
         return found[::-1]
 
     def difference(self, before: str, after: str) -> tuple[str, ...]:
-        """The paths that differ between two commits' trees."""
+        """The paths that differ between the trees of two commits."""
         one, other = self.commits[before].tree, self.commits[after].tree
         return tuple(sorted(path for path in {*one, *other} if one.get(path) != other.get(path)))
 
@@ -97,7 +107,7 @@ class Repository:
 
 
 class ScriptedArchive:
-    """As much of an ``arkqueue.repository.Archive`` as a look asks for."""
+    """The part of ``arkqueue.repository.Archive`` that a scan uses."""
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
@@ -118,7 +128,9 @@ class ScriptedArchive:
                 raise ArchiveMismatch("the scripted repository", f"never had {revision.id}")
 
     def check_gone(self, branch: str) -> None:
-        """All can be read here; one may have come back since ``heads`` was asked."""
+        """Does nothing: everything can be read here. A branch may have come back since the call of
+        ``heads``.
+        """
 
     def advance(
         self,
@@ -129,7 +141,9 @@ class ScriptedArchive:
         limit: int = 1000,
         siblings: Mapping[str, str] | None = None,  # noqa: ARG002
     ) -> Advance:
-        """No two branches have a commit in common, so that ``siblings`` say nothing."""
+        """The advance of a branch. No two branches share a commit, so ``siblings`` do
+        not matter.
+        """
         assert known is not None, f"{branch} has a baseline"
         old, new = self.repository.chain(known.id), self.repository.chain(new_head)
         dropped = [commit.id for commit in reversed(old) if commit not in new]

@@ -1,7 +1,7 @@
-"""Random workflows and what may happen to an archive, for the model test.
+"""Random workflows and events of an archive, for the model test.
 
-The workflows are such as ``arkqueue.workflow`` lets through: without cycles inside a run, without an edge named twice, without two tasks that cancel
-each other. Few names and few paths, so that runs meet each other often.
+The workflows are valid for ``arkqueue.workflow``: no cycles inside a run, no edge named twice, and
+no two tasks that cancel each other. They use few names and few paths, so that runs often meet.
 """
 
 from __future__ import annotations
@@ -36,22 +36,26 @@ NAMES = ("a", "b", "c", "d", "e")
 PATHS = ("docs/a", "docs/b", "src/c")
 BRANCHES = ("main", "side")
 UNKNOWN = "nobody"
-"""A name that no file defines; only an optional ``depends`` may name it."""
+"""A name that no file defines. Only an optional ``depends`` may use it."""
 
 changed_paths = st.frozensets(st.sampled_from(PATHS))
 _when = st.sampled_from([When.COMPLETED, When.COMPLETED, When.SETTLED])
 _SOME_LEFT_OUT = (("a",), ("b",), ("a", "c"), NAMES)
-"""What a ``PREV:*`` of the random workflows excepts; all of the names leave nothing but COMMIT."""
+"""The exceptions of a ``PREV:*`` in the random workflows. All of the names together leave only
+COMMIT.
+"""
 _excepted = st.sampled_from([(), (), *_SOME_LEFT_OUT])
 _any_when = st.sampled_from([When.COMPLETED] * 4 + [When.SETTLED] * 2 + [When.FAILED])
 _once_in_six = st.sampled_from([False] * 5 + [True])
 
 
-# To make a strategy takes longer than to draw from it, so each of these is made once.
+# Making a strategy takes longer than drawing from it, so each of these is made once.
 
 
 def _words(previous: Sequence[str | None], inside: Sequence[str]) -> st.SearchStrategy[tuple[str | None, bool]]:
-    """(name, PREV or not); inside the run two times of three, where there is anything."""
+    """Pairs of a name and whether it has PREV. Two of three are inside the run, if there is
+    anything inside.
+    """
     earlier = st.sampled_from([(name, True) for name in previous])
     within = st.sampled_from([(name, False) for name in inside or [UNKNOWN]])
     return st.one_of(earlier, within, within) if inside else earlier
@@ -59,7 +63,9 @@ def _words(previous: Sequence[str | None], inside: Sequence[str]) -> st.SearchSt
 
 @st.composite
 def entries(draw: st.DrawFn, task: str | None, previous: bool, of_commit: bool = False) -> Depends:
-    """An entry of ``depends``; now and then a ``PREV:*`` leaves some tasks out. Neither that nor COMMIT can wait for a failure."""
+    """An entry of ``depends``. A ``PREV:*`` sometimes excepts tasks. Entries with ``PREV:*`` or
+    COMMIT do not wait for failures.
+    """
     excepted = draw(_excepted) if task == "*" else ()
     when = draw(_when if task == "*" or of_commit else _any_when)
     return Depends(task, previous, when, optional=task == UNKNOWN, excepted=excepted)
@@ -102,7 +108,9 @@ _on_lost = st.sampled_from(["rerun", "rerun", "fail"])
 
 @st.composite
 def definitions(draw: st.DrawFn, name: str, before: tuple[str, ...], after: tuple[str, ...]) -> TaskDefinition:
-    """A task that may depend on those ``before`` it, in the graph's order, and cancel those ``after`` it in the alphabet."""
+    """A task that may depend on the tasks ``before`` it in topological order, and cancel the tasks
+    ``after`` it in alphabetical order.
+    """
     depends, cancels = draw(_sources(before)), draw(_victims(name, after))
     gate = draw(_once_in_six)
     # The examples have one output that a field may name.
@@ -137,7 +145,7 @@ _sizes = st.sampled_from([2, 3, 4, 4, 5])
 
 @st.composite
 def commit_extensions(draw: st.DrawFn) -> TaskDefinition:
-    """What a workflow adds to COMMIT (design 5.3, 5.13)."""
+    """A workflow's extension of COMMIT (design 5.3, 5.13)."""
     depends = tuple(draw(entries(task, True, of_commit=True)) for task in draw(_words_of_commit))
     return TaskDefinition(COMMIT, path="_workflows/random.yaml", depends=depends)
 
@@ -169,7 +177,7 @@ def workflows(draw: st.DrawFn) -> Workflow:
         tasks[COMMIT] = draw(commit_extensions())
     if draw(st.booleans()):
         tasks[REPORT] = draw(_reports)
-    # The order of the file is not the order of the graph.
+    # The file order differs from the topological order.
     workflow = Workflow(tuple(draw(st.permutations(list(tasks.values())))))
     return draw(with_lists(workflow)) if draw(_twice_in_three) else workflow
 
@@ -178,18 +186,20 @@ _LISTS = {keys: tuple(Item(key, json.dumps(key)) for key in keys) for keys in ("
 """The lists that a task may have, by their keys."""
 _lists = st.sampled_from(["kl", "kl", "kl", "k", "lm", ""])
 _SUBMITTED = "submission"
-"""In place of the keys of a list: it has the items of a submission."""
+"""A marker in place of a list's keys: the list has the items of a submission."""
 LIST_FILE = "lists/items.txt"
 _OF_FILE = "file"
-"""In place of the keys of a list: it has the items of `LIST_FILE`."""
+"""A marker in place of a list's keys: the list has the items of `LIST_FILE`."""
 list_files = st.sampled_from([None, None, "", "k", "kl", "kl", "lm"])
-"""The keys that a commit writes into `LIST_FILE`; None: it leaves the file alone."""
+"""The keys that a commit writes into `LIST_FILE`; None leaves the file unchanged."""
 submitted = st.sampled_from([_LISTS[keys] for keys in ("kl", "kl", "k", "")])
 
 
 @st.composite
 def with_lists(draw: st.DrawFn, workflow: Workflow) -> Workflow:
-    """The same definitions, where most have one of two lists; so lists grow, shrink, and come and go from revision to revision."""
+    """The same definitions, most of them with one of two lists. Across revisions, lists grow,
+    shrink, appear and disappear.
+    """
     first = _OF_FILE if draw(st.booleans()) else draw(_lists)
     some = st.sampled_from([None, *[first] * 3, draw(_lists), _SUBMITTED])
     of_task = {t.name: None if t.name in (COMMIT, REPORT) else draw(some) for t in workflow.tasks}
@@ -214,7 +224,7 @@ def is_of_file(task: TaskDefinition) -> bool:
 
 
 def _with_list(task: TaskDefinition, of_task: dict[str, str | None], scratch: str) -> TaskDefinition:
-    """Only a task over the same list can wait for the failure of an item."""
+    """Gives a task a list. Only a task over the same list can wait for the failure of an item."""
     keys = of_task[task.name]
     depends = tuple(
         replace(wish, when=When.SETTLED)
@@ -237,7 +247,7 @@ _scratch_of_item = st.sampled_from(["run", "item", "item"])
 
 
 def mostly(workflow: Workflow) -> st.SearchStrategy[Workflow]:
-    """The same definitions as before, or with other lists, or others."""
+    """The given definitions, the same with other lists, or new definitions."""
     same = [st.just(workflow)] * 4
     has_lists = workflow.lists or workflow.list_files
     return st.one_of(same + [with_lists(workflow)] * (2 if has_lists else 0) + [workflows()])
@@ -246,17 +256,19 @@ def mostly(workflow: Workflow) -> st.SearchStrategy[Workflow]:
 LABELS = ("gpu", "tex", "@here")
 EVERY_HOST = (LABELS, ("gpu", "tex", "@there"))
 labels = st.sampled_from([LABELS] * 3 + [EVERY_HOST[1], EVERY_HOST[1], ("@here",), ("gpu", "@here"), ("tex", "@there")])
-"""What the task manager has that claims next: labels, and one for its host, which has the scratch folders that were made there."""
+"""The labels of the task manager that claims next, including one for its host, which has the
+scratch folders made there.
+"""
 
 
 def of_host(labels: Collection[str]) -> tuple[list[str], str]:
-    """The labels of a task manager without its host's, and its host."""
+    """The labels of a task manager without its host's label, and its host."""
     (host,) = (label for label in labels if label.startswith("@"))
     return [label for label in labels if label != host], host[1:]
 
 
 stores = st.sampled_from([None, None, "@here", "@there"])
-"""Where the attachments of a submission are; None: it has none."""
+"""The place of a submission's attachments; None: it has no attachments."""
 LOCKS = ("tex", "printer")
 locks = st.sampled_from(LOCKS)
 capacities = st.sampled_from([1, 2, 2, None])
@@ -278,6 +290,6 @@ ends = st.sampled_from(
         (End.LOST, None),
     ]
 )
-"""How an attempt may end that nobody asked to stop: (end, exit code)."""
+"""The ends (kind of end, exit code) of an attempt that nobody asked to stop."""
 ends_again = st.one_of(ends, st.just((End.EXITED, 75)))
-"""The same, of a task that was deferred before."""
+"""The ends of an attempt whose task was deferred before."""

@@ -1,6 +1,8 @@
-"""Three archives beside the model: whose turn it is at a claim (tiers, design 5.24) and at locks of the whole installation (5.25).
+"""Runs three archives beside the model: the order of claims across archives (tiers, design 5.24),
+and the locks of the whole installation (design 5.25).
 
-After every step, the tasks of all archives are where the model has them, and each claim takes the task that the model says.
+After every step, the tasks of all archives have the states of the model, and each claim takes the
+task that the model takes.
 """
 
 from __future__ import annotations
@@ -33,23 +35,29 @@ STEPS = 24
 IS_LONG = settings().max_examples > 300
 EXAMPLES = max(300, settings().max_examples)
 SHARDS = 10
-"""The number of tests among which the examples are divided. `make test` has the first of them, `make test-full` the others, and `make test-long` all."""
+"""The number of tests that share the examples. `make test` runs the first one, `make test-full` the
+others, and `make test-long` all.
+"""
 AT_ONCE = 10
-"""Examples of one run of hypothesis: see ``test_model_and_queue``."""
+"""The examples in one run of hypothesis; see ``test_model_and_queue``."""
 MORE = 20
-"""How often the first shard draws as many examples again, while an ingredient is missing."""
+"""The most times that the first shard draws as many examples again while an event is missing."""
 TIERS = [5, 5, 5, 1, 1, 9]
 LIMITS = [None, None, 1, 1, 2]
 UNUSED = 3600.0
-"""Seconds after which a grant is late here, instead of 10: an example takes longer than that on a busy machine, and the model has no clock."""
+"""The seconds after which a grant is late here, instead of 10. An example on a busy machine may
+take longer than 10 s, and the model has no clock.
+"""
 SEEN: Counter[str] = Counter()
-"""What the examples had in them."""
+"""The events that the examples contained."""
 INGREDIENTS = {
     *("passes on", "two archives have one lock", "two archives wait for one lock"),
     *("waits for another lock while this one is free", "gives back what it has not used"),
     *("a lower tier goes first", "those of one tier take turns", "what a lower tier has is for others, or too much"),
 }
-"""What the random examples must have, so that nobody takes it from them unseen."""
+"""The events that the random examples must contain, so that a change of the test cannot lose one
+unnoticed.
+"""
 
 
 @st.composite
@@ -72,7 +80,7 @@ def workflows(draw: st.DrawFn) -> Workflow:
 
 
 class One(NamedTuple):
-    """An archive beside its model."""
+    """An archive of the queue with its model."""
 
     archive: AnArchive
     model: Model
@@ -193,7 +201,7 @@ class Both:
             self.saw("waits for another lock while this one is free", not having and bool(waiting))
 
     def time_passes(self) -> None:
-        """Somebody else wants what has not been used for a while."""
+        """Makes unused grants late, so that other archives may get the places."""
         self.pass_on()
         self.commit()
         for one in self.ones:
@@ -227,7 +235,7 @@ class Both:
             one.model.prioritize(key, priority)
 
     def change_task(self) -> None:
-        """A person cancels, or retries."""
+        """Lets a person cancel or retry a task."""
         if found := self._task(State.WAITING, State.READY, State.RUNNING, State.FAILED):
             one, key = found
             task = one.archive.task(f"{key.name}@{key.number}")

@@ -1,9 +1,13 @@
-"""The queue beside the model: random workflows and events, and after every step both agree on every task and run (design 5).
+"""Runs the queue beside the model: random workflows and events, and a comparison of every task and
+run after every step (design 5).
 
-``Subject`` is what is tested; the machine says each verb to the model and to it, and compares. A subject has its own idea of which ready task is claimed next;
-the model is told. Commits happen to a scripted repository. Their notices wait in a pool, from which they are delivered late, twice, in another order, or never;
-whoever then looks at the repository is to bring the ledger to where the rules of the ledger say (``tests.model.Ledger``). At the end of each example everything
-is let run out: no revision may be missing, and nothing may be left waiting for what will not come.
+``Subject`` is the tested queue. The machine applies each verb to the model and to the subject, and
+compares. The subject decides which ready task is claimed next, and the model follows.
+
+Commits go to a scripted repository. Their notices wait in a pool, and arrive late, twice, in
+another order, or never. The next scan of the repository must bring the ledger to the state that the
+rules of the ledger demand (``tests.model.Ledger``). At the end of each example, everything runs to
+its end: no revision may be missing, and no task may wait for an event that cannot come.
 """
 
 from __future__ import annotations
@@ -44,9 +48,11 @@ from tests.model import (
 
 
 class Subject(Protocol):
-    """A queue with one archive. Each verb does what the model's verb of that name does, or raises ``Refused``; ``claim`` chooses a task.
+    """A queue with one archive. Each verb does what the model's verb of the same name does, or
+    raises ``Refused``; ``claim`` chooses a task.
 
-    What a look at the repository appends is not among them: who is tested finds it out by itself (``Beside.take_turn``).
+    Appending the revisions that a scan finds is not a verb here, because the subject has its own
+    way to find revisions (``Beside.take_turn``).
     """
 
     def baseline(self, branch: str, number: int, files: Mapping[str, tuple[Item, ...]]) -> object: ...
@@ -101,7 +107,9 @@ class Subject(Protocol):
 
 
 class ModelAsSubject:
-    """The model beside itself: shows that the machine works, not that the queue does."""
+    """A second model as the subject. It shows that the machine works, but says nothing about the
+    queue.
+    """
 
     def __init__(self) -> None:
         self._model = Model()
@@ -128,16 +136,16 @@ class ModelAsSubject:
 
 
 class Beside(RuleBasedStateMachine):
-    """One archive with two branches; a subclass says what the model is set beside.
+    """A state machine for one archive with two branches. A subclass chooses the subject.
 
-    There is one rule, which draws a verb among those that are possible: hypothesis would give rules of their own equal weights and leave most out of an
-    example, and then little ever runs.
+    There is only one rule, which draws one of the possible verbs. Hypothesis would give separate
+    rules equal weights and leave most of them out of an example, so that few tasks would run.
     """
 
     examples: ClassVar[Counter[str]]
-    """In how many examples something happened; each subclass of the test has its own."""
+    """The number of examples in which an event happened. Each subclass has its own counter."""
     favoured: ClassVar[frozenset[str]] = frozenset()
-    """The verbs that are drawn more often, as an ingredient is missing to which they lead."""
+    """The verbs that are drawn more often, because they lead to an event that is missing so far."""
 
     def make_subject(self) -> Subject:
         raise NotImplementedError
@@ -148,21 +156,23 @@ class Beside(RuleBasedStateMachine):
         self.repository = Repository(strategies.BRANCHES)
         self.ledgers = {branch: Ledger([Entry(f"{branch}1", 1)]) for branch in strategies.BRANCHES}
         self.notices: list[str] = []
-        """Of the commits whose notice is still on its way."""
+        """The ids of commits whose notice has not arrived."""
         self.happened: set[str] = set()
         self.workflow = Workflow()
         self.agree = True
         self.refused: Refused | None = None
-        """Why the last verb was refused."""
+        """The refusal of the last verb, or None."""
         self.is_changed = True
-        """Whether the step has said anything to the model: else the runs are what they were."""
+        """Whether the step has called a verb of the model. If not, the runs have not changed."""
         self.subject = self.make_subject()
         for branch in strategies.BRANCHES:
             self.both("baseline", branch, 1, _files(self.repository.heads[branch]))
 
     @initialize(workflow=strategies.workflows(), branch=st.sampled_from(strategies.BRANCHES))
     def begin(self, workflow: Workflow, branch: str) -> None:
-        """Two revisions with the same definitions, so that there is something to do. The second one changes the list file."""
+        """Makes two revisions with the same definitions, so that there is work. The second one
+        changes the list file.
+        """
         self.workflow = workflow
         for listed in ("k", "kl"):
             self.repository.commit(branch, workflow, strategies.PATHS, listed=listed)
@@ -191,14 +201,16 @@ class Beside(RuleBasedStateMachine):
         getattr(self, verb)(data)
 
     def saw(self, what: str, really: object = True) -> None:
-        """Remember that this example has it: the test tells at its end what was drawn often enough."""
+        """Counts an event for this example, if ``really``. At its end, the test checks that every
+        event was drawn often enough.
+        """
         if really:
             self.happened.add(what)
 
-    # ---------------------------------------------------------------------------------------------------- commits, and who is told of them
+    # --- Commits and their notices ---
 
     def commit(self, data: st.DataObject) -> None:
-        """One commit or several, mostly with the definitions of the last one."""
+        """Makes one or more commits, mostly with the definitions of the last commit."""
         branch = data.draw(st.sampled_from([name for name in strategies.BRANCHES if name in self.repository.heads]))
         for _ in range(data.draw(st.sampled_from([1, 1, 1, 1, 3]))):
             before, self.workflow = self.workflow, data.draw(strategies.mostly(self.workflow))
@@ -214,7 +226,9 @@ class Beside(RuleBasedStateMachine):
         self.perhaps_look(data)
 
     def rewrite(self, data: st.DataObject) -> None:
-        """A reset, or a force-push with commits of its own; or what was taken off is pushed again."""
+        """Resets a branch, force-pushes new commits, or pushes commits again that were taken off
+        the branch.
+        """
         branch = data.draw(st.sampled_from([name for name in strategies.BRANCHES if name in self.repository.heads]))
         others = [id for id in self.repository.commits if id.startswith(branch)]
         if data.draw(st.sampled_from("bbp")) == "b":
@@ -229,7 +243,7 @@ class Beside(RuleBasedStateMachine):
         self.perhaps_look(data)
 
     def delete_branch(self, data: st.DataObject) -> None:
-        """Or bring it back."""
+        """Deletes the branch ``side``, or brings it back."""
         ids = [id for id in self.repository.commits if id.startswith("side")]
         if "side" not in self.repository.heads:
             id = data.draw(st.sampled_from([self.ledgers["side"].entries[-1].id, *ids]))
@@ -248,19 +262,19 @@ class Beside(RuleBasedStateMachine):
         self.perhaps_look(data)
 
     def perhaps_look(self, data: st.DataObject) -> None:
-        """Half of the time somebody looks at once."""
+        """Scans the repository at once in half of the cases."""
         if data.draw(st.booleans()):
             self.look(data)
 
     def tell(self, data: st.DataObject, id: str) -> None:
-        """Send the notice of a commit on its way; now and then it never comes."""
+        """Sends the notice of a commit. A notice is sometimes lost."""
         if data.draw(st.sampled_from("ttttl")) == "t":
             self.notices.append(id)
         else:
             self.saw("a notice is lost")
 
     def deliver(self, data: st.DataObject) -> None:
-        """Any of the notices that are under way arrives; now and then it will arrive once more."""
+        """Delivers one of the waiting notices. Sometimes the notice will arrive a second time."""
         if not self.notices:
             return
         place = data.draw(st.integers(0, len(self.notices) - 1))
@@ -274,7 +288,7 @@ class Beside(RuleBasedStateMachine):
         self.notify(id)
 
     def look(self, data: st.DataObject) -> None:
-        """Somebody looks at the repository, because of a notice, a sweep, or one that came before."""
+        """Scans the repository, because of a new notice, a periodic scan, or an earlier notice."""
         why = data.draw(st.sampled_from(["notice"] * 4 + ["sweep", "before"]))
         if why == "notice":
             self.deliver(data)
@@ -283,13 +297,17 @@ class Beside(RuleBasedStateMachine):
         self.take_turn(data)
 
     def notify(self, id: str) -> None:
-        """Whoever looks without notices knows nothing of them."""
+        """Passes a notice to the subject. Ignored here, because this subject scans
+        without notices.
+        """
 
     def sweep(self) -> None:
-        """Whoever looks without notices needs no sweep."""
+        """Makes a periodic scan due. Ignored here, because this subject scans without one."""
 
     def take_turn(self, data: st.DataObject | None = None) -> None:  # noqa: ARG002  # readers draw what happens meanwhile
-        """Bring the ledger to the repository's heads. Here all at once; ``BesideQueue`` has real readers that do it in parts."""
+        """Brings the ledger to the repository's heads. Here this is one step; ``BesideQueue`` has
+        real readers, which take several.
+        """
         for branch in strategies.BRANCHES:
             if branch not in self.repository.heads:
                 if branch not in self.model.deleted_branches:
@@ -303,7 +321,9 @@ class Beside(RuleBasedStateMachine):
         self.check_ledgers()
 
     def lacking(self, branch: str, head: str, limit: int | None = None) -> tuple[list[Appended], list[int]]:
-        """What the rules say that a look appends, and what it drops, which saw this head of the branch; entered in the ledger."""
+        """The revisions that a scan with this head of the branch must append, and the numbers that
+        it must drop. Enters both into the ledger.
+        """
         ledger, chain = self.ledgers[branch], self.repository.chain(head)
         dropped, new = ledger.lacks([commit.id for commit in chain])
         numbers = ledger.drop(dropped)
@@ -318,7 +338,9 @@ class Beside(RuleBasedStateMachine):
         return revisions, numbers
 
     def check_ledgers(self) -> None:
-        """After a look during which nothing happened: every revision is there, once, in order, and nothing else."""
+        """After an undisturbed scan: every revision of the repository is in the ledger once, in
+        order, and no other revision is.
+        """
         for branch, ledger in self.ledgers.items():
             gone = branch not in self.repository.heads
             self.check(gone == (branch in self.model.deleted_branches), f"whether {branch} is gone was not seen")
@@ -337,7 +359,9 @@ class Beside(RuleBasedStateMachine):
             self.both("trigger", run.branch, run.place.number, data.draw(st.none() | some), data.draw(st.booleans()))
 
     def submit(self, data: st.DataObject, run: Run) -> None:
-        """At the revision of a run. A task without a list does the work of its submission alone: no later completion of its name stands in the way, of the submission or of a retry (design 5.19)."""
+        """Submits at the revision of a run. A task without a list works for its submission alone,
+        so a later completion of its name stops neither the submission nor a retry (design 5.19).
+        """
         store = data.draw(strategies.stores)
         self.both("submit", run.branch, run.place.number, data.draw(strategies.submitted), store)
         planned = self.model.runs[-1]
@@ -362,7 +386,9 @@ class Beside(RuleBasedStateMachine):
                 self.saw("a retry of a submission beside newer work", self.refused is None)
 
     def submit_beside_newer_work(self, data: st.DataObject) -> None:
-        """Submit at a revision after which a command without a list has completed that a submission has, too. Where none has, runs are brought on until one does."""
+        """Submits at a revision after which a command without a list has completed that the
+        submission has as well. If there is no such revision, lets runs proceed until there is one.
+        """
         gone = self.model.deleted_branches
         runs = [run for run in self.model.runs if run.own and not run.dropped and run.branch not in gone]
         known = [run for run in runs if self.later_of_submission(run)]
@@ -378,13 +404,15 @@ class Beside(RuleBasedStateMachine):
         self.submit(data, run)
 
     def later_of_submission(self, run: Run) -> list[Key]:
-        """What later revisions have of the commands without a list that a submission at the revision of a run would have."""
+        """The tasks of later revisions whose commands without a list a submission at this run's
+        revision would repeat.
+        """
         names = {task.name for task in run.workflow.tasks if Trigger.SUBMISSION in task.on and self._is_alone(task)}
         later = [other for other in self.model.on_branch(run.branch) if other.place.number > run.place.number]
         return [other.tasks[Name(name)].key for other in later for name in names if Name(name) in other.tasks]
 
     def works_beside_newer_work(self, run: Run, task: TaskDefinition) -> bool:
-        """Whether a command without a list has completed at a later revision than that of a run."""
+        """Whether a command without a list has completed at a revision later than the run's."""
         highest = self.model.highest.get((run.branch, Name(task.name)), run.place)
         return self._is_alone(task) and Trigger.SUBMISSION in task.on and highest.number > run.place.number
 
@@ -392,7 +420,9 @@ class Beside(RuleBasedStateMachine):
         return task.foreach is None and not task.is_gate and task.name not in (COMMIT, REPORT)
 
     def backfill(self, data: st.DataObject) -> None:
-        """At some of the revisions that a branch has, of tasks that the head has; the head may be among them."""
+        """Starts a backfill of some revisions of a branch, perhaps with its head, for tasks that
+        the head has.
+        """
         on_branch: dict[str, list[int]] = {}
         for (branch, number), revision in self.model.revisions.items():
             if not (revision.dropped or branch in self.model.deleted_branches):
@@ -425,7 +455,9 @@ class Beside(RuleBasedStateMachine):
             )
 
     def _reads_another_list(self, run: Run) -> bool:
-        """Whether the list file of a run of a backfill has other items at its revision than at the head."""
+        """Whether the list file has other items at the revision of a backfill's run than at the
+        head.
+        """
         files = self.model.revisions[run.branch, run.place.number].files
         head = self.model.revisions[run.branch, self.last(run.branch)].files
         return files != head and any(
@@ -436,31 +468,35 @@ class Beside(RuleBasedStateMachine):
         tasks = self.model.revisions[branch, number].workflow.tasks
         return sorted(task.name for task in tasks if task.name not in (COMMIT, REPORT))
 
-    # ----------------------------------------------------------------------------------------------------------------------- attempts
+    # --- Attempts ---
 
     def claim(self, data: st.DataObject) -> None:
         labels = data.draw(strategies.labels)
         stores = {self.model.task(key).store for key in self.keys(State.READY)} - {None}
-        if stores and data.draw(st.booleans()):  # rather a host where some folder is not
+        if stores and data.draw(st.booleans()):  # prefers a host without some scratch folder
             labels = next((one for one in strategies.EVERY_HOST if not stores <= {*one}), labels)
         for _ in range(data.draw(st.sampled_from([1, 3, 6, 9]))):
             self.claim_one(labels)
         self.compare()
 
     def work(self, data: st.DataObject) -> None:
-        """Claim and finish one task after the other, so that examples get somewhere."""
+        """Claims and finishes one task after the other, so that examples make progress."""
         for _ in range(data.draw(st.sampled_from([1, 2, 4, 6]))):
             if key := self.claim_one():
                 self.end(data, key, self.ends_of(key))
 
     def finish(self, data: st.DataObject) -> None:
-        """What is asked to stop mostly does; what is not stops when its task manager hands it back."""
+        """Finishes an attempt. An attempt that is asked to stop mostly stops. Any other attempt
+        stops only because its task manager hands it back.
+        """
         key = self.pick(data, State.RUNNING)
         stops = 2 if self.model.task(key).stop else 1
         self.end(data, key, st.one_of([st.just((End.STOPPED, None))] * stops + [self.ends_of(key)] * (3 - stops)))
 
     def ends_of(self, key: Key) -> st.SearchStrategy[tuple[End, int | None]]:
-        """What was deferred once is often deferred again, so that deadlines come into play."""
+        """The possible ends of an attempt. A task that was deferred is often deferred again, so
+        that deadlines matter.
+        """
         return strategies.ends_again if self.model.task(key).deferred else strategies.ends
 
     def end(self, data: st.DataObject, key: Key, ends: st.SearchStrategy[tuple[End, int | None]]) -> None:
@@ -470,7 +506,9 @@ class Beside(RuleBasedStateMachine):
         self.saw("failed at its deadline", code == 75 and self.model.task(key).state is State.FAILED)
 
     def lose(self, data: st.DataObject) -> None:
-        """Once, or until it is given up; rather one that is being stopped."""
+        """Loses an attempt once, or until its task is given up. Prefers an attempt that is being
+        stopped.
+        """
         running = self.keys(State.RUNNING)
         key = data.draw(st.sampled_from([key for key in running if self.model.task(key).stop] or running))
         for _ in range(data.draw(st.sampled_from([1, 1, 4]))):
@@ -482,7 +520,9 @@ class Beside(RuleBasedStateMachine):
                 return
 
     def defer(self, data: st.DataObject) -> None:
-        """What is claimed next asks to wait, and often so do its next attempts, so that deadlines and polls come into play."""
+        """Claims a task whose attempt defers it, and often lets the next attempts do so too, so
+        that deadlines and polls matter.
+        """
         if not (key := self.claim_one()):
             return
         self.end(data, key, st.just((End.EXITED, 75)))
@@ -508,10 +548,10 @@ class Beside(RuleBasedStateMachine):
     def due(self, data: st.DataObject) -> None:
         self.both("due", self.pick(data, State.DEFERRED))
 
-    # ------------------------------------------------------------------------------------------------------------------ persons' verbs
+    # --- Verbs of persons ---
 
     def cancel(self, data: st.DataObject) -> None:
-        """Now and then rather what is guarded, where whoever speaks is no approver."""
+        """Cancels a task. Sometimes prefers a guarded task while the caller is not an approver."""
         closed = [key for key in self.keys(*UNSETTLED) if self.model.is_closed(self.model.task(key))]
         if closed and data.draw(st.booleans()):
             self.both("cancel", data.draw(st.sampled_from(closed)))
@@ -544,7 +584,9 @@ class Beside(RuleBasedStateMachine):
         self.saw("retried and held", self.model.task(key).state is State.HELD)
 
     def retry_from(self, data: st.DataObject) -> None:
-        """Mostly a task that has ended, with others behind it that have; now and then any. Runs are brought on until there is one."""
+        """Retries from a task: mostly an ended task with ended tasks behind it, sometimes any task.
+        Lets runs proceed until such a task exists.
+        """
         code = data.draw(st.sampled_from([0, 0, 65]))
         for run in self.model.runs[::-1]:
             if not self._with_an_end_behind() and any(len(self.model.part([task])) > 1 for task in run.own):
@@ -569,7 +611,7 @@ class Beside(RuleBasedStateMachine):
         self.saw("an item runs again from a task", back and of_item)
 
     def _with_an_end_behind(self) -> list[Key]:
-        """Tasks that have ended, behind which another one has completed or was rejected."""
+        """The ended tasks behind which another task has completed or was rejected."""
         ended = [self.model.task(key) for key in self.keys(State.COMPLETED, State.DEFERRED, *BAD)]
         done = (State.COMPLETED, State.REJECTED)
         return [
@@ -579,7 +621,7 @@ class Beside(RuleBasedStateMachine):
         ]
 
     def refresh(self, data: st.DataObject) -> None:
-        """A task that is polled, now and then any other, or all of them."""
+        """Refreshes a polled task, or sometimes any other task, or all polled tasks."""
         polled = [key for key in self.keys(State.DEFERRED) if self.model.task(key).polls]
         if data.draw(st.sampled_from([True, False, False])):
             self.both("refresh_all")
@@ -607,7 +649,9 @@ class Beside(RuleBasedStateMachine):
         self.both("skip_until", key.name, key.branch, key.number)
 
     def item(self, data: st.DataObject) -> None:
-        """Some verbs on items: each mostly one that concerns a task of some item, on such an item."""
+        """Applies verbs to items. Mostly draws a verb and an item with a task that the verb
+        concerns.
+        """
         for _ in range(data.draw(st.sampled_from([1, 1, 2]))):
             of_items = [task for task in self.model.tasks() if task.item and not task.run.deleted]
             meant = {verb: [task.key for task in of_items if _means(verb, task)] for verb in ITEM_VERBS}
@@ -637,7 +681,7 @@ class Beside(RuleBasedStateMachine):
         )
 
     def _words_of(self, data: st.DataObject, verb: str) -> tuple[Any, ...]:
-        """What is said beside a verb on a task."""
+        """The further arguments of a verb on a task."""
         if verb == "prioritize":
             return (data.draw(strategies.priorities),)
         if verb == "retry_failed":
@@ -645,7 +689,7 @@ class Beside(RuleBasedStateMachine):
         return (data.draw(st.booleans()), data.draw(st.booleans())) if verb in ("retry", "skip", "release") else ()
 
     def delete(self, data: st.DataObject) -> None:
-        """Mostly a run of which nothing runs; now and then it is taken back."""
+        """Deletes a run, mostly one without running tasks, and sometimes undeletes it."""
         runs = [run for run in self.model.runs if run.place.number > 1]
         still = [run for run in runs if not any(t.state is State.RUNNING and not t.polls for t in run.own)]
         self.delete_one(
@@ -665,7 +709,9 @@ class Beside(RuleBasedStateMachine):
         self.saw("what comes back is held", run.deleted is False and any(task.state is State.HELD for task in run.own))
 
     def purge(self, data: st.DataObject) -> None:
-        """Mostly a settled run. One that began with a commit stays, for other verbs to be drawn for. Then what may meet it again is done at once."""
+        """Purges a run, mostly a settled one. Runs of commits that have begun stay for other verbs.
+        Afterwards, does at once what may meet the purged run again.
+        """
         if self.purge_what_went_on_from_a_failure(data):
             return
         runs = self.model.runs
@@ -697,7 +743,9 @@ class Beside(RuleBasedStateMachine):
         )
 
     def purge_what_went_on_from_a_failure(self, data: st.DataObject) -> bool:
-        """Waive a failure that a later run waits for, let that one end, and purge it: a retry of what failed is out of date all the same. Returns whether there was one."""
+        """Waives a failure for which a later run waits, lets that run end, and purges it. A retry
+        of the failed task is nevertheless outdated. Returns whether there was such a run.
+        """
         behind = {
             edge.source.key: edge.target.run
             for edge in self.model.edges
@@ -720,7 +768,9 @@ class Beside(RuleBasedStateMachine):
         return True
 
     def older_and_bad(self, run: Run) -> list[Key]:
-        """Tasks of earlier runs that may be retried, of names that completed in this one, or because of which a task of it has started."""
+        """The tasks of earlier runs that may be retried, and whose name has completed in this run
+        or that let a task of this run start.
+        """
         names = {task.key.inside for task in run.own if task.state is State.COMPLETED and task.attempts}
         earlier = [other for other in self.model.on_branch(run.branch) if other.place < run.place]
         tasks = [other.tasks[name] for other in earlier for name in names if name in other.tasks]
@@ -728,7 +778,10 @@ class Beside(RuleBasedStateMachine):
         return [task.key for task in tasks if task.bad and task.state is not State.REJECTED and not task.root]
 
     def report(self, data: st.DataObject) -> None:
-        """Rather a run that has changed since its last report. One whose REPORT has a command is changed before, and its command ends after, so that reports are sent."""
+        """Makes a report, preferably of a run that has changed since its last report. If its REPORT
+        has a command, changes the run before and ends the command afterwards, so that reports are
+        sent.
+        """
         runs = self.model.runs
         commands = [
             run for run in runs if not run.deleted and Name(REPORT) in run.tasks and not run.tasks[Name(REPORT)].is_gate
@@ -756,7 +809,9 @@ class Beside(RuleBasedStateMachine):
             self.retry_one(data, data.draw(st.sampled_from(bad)))
 
     def settle(self, run: Run, *, first: int = 1) -> None:
-        """End what is ready or runs of a run, the `first` task of its file with this exit code; and then its REPORT runs."""
+        """Ends the ready and running tasks of a run, and then runs its REPORT. ``first``: the exit
+        code of the first task in the file.
+        """
         self.claim_all()
         for _ in run.tasks:
             going = [task for task in run.tasks.values() if task.state is State.RUNNING]
@@ -776,7 +831,7 @@ class Beside(RuleBasedStateMachine):
             self.both("prioritize", key, priority)
 
     def limit(self, data: st.DataObject) -> None:
-        """Rather less than what runs, after more was claimed."""
+        """Sets a limit, preferably lower than the number of running tasks, after claiming more."""
         if data.draw(st.booleans()):
             self.claim_one()
             self.claim_one()
@@ -786,7 +841,7 @@ class Beside(RuleBasedStateMachine):
         self.both("limit", most)
 
     def set_lock(self, data: st.DataObject) -> None:
-        """Rather more of a lock that somebody waits for."""
+        """Sets the capacity of a lock, preferably a higher one for a lock with waiting tasks."""
         awaited = sorted(
             {name for task in self.model.tasks() if task.asks for name in task.locks} & {*strategies.LOCKS}
         )
@@ -802,11 +857,11 @@ class Beside(RuleBasedStateMachine):
         self.both("resume_lock", data.draw(strategies.locks))
 
     def man(self, data: st.DataObject) -> None:
-        """A task manager takes the place of those that were there."""
+        """Replaces the living task managers by one."""
         self.both("man", data.draw(strategies.labels))
 
     def guard(self, data: st.DataObject) -> None:
-        """The archive guards some names from now on; whoever goes on speaking is mostly no approver."""
+        """Guards some names. The caller of the next verbs is mostly not an approver."""
         before = {task.key for task in self.model.tasks() if task.by_a_guard}
         self.both("guard", data.draw(strategies.guarded))
         self.both("act_as", data.draw(st.sampled_from([False, False, True])))
@@ -816,7 +871,9 @@ class Beside(RuleBasedStateMachine):
         self.both("act_as", data.draw(st.booleans()))
 
     def pause_archive(self, data: st.DataObject) -> None:
-        """Mostly what runs ends in the pause, so that something waits to cancel."""
+        """Pauses the archive. Mostly lets the running tasks end in the pause, so that a canceler
+        waits.
+        """
         self.both("pause")
         if data.draw(st.sampled_from([True, True, False])):
             for key in self.keys(State.RUNNING):
@@ -837,7 +894,10 @@ class Beside(RuleBasedStateMachine):
         )
 
     def hold(self, data: st.DataObject) -> None:
-        """Rather what a later run has, too: it may be out of date by its release. One that is so already is brought back by force, held, and released."""
+        """Holds a task, preferably one that a later run has as well, because it may be outdated
+        when it is released. A task that is outdated already comes back by force, is held, and
+        released.
+        """
         old = [key for key in self.keys(State.FAILED, State.CANCELED) if self.model.is_overtaken(key)]
         if old and data.draw(st.booleans()):
             key = data.draw(st.sampled_from(old))
@@ -857,7 +917,9 @@ class Beside(RuleBasedStateMachine):
         self.both("hold_run", self.draw_run(data, [run for run in self.model.runs if run.place.number > 1]).key)
 
     def hold_archive(self, data: st.DataObject) -> None:
-        """Or end the hold, so that it is not on hold most of the time."""
+        """Holds the archive, or ends the hold, so that the archive is not on hold
+        most of the time.
+        """
         if self.model.on_hold and data.draw(st.sampled_from("uuuh")) == "u":
             self.unhold(data)
         else:
@@ -869,7 +931,7 @@ class Beside(RuleBasedStateMachine):
         self.both("unhold")
 
     def release(self, data: st.DataObject) -> None:
-        """A task, a run, or everything; mostly after the archive's hold has ended."""
+        """Releases a task, a run, or everything, mostly after the end of the archive's hold."""
         if self.model.on_hold and data.draw(st.sampled_from("uuuh")) == "u":
             self.unhold(data)
         if not self.model.approves and data.draw(st.booleans()):
@@ -904,7 +966,9 @@ class Beside(RuleBasedStateMachine):
         self.saw("cancels fire at a release", any(self.model.task(key).fired and key not in fired for key in released))
 
     def go_past_what_is_held(self, data: st.DataObject) -> None:
-        """Complete what later runs have of the held tasks, as far as it is ready: then these are out of date. Now and then a later run of one is made for it."""
+        """Completes the later occurrences of held tasks as far as they are ready, so that the held
+        tasks become outdated. Sometimes makes a later run of a held task for this.
+        """
         held = [key for key in self.keys(State.HELD) if not self.model.task(key).is_gate]
         if held and not self.model.on_hold and data.draw(st.booleans()):
             key = data.draw(st.sampled_from(held))
@@ -914,13 +978,15 @@ class Beside(RuleBasedStateMachine):
             if any(_is_later(key, older) for older in held) and self.model.task(key).stop is None:
                 self.both("finish", key, End.EXITED, 0)
 
-    # ------------------------------------------------------------------------------------------------------------------------ together
+    # --- Model and subject together ---
 
     def last(self, branch: str) -> int:
         return max(number for of, number in self.model.revisions if of == branch)
 
     def draw_run(self, data: st.DataObject, runs: Sequence[Run]) -> Run:
-        """One of the runs, drawn by its key: a failing example prints what was drawn, and from a run everything can be reached."""
+        """Draws one of the runs by its key. A failing example prints what it drew, and a printed
+        run would contain the whole model.
+        """
         return self.model.run(data.draw(st.sampled_from([run.key for run in runs])))
 
     def keys(self, *states: State) -> list[Key]:
@@ -933,7 +999,9 @@ class Beside(RuleBasedStateMachine):
         return data.draw(st.sampled_from(self.keys(*states)))
 
     def pick_any(self, data: st.DataObject, *states: State) -> Key:
-        """Mostly one of the tasks in these states, now and then any: a refusal is compared too."""
+        """Mostly one of the tasks in these states, sometimes any task, because the test compares
+        refusals too.
+        """
         if self.keys(*states) and data.draw(st.sampled_from("mmmmma")) == "m":
             return self.pick(data, *states)
         return data.draw(st.sampled_from(list(self.model.states())))
@@ -967,14 +1035,17 @@ class Beside(RuleBasedStateMachine):
         return any(task.definition.scratch and task.store for task in found)
 
     def claim_all(self) -> None:
-        """Claim until the subject has nothing more, whichever host that takes."""
+        """Claims until the subject has no more tasks for any host."""
         for labels in strategies.EVERY_HOST:
             self._claim_all_with(labels)
         left = self.keys(State.READY) if self.model.may_claim() else []
         self.check(not left, f"nothing more was claimed, ready are {left}")
 
     def _live(self, labels: Sequence[str]) -> None:
-        """Let the task manager that claims be among those that live, where it may make a scratch folder: who has that, too, stands in the lines of its locks only while somebody at its host lives."""
+        """Adds the claiming task manager to the living ones if it may make a scratch folder. A task
+        with a scratch folder takes part in the lines of its locks only while a task manager at its
+        host lives.
+        """
         hosts = {label for label in labels if label.startswith("@")}
         found = [self.model.task(key) for key in self.keys(State.READY)]
         makes = any(task.folder is not None and not task.store for task in found)
@@ -999,7 +1070,9 @@ class Beside(RuleBasedStateMachine):
         judged_again: Collection[Key] = (),
         theirs: Callable[[], object] | None = None,
     ) -> None:
-        """Say a verb to the model and to the subject, or do ``theirs``, and compare the tasks."""
+        """Applies a verb to the model and to the subject, or calls ``theirs`` for the subject.
+        Compares the tasks.
+        """
         before, known = self.model.snapshot(), set(self.model.runs)
         asked = [task for task in self.model.tasks() if task.asks]
         self.refused = self.say(verb, *words, theirs=theirs)
@@ -1012,7 +1085,9 @@ class Beside(RuleBasedStateMachine):
         self.model.check_invariants(before, judged_again)
 
     def say(self, verb: str, *words: Any, theirs: Callable[[], object] | None = None) -> Refused | None:
-        """Say a verb to the model and to the subject, or do ``theirs``; the refusal of both."""
+        """Applies a verb to the model and to the subject, or calls ``theirs`` for the subject.
+        Returns the refusal of both, if any.
+        """
         note(f"{verb} {', '.join(map(str, words))}")
         self.is_changed = True
         polled = verb == "finish" and self.model.task(words[0]).polls
@@ -1061,7 +1136,9 @@ class Beside(RuleBasedStateMachine):
             self.saw("planned to run if what was purged had failed", any(wish.when is When.FAILED for wish in behind))
 
     def look_at_locks(self, before: Mapping[Key, tuple[State, Key | None, int]], asked: Collection[Task]) -> None:
-        """Remember what a step did to the lines of locks. ``asked``: the tasks that stood in them."""
+        """Counts what a step did to the lines of locks. ``asked``: the tasks that asked for locks
+        before.
+        """
         having = Counter(
             name for task in self.model.tasks() if task.state in (State.READY, State.RUNNING) for name in task.locks
         )
@@ -1109,7 +1186,7 @@ class Beside(RuleBasedStateMachine):
         assert holds, otherwise
 
     def teardown(self) -> None:
-        """Let everything run out, then waive what failed: in the end nothing waits."""
+        """Runs everything to its end, and then waives failures. In the end, no task waits."""
         try:
             if self.agree:
                 self.sweep()
@@ -1119,10 +1196,10 @@ class Beside(RuleBasedStateMachine):
                     self.both("resume")
                 for name in sorted(self.model.paused_locks):
                     self.both("resume_lock", name)
-                if self.model.labels:  # what uses a scratch folder waits for its host, and asks for no lock meanwhile
+                if self.model.labels:  # a task with a scratch folder waits for its host
                     self.both("man", *strategies.EVERY_HOST)
                 self.run_out()
-                # What goes on may fail in its turn, as the name of its lock has no value.
+                # Tasks that continue may fail in turn, if the name of their lock has no value.
                 waived: set[Key] = set()
                 while failed := set(self.keys(State.FAILED, State.REJECTED)) - waived:
                     for name, branch in {(key.name, key.branch) for key in failed}:
@@ -1136,7 +1213,9 @@ class Beside(RuleBasedStateMachine):
             self.subject.close()
 
     def why_left(self, task: Task) -> str:
-        """What keeps a task from its end, as the model knows it and as the queue explains it."""
+        """The reason why a task has not settled, from the model and from the queue's
+        explanation.
+        """
         edges = [
             f"{edge.kind} on {edge.source.key} ({edge.source.state}), {edge.when}" for edge in self.model.unmet(task)
         ]
@@ -1145,7 +1224,7 @@ class Beside(RuleBasedStateMachine):
         return f"{task.key} is {task.state}: {'; '.join(edges) or (of_locks if task.asks else 'no edge')}\n  explained: {told}"
 
     def in_the_graph(self) -> set[str]:
-        """What can be told in the end."""
+        """The events that the final graph shows."""
         found = {"examples"}
         for run in self.model.runs:
             left_out = [task for task in run.workflow.tasks if task.name not in {*run.chosen, REPORT}]
@@ -1212,7 +1291,9 @@ class Beside(RuleBasedStateMachine):
         return found
 
     def run_out(self) -> None:
-        """Claim and finish until nothing moves. Here tasks are compared after each round, and runs at the end."""
+        """Claims and finishes tasks until nothing changes. Compares the tasks after each round, and
+        the runs at the end.
+        """
         while True:
             if self.model.on_hold:
                 self.both("unhold")
@@ -1235,12 +1316,12 @@ class Beside(RuleBasedStateMachine):
 
 
 def _files(commit: Commit) -> dict[str, tuple[Item, ...]]:
-    """The items of the list files of a commit, by their paths."""
+    """The items of the list files of a commit, by path."""
     return {strategies.LIST_FILE: commit.items}
 
 
 def _others(task: Task) -> bool:
-    """Whether another item of a task's list has completed."""
+    """Whether another item of the task's list has completed."""
     return any(other.state is State.COMPLETED for other in task.run.named(task.name))
 
 
@@ -1253,11 +1334,11 @@ _AFTER_A_DEFERRAL: list[list[Any]] = [
     [(End.EXITED, 0)], [(End.EXITED, 65)], [_FAILS, _FAILS, _FAILS], [(End.STOPPED, None), (End.EXITED, 0)],
     [(End.LOST, None), (End.EXITED, 65)], [(End.EXITED, 75), (End.EXITED, 75)], ["delete"], ["cancel"], ["cancel"], [_FAILS, _FAILS, _FAILS],
 ]  # fmt: skip
-"""How the attempts after a deferral end, or what happens to them."""
+"""The ends of attempts after a deferral, or what happens to the attempts."""
 
 
 def _means(verb: str, task: Task) -> bool:
-    """Whether a verb on its item concerns a task."""
+    """Whether a verb on an item concerns this task of the item."""
     if verb in ("delete", "undelete"):
         return task.deleted is (verb == "undelete")
     return concerns(verb, task) and not task.deleted
@@ -1266,7 +1347,7 @@ def _means(verb: str, task: Task) -> bool:
 ITEM_VERBS = {
     "cancel": 2, "restart": 6, "retry": 2, "retry_failed": 6, "skip": 2, "hold": 2, "release": 4, "refresh": 6, "prioritize": 1, "delete": 2, "undelete": 3,
 }  # fmt: skip
-"""The verbs on an item, and how often each is chosen where it concerns something."""
+"""The weights of the verbs on an item, if the verb concerns a task."""
 UNSETTLED = {State.WAITING, State.HELD, State.READY, State.RUNNING, State.DEFERRED}
 BAD = {State.FAILED, State.REJECTED, State.CANCELED, State.SKIPPED}
 VERBS: list[tuple[str, int, set[State]]] = [
@@ -1313,18 +1394,20 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("hold_archive", 1, UNSETTLED),
     ("release", 6, {State.HELD}),
 ]
-"""The verbs of a step, how often each is chosen, and which of these states some task must be in."""
+"""The verbs of a step, each with its weight, and with the states one of which some
+task must have.
+"""
 OUTSIDE = [entry for entry in VERBS if entry[0] in ("commit", "rewrite", "delete_branch", "deliver", "look")]
-"""Those of the repository and of who looks at it."""
+"""The verbs on the repository and its scans."""
 
 
 def _is_later(key: Key, than: Key) -> bool:
-    """Whether one is a task of the other's name in a later run of its branch."""
+    """Whether a key is of a task with the other's name in a later run of the same branch."""
     return (key.branch, key.name) == (than.branch, than.name) and key.run_key > than.run_key
 
 
 def _pairs(run: RunSeen) -> list[tuple[bool, bool]]:
-    """Of each two reports, one after the other, whether the run made them by itself."""
+    """For each pair of successive reports, whether the run made each of them without a request."""
     return list(pairwise(by_itself for by_itself, *_ in run.reports))
 
 
@@ -1344,6 +1427,8 @@ class BesideItself(Beside):
 
 
 EXAMPLES = settings().max_examples // 5
-"""Enough to show that the machine works; ``test_model_and_queue`` has the many examples."""
+"""The number of examples that shows that the machine works. ``test_model_and_queue`` runs many
+more.
+"""
 BesideItself.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=30, deadline=None)
 TestBesideItself = pytest.mark.timeout(4 * EXAMPLES)(BesideItself.TestCase)

@@ -1,8 +1,10 @@
-"""The real queue on real PostgreSQL beside the model of the rules (``tests/model/``); the machine stands in ``test_model``.
+"""Runs the real queue on a real PostgreSQL beside the model of the rules (``tests/model/``). The
+machine is in ``test_model``.
 
-The ledger is filled by the real readers of two queue managers, which look at the scripted repository one inside the other: at every point of a look where it
-holds no lock (the repository has answered; a transaction is about to begin) anything may happen, another commit or the other's whole look included. So each
-of them comes with a view of the head that may be stale, and compare-and-set has to tell.
+Two queue managers with real readers fill the ledger. Their scans of the scripted repository are
+nested in each other. At every point where a scan holds no lock (after an answer of the repository,
+before a transaction), anything may happen: another commit, or even the other manager's whole scan.
+So the view of the head may be stale in either scan, and the compare-and-set must notice this.
 """
 
 from __future__ import annotations
@@ -81,44 +83,51 @@ from tests.postgres import Kept
 
 MANAGERS = ("one", "other")
 CHUNK = 2
-"""Revisions that a reader appends at once here, so that a look often has several transactions."""
+"""The revisions that a reader appends in one transaction here. Scans often need several."""
 LIMIT = 3
-"""Revisions that one scan may find here without being an import."""
+"""The number of revisions beyond which a scan starts an import here."""
 NEVER = "366d"
-"""Until the next sweep: it comes when the machine says so."""
+"""The interval of periodic scans. The machine starts them itself."""
 
 
 class QueueAsSubject:
-    """The queue with one archive, every verb one call."""
+    """The queue with one archive. Every verb is one call."""
 
     def __init__(self, session: Session, kept: Kept, repository: Repository) -> None:
         self.repository = repository
-        # Another queue for each example: one remembers what it has stored, and its database is emptied.
+        # Each example has its own session, because a session caches stored rows and the database is
+        # emptied.
         self.session = Session(session.database)
         kept.empty()
         self.eyes = kept.own
-        """The session in which is looked after each step: the queue's would plan anew each time."""
+        """The session of the comparisons after each step. The queue's session would plan their
+        statements each time.
+        """
         self.archive: AnArchive = an_archive(self.session, branches=strategies.BRANCHES)
         self.senders = count()
         self.steps = cycle((0, 1, None, 2, 3, None))
         self.by = "ann"
         self.approver: Approver | None = Approver()
         self.ids: dict[Key, tuple[TaskId, AttemptId]] = {}
-        """Each task and its newest attempt, as of the last look or claim."""
+        """The id and newest attempt of each task, as of the last comparison or claim."""
         self.seen_runs: dict[int, tuple[list[str], RunKey, RunSeen]] = {}
-        """What was seen of each run, and which versions of its rows it was read from."""
+        """The properties of each run, with the versions of the rows from which they were read."""
         self.hosts = cycle("ab")
         self.folders: dict[int, str] = {}
         """The host that made each scratch folder."""
         self.said: set[str] = set()
-        """The branches whose baseline the machine has spoken of; the archive has all from the first."""
+        """The branches whose baseline the machine has announced. The archive has all branches from
+        the start.
+        """
 
     def baseline(self, branch: str, number: int, _files: Mapping[str, Sequence[Item]]) -> None:
         assert self.archive.numbers[branch] == number
         self.said.add(branch)
 
     def ledger(self) -> dict[str, list[tuple[int, str, bool]]]:
-        """Number, id and whether it was dropped, of each branch's revisions in order."""
+        """Each branch's revisions in order: the number, the id, and whether the revision was
+        dropped.
+        """
         rows = self.archive.sql(
             "select b.name as branch, r.number, r.name, r.dropped_at is not null as dropped, b.head_id, r.id from revision r"
             " join branch b on b.id = r.branch_id where b.archive_id = %s order by r.number",
@@ -173,7 +182,7 @@ class QueueAsSubject:
     def read_lists(
         self, _session: Session, _archive: ArchiveId, wanted: Sequence[backfill.Wanted]
     ) -> list[backfill.Lists]:
-        """From the scripted repository."""
+        """Reads the lists of a backfill from the scripted repository."""
         found = []
         for one in wanted:
             (row,) = self.archive.sql("select name from revision where id = %s", one.revision)
@@ -189,14 +198,15 @@ class QueueAsSubject:
         self.archive.running = {}
         keys = []
         own, store = strategies.of_host(labels)
-        # Two hosts take turns at each store: its folders are shared.
+        # Two hosts alternate at each store, because its folders are shared.
         host = f"{HOST}-{next(self.hosts)}"
         for claimed in claim.claim(self.session, PROCESS, host, slots, labels=own, store=store):
-            if folder := scratch.take(self.session, PROCESS, store, claimed.attempt):  # as its task manager does
+            # as the task manager does
+            if folder := scratch.take(self.session, PROCESS, store, claimed.attempt):
                 BesideQueue.examples["a scratch folder is shared"] += self.folders.setdefault(folder.id, host) != host
             keys.append(Key(claimed.branch, claimed.number, claimed.run, claimed.name, claimed.item))
             self.ids[keys[-1]] = claimed.task, claimed.attempt
-            if claimed.name == REPORT:  # as its task manager does
+            if claimed.name == REPORT:  # as the task manager does
                 reports.give(self.session, claimed.task)
         return keys
 
@@ -214,7 +224,7 @@ class QueueAsSubject:
                 "update heartbeat set steady_since = clock_timestamp() - interval '1 hour', beat_at = clock_timestamp()"
             )
             assert finish.lapse(self.session) == [attempt]
-            # The task manager lives after all, and reports: the attempt is not its own any more.
+            # The task manager lives after all and reports, but the attempt no longer belongs to it.
             assert self.archive.record(attempt, End.EXITED, 0) is Receipt.NOT_YOURS
         else:
             outputs = None if priority is None else {"arkqueue.priority": str(priority)}
@@ -275,7 +285,9 @@ class QueueAsSubject:
             deletion.undelete_run(self.session, self._run(key), self.by, approver=self.approver)
 
     def purge(self, key: RunKey) -> None:
-        """The purge ends after so many steps, as one that is killed; the next one continues it."""
+        """Purges a run, but ends the purge after a number of steps, like a process that is killed.
+        The next purge continues.
+        """
         steps, saw = next(self.steps), lambda what: BesideQueue.examples.update([what])
         with _refusals(), purged_in_steps(2 if steps is not None else purge.MOST_TASKS, steps=steps, saw=saw):
             purge.purge_runs(self.session, [self._run(key)], self.by).unless_kept()
@@ -309,7 +321,7 @@ class QueueAsSubject:
             )
 
     def _do(self, verb: str, task: TaskId, words: Sequence[Any]) -> None:
-        """What a verb on a task does, with the words that its method here has beside the key."""
+        """Calls a verb on a task with the additional arguments that its method here takes."""
         (key,) = (key for key, (id, _) in self.ids.items() if id == task)
         with _conflicts():
             getattr(self, verb)(key, *words)
@@ -408,7 +420,7 @@ class QueueAsSubject:
         ).fetchall()
         for r in rows:
             assert r["attempts"] == r["begun"], r
-            # A REPORT counts tasks of its run, and has no edges.
+            # REPORT counts the tasks of its run, and has no edges.
             assert r["state"] not in ("waiting", "ready") or r["name"] == "REPORT" or r["unmet"] == r["edges"], r
         keys = [Key(r["branch"], r["number"], r["run"], r["name"], r["item"]) for r in rows]
         self.ids = {key: (r["id"], r["attempt_id"]) for key, r in zip(keys, rows, strict=True)}
@@ -428,7 +440,9 @@ class QueueAsSubject:
         }
 
     def look_at_runs(self) -> Mapping[RunKey, RunSeen]:
-        """The runs as people see them. Those of which no row was written since the last look are not read again: to read all of them each time took a fifth of the test."""
+        """The runs as users see them. Runs without a written row since the last comparison are not
+        read again; reading all runs each time took a fifth of the test's time.
+        """
         rows = self.eyes.execute(
             "select r.id, array[r.xmin::text, r.ctid::text, p.ctid::text] || array_agg(t.xmin::text || t.ctid order by t.id)"
             " || (select array_agg(w.xmin::text || w.ctid order by w.number) from report w where w.run_id = r.id) as written"
@@ -455,7 +469,9 @@ class QueueAsSubject:
         return explain(self.session, self._task(key)).text
 
     def close(self) -> None:
-        """The next example's queue empties the database: hypothesis does not end every example."""
+        """Does nothing: the next example empties the database, because hypothesis does not close
+        every example.
+        """
 
     def _task(self, key: Key) -> TaskId:
         return self.ids[key][0]
@@ -465,7 +481,7 @@ class QueueAsSubject:
 
 
 class _refusals:
-    """The queue's refusals as the model's."""
+    """Turns the queue's refusals into the model's."""
 
     def __enter__(self) -> None:
         pass
@@ -476,7 +492,7 @@ class _refusals:
 
 
 class _conflicts:
-    """The refusals of a verb here as the queue's again, for what acts on several tasks."""
+    """Turns the model's refusals back into the queue's, for verbs that act on several tasks."""
 
     def __enter__(self) -> None:
         pass
@@ -488,7 +504,9 @@ class _conflicts:
 
 
 class ScriptedEntries(EntryReader):
-    """Entries with the workflows that the scripted repository's commits have; nothing is parsed."""
+    """An entry reader that takes the workflows from the scripted repository's commits, without
+    parsing.
+    """
 
     def __init__(self, repository: Repository) -> None:
         super().__init__(ScriptedArchive(repository))  # type: ignore[arg-type]  # as much of one as a look needs
@@ -500,23 +518,25 @@ class ScriptedEntries(EntryReader):
 
 @dataclass
 class Look:
-    """A look that is under way: what its queue manager has seen."""
+    """A scan under way, with what its queue manager has seen."""
 
     manager: str
     data: st.DataObject | None
-    """Draws what happens meanwhile; None: nothing does."""
+    """The source of events during the scan; None: no events."""
     notice: int | None = None
     heads: dict[str, str] = field(default_factory=dict)
     lengths: dict[str, int] = field(default_factory=dict)
-    """Of the ledgers, as far as this look knows."""
+    """The lengths of the ledgers, as far as this scan knows."""
     imports: dict[str, str] = field(default_factory=dict)
-    """The imports that this look knows to be under way."""
+    """The imports under way, as far as this scan knows."""
     changes: int = 0
-    """Of the repository, when its heads were seen."""
+    """The repository's change counter at the time when the scan saw its heads."""
 
 
 class BesideQueue(Beside):
-    """The model's ledger grows at the moment at which a reader appends, by what the rules say of the head that this reader saw."""
+    """The machine for the real queue. The model's ledger grows when a reader appends, according to
+    the head that this reader saw.
+    """
 
     examples: ClassVar[Counter[str]] = Counter()
     session: ClassVar[Session]
@@ -526,14 +546,14 @@ class BesideQueue(Beside):
     def make_subject(self) -> Subject:
         self.real = QueueAsSubject(self.session, self.kept, self.repository)
         self.looks: list[Look] = []
-        """The innermost last; the others wait for it."""
+        """The nested scans, the innermost last. The outer ones wait for it."""
         self.failed: BaseException | None = None
         self.last_notice = 0
         self.notice: int | None = None
-        """The newest notice that is not answered."""
+        """The newest unanswered notice."""
         self.swept = True
         self.imports: dict[str, str] = {}
-        """The branches with an import under way, and up to which commit."""
+        """The branches with an import under way, each with the import's last commit."""
         self.verbs = Verbs(self)
         (row,) = archives.to_read(self.real.session)
         checks = QuickChecks(self.session, self.configuration.sweep, changed=lambda: None)
@@ -543,14 +563,14 @@ class BesideQueue(Beside):
         }
         registered = archives.one(self.real.session, ArchiveId(row.id))
         for reader in self.readers.values():
-            # The readers are real but for their repository, which is scripted.
+            # The readers are real except for their repository.
             reader._entries = ScriptedEntries(self.repository)
             reader._entries.archive.heads = self.verbs.kept(self.heads)  # type: ignore[method-assign]
-            # A repository that the reader believes it has looked up.
+            # The reader already believes that it has looked up this repository.
             reader._where = registered.url, registered.uuid
         return self.real
 
-    # ------------------------------------------------------------------------------------------------------------------ notices and looks
+    # --- Notices and scans ---
 
     def notify(self, id: str) -> None:
         archives.notify(self.real.session, [ArchiveId(self.real.archive.id)], id)
@@ -574,7 +594,7 @@ class BesideQueue(Beside):
         self.looks.append(look)
         self.saw("a look inside another one", len(self.looks) > 1)
         with self.verbs.watched():
-            # A scan is taken step by step, so not by the reader's thread.
+            # The test takes a scan step by step, so the reader's thread does not run it.
             self.readers[look.manager]._look(rows[0])
         if self.failed:
             raise self.failed
@@ -589,7 +609,9 @@ class BesideQueue(Beside):
             self.check_ledgers()
 
     def pause(self) -> None:
-        """The look that is under way waits for its repository or for a transaction to begin; the world does not."""
+        """Pauses the scan at a point where it waits for its repository or for a transaction, and
+        lets other events happen.
+        """
         data = self.looks[-1].data
         if data is not None:
             for _ in range(data.draw(st.sampled_from([0, 0, 0, 0, 1, 2]))):
@@ -603,7 +625,9 @@ class BesideQueue(Beside):
         return look.heads
 
     def is_stale(self, branch: str) -> bool:
-        """Whether the ledger has moved, or the branch has gone, since the look under way saw it."""
+        """Whether the ledger has moved, or the branch has disappeared, since the innermost scan saw
+        it.
+        """
         look = self.looks[-1]
         stale = len(self.ledgers[branch].entries) != look.lengths[branch] or branch in self.model.deleted_branches
         stale = stale or self.imports.get(branch) != look.imports.get(branch)
@@ -621,7 +645,9 @@ class BesideQueue(Beside):
 
 
 class Verbs:
-    """The verbs with which readers move a ledger, watched: what each does is said to the model at that moment, and compared."""
+    """The verbs by which readers change a ledger. Each call is also applied to the model at that
+    moment, and compared.
+    """
 
     def __init__(self, machine: BesideQueue) -> None:
         self._machine = machine
@@ -637,7 +663,9 @@ class Verbs:
             yield
 
     def kept(self, verb: Callable[..., Any]) -> Callable[..., Any]:
-        """A reader takes any exception for its repository's fault; those of the test itself are kept for it."""
+        """Keeps the exceptions of the test itself. The reader would treat any exception as a fault
+        of its repository.
+        """
 
         def watched(*words: Any, **named: Any) -> Any:
             try:
@@ -666,7 +694,8 @@ class Verbs:
         machine.check(until is not None or len(lacking) <= LIMIT, f"{lacking} were appended, and are no import")
         if until in lacking:
             lacking = lacking[: lacking.index(until) + 1]
-        count = min(len(entries), len(lacking))  # a revision with a list and PREV:* is appended alone
+        # a revision with a list and PREV:* is appended alone
+        count = min(len(entries), len(lacking))
         machine.check(count or not lacking, f"none of {lacking} was appended")
         revisions, dropped = machine.lacking(branch.name, look.heads[branch.name], count)
         machine.saw("the last of an import", until in lacking[:count])
@@ -684,7 +713,8 @@ class Verbs:
         machine.check(answers[0] is not None, f"{branch} was not appended to, although nobody else had")
         machine.compare_ledgers()
         look.lengths[branch.name] = len(machine.ledgers[branch.name].entries)
-        # A notice for the same, read by somebody who has not seen this one answered: nothing is planned twice.
+        # A reader that has not seen the answer appends the same revisions again. Nothing is planned
+        # twice.
         machine.check(ledger.append(session, branch, entries, **more) is None, f"{branch} was appended to twice")
         return answers[0]
 
@@ -709,7 +739,9 @@ class Verbs:
         self._machine.compare()
 
     def _lacking(self, branch: ledger.Branch) -> list[str]:
-        """The commits that the branch's ledger lacks, by what the look under way has seen of the repository."""
+        """The commits that the branch's ledger lacks, according to the heads that the innermost
+        scan has seen.
+        """
         machine = self._machine
         chain = machine.repository.chain(machine.looks[-1].heads[branch.name])
         return machine.ledgers[branch.name].lacks([commit.id for commit in chain])[1]
@@ -737,13 +769,16 @@ class Verbs:
 
 EXAMPLES = max(300, settings().max_examples)
 SHARDS = 17
-"""The number of tests among which the examples are divided, so that all workers take part."""
+"""The number of tests that share the examples, so that all workers take part."""
 AT_ONCE = 9
-"""Examples of one run of hypothesis. From the tenth on it also tries variants of what it has drawn. Most of them run out of choices near their end and count for nothing: a fifth of the time."""
+"""The examples in one run of hypothesis. From the tenth example on, hypothesis also tries variants
+of earlier draws. Most of these run out of choices near their end and do not count, which takes a
+fifth of the time.
+"""
 RUNS = -(-EXAMPLES // SHARDS // AT_ONCE)
-"""Runs of hypothesis in each test. The first example of a run is an empty one."""
+"""The runs of hypothesis in each test. The first example of a run is an empty one."""
 MORE = 40
-"""How often the last of them draws as many examples again, while an ingredient is missing."""
+"""The most times that the last test draws as many examples again while an event is missing."""
 LEADS: dict[str, tuple[str, ...]] = {
     "poll": ("defer", "refresh"), "start": ("defer", "restart"), "second": ("retry_from",), "behind a task": ("retry_from",), "REPORT": ("report",), "report": ("report",),
     "purge": ("purge", "delete"), "label": ("man", "claim"), "host": ("claim",), "locks": ("man", "set_lock"), "lock": ("set_lock",), "as may": ("limit", "claim"), "than may": ("limit",),
@@ -751,7 +786,9 @@ LEADS: dict[str, tuple[str, ...]] = {
     "item": ("item",), "list": ("commit", "item"), "lost": ("lose",), "undelete": ("delete", "undelete"), "comes back": ("delete_branch", "undelete"), "hold": ("hold_archive", "release"),
     "prioritize": ("prioritize",), "submission": ("trigger", "submit_beside_newer_work"), "backfill": ("backfill",), "cancel": ("cancel", "finish", "pause_archive"), "failure": ("work", "finish"), "ends": ("work", "finish"),
 }  # fmt: skip
-"""To what the verbs lead: words of ingredients. While one of these is missing, the verbs are drawn more often."""
+"""Words in the names of events, and the verbs that lead to them. While an event with such a word is
+missing, its verbs are drawn more often.
+"""
 INGREDIENTS = {
     *(f"depends {word} {when}" for word in ("x", "PREV", "PREV:x", "PREV:*") for when in ("completed", "settled")),
     *("depends x failed", "depends PREV failed", "depends PREV:x failed", "runs because of a failure"),
@@ -881,23 +918,29 @@ INGREDIENTS = {
     *("an item has a scratch folder", "a submission has items"),
     *("a submission has attachments", "a submission beside newer work", "a retry of a submission beside newer work"),
     *("a list is in a file", "a list file changes", "a backfill reads a list file at an old revision"),
-    # Large runs alone are planned in portions, and supersede in steps: tests/db/test_planning.py, tests/db/test_superseding.py.
+    # Only large runs are planned in portions and supersede in steps: tests/db/test_planning.py,
+    # tests/db/test_superseding.py.
     *(f"a run is {state}" for state in RunState if state is not RunState.PLANNING),
 }
-"""What the random examples must have, so that nobody takes it from them unseen.
+"""The events that the random examples must contain, so that a change of the test cannot lose one
+unnoticed.
 
-Some cases are too rare to be asked for. These tests show them:
-- tests/db/test_submissions.py and tests/unit/test_model.py: a submission that is refused, waits at no gate, or is superseded by another one.
+Some events are too rare for this list. Other tests show them:
+- tests/db/test_submissions.py and tests/unit/test_model.py: a submission that is refused, waits at
+  no gate, or is superseded by another submission.
 - tests/db/test_lock_fields.py: a lock whose name has a value.
-- tests/db/test_rules.py: a COMMIT that waits for commit runs alone, and a victim that runs inside the run of what cancels it.
+- tests/db/test_rules.py: a COMMIT that waits only for commit runs, and a victim that runs inside
+  the run of its canceler.
 - tests/db/test_purge.py: a purged task that had started.
-- tests/db/test_guards.py: each verb that is refused to somebody who may not approve.
+- tests/db/test_guards.py: each verb that is refused to a person who may not approve.
 """
 
 
 @pytest.fixture
 def gates_pass_on_alone_from_the_first_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes over in long chains alone, which those of random tasks never are."""
+    """Makes the queue pass gates in one statement from the first round on. Without this, only
+    chains longer than those of the random tasks do that.
+    """
     monkeypatch.setattr(graph, "STRAIGHT", 1)
     ids = graph.Graph.ids
 
@@ -937,7 +980,9 @@ def test_queue_and_model_agree_after_every_step(
 
 
 def _missing(folder: Path, shard: int) -> set[str]:
-    """Store what a shard has drawn. The shard that ends last finds the counts of all: what is missing in their sum."""
+    """Stores the counts of a shard. The last shard to end finds the counts of all shards, and
+    returns the events that are missing in their sum.
+    """
     written = folder / f"drawn-{shard}.new"
     written.write_text(json.dumps(BesideQueue.examples))
     written.rename(folder / f"drawn-{shard}.json")
@@ -950,7 +995,9 @@ def _missing(folder: Path, shard: int) -> set[str]:
 
 
 def test_what_is_canceled_as_it_enters_has_fired_all_the_same(session: Session) -> None:
-    """Seen by the random test once in thousands of examples: two revisions enter together, and the later one cancels a canceler of the earlier one."""
+    """The random test has this case once in thousands of examples: two revisions enter together,
+    and the later one cancels a canceler of the earlier one.
+    """
     archive = an_archive(session)
     archive.commit({"b": ""})
     archive.claim("b@2")
@@ -961,7 +1008,9 @@ def test_what_is_canceled_as_it_enters_has_fired_all_the_same(session: Session) 
 
 
 def test_a_retried_source_does_not_hold_up_what_is_only_deferred(session: Session) -> None:
-    """Too rare for the random test: a deferred task has begun, so that its edge stays met (decision 0001, point 5)."""
+    """This case is too rare for the random test. A deferred task has begun, so its edge stays met
+    (decision 0001, point 5).
+    """
     archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [{task: a, when: settled}]"})
     archive.fail("a@2")

@@ -1,6 +1,7 @@
-"""A server of root's that others use: real users, real repositories, an engine where there is one.
+"""A server that runs as root and serves other users: real users, real repositories, and an engine if
+the host has one.
 
-mallory = people("mallory")                                 an account of this host, for the test alone
+mallory = people("mallory")                                 an account of this host, for the test
 hers = site.archive("git", "--executor", "process", "--process-user", mallory.name)
 hers.commit({"way": Link("/root"), **tasks({"look": {"command": "ls", "workdir": "way"}})})
 hers.wait("look@2", "failed")
@@ -33,7 +34,9 @@ People = Callable[[str], pwd.struct_passwd]
 
 
 class Site:
-    """One server with the archives of several people; its home can be passed through, as in a real installation of root's."""
+    """One server with the archives of several people. Everybody may pass through its home folder,
+    as in a real installation that runs as root.
+    """
 
     def __init__(self, folder: Path, installation: Installation) -> None:
         self.folder, self.installation = folder, installation
@@ -41,7 +44,7 @@ class Site:
         self._beside: Archive | None = None
 
     def archive(self, kind: str, *options: str, name: str = "") -> Archive:
-        """A registered repository with one revision, whose hook tells of commits."""
+        """Registers a repository with one revision, whose hook notifies the server of commits."""
         name = name or f"papers-{uuid.uuid4().hex[:8]}"
         repository = (a_git_repository if kind == "git" else a_subversion_repository)(self.folder, name)
         repository.commit({"paper.tex": "first thoughts\n"}, message="Begin a paper")
@@ -50,7 +53,7 @@ class Site:
         return Archive(self.installation, name, repository)
 
     def answers(self) -> None:
-        """Somebody else commits to an archive beside the attacker's, and the task runs."""
+        """Commits to an archive that is not the attacker's, and checks that the task runs."""
         if self._beside is None:
             self._beside = self.archive("git", "--executor", "process")
         number = self._beside.commit(
@@ -60,7 +63,7 @@ class Site:
 
 
 def a_site(database: str, **settings: object) -> Iterator[Site]:
-    """A server in a folder that everybody may look into; all of it goes afterwards."""
+    """A server in a folder that everybody may read. Afterwards the folder is removed."""
     folder = Path(tempfile.mkdtemp(prefix="arkqueue-security-")).resolve()
     folder.chmod(0o755)
     installation = Installation(folder / "installation", database, slots=8, **IDLE, **settings)
@@ -74,7 +77,7 @@ def a_site(database: str, **settings: object) -> Iterator[Site]:
 
 @pytest.fixture(scope="session")
 def site(request: pytest.FixtureRequest, postgres: Embedded, template: str) -> Iterator[Site]:
-    """A server without an engine. Tests use archives of their own, and do not disturb each other."""
+    """A server without an engine. Tests use their own archives and do not disturb each other."""
     request.getfixturevalue("root")
     with a_database(postgres, template) as uri:
         yield from a_site(uri)
@@ -84,7 +87,7 @@ def site(request: pytest.FixtureRequest, postgres: Embedded, template: str) -> I
 def site_with_containers(
     request: pytest.FixtureRequest, postgres: Embedded, template: str, engine: docker.APIClient, engine_url: str
 ) -> Iterator[Site]:
-    """A server with an engine; its containers go with it."""
+    """A server with an engine. Its containers are removed with it."""
     request.getfixturevalue("root")
     with a_database(postgres, template) as uri:
         for site in a_site(uri, docker={"host": engine_url}):
@@ -99,7 +102,9 @@ def site_with_containers(
 
 @pytest.fixture
 def people(request: pytest.FixtureRequest) -> Iterator[People]:
-    """Makes accounts of this host, which go after the test with everything that they run."""
+    """Makes accounts of this host. They are removed after the test, with everything
+    that they run.
+    """
     request.getfixturevalue("root")
     made: list[pwd.struct_passwd] = []
 
@@ -118,7 +123,7 @@ def people(request: pytest.FixtureRequest) -> Iterator[People]:
 def as_person(
     person: pwd.struct_passwd, *command: str | Path, cwd: str | Path = "/"
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program as somebody, with nothing of root's."""
+    """Runs a program as the given user, with nothing of root's."""
     return subprocess.run(
         [str(word) for word in command],
         user=person.pw_uid,
@@ -134,7 +139,7 @@ def as_person(
 
 
 def _account(*command: str) -> None:
-    """One at a time: the files of accounts have a lock that nobody waits for."""
+    """Changes accounts one at a time, because the programs fail if another one has the lock."""
     with open("/tmp/arkqueue-accounts.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         subprocess.run(command, check=True, capture_output=True)
@@ -149,5 +154,5 @@ def _end_processes_of(uid: int) -> None:
 
 @pytest.fixture
 def mallory(people: People) -> pwd.struct_passwd:
-    """A user of the host whose tasks mean harm."""
+    """A user of the host whose tasks are hostile."""
     return people("mallory")

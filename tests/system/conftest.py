@@ -1,4 +1,4 @@
-"""What several rooms of the system tests have in common."""
+"""Fixtures that several modules of the system tests share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from tests.system.executor.registry import Registry
 
 @dataclass(frozen=True)
 class Checker:
-    """The program ``arkqueue`` as a hook starts it, whether or not it is installed here. It writes down each start of itself."""
+    """The program ``arkqueue`` for a hook, whether or not it is installed here. The program notes
+    each of its starts.
+    """
 
     path: str
     log: Path
@@ -29,7 +31,9 @@ class Checker:
 
 @pytest.fixture
 def checker(tmp_path: Path) -> Checker:
-    """It begins with arkqueue loaded, which takes a hook 30 instead of 450 ms of CPU time."""
+    """A checker that starts with arkqueue imported. This takes a hook 30 ms of CPU time instead of
+    450 ms.
+    """
     log, program = tmp_path / "checks", tmp_path / "arkqueue-checker"
     write_program(program, log)
     return Checker(str(program), log)
@@ -37,7 +41,7 @@ def checker(tmp_path: Path) -> Checker:
 
 @pytest.fixture
 def checker_alone(tmp_path: Path) -> Checker:
-    """It loads arkqueue itself, as one that is installed does."""
+    """A checker that imports arkqueue itself, like an installed one."""
     log, program = tmp_path / "checks", tmp_path / "arkqueue-checker"
     program.write_text(
         f"#!{sys.executable}\n"
@@ -53,7 +57,7 @@ def checker_alone(tmp_path: Path) -> Checker:
 
 @pytest.fixture
 def registry() -> Iterator[Registry]:
-    """A registry of images that answers as the test says."""
+    """A registry of images whose answers the test sets."""
     made = Registry()
     yield made
     made.close()
@@ -61,5 +65,7 @@ def registry() -> Iterator[Registry]:
 
 @pytest.fixture
 def no_queue_manager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None runs beside the server that a test asks, and the database does not know for how long: its scans are not waited for."""
+    """No queue manager runs beside the tested server, and the database does not know since when.
+    The server then does not wait for scans.
+    """
     monkeypatch.setattr(scan, "PATIENCE", 0.0)
