@@ -188,8 +188,8 @@ class AnArchive:
         return claim.claim(self.session, PROCESS, HOST, slots)
 
     def record(self, attempt: AttemptId, end: End, code: int | None, **more: Any) -> Receipt:
-        """Reports the end of an attempt. Half of the reports name the archive, as those of task managers
-        do.
+        """Reports the end of an attempt. Half of the reports name the archive, like those of task
+        managers.
         """
         more = {"archive": self.id, **more} if attempt % 2 else more
         return finish.finish(self.session, PROCESS, [Outcome(attempt, end, code, **more)])[attempt]
