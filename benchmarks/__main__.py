@@ -1,6 +1,7 @@
 """make bench, or python -m benchmarks [ROW]… [--quick] [--rounds N] [--size NAME=N]… [--json FILE]
 
-Runs rows of the table in docs/performance.md (all of them unless some are named), prints figures and what misses its target, and exits with 1 if anything does.
+Runs rows of the table in docs/performance.md, by default all of them. Prints the figures and the
+missed targets, and exits with 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -50,10 +51,12 @@ ROWS: dict[str, tuple[str, str]] = {
     "workspaces-svn": ("workspaces:subversion", "workspaces beside svn"),
     "workspaces-git": ("workspaces:git", "workspaces beside git"),
 }
-"""Where each row is, and what it is about. A row's module is imported when it is run. Those with a number are run when none is named."""
+"""The module and the subject of each row. A row's module is imported when the row runs. Rows with a
+number run by default.
+"""
 
 SMALL = 3
-"""Figures below this are shown with more digits."""
+"""Figures below this value are printed with more digits."""
 
 
 def _sizes(_ctx: object, _param: object, values: Iterable[str]) -> dict[str, int]:
@@ -112,7 +115,7 @@ def main(
                 for figure in _function(place)(bench):
                     figures.append(figure)
             except Exception:
-                # One row that breaks is told, and does not take the others with it.
+                # A row that breaks is reported, and the other rows still run.
                 traceback.print_exc()
                 broken.append(row)
     json_file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,6 @@
-"""Row 5: rows 1, 3 and 4 beside themselves, on a database with a long history and on one without. Nothing of the past may be felt."""
+"""Row 5: rows 1, 3 and 4 in a database with a long history, next to the same rows in a database
+without one. The history must make no difference.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ BOUND = 1.1
 
 
 def history(bench: Bench) -> Iterator[Figure]:
-    """Latency, queue alone and planning, with and without the past."""
+    """Latency, queue alone and planning, with and without the history."""
     tasks, archives = bench.size("history.tasks", 1_000_000, 50_000), bench.size("history.archives", 1000, 100)
     active, revisions = bench.size("history.active", 100, 20), bench.size("history.revisions", 20, 10)
     commits = bench.size("history.commits", 25, 5)
@@ -49,7 +51,7 @@ def history(bench: Bench) -> Iterator[Figure]:
         )
         drain(queues["old"], "bench"), drain(queues["new"], "bench")
         with bench.admin(new) as admin:
-            # Neither server looks for repositories that are not there.
+            # Otherwise the servers would look for repositories that do not exist.
             admin.execute("update archive set stopped = 'its repository is made up'")
         served = {
             name: Archive.add(bench, stack.enter_context(a_server(bench, uri)), revisions=20)
@@ -60,7 +62,7 @@ def history(bench: Bench) -> Iterator[Figure]:
 
 
 def rate(session: Session, lines: list[Line], revisions: int) -> float:
-    """Microseconds for each task that ran."""
+    """Microseconds per executed task."""
     began = time.perf_counter()
     for line in lines:
         assert line.append(session, past.PAST, revisions)

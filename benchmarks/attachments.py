@@ -1,4 +1,6 @@
-"""Row 24: how fast `submit --attach` streams files beside a submitted document, beside a copy of them whose digest is computed and that is synced."""
+"""Row 24: the speed at which `submit --attach` streams files with a submitted document, next to a
+copy of the files with a digest and a sync.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,16 @@ from benchmarks.bench import Bench, Figure, at_least, interleaved, never_above, 
 from benchmarks.servers import Archive, a_server
 
 SPEED = 50
-"""Megabytes a second that `submit --attach` streams at least."""
+"""The target speed of `submit --attach`, in megabytes a second."""
 LONGEST = 500
-"""Milliseconds that the API may take for an answer while files come."""
+"""The longest time in milliseconds that the API may take for an answer while files arrive."""
 TASKS = {"store": {"command": 'test -d "$ARKQUEUE_ATTACHMENTS"', "on": "submission", "checkout": "none"}}
 
 
 def attachments(bench: Bench) -> Iterator[Figure]:
-    """One large file, and many small ones; each time with an id of its own. Meanwhile the API is asked for the archive again and again."""
+    """One large file, and many small ones, each time with a new id. Meanwhile, the archive is
+    repeatedly requested from the API.
+    """
     megabytes, count = bench.size("attachments.megabytes", 1000, 50), bench.size("attachments.files", 1000, 50)
     folder = bench.a_folder("files")
     large, small = folder / "large", folder / "small"
@@ -39,7 +43,7 @@ def attachments(bench: Bench) -> Iterator[Figure]:
         archive = Archive.add(bench, server, TASKS)
 
         def submitted(path: Path) -> float:
-            """Seconds until the run is made."""
+            """Seconds until the run exists."""
             words = "submit", archive.name, str(document), "--id", f"bench-{next(ids)}", "--attach", str(path)
             began = time.perf_counter()
             with server.begun(*words) as process:

@@ -1,4 +1,6 @@
-"""Row 15: a commit beside an attack. Somebody pushes what takes long to read (``tests.attacks``), and another archive's commit is answered meanwhile."""
+"""Row 15: a commit during an attack. Somebody pushes a revision that takes long to read
+(``tests.attacks``), and another archive's commit must be processed meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ PUSHES: dict[str, Attack] = {"something harmless": _harmless, **ATTACKS}
 
 
 def attacks(bench: Bench) -> Iterator[Figure]:
-    """A notice is posted right after an attacker's → the first process has begun, beside the same on a server that nobody attacks."""
+    """From a notice right after the attacker's to the start of the first process, next to the same
+    time on a server without an attack.
+    """
     rounds = bench.size("attacks.commits", 7, 3)
     with ExitStack() as stack:
         server = stack.enter_context(a_server(bench, stack.enter_context(bench.database())))
@@ -53,5 +57,5 @@ def attacks(bench: Bench) -> Iterator[Figure]:
 
 
 def _notices(server: Installation) -> int:
-    """How many archives are still to be read."""
+    """The number of archives that are still to be read."""
     return int(server.sql("select count(*) from look")[0]["count"])

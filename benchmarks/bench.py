@@ -1,7 +1,9 @@
-"""What a measurement is here: a figure is the median of several runs, shown with its spread, beside its peer or limit from the same run, and judged by its targets.
+"""Figures and their targets. A figure is the median of several runs, with its spread, next to a
+peer or a limit from the same run.
 
-What is compared takes turns (``interleaved``), so that what else the machine does meets all alike. Ratios are the result; absolute times are as good as the machine.
-Rows are functions from a ``Bench`` to figures. Called by ``benchmarks.__main__``.
+Compared programs run in turns (``interleaved``), so that other load on the machine affects all of
+them alike. Only ratios are comparable; absolute times depend on the machine. A row is a function
+from a ``Bench`` to figures. Called by ``benchmarks.__main__``.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from arkqueue.db.migrations import migrate
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a figure should reach. ``met`` answers None where the figure has nothing to judge by: its peer is not there."""
+    """The target of a figure. ``met`` returns None if the figure cannot be judged, because its peer
+    is missing.
+    """
 
     text: str
     met: Callable[[Figure], bool | None]
@@ -43,7 +47,7 @@ def at_least(bound: float, unit: str = "") -> Target:
 
 
 def never_above(bound: float, unit: str = "") -> Target:
-    """Also the worst run has to hold it."""
+    """A bound that also holds for the worst run."""
     return Target(f"never > {bound:g} {unit}".rstrip(), lambda figure: max(figure.runs) <= bound)
 
 
@@ -56,13 +60,15 @@ def ratio_at_most(bound: float) -> Target:
 
 
 def faster(times: float) -> Target:
-    """Of durations: so many times faster than the peer."""
+    """A target for durations: a number of times faster than the peer."""
     return Target(f"{times:g}× faster", lambda figure: None if figure.ratio is None else figure.ratio * times <= 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What one row measured. ``beside`` names the peer or limit of the same run, in the same unit."""
+    """A measurement of one row. ``beside`` names the peer or limit from the same run, in the same
+    unit.
+    """
 
     row: str
     what: str
@@ -79,7 +85,9 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """Ours to the peer's: the median of the pairs where runs come in pairs, else of the medians."""
+        """The ratio of arkqueue to the peer. If the runs form pairs, the median of the pairs'
+        ratios, otherwise the ratio of the medians.
+        """
         if not self.beside_runs:
             return None
         if len(self.runs) == len(self.beside_runs):
@@ -107,7 +115,9 @@ class Figure:
 def interleaved(
     rounds: int, contestants: Mapping[str, Callable[[], float]], *, warm: bool = False
 ) -> dict[str, list[float]]:
-    """What each contestant measured in each round; every round begins with another one. ``warm``: a round before that does not count."""
+    """The measurement of each contestant in each round. Each round starts with another contestant.
+    ``warm``: adds a round before, which does not count.
+    """
     found: dict[str, list[float]] = {name: [] for name in contestants}
     names = list(contestants)
     for turn in range(-1 if warm else 0, rounds):
@@ -126,7 +136,9 @@ def seconds(act: Callable[[], object]) -> float:
 
 
 class Bench:
-    """What rows stand on. ``rounds``: how many runs make a figure. ``peers``: where their environments are; None: nobody is compared with."""
+    """What all rows share. ``rounds``: the number of runs for a figure. ``peers``: the folder of
+    the peers' environments; None measures without peers.
+    """
 
     def __init__(self, folder: Path, *, quick: bool, rounds: int, sizes: Mapping[str, int], peers: Path | None) -> None:
         self.quick, self.rounds, self.peers = quick, rounds, peers
@@ -134,7 +146,7 @@ class Bench:
         self.folder.chmod(0o711)
         self._given = dict(sizes)
         self.sizes: dict[str, int] = {}
-        """What ``size`` has answered."""
+        """The sizes that ``size`` has returned."""
         self._numbers = itertools.count(1)
         self._stack = ExitStack()
         self._postgres: Embedded | None = None
@@ -149,12 +161,12 @@ class Bench:
         shutil.rmtree(self.folder)
 
     def size(self, name: str, full: int, quick: int) -> int:
-        """A size of a row: what was asked for, else that of the issue, or a small one."""
+        """A size of a row: the requested one, or the full size, or with ``--quick`` a small one."""
         self.sizes[name] = self._given.get(name, quick if self.quick else full)
         return self.sizes[name]
 
     def say(self, text: str) -> None:
-        """Tell whoever waits what is being done."""
+        """Tells the person who waits what happens now."""
         print(f"  … {text}", file=sys.stderr, flush=True)
 
     def a_folder(self, name: str) -> Path:
@@ -163,12 +175,14 @@ class Bench:
         return folder
 
     def keep(self, context: Any) -> Any:
-        """Enter something that several rows use; it is left at the end."""
+        """Enters a context that several rows use. The context ends with the bench."""
         return self._stack.enter_context(context)
 
     @property
     def postgres(self) -> Embedded:
-        """The one server that everybody uses, peers included: arkqueue's own, with all its durability."""
+        """The one server that everybody uses, including peers: arkqueue's own, with full
+        durability.
+        """
         if self._postgres is None:
             self.say("starting PostgreSQL")
             self._postgres = Embedded.open(self.folder / "home")
@@ -180,18 +194,18 @@ class Bench:
 
     @contextmanager
     def admin(self, uri: str = "") -> Iterator[psycopg.Connection[Any]]:
-        """A connection past everything of arkqueue's."""
+        """A direct connection, without arkqueue's pool."""
         with psycopg.connect(uri or self.postgres.uri, autocommit=True, connect_timeout=10) as connection:
             yield connection
 
     @contextmanager
     def database(self, *, tables: bool = True) -> Iterator[str]:
-        """The connection string of a database of its own; a peer wants it without arkqueue's tables."""
+        """The connection string of a new database. A peer wants it without arkqueue's tables."""
         name = f"bench_{next(self._numbers)}"
         with self.admin() as admin:
             admin.execute(f"create database {name}".encode())
         try:
-            # As a URL: not every peer reads libpq's other form.
+            # This is a URL, because not every peer reads libpq's other form.
             uri = self.postgres.uri.replace(f"/{NAME}?", f"/{name}?", 1)
             if tables:
                 with self.admin(uri) as connection:
@@ -203,7 +217,7 @@ class Bench:
 
 
 def machine() -> dict[str, Any]:
-    """Where the figures were got, and how busy it was there."""
+    """The machine of the figures, and its load."""
     return {
         "processors": len(os.sched_getaffinity(0)),
         "load": os.getloadavg(),

@@ -1,4 +1,7 @@
-"""The installation and the browser of rows 21 to 23. The installation has a long history, an archive of many names, one whose tasks were all renamed, one with many columns, and a long list. The browser has no screen, and is signed in."""
+"""The installation and the browser of rows 21 to 23. The installation has a long history, an
+archive with many task names, one whose tasks were all renamed, one with many columns, and a long
+list. The browser has no screen, and is signed in.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +30,16 @@ from tests.system.end_to_end.installation import Installation
 NAMES = "names"
 """The archive whose tasks have had many names."""
 FOLDED = "folded"
-"""The archive whose runs had hundreds of tasks, of which the newest workflow files have none."""
+"""The archive whose earlier runs had hundreds of tasks that the newest workflow files
+do not have.
+"""
 COLUMNS = "columns"
 """The archive whose runs have many tasks."""
 LIST = "list"
 """The archive whose newest run has a list."""
 PROCESS = "bench"
 _SHARE = 8
-"""Tasks of a run of `COLUMNS` that wait for one another in a row, as `build`, `test` and so on do."""
+"""The number of tasks in a run of `COLUMNS` that form a chain, like `build`, `test` and so on."""
 
 _NAMES = (
     "create temporary table place as select g as n, b.id as branch_id, b.archive_id, {first} + g as id, {tasks} + g * 2 as task,"
@@ -59,7 +64,7 @@ _NAMES = (
 
 
 def make(bench: Bench, uri: str) -> dict[str, int]:
-    """Fill a database for the pages; the sizes."""
+    """Fills a database for the pages. Returns its sizes."""
     sizes = {
         "tasks": bench.size("history.tasks", 1_000_000, 50_000), "archives": bench.size("history.archives", 1000, 100),
         "names": bench.size("pages.names", 300, 300), "revisions": bench.size("pages.revisions", 100_000, 5_000),
@@ -100,7 +105,9 @@ def _a_list(items: int) -> Workflow:
 
 
 def many_tasks(count: int) -> Workflow:
-    """A run to cancel: chains of ten, of which the first runs and the others wait for any end of it."""
+    """A run to cancel: chains of ten tasks, of which the first runs and the others wait for any end
+    of the one before.
+    """
     return a_workflow("".join(_link(n) for n in range(count)))
 
 
@@ -115,7 +122,7 @@ def _line(session: Session, name: str) -> Line:
 
 
 def _make_names(admin: psycopg.Connection[Any], names: int, revisions: int) -> None:
-    """A past in which the one task of an archive has had many names, one after the other."""
+    """Makes a history in which the single task of an archive has had many names in turn."""
     (first,) = admin.execute("select greatest((select max(id) from revision), (select max(id) from run)) + 10").fetchone() or (0,)  # fmt: skip
     (tasks,) = admin.execute("select greatest(max(id), %s) + 10 from task", (first + revisions,)).fetchone() or (0,)
     sizes = {"names": names, "revisions": revisions, "archive": NAMES, "first": first, "tasks": tasks}
@@ -127,7 +134,9 @@ def _make_names(admin: psycopg.Connection[Any], names: int, revisions: int) -> N
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A page as it came: the milliseconds until all of it was there, the bytes that were transferred, and what they say."""
+    """The response of a page: the milliseconds until its end, the transferred bytes, and the
+    content.
+    """
 
     took: float
     bytes: int
@@ -135,7 +144,7 @@ class Answer:
 
 
 class Browser:
-    """Asks for pages as a signed-in browser does, over one connection that stays."""
+    """Requests pages like a signed-in browser, over one persistent connection."""
 
     def __init__(self, url: str, token: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
@@ -149,7 +158,7 @@ class Browser:
     def get(self, address: str) -> Answer:
         try:
             return self._get(address)
-        except http.client.RemoteDisconnected:  # the server has closed a connection that rested
+        except http.client.RemoteDisconnected:  # the server has closed the idle connection
             self._connection.close()
             return self._get(address)
 
@@ -165,7 +174,9 @@ class Browser:
         return Answer(took, len(body) + len(bytes(str(answer.headers), "latin-1")), text.decode("utf-8", "replace"))
 
     def with_everything(self, address: str) -> int:
-        """The bytes of a page and of all that it names, as a browser that has never been here transfers them."""
+        """The bytes of a page and of everything that the page refers to, as transferred at a first
+        visit.
+        """
         page = self.get(address)
         parts = re.findall(r'(?:src|href)="(/-/static/[^"]+)"', page.text)
         return page.bytes + sum(self.get(part).bytes for part in parts)

@@ -1,6 +1,7 @@
-"""Row 16: what a verb on many tasks takes, and how long another archive waits meanwhile.
+"""Row 16: the duration of a verb on many tasks, and the wait of another archive meanwhile.
 
-``python -m benchmarks.canceling URI ARCHIVE`` claims and finishes the links of an archive's chain, as a task manager with a process of its own does.
+``python -m benchmarks.canceling URI ARCHIVE`` claims and finishes the links of an archive's chain,
+like a task manager in its own process.
 """
 
 from __future__ import annotations
@@ -19,20 +20,22 @@ from benchmarks.bench import Bench, Figure, at_least, never_above
 from benchmarks.lines import CHAIN, Line, a_queue, a_workflow
 
 LONGEST = 200
-"""Milliseconds that another archive may wait (issue 33)."""
+"""The most milliseconds that another archive may wait (issue 33)."""
 PROCESS = "bench"
 LINKS = 10
-"""Tasks of the run that wait for any end of each other, one after the other."""
+"""The length of the run's chains, in which each task waits for any end of the task before."""
 BEFORE = 100
-"""Steps of the other archive before anything is canceled."""
+"""The steps of the other archive before the cancellation."""
 WIDTH = 5
-"""Tasks of each run of the backfill."""
+"""The tasks of each run of the backfill."""
 LEAST = 3000
-"""Tasks of a backfill that are canceled in a second."""
+"""The target rate of canceled tasks of a backfill, per second."""
 
 
 def canceling(bench: Bench) -> Iterator[Figure]:
-    """A run of many tasks is canceled, in chains of ten, while another archive's chain is claimed and finished link by link."""
+    """A run of many tasks, in chains of ten, is canceled. Meanwhile another archive's chain is
+    claimed and finished link by link.
+    """
     tasks = bench.size("canceling.tasks", 10_000, 1500)
     many = a_workflow("".join(_task(n) for n in range(tasks)))
     longest: list[float] = []
@@ -44,7 +47,7 @@ def canceling(bench: Bench) -> Iterator[Figure]:
             large, other = Line.register(session, "large"), Line.register(session, "other")
             large.append(session, many)
             (run,) = session.rows("runs_of_revisions", revisions=[large.branch.head])
-            # What is ready of it runs, so that nothing but the chain is claimed.
+            # The ready tasks of the run are claimed, so that later claims get only the chain.
             assert len(claim.claim(session, PROCESS, PROCESS, tasks)) == -(-tasks // LINKS)
             other.append(session, CHAIN, BEFORE)
             quiet.append(max(timed_step(session, other) for _ in range(BEFORE)) * 1000)
@@ -71,7 +74,9 @@ def canceling(bench: Bench) -> Iterator[Figure]:
 
 
 def _apart(bench: Bench, many: Workflow, tasks: int) -> float:
-    """The milliseconds of the longest step of the other archive, whose tasks a process of its own claims and finishes."""
+    """Milliseconds of the longest step of the other archive, whose tasks another process claims and
+    finishes.
+    """
     with bench.database() as uri, a_queue(uri) as session:
         large, other = Line.register(session, "large"), Line.register(session, "other")
         large.append(session, many)
@@ -100,7 +105,9 @@ def _other() -> None:
 
 
 def _of_backfill(bench: Bench) -> Iterator[Figure]:
-    """A backfill is canceled whose tasks wait for the ones before them, in their runs and from run to run."""
+    """A backfill is canceled whose tasks wait for the tasks before them, both in their runs and
+    from run to run.
+    """
     revisions = bench.size("canceling.revisions", 2_000, 200)
     names = [f"t{n}" for n in range(WIDTH)]
     tasks = a_workflow("".join(_task(n, "PREV") for n in range(WIDTH)))
@@ -130,7 +137,7 @@ def _task(number: int, *also: str) -> str:
 
 
 def _cancel(session: Session, run: RunId, tasks: int) -> float:
-    """Seconds to cancel a run of so many tasks."""
+    """Seconds to cancel a run with this number of tasks."""
     began = time.perf_counter()
     assert len(control.cancel_run(session, run, PROCESS).tasks) == tasks
     return time.perf_counter() - began

@@ -1,4 +1,6 @@
-"""Rows 1, 2 and 4: from a notice on. A real server, a real Subversion repository, and at the end a real process."""
+"""Rows 1, 2 and 4: from a notice to a real process, with a real server and a real Subversion
+repository.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,13 @@ from benchmarks.peers.buildbot import Buildbot, a_buildbot
 from benchmarks.servers import REST, Archive, a_server, until, writes_the_time
 
 COLD = 25.0
-"""Seconds after which a reader has let go of its repository."""
+"""The seconds after which a reader has closed its idle repository."""
 
 
 def latency(bench: Bench) -> Iterator[Figure]:
-    """A notice is posted → the first process of the first task has begun, beside Buildbot's change → build."""
+    """From a notice to the start of the first process of the first task, next to Buildbot's time
+    from change to build.
+    """
     revisions, commits = bench.size("latency.revisions", 1000, 50), bench.size("latency.commits", 25, 5)
     cold = bench.size("latency.cold", 3, 0)
     with ExitStack() as stack:
@@ -68,25 +72,27 @@ def latency(bench: Bench) -> Iterator[Figure]:
 
 
 def bare(command: list[str], starts: Path) -> float:
-    """Milliseconds until the command has written the time where nobody stands between."""
+    """Milliseconds until a directly started command has written the time."""
     began = time.time_ns()
     subprocess.run(command, check=True)
     return (int(starts.read_text().split()[-1]) - began) / 1e6
 
 
 def of_buildbot(buildbot: Buildbot, starts: Path) -> float:
-    """The same for Buildbot."""
+    """Milliseconds until Buildbot's command has written the time."""
     seen = len(starts.read_text().splitlines())
     time.sleep(REST)
     began = time.time_ns()
     buildbot.notify(seen + 1)
     lines = until(lambda: (lines := starts.read_text().splitlines())[seen:] and lines, "Buildbot's build")
-    time.sleep(0.3)  # the build's own end
+    time.sleep(0.3)  # time for the end of the build
     return (int(lines[-1]) - began) / 1e6
 
 
 def burst(bench: Bench) -> Iterator[Figure]:
-    """Many commits, each one task, posted as fast as possible → all done, beside Buildbot and beside bare processes."""
+    """From the first notice to the end of all tasks, for many commits with one task each, posted as
+    fast as possible; next to Buildbot and to bare processes.
+    """
     commits, builds = bench.size("burst.commits", 300, 40), bench.size("burst.builds", 60, 10)
     slots = bench.size("burst.slots", 4, 4)
     with ExitStack() as stack:
@@ -128,7 +134,9 @@ def burst(bench: Bench) -> Iterator[Figure]:
 
 
 def of_burst(archive: Archive, commits: int, notices: int | None = None) -> float:
-    """Tasks per second from the first notice until everything is done. ``notices``: only the last commits are told of, so many (None: each is)."""
+    """Tasks per second from the first notice to the end of all tasks. ``notices``: sends only this
+    number of notices, for the last commits (None: one for each commit).
+    """
     from benchmarks.servers import load
 
     head = int(archive.repository.head)
@@ -177,18 +185,20 @@ def of_builds(buildbot: Buildbot, starts: Path, builds: int) -> float:
     while len(starts.read_text().splitlines()) < seen + builds:
         time.sleep(0.01)
     took = time.perf_counter() - began
-    time.sleep(1)  # the last build's own end
+    time.sleep(1)  # time for the end of the last build
     return builds / took
 
 
 def planning(bench: Bench) -> Iterator[Figure]:
-    """A notice is posted → the revision's graph is stored; and of that, what planning and storing alone take."""
+    """From a notice to the stored graph of the revision, and the parts of planning and storing in
+    that time.
+    """
     commits = bench.size("planning.commits", 20, 5)
     sizes = (5, 50, 500)
     with ExitStack() as stack:
         uri = stack.enter_context(bench.database())
         server = stack.enter_context(a_server(bench, uri, slots=1))
-        # It takes the only slot, so that nothing that is planned is also run.
+        # A blocker takes the only slot, so that no planned task runs.
         blocker = Archive.add(bench, server, {"blocker": {"command": "exec sleep 100000", "checkout": "none"}})
         blocker.notify(blocker.commit())
         until(lambda: server.sql("select 1 from task where name = 'blocker' and state = 'running'"), "the blocker")
@@ -202,7 +212,8 @@ def planning(bench: Bench) -> Iterator[Figure]:
         contestants = {}
         for size in sizes:
             line, tasks = Line.register(session, f"archive-{size}"), a_workflow(yaml(size))
-            line.append(session, tasks, 2)  # the second one has edges across runs, as all that follow
+            # like all later revisions, the second one has edges across runs
+            line.append(session, tasks, 2)
             rows = Rows(stack.enter_context(bench.admin(uri)), line.branch.archive)
             contestants |= {f"plan {size}": partial(appended, session, line, tasks), f"write {size}": rows.write}
         alone = interleaved(commits, contestants, warm=True)
@@ -216,7 +227,9 @@ def planning(bench: Bench) -> Iterator[Figure]:
 
 
 def graph(size: int) -> dict[str, dict[str, Any]]:
-    """Tasks in rows of five: each depends on the one before in its row, the first of a row on the previous revision's."""
+    """Tasks in rows of five. Each depends on the one before in its row, and the first of a row
+    depends on the previous revision's.
+    """
     return {
         f"t{n}": {"command": "true", "depends": [f"t{n - 1}"] if n % 5 else ["PREV"], "checkout": "none"}
         for n in range(size)
@@ -230,7 +243,7 @@ def yaml(size: int) -> str:
 
 
 def stored(archive: Archive) -> float:
-    """Milliseconds from a notice until everybody can see the graph."""
+    """Milliseconds from a notice until the graph is visible to others."""
     revision = archive.commit()
     time.sleep(REST)
     query = "select 1 from run join archive a on a.id = run.archive_id where a.name = %s and run.number = %s"

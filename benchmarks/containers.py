@@ -1,8 +1,10 @@
-"""What a task in a container costs: all of arkqueue beside the bare SDK's create, start, wait and remove, in turns, on the same engine and image.
+"""The cost of a task in a container: all of arkqueue, next to create, start, wait and remove with
+the bare SDK, in turns, on the same engine and image.
 
-Ours begins with a notice and ends when the last of a block's tasks has settled: the plan, claims, workspaces, logs and records are part of it. The same
-command, network and image are run by both; the engine's init, the labels and limits are arkqueue's alone. So is the log's driver for times (bare: the
-engine's default); for output it is the same.
+arkqueue's time runs from a notice to the end of the block's last task, so it includes the plan,
+claims, workspaces, logs and records. Both sides run the same command with the same network and
+image. Only arkqueue uses the engine's init, labels and limits. For times, the bare side uses the
+engine's default log driver; for output, it uses the same driver as arkqueue.
 """
 
 from __future__ import annotations
@@ -23,15 +25,17 @@ from tests.engine import USUAL_SOCKET, busybox_files, client, import_image
 
 SLOTS = 4
 LOOK = 0.01
-"""Seconds between two looks at whether a block is done."""
+"""Seconds between two polls for the end of a block."""
 NETWORK = "bridge"
-"""What a task gets that names none."""
+"""The network of a task that names none."""
 LOG = {"Type": "local", "Config": {"max-size": "1g", "max-file": "2", "compress": "false"}}
-"""As arkqueue's containers have it."""
+"""The log configuration of arkqueue's containers."""
 
 
 def containers(bench: Bench) -> Iterator[Figure]:
-    """The time of a task, the throughput of four slots, and the rate of output; DOCKER_HOST names the engine, if not the local one."""
+    """The time of a task, the throughput of four slots, and the rate of output. DOCKER_HOST names
+    another engine than the local one.
+    """
     url = os.environ.get("DOCKER_HOST", USUAL_SOCKET)
     tasks, blocks = bench.size("containers.tasks", 10, 4), bench.size("containers.blocks", 20, 2)
     megabytes = bench.size("containers.megabytes", 200, 20)
@@ -40,7 +44,7 @@ def containers(bench: Bench) -> Iterator[Figure]:
         api, image = stack.enter_context(an_image(url))
 
         def turns(rounds: int, slots: int, count: int, command: str, bare: Callable[[], object]) -> list[list[float]]:
-            """Seconds of each block of so many tasks, ours and bare."""
+            """Seconds of each block of ``count`` tasks, for arkqueue and for the bare SDK."""
             with bench.database() as uri, a_server(bench, uri, slots=slots, docker={"host": url}) as server:
                 task = {"command": command, "image": image, "network": NETWORK, "checkout": "none"}
                 archive = Archive.add(bench, server, {f"inside-{number}": task for number in range(count)})
@@ -65,7 +69,7 @@ def containers(bench: Bench) -> Iterator[Figure]:
 
 @contextmanager
 def an_image(url: str) -> Iterator[tuple[docker.APIClient, str]]:
-    """The SDK's client, and an image with nothing but busybox, which is removed afterwards."""
+    """The SDK's client, and an image with only busybox, which is removed afterwards."""
     api = client(url)
     image = import_image(api, f"arkqueue-bench-{uuid.uuid4().hex[:12]}", busybox_files(), [], "bench")
     try:
@@ -76,7 +80,7 @@ def an_image(url: str) -> Iterator[tuple[docker.APIClient, str]]:
 
 
 def block(archive: Archive, count: int) -> float:
-    """Seconds from the notice of a commit until all its tasks have settled."""
+    """Seconds from the notice of a commit to the end of all its tasks."""
     revision = archive.commit()
     time.sleep(REST)
     began = time.perf_counter()
@@ -103,7 +107,7 @@ def cycles(api: docker.APIClient, image: str, times: int) -> None:
 
 
 def together(work: Callable[[], None]) -> None:
-    """The same in as many threads as there are slots."""
+    """Runs the work in as many threads as there are slots."""
     threads = [threading.Thread(target=work) for _ in range(SLOTS)]
     for thread in threads:
         thread.start()

@@ -1,4 +1,6 @@
-"""Rows 3, 6, 7 and 13: the queue alone. Tasks that do nothing, with their edges, planned, claimed and finished on a durable PostgreSQL."""
+"""Rows 3, 6, 7 and 13: the queue alone. Tasks without work, with their edges, are planned, claimed
+and finished on a durable PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ PAPER_TEXT = (
 
 
 def queue_alone(bench: Bench) -> Iterator[Figure]:
-    """Plan → claim → finish over many archives beside the peers' enqueue → run; and one chain."""
+    """Plan, claim and finish for many archives, next to the peers' enqueue and run;
+    and one chain.
+    """
     lines, revisions = bench.size("queue.archives", 100, 20), bench.size("queue.revisions", 100, 20)
     chain = bench.size("queue.chain", 3000, 200)
     jobs = {
@@ -85,7 +89,9 @@ def queue_alone(bench: Bench) -> Iterator[Figure]:
 
 
 def many_archives(bench: Bench) -> Iterator[Figure]:
-    """Whether archives take turns, however many they are, and however much one of them has to do."""
+    """Whether archives take turns, however many there are, and however many tasks one
+    of them has.
+    """
     count, revisions = bench.size("many.archives", 1000, 100), bench.size("many.revisions", 20, 10)
     crowd, singles = bench.size("many.crowd", 5000, 500), bench.size("many.singles", 50, 20)
     lines, depth = bench.size("queue.archives", 100, 20), bench.size("queue.revisions", 100, 20)
@@ -140,7 +146,7 @@ def many_archives(bench: Bench) -> Iterator[Figure]:
 
 
 def several_managers(bench: Bench) -> Iterator[Figure]:
-    """1, 2 and 4 processes that all plan the same archives and then all drain them."""
+    """1, 2 and 4 processes that first plan the same archives and then drain them."""
     archives, revisions = bench.size("managers.archives", 100, 20), bench.size("managers.revisions", 50, 20)
     faults: dict[str, list[float]] = {"deadlocks": [], "double starts": [], "lost": []}
     planning: dict[str, list[float]] = {}
@@ -179,7 +185,9 @@ def several_managers(bench: Bench) -> Iterator[Figure]:
 
 
 def old_snapshot(bench: Bench) -> Iterator[Figure]:
-    """What a claim takes at the end of many tasks, while another connection holds a snapshot from before them."""
+    """The duration of a claim after many tasks, while another connection holds a snapshot from
+    before them.
+    """
     tasks = bench.size("snapshot.tasks", 60_000, 3000)
     workflow = a_workflow("".join(f"- {{name: t{n}, command: 'true'}}\n" for n in range(100)))
     slots = 8
@@ -207,10 +215,12 @@ def old_snapshot(bench: Bench) -> Iterator[Figure]:
 
 
 def _late(durations: list[float]) -> float:
-    """Milliseconds: the median of the last tenth."""
+    """The median of the last tenth, in milliseconds."""
     return statistics.median(durations[-max(100, len(durations) // 10) :]) * 1000
 
 
 def _drained(told: Iterable[Mapping[str, Any]]) -> float:
-    """Tasks per second of processes that drained at once, until the last was ready."""
+    """The tasks per second of processes that drained at the same time, until the last
+    one finished.
+    """
     return float(sum(one["tasks"] for one in told) / max(one["draining"] for one in told))

@@ -1,4 +1,6 @@
-"""Row 14: a server's memory after 1,000 commits, beside the same server's after 200. What grows with each commit grows for ever."""
+"""Row 14: a server's memory after 1,000 commits, next to its memory after 200. Memory that grows
+with each commit would grow forever.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ KINDS: dict[str, Callable[[Path, str], _Repository]] = {
 
 
 def growth(bench: Bench) -> Iterator[Figure]:
-    """Six archives with three small tasks a commit; a server of its own for each kind of repository."""
+    """Six archives with three small tasks per commit, on a separate server for each kind of
+    repository.
+    """
     early, late = bench.size("growth.early", 200, 30), bench.size("growth.late", 1000, 60)
     for kind in KINDS:
         after_early, after_late, note = list[float](), list[float](), ""
@@ -45,7 +49,9 @@ def growth(bench: Bench) -> Iterator[Figure]:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What a server holds when it is idle: memory and the home folder's files in MB, open files and threads of its process."""
+    """The resources of an idle server: its memory and the files of its home folder in MB, and its
+    open files and threads.
+    """
 
     memory: float
     files: int
@@ -63,7 +69,7 @@ def _archives(bench: Bench, server: Installation, kind: str) -> dict[str, _Repos
 
 
 def _after(server: Installation, archives: dict[str, _Repository], done: int, commits: int) -> _Held:
-    """What the server holds once ``commits`` are done, of which ``done`` were before."""
+    """The server's resources after ``commits`` commits, of which ``done`` were made before."""
     for commit in range(done, commits):
         name, repository = list(archives.items())[commit % len(archives)]
         repository.commit({"notes": f"{commit}\n"})
@@ -76,7 +82,7 @@ def _after(server: Installation, archives: dict[str, _Repository], done: int, co
 
 
 def _settled(server: Installation) -> int:
-    """Commits of which the last task has completed."""
+    """The number of commits whose last task has completed."""
     (row,) = server.sql("select count(*) from task where name = 't2' and state = 'completed'")
     return int(row["count"])
 

@@ -1,8 +1,12 @@
-"""A long past, made by a few statements: archives whose revisions have all been planned, run and settled, in rows like those that the queue itself leaves behind.
+"""Makes a long history with a few statements: archives whose revisions were all planned, run and
+settled, with the rows that the queue itself would have left.
 
-Every run has COMMIT, ``index`` (after the previous one's), ``pdf`` (after ``index``, cancels older ones), ``publish`` (after ``pdf``) and REPORT: five rows of ``task``, their edges all met, an attempt and
-a line of log for what ran. Of twenty revisions one failed in ``pdf`` (so that ``publish`` was skipped), and three had their ``pdf`` superseded before it ran.
-Archives took turns: what is near in time is near in the tables. A long-lived server has vacuumed and analyzed.
+Every run has five rows of ``task``: COMMIT, ``index`` (after the previous one's), ``pdf`` (after
+``index``, cancels older ones), ``publish`` (after ``pdf``) and REPORT. Their edges are met. Each
+task that ran has an attempt and a line of log. Of twenty revisions, one failed in ``pdf``, so that
+its ``publish`` was skipped. Three had their ``pdf`` superseded before it ran. The archives took
+turns, so rows of about the same time are close in the tables. The tables are vacuumed and analyzed,
+like those of a long-lived server.
 """
 
 from __future__ import annotations
@@ -26,9 +30,10 @@ TASKS = 5
 """Rows of ``task`` of one run."""
 
 _STATEMENTS = (
-    # Ids are laid out before: revision r (from 1 on) of archive a (from 0 on) is entry (r - 1) * archives + a, and so on.
+    # The ids are computed in advance: revision r (from 1) of archive a (from 0) is entry (r - 1) *
+    # archives + a, and so on.
     "create unlogged table past as select g as n, g / {archives} + 1 as r, g %% {archives} as a from generate_series(0, {entries} - 1) g",
-    # Nobody looks for their repositories within a year: there are none.
+    # The next scan is a year away, because the repositories do not exist.
     "insert into archive (name, kind, url, repository, uuid, settings, created_at, read_at, next_read_at)"
     " select 'past-' || a, 'subversion', '/srv/past-' || a, '/srv/past-' || a, gen_random_uuid(), %(settings)s,"
     " now() - interval '400 days', now(), now() + interval '1 year' from generate_series(0, {archives} - 1) a",
@@ -61,7 +66,7 @@ _STATEMENTS = (
     " left join definition d on d.body->>'name' = t.name order by p.n, t.k",
     "insert into edge (target, source, kind, settled, crossing, declared, met)"
     " select {first} + p.n * 5 + e.target, {first} + (p.n - e.back * {archives}) * 5 + e.source, e.kind::edge_kind, e.target = 0, e.back = 1, true,"
-    # What was skipped never met its edge: it stays unmet for good.
+    # The edge of a skipped task was never met, and stays unmet.
     " not (e.target = 3 and p.fate <> 'good')"
     " from place p cross join (values (0, 0, 1, 'depends'), (1, 0, 0, 'depends'), (1, 1, 1, 'depends'), (2, 1, 0, 'depends'), (2, 2, 1, 'cancels'), (3, 2, 0, 'depends'))"
     " e(target, source, back, kind) where p.r > e.back order by p.n, e.target",
@@ -82,11 +87,11 @@ _STATEMENTS = (
     "drop table past, place",
 )
 FIRST = 1000
-"""The first id that is laid out here."""
+"""The first computed id."""
 
 
 def make(connection: psycopg.Connection[Any], tasks: int, archives: int, *, is_analyzed: bool = True) -> None:
-    """Fill a new database with about so many settled tasks of so many archives."""
+    """Fills a new database with about ``tasks`` settled tasks in ``archives`` archives."""
     revisions = max(2, tasks // archives // TASKS)
     sizes = {"archives": archives, "revisions": revisions, "entries": archives * revisions, "first": FIRST}
     values = {"settings": Jsonb({"process": True}), "tasks": Jsonb([to_json(task) for task in PAST.tasks])}
@@ -98,7 +103,7 @@ def make(connection: psycopg.Connection[Any], tasks: int, archives: int, *, is_a
 
 
 def archives_of(uri: str, count: int) -> list[int]:
-    """Some archives of the past, spread over all of them."""
+    """Some archives of the history, spread over all of them."""
     with a_queue(uri) as session:
         rows = session.rows("archives_watched")
     found = [row.id for row in rows if row.name.startswith("past-")]
@@ -106,7 +111,7 @@ def archives_of(uri: str, count: int) -> list[int]:
 
 
 def told(connection: psycopg.Connection[Any]) -> str:
-    """What is in the tables, in JSON."""
+    """The number of tasks in each state and the size of the database, in JSON."""
     rows = connection.execute("select state::text, count(*) from task group by 1").fetchall()
     (size,) = connection.execute("select pg_size_pretty(pg_database_size(current_database()))").fetchone() or ("",)
     return json.dumps({**dict(rows), "size": size})

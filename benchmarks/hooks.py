@@ -1,7 +1,9 @@
-"""Row 8: what the hooks add to a commit that changes no workflow file, while the server is up, down, or takes the notice and never answers.
+"""Row 8: the time that the hooks add to a commit without workflow files, while the server is up, is
+down, or accepts the notice and never answers.
 
-Repositories without hooks, with the notifying one, and with the checking one too, take turns, so that what else the machine does meets all alike. A figure's runs are the
-differences to the commit without hooks of the same round.
+Repositories without hooks, with the notifying hook, and also with the checking hook take turns, so
+that other load on the machine affects all alike. The runs of a figure are the differences to the
+commit without hooks of the same round.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ WORKFLOW = {"_workflows/a.yaml": "- {name: a, command: 'true'}\n"}
 NOTHING, NOTIFYING, CHECKING = "no hooks", "notifying", "notifying and checking"
 NOBODY = "http://127.0.0.1:9"
 PAUSE = 0.03
-"""Seconds between two commits, in which the client of the one before comes to its end."""
+"""Seconds between two commits, in which the client of the earlier one ends."""
 BOUND = 15.0
 
 
@@ -62,7 +64,7 @@ def hooks(bench: Bench) -> Iterator[Figure]:
 
 
 def _git(folder: Path) -> tuple[Path, Callable[[], float]]:
-    """A repository, and what pushes one more commit and says how long that took."""
+    """A Git repository, and a function that pushes one more commit and returns the duration."""
     repository = a_git_repository(folder)
     repository.commit({**WORKFLOW, **{f"folder-{n}/file": str(n) for n in range(50)}})
 
@@ -93,7 +95,7 @@ def _timed(command: list[str]) -> float:
 
 @contextmanager
 def _hanging() -> Iterator[str]:
-    """A server that lets everybody connect and never says a word."""
+    """A server that accepts connections and never answers."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1000)

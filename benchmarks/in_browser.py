@@ -1,4 +1,6 @@
-"""Row 23: what a person sees in a real browser: the end of a log of 200 MB, how it scrolls, and how soon the grid answers to the pointer and the keyboard without a network."""
+"""Row 23: the times in a real browser: until the end of a log of 200 MB appears, how smoothly the
+log scrolls, and until the grid reacts to the pointer and the keyboard without a network.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ from benchmarks.servers import a_server
 from tests.system.end_to_end.installation import Installation
 
 END: Final = 1000
-"""Milliseconds until the end of a log of 200 MB is there (issue 36)."""
+"""The most milliseconds until the end of a log of 200 MB appears (issue 36)."""
 ANSWER: Final = 16
-"""Milliseconds in which hover and focus are answered (issue 36)."""
+"""The most milliseconds until hover and focus are visible (issue 36)."""
 LINE: Final = 80
 """Bytes of a line of the log."""
 OF_CHUNK: Final = 800
@@ -64,7 +66,7 @@ _ANSWERS = """(kind) => {
 
 
 def in_browser(bench: Bench) -> Iterator[Figure]:
-    """Chromium without a screen, at the size of a desk's window."""
+    """Chromium without a screen, at the size of a desktop window."""
     times = bench.size("browser.times", 20, 5)
     megabytes = bench.size("browser.megabytes", 200, 200)
     program = shutil.which("chromium")
@@ -91,7 +93,7 @@ def in_browser(bench: Bench) -> Iterator[Figure]:
 
 
 def a_long_log(server: Installation, megabytes: int) -> str:
-    """Give a task of the past a log of so many megabytes; the task's address."""
+    """Gives a task of the history a log of ``megabytes`` MB. Returns the task's address."""
     (one,) = server.sql("select a.name, t.number, t.attempt_id from task t join archive a on a.id = t.archive_id where a.name = 'past-7' and t.name = 'index' and t.state = 'completed' order by t.number desc limit 1")  # fmt: skip
     assert server.database is not None
     with psycopg.connect(server.database, autocommit=True) as admin:

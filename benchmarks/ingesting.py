@@ -1,4 +1,6 @@
-"""Row ``ingest``: an hour of the example ``ingest`` in fast motion. A hundred batches at a time are handed in, while the server and the services are killed and the disk is full."""
+"""Row ``ingest``: an hour of the example ``ingest`` in fast motion. A hundred batches at a time are
+submitted, while the server and the services are killed and the disk is full.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ sys.path.append(str(ROOT / "workflows-examples"))
 
 
 class Killed:
-    """The server, which is killed and started again."""
+    """The server, which is killed and restarted."""
 
     def __init__(self, arkqueue: Installation) -> None:
         self._arkqueue = arkqueue
@@ -32,14 +34,14 @@ class Killed:
         self._role = self._arkqueue.start()
 
     def memory(self) -> float:
-        """Of the server's own process; tasks come and go."""
+        """The memory of the server's own process, without the tasks."""
         pages = int(Path(f"/proc/{self._role.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 @contextmanager
 def a_small_disk(folder: Path) -> Iterator[Path | None]:
-    """A disk of 64 MB that may be filled; None: only root can make one."""
+    """A disk of 64 MB that may be filled. None without root, who alone can make one."""
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64M", "none", str(folder)]
     if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
@@ -52,7 +54,9 @@ def a_small_disk(folder: Path) -> Iterator[Path | None]:
 
 
 def ingest(bench: Bench) -> Iterator[Figure]:
-    """How many objects are ingested in a minute, what is lost, doubled or stuck, and whether the memory of the server grows."""
+    """The objects ingested per minute, those lost, duplicated or stuck, and the growth of the
+    server's memory.
+    """
     from ingest import host
     from ingest.fast_motion import Motion
 
@@ -80,6 +84,6 @@ def ingest(bench: Bench) -> Iterator[Figure]:
     note = f"{told.batches} batches, {told.jobs} objects, {told.tasks} tasks, {told.kills} kills, {told.full_disks} full disks; {told.mails_twice} mails came twice"
     yield Figure("ingest", "objects ingested", "per minute", [told.jobs / told.seconds * 60], note=note)
     yield Figure("ingest", "lost, doubled or stuck", "", [len(told.faults)], [at_most(0)])
-    # One round behind the last kill: a server that has just begun grows for a while.
+    # The comparison starts one round after the last kill, because a new server grows for a while.
     half = told.memory[min(rounds // 2 + 1, rounds - 1)]
     yield Figure("ingest", "memory at the end", "MB", [told.memory[-1]], [ratio_at_most(1.1)], "in the middle", [half])

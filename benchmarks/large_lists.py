@@ -1,4 +1,7 @@
-"""Row 20: how long it takes to plan a revision whose lists have 10,000 items, how long another archive waits meanwhile, what the end of an item takes then, and how long verbs on all of it take and keep its archive locked."""
+"""Row 20: planning a revision whose lists have 10,000 items. Measures the plan, the wait of another
+archive meanwhile, the end of an item, and verbs on the whole run with the time that they lock its
+archive.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,21 @@ from benchmarks.canceling import PROCESS, timed_step
 from benchmarks.lines import CHAIN, Line, a_queue
 
 LONGEST = 15
-"""Seconds in which 10,000 items of six chained steps are planned (the figures below section 14 of control-and-batches)."""
+"""The most seconds for planning 10,000 items of six chained steps (the figures below section 14 of
+control-and-batches).
+"""
 LONGEST_STEP = 200
-"""Milliseconds that another archive may wait meanwhile."""
+"""The most milliseconds that another archive may wait meanwhile."""
 BOUND = 1.5
-"""As many times what the end of a task without a list takes the end of an item may take."""
+"""The most that the end of an item may take, as a multiple of the end of a task without a list."""
 STEPS = 6
 ENDS = 200
 
 
 def large_lists(bench: Bench) -> Iterator[Figure]:
-    """One archive plans items, also those of a second revision behind the first; another one claims and ends one task after the other."""
+    """One archive plans items, and then a second revision behind the first. Meanwhile another
+    archive claims and ends one task after the other.
+    """
     items = bench.size("lists.items", 10_000, 1_000)
     took: dict[str, list[float]] = {"first": [], "behind": []}
     steps: dict[str, list[float]] = {"first": [], "behind": []}
@@ -52,11 +59,12 @@ def large_lists(bench: Bench) -> Iterator[Figure]:
             (run,) = session.rows("runs_of_revisions", revisions=[batch.branch.head])
             for verb, act in VERBS.items():
                 verbs.setdefault(verb, []).append(_done(session, batch, partial(act, session, RunId(run.id))))
-            # The run before is still there, with all of its items.
+            # The earlier run still exists, with all of its items.
             verbs.setdefault("end of the branch", []).append(
                 _done(session, batch, partial(_end_of_branch, session, batch))
             )
-            # Until then, later work would wait for what this run waited for.
+            # Before the end of the branch, the purge would be refused, because later tasks would
+            # wait for the tasks of this run.
             verbs.setdefault("purge", []).append(_done(session, batch, partial(_purge, session, RunId(run.id))))
             beside_purge.append(_beside_purge(session, first, other))
     for which, what in (("first", f"{items} items of {STEPS} steps"), ("behind", f"{items} items, each behind its earlier one")):  # fmt: skip
@@ -76,7 +84,7 @@ VERBS: dict[str, Callable[[Session, RunId], object]] = {
     "undelete": lambda session, run: deletion.undelete_run(session, run, PROCESS),
     "cancel": lambda session, run: control.cancel_run(session, run, PROCESS),
 }
-"""What is done one after the other to a run that is ready."""
+"""The verbs that a ready run goes through, in this order."""
 
 
 def _purge(session: Session, run: RunId) -> None:
@@ -85,7 +93,7 @@ def _purge(session: Session, run: RunId) -> None:
 
 
 def _beside_purge(session: Session, run: RunId, other: Line) -> float:
-    """The milliseconds of the longest step of another archive while a run is purged."""
+    """Milliseconds of the longest step of another archive during the purge of a run."""
     longest = 0.0
     with ThreadPoolExecutor(1) as person:
         done = person.submit(_purge, session, run)
@@ -104,7 +112,9 @@ def _end_of_branch(session: Session, batch: Line) -> None:
 
 
 def _done(session: Session, batch: Line, act: Callable[[], object]) -> tuple[float, float]:
-    """Seconds that a verb takes, and the milliseconds that another change of its archive waits at most meanwhile."""
+    """Seconds that a verb takes, and the most milliseconds that another change of its archive waits
+    meanwhile.
+    """
     waited = 0.0
     with ThreadPoolExecutor(1) as person:
         began = time.perf_counter()
@@ -118,7 +128,9 @@ def _done(session: Session, batch: Line, act: Callable[[], object]) -> tuple[flo
 
 
 def _planned(session: Session, batch: Line, other: Line, items: int, previous: str) -> tuple[float, list[float]]:
-    """Seconds until a revision is planned, and the milliseconds of each step of the other archive meanwhile."""
+    """Seconds to plan a revision, and the milliseconds of each step of the other
+    archive meanwhile.
+    """
     waited: list[float] = []
     with ThreadPoolExecutor(1) as planner:
         began = time.perf_counter()
@@ -131,7 +143,8 @@ def _planned(session: Session, batch: Line, other: Line, items: int, previous: s
 
 
 def _plan(session: Session, batch: Line, items: int, previous: str) -> None:
-    # So that the other archive's task is the only one to claim, also while items are let in.
+    # The pause leaves the other archive's task as the only one to claim, even while items become
+    # ready.
     pauses.pause(session, ArchiveId(batch.branch.archive), "measured", PROCESS)
     batch.append(session, _workflow(items, previous))
     assert planning.finish(session, batch.branch.id, lambda: True)
@@ -151,7 +164,7 @@ def _workflow(items: int, previous: str) -> Workflow:
 
 
 def _end_of(session: Session, batch: Line, other: Line) -> tuple[float, float]:
-    """Milliseconds to record the end of an item, and of a task of the other archive."""
+    """Milliseconds to record the end of an item, and the end of a task of the other archive."""
     other.append(session, CHAIN)
     (task,) = claim.claim(session, PROCESS, PROCESS, 1)
     pauses.resume(session, ArchiveId(batch.branch.archive), "batch", PROCESS)

@@ -1,6 +1,8 @@
-"""What PostgreSQL alone takes for what a row needs of it: no queue that keeps its promises there can be quicker. Called by rows 1, 3 and 4.
+"""The time that PostgreSQL alone needs for a row's transactions: a lower limit for every queue that
+keeps its promises there. Called by rows 1, 3 and 4.
 
-A notice, a plan, a claim and an end are each a transaction of their own, whose commit is waited for before the next step, as the step's answer says that it is stored.
+A notice, a plan, a claim and an end are separate transactions. Each step waits for the commit of
+the transaction before, because the step's answer promises that it is stored.
 """
 
 from __future__ import annotations
@@ -19,19 +21,21 @@ from benchmarks.servers import REST
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """A database in which nothing is done but what is asked for here."""
+    """A database that executes nothing but the statements of this module."""
 
     connection: psycopg.Connection[Any]
 
     def commits(self, count: int) -> float:
-        """Seconds for so many transactions, one after the other, each of which changes one row."""
+        """Seconds for ``count`` transactions in sequence, each of which changes one row."""
         began = time.perf_counter()
         for _ in range(count):
             self.connection.execute("update bare set n = n + 1")
         return time.perf_counter() - began
 
     def commits_after_a_rest(self, count: int) -> float:
-        """The same in milliseconds, after as long a rest as a server has before a notice."""
+        """Milliseconds for such transactions after a rest as long as a server's rest before a
+        notice.
+        """
         time.sleep(REST)
         return self.commits(count) * 1000
 
@@ -44,10 +48,12 @@ def a_bare_database(bench: Bench) -> Iterator[Bare]:
 
 
 class Rows:
-    """The tasks and edges of the newest run of an archive, which can be written again, as of further runs behind it."""
+    """The tasks and edges of the newest run of an archive, which can be written again, as if for
+    further runs.
+    """
 
     APART = 10**9
-    """Between the ids of one writing and the next."""
+    """The distance between the ids of two writings."""
 
     def __init__(self, connection: psycopg.Connection[Any], archive: int) -> None:
         self._connection, self._written = connection, 0
@@ -58,7 +64,9 @@ class Rows:
         connection.execute("create temp table old_edge as select * from edge where target in (select id from old)")
 
     def write(self) -> float:
-        """Milliseconds for one transaction of two statements, into the same tables with the same indices, after a rest."""
+        """Milliseconds for one transaction of two statements on the same tables and indices, after
+        a rest.
+        """
         self._written += self.APART
         for statement in (
             "create temp table new as select * from old",

@@ -1,7 +1,10 @@
-"""A queue alone: archives without repositories, whose revisions are planned, claimed and finished by the queue's own verbs.
+"""A queue alone: archives without repositories, whose revisions are planned, claimed and finished
+by the queue's own verbs.
 
-``Line`` is one archive with one branch. ``drain`` is a task manager without tasks: one thread claims for the free slots, others record what has ended, each for its
-share of the archives, as the real one does. ``plan`` is a queue manager's readers without repositories. ``python -m benchmarks.lines`` is one such process; ``processes`` starts several at once.
+``Line`` is an archive with one branch. ``drain`` is a task manager without real tasks. Like the
+real one, it has a thread that claims for the free slots, and threads that record ends, each for its
+share of the archives. ``plan`` stands for a queue manager's readers, without repositories. ``python
+-m benchmarks.lines`` is such a process, and ``processes`` starts several at once.
 """
 
 from __future__ import annotations

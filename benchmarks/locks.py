@@ -1,4 +1,6 @@
-"""Row 18: how a lock for which many tasks wait passes to the next one, beside the end of a task that names none."""
+"""Row 18: the end of a task that passes its lock to one of many waiting tasks, next to the end of a
+task without locks.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,19 @@ from benchmarks.bench import Bench, Figure, never_above
 from benchmarks.lines import Line, a_queue, a_workflow
 
 TIMES = 2.0
-"""An end that passes a lock on takes at most as many times one that does not (shared/control-and-batches.md, the figures below section 14)."""
+"""The most that an end with a lock may take, as a multiple of an end without one
+(shared/control-and-batches.md, the figures below section 14).
+"""
 PROCESS = "bench"
 ENDS = 200
-"""Ends that are timed, of each kind, by turns."""
+"""The number of timed ends of each kind, in turns."""
 FEW, MORE = 1000, 100_000
 
 
 def locks(bench: Bench) -> Iterator[Figure]:
-    """Two archives take turns: of one, many tasks wait for a lock; the tasks of the other name none, and one becomes ready with each end."""
+    """Two archives take turns. In the first one, many tasks wait for a lock. In the second one,
+    tasks have no lock, and each end makes one task ready.
+    """
     for waiting in (bench.size("locks.waiting", FEW, FEW), bench.size("locks.many", MORE, 5000)):
         times: list[float] = []
         with_lock: list[float] = []
@@ -51,7 +57,7 @@ def _task(number: int, of: int, fields: str) -> str:
 
 
 def _end(session: Session, one: Claim) -> float:
-    """Milliseconds to record the end of an attempt, with what follows from it."""
+    """Milliseconds to record the end of an attempt, including its consequences."""
     began = time.perf_counter()
     finish.finish(session, PROCESS, [Outcome(one.attempt, End.EXITED, 0)])
     return (time.perf_counter() - began) * 1000

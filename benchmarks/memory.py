@@ -1,4 +1,6 @@
-"""Row 9: resident memory of a server and what it starts for itself, PostgreSQL and the tasks' own processes apart; beside an idle Buildbot."""
+"""Row 9: resident memory of a server and its own child processes, without PostgreSQL and the
+processes of tasks; next to an idle Buildbot.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,16 @@ from benchmarks.servers import Archive, a_server, until
 from tests.system.end_to_end.installation import Installation
 
 SETTLING = 3.0
-"""Seconds after which a server that was started is idle."""
+"""The seconds after which a newly started server is idle."""
 SAMPLE = 0.1
 
 
 def memory(bench: Bench) -> Iterator[Figure]:
-    """Idle, before and after a first task; with many waiting tasks; while a task's output streams.
+    """Memory when idle, before and after a first task; with many waiting tasks; and while a task's
+    output streams.
 
-    What a server imports and starts for its first task is told apart: it comes once, whatever follows.
+    The memory of what a server imports and starts for its first task is a separate figure, because
+    it comes only once.
     """
     waiting, output = bench.size("memory.waiting", 10_000, 1000), bench.size("memory.megabytes", 200, 20)
     each = min(500, waiting)
@@ -60,7 +64,7 @@ def memory(bench: Bench) -> Iterator[Figure]:
 
 @contextmanager
 def _a_used_server(bench: Bench, fresh: list[float], used: list[float]) -> Iterator[Installation]:
-    """A server that has run one task; what it had before and after."""
+    """A server that has run one task. Appends its memory before and after the task."""
     with ExitStack() as stack:
         server = stack.enter_context(a_server(bench, stack.enter_context(bench.database()), slots=2))
         time.sleep(SETTLING)
@@ -75,7 +79,7 @@ def _a_used_server(bench: Bench, fresh: list[float], used: list[float]) -> Itera
 
 
 class _Peak:
-    """The most that a server ever had, looked at again and again."""
+    """The peak memory of a server, sampled in a thread."""
 
     def __init__(self, pid: int) -> None:
         self._pid, self.highest = pid, 0.0
@@ -96,12 +100,14 @@ class _Peak:
 
 
 def resident(pid: int) -> float:
-    """Megabytes of a process and of the Python processes below it; pages that several share are counted once (PSS of the others)."""
+    """Megabytes of a process and of the Python processes below it. Pages that the processes share
+    count once (PSS of the others).
+    """
     return sum(_of(one, "Rss" if one == pid else "Pss") for one in [pid, *_below(pid)]) / 1000
 
 
 def _of(pid: int, what: str) -> float:
-    """Kilobytes; 0 of what is gone or no part of the server."""
+    """Kilobytes of one process; 0 if the process has ended or is not part of the server."""
     try:
         if b"python" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
             return 0

@@ -1,6 +1,8 @@
-"""What the steps of a row take where one thread takes them all, one after the other, and nobody is woken: no division into threads and processes can be quicker.
+"""The time of a row's steps if one thread takes them all in sequence, without wake-ups. No division
+into threads and processes can be quicker.
 
-Beside the server's figures they say how much of a row is steps, and how much is handing over. Called by rows 1 and 3.
+Next to the server's figures, these times show the shares of the steps and of the handovers. Called
+by rows 1 and 3.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ ME = "bench"
 
 
 def links(session: Session, count: int) -> float:
-    """Links per second of a chain of so many revisions."""
+    """Links per second of a chain of ``count`` revisions."""
     line = Line.register(session, "chain")
     line.append(session, CHAIN, count)
     began = time.perf_counter()
@@ -36,9 +38,10 @@ def links(session: Session, count: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """That of a notice, of an archive as row 1 has it: stored, taken up, the repository read, the revision planned and stored, its first task claimed.
+    """The path of a notice, for an archive of row 1: the notice is stored and read, the repository
+    is read, the revision is planned and stored, and its first task is claimed.
 
-    Not in it: the request before, the workspace and the program after.
+    The path includes neither the HTTP request before nor the workspace and the program after.
     """
 
     session: Session
@@ -47,7 +50,7 @@ class Way:
     entries: EntryReader
 
     def go(self) -> float:
-        """Milliseconds, after a rest."""
+        """Milliseconds of the path, after a rest."""
         revision = self.repository.commit({"notes": f"{time.time_ns()}\n"})
         time.sleep(REST)
         began = time.perf_counter()
@@ -72,7 +75,7 @@ class Way:
 
 @contextmanager
 def a_way(bench: Bench, revisions: int) -> Iterator[Way]:
-    """One on an archive of so many revisions, in a database of its own."""
+    """A path on an archive of ``revisions`` revisions, in its own database."""
     folder = bench.a_folder("archive")
     repository = a_subversion_repository(folder)
     repository.commit({"notes": "note\n", **tasks(three_tasks(folder / "starts", "none"))})
@@ -93,7 +96,7 @@ def a_way(bench: Bench, revisions: int) -> Iterator[Way]:
 
 
 def _drain(session: Session) -> int:
-    """Claim and complete everything, one task at a time; how many there were."""
+    """Claims and completes all tasks, one at a time. Returns their number."""
     count, request = 0, claim.Request(ME, 1, claim.Turns())
     found = claim.claim(session, ME, ME, 1)
     while found:

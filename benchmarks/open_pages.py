@@ -1,4 +1,6 @@
-"""Row 22: pages that stay open: what 200 of them cost a server when nothing happens, and how soon one of them shows a change."""
+"""Row 22: open pages: the cost of 200 idle ones for a server, and the delay until one of them shows
+a change.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,20 @@ from benchmarks.servers import Archive, a_server, until
 from tests.system.end_to_end.installation import Installation
 
 LATEST: Final = 300
-"""Milliseconds until an open page shows a change (issue 36)."""
+"""The most milliseconds until an open page shows a change (issue 36)."""
 ADDED: Final = 30
-"""Megabytes that 200 open pages add to a server (issue 36)."""
+"""The most megabytes that 200 open pages add to a server (issue 36)."""
 IDLE: Final = 5
-"""Percent of a core that they cost while nothing happens (issue 36)."""
+"""The most percent of a core that open pages take while nothing happens (issue 36)."""
 REPORT: Final = 1
 """A task that waits for all others."""
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 def open_pages(bench: Bench) -> Iterator[Figure]:
-    """A server with archives that rest; the pages of one of them are opened, and a task of it is canceled and retried again and again."""
+    """A server with idle archives. The pages of one archive are opened, and one of its tasks is
+    repeatedly canceled and retried.
+    """
     count, seconds = bench.size("open.pages", 200, 200), bench.size("open.seconds", 60, 20)
     changes = bench.size("open.changes", 50, 15)
     with ExitStack() as stack:
@@ -60,7 +64,9 @@ def open_pages(bench: Bench) -> Iterator[Figure]:
 
 
 def _change(server: Installation, browser: Browser, archive: str, page: str) -> float:
-    """Milliseconds from a verb until an open page has been told, has asked for itself, and has another content."""
+    """Milliseconds from a verb until an open page has received the change, has reloaded itself, and
+    has new content.
+    """
     with _listening(server, browser, archive) as events:
         old = browser.get(page).text
         (row,) = server.sql("select t.id, t.state from task t join archive a on a.id = t.archive_id where a.name = %s and t.name = 'gate' order by t.id desc limit 1", archive)  # fmt: skip
@@ -75,7 +81,7 @@ def _change(server: Installation, browser: Browser, archive: str, page: str) -> 
 
 @contextmanager
 def _opened(server: Installation, browser: Browser, archive: str, count: int) -> Iterator[None]:
-    """So many pages of an archive that are open, and read nothing but what comes by itself."""
+    """Open pages of an archive that read only the events that arrive."""
     with ExitStack() as stack:
         for _ in range(count):
             stack.enter_context(_listening(server, browser, archive))
@@ -95,13 +101,13 @@ def _listening(server: Installation, browser: Browser, archive: str) -> Iterator
 
 
 def _load(pid: int, seconds: int) -> float:
-    """Percent of one core that a process takes over a time."""
+    """The percentage of one core that a process uses during some seconds."""
     before, began = spent(pid), time.monotonic()
     time.sleep(seconds)
     return (spent(pid) - before) / (time.monotonic() - began) * 100
 
 
 def spent(pid: int) -> float:
-    """Seconds of processor time that a process has taken."""
+    """Seconds of processor time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS

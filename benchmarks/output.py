@@ -1,4 +1,6 @@
-"""Row 10: how fast output flows from a task into its log and to a follower, beside `cat` through a pipe into a file; and how soon a follower sees a line."""
+"""Row 10: the rate of output from a task to its log and to a follower, next to `cat` through a pipe
+into a file; and the delay until a follower receives a line.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,13 @@ LINE = "0123456789abcdef" * 3 + "0123456789abcde"
 
 
 KEPT = 16
-"""Megabytes that are kept as a whole: head and tail of a log (``arkqueue.logs``)."""
+"""The megabytes of a log that are kept, as head and tail (``arkqueue.logs``)."""
 
 
 def output(bench: Bench) -> Iterator[Figure]:
-    """Output that is kept as a whole and a flood whose middle is dropped, with and without a follower; then a line now and then, and often."""
+    """Output that is kept completely, and a flood whose middle is dropped, with and without a
+    follower; then single lines, rarely and often.
+    """
     megabytes, lines = bench.size("output.megabytes", 200, 20), bench.size("output.lines", 50, 10)
     with ExitStack() as stack:
         server = stack.enter_context(a_server(bench, stack.enter_context(bench.database())))
@@ -39,7 +43,9 @@ def output(bench: Bench) -> Iterator[Figure]:
             return megabytes / took
 
         def logged(size: int) -> float:
-            """From the start of the process until its end is recorded, when its log is complete."""
+            """Megabytes per second from the start of the process until its end is recorded, when
+            the log is complete.
+            """
             archive = archives[size]
             attempt = _begin(server, archive, "flood")
             archive.wait()
@@ -50,7 +56,9 @@ def output(bench: Bench) -> Iterator[Figure]:
             return size / float(row["took"])
 
         def followed(size: int) -> float:
-            """From the first byte until the follower is told of the end."""
+            """Megabytes per second from the request of the log until the follower
+            receives the end.
+            """
             archive = archives[size]
             attempt = _begin(server, archive, "flood")
             began, seen, cut = time.perf_counter(), 0, 0
@@ -87,7 +95,7 @@ def output(bench: Bench) -> Iterator[Figure]:
 
 
 def _begin(server: Installation, archive: Archive, task: str) -> int:
-    """Have an archive's task run again; its attempt."""
+    """Runs an archive's task again. Returns its attempt."""
     revision = archive.commit()
     archive.notify(revision)
     return _attempt(server, archive.name, task, revision)
@@ -100,7 +108,9 @@ def _attempt(server: Installation, archive: str, task: str, revision: int) -> in
 
 
 def _delays(bench: Bench, server: Installation, pause: float, lines: int) -> list[float]:
-    """Milliseconds between the time in each line and its arrival; of lines that come together the first has waited longest."""
+    """Milliseconds between the time in each line and the line's arrival. Of lines that arrive
+    together, the first has waited longest.
+    """
     ticking = f"i=0; while [ $i -lt {lines} ]; do date +%s%N; sleep {pause}; i=$((i+1)); done"
     archive = Archive.add(bench, server, {"ticker": {"command": ticking, "checkout": "none"}})
     attempt = _begin(server, archive, "ticker")

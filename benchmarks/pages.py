@@ -1,4 +1,6 @@
-"""Rows 21 and 22: what pages cost with a long history: their time at the server, their bytes, and open ones that hear of changes."""
+"""Rows 21 and 22: pages of an installation with a long history: their time in the server, their
+size, and open pages that receive changes.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,20 @@ from benchmarks.servers import a_server
 from tests.system.end_to_end.installation import Installation
 
 MEDIAN: Final = 50
-"""Milliseconds that a page takes at the server, as a median (issue 36)."""
+"""The target for the median milliseconds that a page takes in the server (issue 36)."""
 MOST: Final = 150
-"""Milliseconds that no answer of a page may exceed (issue 36)."""
+"""The most milliseconds that any answer may take (issue 36)."""
 FIRST: Final = 100
-"""Kilobytes of a first load with everything (issue 36)."""
+"""The most kilobytes of a first visit with everything (issue 36)."""
 LATER: Final = 25
-"""Kilobytes of a page when style and script are there already (issue 36)."""
+"""The most kilobytes of a page whose style and script are cached (issue 36)."""
 
 
 @dataclass(slots=True)
 class _Page:
-    """A page's address, what its answers took, and how much processor time of the server and its PostgreSQL each needed, in milliseconds."""
+    """A page's address, the times of its answers, and the processor time that each answer takes in
+    the server and in its PostgreSQL, in milliseconds.
+    """
 
     what: str
     address: str
@@ -42,7 +46,7 @@ class _Page:
 
 
 def answers(bench: Bench) -> Iterator[Figure]:
-    """Each page again and again, by turns; then the same while 10,000 tasks are canceled."""
+    """Requests each page repeatedly, in turns; then again while 10,000 tasks are canceled."""
     times = bench.size("pages.times", 25, 10)
     with ExitStack() as stack:
         uri = stack.enter_context(bench.database())
@@ -65,7 +69,9 @@ def answers(bench: Bench) -> Iterator[Figure]:
 
 
 def pages_of(server: Installation) -> list[_Page]:
-    """Every page with something on it; of an archive with a past, of one with many names, and of one with many columns."""
+    """Every page that has content: of an archive with a history, of one with many names, and of one
+    with many columns.
+    """
     (past,) = server.sql(
         "select a.name, max(b.name) as branch, max(r.number) as number, max(r.id) as run from run r join archive a on a.id = r.archive_id"
         " join branch b on b.archive_id = a.id where a.name = 'past-7' group by 1"
@@ -113,7 +119,7 @@ def pages_of(server: Installation) -> list[_Page]:
 
 
 def look(browser: Browser, pages: Sequence[_Page], times: int) -> None:
-    """Ask for each page so many times, one after the other."""
+    """Requests each page ``times`` times in sequence."""
     for _ in range(times):
         for page in pages:
             answer = browser.get(page.address)
@@ -122,7 +128,9 @@ def look(browser: Browser, pages: Sequence[_Page], times: int) -> None:
 
 
 def _spent_on(page: _Page, browser: Browser, server: Installation, admin: psycopg.Connection[Any], times: int) -> float:
-    """Milliseconds of processor time that an answer takes, which says what it takes where nothing else runs."""
+    """Milliseconds of processor time per answer: the time that an answer takes if nothing else
+    runs.
+    """
     before = _spent(server, admin)
     for _ in range(times):
         browser.get(page.address)
@@ -147,7 +155,9 @@ def _bytes(pages: Sequence[_Page]) -> Iterator[Figure]:
 def _while_canceling(
     bench: Bench, uri: str, server: Installation, browser: Browser, pages: Sequence[_Page]
 ) -> Iterator[Figure]:
-    """The pages while the server cancels a run of another archive; each page as often as there is time for."""
+    """The pages while the server cancels a run of another archive; each page as often as time
+    permits.
+    """
     tasks = bench.size("pages.canceled", 10_000, 1_500)
     with a_queue(uri) as session:
         line = Line.register(session, "large")

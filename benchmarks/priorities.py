@@ -1,4 +1,6 @@
-"""Row 19: a claim among ready tasks of mixed priorities, beside one among as many of one priority."""
+"""Row 19: a claim among ready tasks of mixed priorities, next to a claim among as many tasks of one
+priority.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +12,24 @@ from benchmarks.bench import Bench, Figure, at_most, seconds
 from benchmarks.lines import Line, a_queue, a_workflow
 
 TIMES = 1.2
-"""A claim among mixed priorities takes at most as many times one among equal ones (shared/control-and-batches.md, the figures below section 14)."""
+"""The most that a claim among mixed priorities may take, as a multiple of one among equal
+priorities (shared/control-and-batches.md, the figures below section 14).
+"""
 PROCESS = "bench"
 CLAIMS = 200
-"""Claims of one task that are timed in each queue, by turns."""
+"""The timed claims of one task in each queue, in turns."""
 REVISION = 1000
-"""Tasks of one revision."""
+"""The tasks of one revision."""
 PRIORITIES = 997
-"""Of mixed tasks; a prime number, so that neighbours of a revision and of two revisions differ."""
+"""The priorities of mixed tasks. The number is prime, so that neighbouring tasks of one revision
+and of two revisions differ.
+"""
 
 
 def priorities(bench: Bench) -> Iterator[Figure]:
-    """Two queues with as many ready tasks, claimed one at a time by turns. The first claims of each are not counted."""
+    """Two queues with equally many ready tasks, claimed one at a time, in turns. The first claims
+    do not count.
+    """
     ready = bench.size("priorities.ready", 100_000, 5000)
     mixed: list[float] = []
     equal: list[float] = []

@@ -1,4 +1,5 @@
-"""How many short process tasks per second the process executor runs, beside bare ``subprocess``; and how fast output flows.
+"""The short process tasks per second of the process executor, next to bare ``subprocess``; and the
+rate of output.
 
 python benchmarks/processes.py [seconds]
 """
@@ -36,7 +37,7 @@ def program(command: str) -> Program:
 
 
 def rate(turn: Callable[[], object], threads: int, seconds: float) -> float:
-    """Turns per second of ``threads`` threads that each repeat ``turn``."""
+    """Calls per second of ``threads`` threads that each repeat ``turn``."""
     until = time.perf_counter() + seconds
     done = [0] * threads
 

@@ -1,4 +1,6 @@
-"""Row 17: what the queue and people's questions take on a history of 10⁷ tasks beside one of 10⁵, and what it takes to purge it."""
+"""Row 17: the times of the queue and of people's requests on a history of 10⁷ tasks, next to one of
+10⁵; and the purge of the long history.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,15 @@ from benchmarks.lines import CHAIN, Line, a_queue
 
 BOUND = 1.1
 LONGEST_BATCH = 1000
-"""Milliseconds for which a batch of a purge may keep its archive locked (issue 33)."""
+"""The most milliseconds that a batch of a purge may lock its archive (issue 33)."""
 LONGEST_STEP = 200
-"""Milliseconds that another archive may wait meanwhile."""
+"""The most milliseconds that another archive may wait meanwhile."""
 
 
 def purging(bench: Bench) -> Iterator[Figure]:
-    """Claims, `runs`, `explain` and metrics on a long and on a short history; then all of the long one that is older than a day is purged, beside another archive's work."""
+    """Claims, `runs`, `explain` and metrics on a long and a short history; then a purge of
+    everything in the long history that is older than a day, during another archive's work.
+    """
     long, short = bench.size("purging.tasks", 10_000_000, 50_000), bench.size("purging.short", 100_000, 10_000)
     archives, times = bench.size("purging.archives", 100, 10), bench.size("purging.times", 50, 10)
     most = bench.size("purging.runs", 1_000_000, 10_000)
@@ -55,7 +59,8 @@ def _beside_a_short_past(
     lines = {name: Line.of(session, past.archives_of(uris[name], 3)[1]) for name, session in sessions.items()}
     waiting: dict[str, TaskId] = {}
     for name, session in sessions.items():
-        # The second of them waits for the first, which is claimed before each question.
+        # The second revision's task waits for the first one's, which is claimed before each
+        # question.
         lines[name].append(session, past.PAST, 2)
         (run,) = session.rows("runs_of_revisions", revisions=[lines[name].branch.head])
         waiting[name] = TaskId(session.rows("list_tasks", runs=[run.id], item=None, tasks=None)[1].id)
@@ -90,7 +95,7 @@ def _took(ask: Callable[[Session, str], object], session: Session, name: str) ->
 
 
 def _purge(session: Session, uri: str, most: int) -> Iterator[Figure]:
-    """Purge what is older than a day, as a queue manager does, until so many runs are gone."""
+    """Purges runs older than a day, like a queue manager, until ``most`` runs are gone."""
     for id in past.archives_of(uri, 10**9):
         present = ArchiveSettings(**registered.one(session, ArchiveId(id)).settings)
         settings = asdict(replace(present, keep=dict.fromkeys(retention.AGED, "1d")))
@@ -113,7 +118,7 @@ def _purge(session: Session, uri: str, most: int) -> Iterator[Figure]:
 
 
 def _steps(session: Session, uri: str, most: int) -> tuple[list[float], int]:
-    """The milliseconds that each step took, and how many runs went."""
+    """The milliseconds of each step, and the number of purged runs."""
     manager, took = retention.Retention(session), list[float]()
     with psycopg.connect(uri, autocommit=True) as admin:
         while len(took) * purge.MOST_RUNS < most:

@@ -1,4 +1,4 @@
-"""Row 11: what people read, at the API, on a database with a long history."""
+"""Row 11: requests that people make, at the API, in a database with a long history."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.servers import a_server
 
 
 def reading(bench: Bench) -> Iterator[Figure]:
-    """Runs of an archive, open runs of all, and one run with many tasks."""
+    """The runs of an archive, the open runs of all archives, and one run with many tasks."""
     tasks, archives = bench.size("history.tasks", 1_000_000, 50_000), bench.size("history.archives", 1000, 100)
     width, times = bench.size("reading.tasks", 500, 500), bench.size("reading.times", 25, 10)
     with ExitStack() as stack:

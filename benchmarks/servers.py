@@ -1,4 +1,6 @@
-"""A real server with real repositories, for rows that begin with a commit: ``arkqueue serve`` in a process of its own, on the suite's PostgreSQL."""
+"""A real server with real repositories, for rows that start with a commit: ``arkqueue serve`` in
+its own process, on the bench's PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,17 @@ from tests.repositories import Content, SubversionRepository, a_subversion_repos
 from tests.system.end_to_end.installation import Installation, tasks
 
 LOOK = 0.0005
-"""Seconds between two looks at whether something has happened."""
+"""Seconds between two polls."""
 REST = 0.1
-"""Seconds that a server has nothing to do before the next commit."""
+"""Seconds of rest for a server before the next commit."""
 PATIENCE = 120.0
 
 
 @contextmanager
 def a_server(bench: Bench, uri: str, role: str = "serve", **settings: Any) -> Iterator[Installation]:
-    """A running server; what is not said is as it is by default, but that no sweep comes between."""
+    """A running server with default settings, except that periodic scans are too rare
+    to interfere.
+    """
     installation = Installation(bench.a_folder("server"), uri, **{"poll": "1s", **settings})
     installation.is_forked = False
     try:
@@ -38,7 +42,7 @@ def a_server(bench: Bench, uri: str, role: str = "serve", **settings: Any) -> It
 
 
 def until(check: Any, what: str) -> Any:
-    """Wait for something true."""
+    """Waits for a true value."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         if found := check():
@@ -48,7 +52,9 @@ def until(check: Any, what: str) -> Any:
 
 
 def load(repository: SubversionRepository, revisions: int) -> None:
-    """Give a repository so many more revisions at once: each changes ``notes``, which has to be there."""
+    """Adds ``revisions`` revisions to a repository at once. Each changes ``notes``, which must
+    exist.
+    """
     told: list[bytes] = [b"SVN-fs-dump-format-version: 2\n\n"]
     first = int(repository.head) + 1
     for number in range(first, first + revisions):
@@ -70,7 +76,7 @@ def load(repository: SubversionRepository, revisions: int) -> None:
 
 @dataclass
 class Archive:
-    """An archive on a server, whose first task of each revision writes the time into a file."""
+    """An archive on a server. The first task of each revision writes the time into a file."""
 
     server: Installation
     name: str
@@ -78,7 +84,9 @@ class Archive:
     starts: Path
     seen: int = 0
     stages: dict[str, list[float]] = field(default_factory=dict)
-    """Of each latency, when its stages were reached: the transaction of the plan had begun, the first task was ready, it was claimed."""
+    """For each latency, the times of its stages: the plan's transaction began, the first task
+    became ready, and it was claimed.
+    """
 
     @classmethod
     def add(
@@ -91,7 +99,9 @@ class Archive:
         files: int = 0,
         checkout: str = "none",
     ) -> Archive:
-        """A repository with so many revisions, registered at its head. ``definitions``: instead of the three tasks of row 1."""
+        """A repository with ``revisions`` revisions, registered at its head. ``definitions``: tasks
+        that replace the three tasks of row 1.
+        """
         folder = bench.a_folder("archive")
         folder.chmod(0o755)
         starts = folder / "starts"
@@ -109,11 +119,13 @@ class Archive:
         return int(self.repository.commit({"notes": f"{time.time_ns()}\n"}))
 
     def notify(self, revision: int) -> None:
-        """What the hook says, without the hook."""
+        """Sends the hook's notice, without the hook."""
         self.server.api.post("/notices", {"repository": str(self.repository.path), "revision": revision})
 
     def notify_all(self, revisions: Sequence[int], posters: int = 4) -> None:
-        """The same for many revisions, as fast as possible: several posters, each with a connection that stays."""
+        """Sends the notices of many revisions as fast as possible, with several posters that each
+        keep a connection.
+        """
         left = iter(revisions)
         lock = threading.Lock()
         address = urlsplit(self.server.api.url).netloc
@@ -136,7 +148,7 @@ class Archive:
                 done.result()
 
     def wait(self) -> None:
-        """Until nothing of it is to be done any more."""
+        """Waits until the archive has nothing more to do."""
         until(lambda: not self.open_tasks(), f"the end of {self.name}")
 
     def open_tasks(self) -> int:
@@ -148,7 +160,9 @@ class Archive:
         return int(row["count"])
 
     def latency(self, before: Callable[[], object] = lambda: None) -> float:
-        """Milliseconds from a notice to the start of the first process, on a server that has nothing else to do but what it is given right ``before``."""
+        """Milliseconds from a notice to the start of the first process. The server has no other
+        work than what ``before`` gives it.
+        """
         revision = self.commit()
         time.sleep(REST)
         before()
@@ -160,7 +174,9 @@ class Archive:
         return took
 
     def _note_stages(self, revision: int, began: float) -> None:
-        """When, after the notice, the database was told what, in milliseconds."""
+        """Records the times after the notice, in milliseconds, at which the database learned of
+        each stage.
+        """
         (row,) = self.server.sql(
             "select extract(epoch from r.read_at)::float8 as planned, extract(epoch from t.ready_at)::float8 as ready,"
             " extract(epoch from a.claimed_at)::float8 as claimed"
@@ -173,7 +189,7 @@ class Archive:
             self.stages.setdefault(stage, []).append((at - began) * 1000)
 
     def next_start(self) -> int:
-        """Wait until one more process has begun; the nanosecond."""
+        """Waits for the start of one more process. Returns its time in nanoseconds."""
         lines: Sequence[str] = until(lambda: self._more(), "the first process")
         self.seen = len(lines)
         return int(lines[-1])

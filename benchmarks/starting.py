@@ -1,4 +1,4 @@
-"""Row 12: how long a person waits for a command, and for a server on a database that is there."""
+"""Row 12: the time of a command, and the start of a server on an existing database."""
 
 from __future__ import annotations
 

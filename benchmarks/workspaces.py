@@ -1,7 +1,9 @@
-"""How long a workspace takes to be ready, beside what svn and git do themselves.
+"""The time until a workspace is ready, next to svn and git themselves.
 
-The first export; then, in each round, a commit that changes one file, and the workspace of that revision from an idle base, another of the same revision,
-and what stands beside them. Files cannot be compressed; those of Subversion have keywords. Nothing is removed between two exports: ext4 is slow to make files for a while after many were.
+First, one export. Then, in each round: a commit that changes one file, the workspace of that
+revision from an idle base, another workspace of the same revision, and the peers. The files cannot
+be compressed, and those of Subversion have keywords. Nothing is removed between two exports,
+because ext4 creates files slowly for a while after a large removal.
 """
 
 from __future__ import annotations
@@ -101,7 +103,7 @@ def milliseconds(act: Callable[[], object]) -> float:
 
 
 def content(files: int, size: int) -> Iterator[tuple[str, bytes]]:
-    """Paths, some in each folder, with folders in folders, and what is in them."""
+    """The paths and contents of the files. Folders are nested, and each contains some files."""
     data = random.Random(1).randbytes(size + 4096)
     for number in range(files):
         folder = f"part-{number // IN_A_FOLDER // 50}/folder-{number // IN_A_FOLDER}"
@@ -116,11 +118,13 @@ class Subversion:
         run("svnadmin", "create", self.path)
         self._load(files, size)
         self.first = "1"
-        # A working copy that others' commits bring forward.
+        # A working copy that updates to other people's commits.
         run("svn", "checkout", "-q", f"file://{self.path}", self.other)
 
     def _load(self, files: int, size: int) -> None:
-        """All files as the first revision: a commit of so many would take longer than what is measured."""
+        """Loads all files as the first revision. A commit of so many files would take longer than
+        the measurement.
+        """
         command = ["svnadmin", "load", "-q", str(self.path)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as load:
             assert load.stdin is not None
