@@ -1,1 +1,1 @@
-"""Attacks, in the words of the attacker; ``docs/security.md`` names the test of each promise."""
+"""Attacks from the attacker's view. ``docs/security.md`` names the test of each promise."""

@@ -1,4 +1,6 @@
-"""A session whose verbs wake the managers and servers that run beside a test; a ``conftest.py`` imports it."""
+"""A session whose verbs wake the managers and servers that run beside a test. A ``conftest.py``
+imports this module.
+"""
 
 from __future__ import annotations
 

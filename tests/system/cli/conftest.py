@@ -1,7 +1,8 @@
 """The real command line against the real server, on a fresh database.
 
-``arkqueue("runs", "--json")`` runs the whole program in this process, as its entry point does; ``started`` begins a process of its own where a test wants to see
-it work while something else happens.
+``arkqueue("runs", "--json")`` runs the whole program in this process, like its entry point.
+``started`` starts a separate process for a test that observes a command while something else
+happens.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ __all__ = ["waking_session"]
 
 Cli = Callable[..., Done]
 Start = Callable[..., Any]
-"""Starts a command: a `Command`, or a `subprocess.Popen`."""
+"""A function that starts a command: a `Command`, or a `subprocess.Popen`."""
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def configuration(tmp_path: Path) -> Configuration:
 
 
 class Server:
-    """The server, with a port that it keeps when it is restarted."""
+    """The server, with a port that stays the same after a restart."""
 
     def __init__(self, session: Session, configuration: Configuration, port: int) -> None:
         self._session, self._configuration, self._port = session, configuration, port
@@ -52,7 +53,7 @@ class Server:
         self.url = self._api.url
 
     def restart(self) -> None:
-        """Be away until somebody has tried to reach the server, and come back."""
+        """Stops the server until a client has tried to reach it, and starts it again."""
         self._api.close()
         with socket.create_server(("127.0.0.1", self._port)) as away:
             away.accept()[0].close()
@@ -67,7 +68,9 @@ class Server:
 
 @pytest.fixture
 def server(session: Session, configuration: Configuration, no_queue_manager: None) -> Iterator[Server]:  # noqa: ARG001  it sets
-    """The server; where it is and its first token are in the home folder, as `arkqueue serve` leaves them."""
+    """The server. Its address and its first token are in the home folder, like those of `arkqueue
+    serve`.
+    """
     with a_port() as port:
         server = Server(session, configuration, port)
         tokens.first_token(session, configuration.home)
@@ -80,7 +83,7 @@ def server(session: Session, configuration: Configuration, no_queue_manager: Non
 
 @pytest.fixture
 def arkqueue(server: Server, configuration: Configuration) -> Cli:  # noqa: ARG001  it runs
-    """The command line of the host that serves."""
+    """The command line of the server's host."""
 
     def call(*arguments: str) -> Done:
         return run_cli("--home", str(configuration.home), *arguments)
@@ -90,7 +93,9 @@ def arkqueue(server: Server, configuration: Configuration) -> Cli:  # noqa: ARG0
 
 @pytest.fixture
 def started(server: Server, configuration: Configuration) -> Iterator[Start]:  # noqa: ARG001  it runs
-    """Starts a command that works while the test goes on: in a process that has arkqueue loaded, which takes 30 instead of 450 ms of CPU time."""
+    """Starts commands that work while the test continues. Their processes have arkqueue imported,
+    which takes 30 ms of CPU time instead of 450 ms.
+    """
     running: list[Command] = []
 
     def start(*arguments: str, stdout: int | None = None) -> Command:
@@ -106,7 +111,7 @@ def started(server: Server, configuration: Configuration) -> Iterator[Start]:  #
 
 @pytest.fixture
 def started_alone(server: Server, configuration: Configuration) -> Iterator[Start]:  # noqa: ARG001  it runs
-    """Starts the command line as a process that loads arkqueue itself, as one that is installed does."""
+    """Starts commands in processes that import arkqueue themselves, like an installed one."""
     running: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
@@ -122,12 +127,16 @@ def started_alone(server: Server, configuration: Configuration) -> Iterator[Star
 
 
 def _listens() -> None:
-    """A test run in the background of a shell ignores interrupts, and what it starts would too."""
+    """In the background of a shell, a test run ignores interrupts. Its child processes would
+    inherit that.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def the_rest(process: Command | subprocess.Popen[str]) -> tuple[str, str]:
-    """What a started command still says until its end. Not ``communicate``, which loses what a read line left in the buffer."""
+    """The remaining output and errors of a started command. ``communicate`` would lose what an
+    earlier readline left in the buffer.
+    """
     assert process.stdout is not None
     assert process.stderr is not None
     out, err = process.stdout.read(), process.stderr.read()
@@ -136,7 +145,7 @@ def the_rest(process: Command | subprocess.Popen[str]) -> tuple[str, str]:
 
 
 def cli_of_ordinary_user(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command of somebody whom permissions concern."""
+    """Runs a command as an ordinary user."""
     return as_ordinary_user("arkqueue.cli.main()", arguments=arguments)
 
 

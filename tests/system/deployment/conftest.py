@@ -1,6 +1,8 @@
-"""The project's own images, built as a person builds them, on a base that is made here: no registry is needed.
+"""The project's own images, built as a person builds them, on a base image that is made here
+instead of pulled from a registry.
 
-The base is Debian as ``debootstrap`` makes it, trusting whom this host trusts. Each image is made once for all workers of a test run.
+The base is a Debian from ``debootstrap`` that trusts the certificate authorities of this host. Each
+image is built once for all workers of a test run.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ Build = Callable[..., str]
 
 @pytest.fixture(scope="session")
 def base(request: pytest.FixtureRequest, engine: docker.APIClient) -> str:
-    """What stands for the Debian image that the Dockerfiles name."""
+    """An image in place of the Debian image that the Dockerfiles name."""
     return engines.once_for_the_run(request.config, "debian", lambda name: _bootstrap(engine, name, request.config))
 
 
@@ -41,7 +43,7 @@ def build(request: pytest.FixtureRequest, engine: docker.APIClient, base: str) -
 
     def make(short: str, folder: Path, dockerfile: str = "Dockerfile", *, stages: tuple[str, ...] = ()) -> str:
         def build(name: str) -> None:
-            # A stage is given a name too, so that it can be removed.
+            # Each stage gets a name too, so that the run can remove it.
             for stage in (*stages, None):
                 _built(engine, request.config, f"{name}-{stage}" if stage else name, folder, dockerfile, base, stage)
 
@@ -121,7 +123,7 @@ def _built(
 
 
 def run(api: docker.APIClient, image: str, *command: str, entrypoint: str | None = None) -> str:
-    """What a command says in a container of an image."""
+    """The output of a command in a container of an image."""
     container = api.create_container(image, list(command), entrypoint=entrypoint)
     try:
         api.start(container)

@@ -1,4 +1,6 @@
-"""Installations, archives and stages for tests from end to end; one server is shared where tests do not disturb each other."""
+"""Installations, archives and stages for tests from end to end. Tests that do not disturb each
+other share one server.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ class Archives(Protocol):
 
 @pytest.fixture(scope="session")
 def shared(postgres: Embedded, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """A server that many tests use, each with archives of its own."""
+    """A server that many tests use, each with its own archives."""
     with a_database(postgres, template) as uri:
         arkqueue = Installation(tmp_path_factory.mktemp("shared"), uri, slots=8, **IDLE)
         arkqueue.start()
@@ -36,7 +38,9 @@ def shared(postgres: Embedded, template: str, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(autouse=True)
 def _sound(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The shared server goes on meanwhile: what the checks ask for holds at any moment."""
+    """Checks the database of the shared server after a test. Other tests may still run there,
+    because the invariants hold at any moment.
+    """
     yield
     if "shared" in request.fixturenames:
         shared: Installation = request.getfixturevalue("shared")
@@ -45,7 +49,9 @@ def _sound(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def installations(pg_uri: str, tmp_path: Path) -> Iterator[Installations]:
-    """Makes installations of the test's own, on the test's database unless another is named (None: the embedded one)."""
+    """Makes a test's own installations. They use the test's database unless another is named (None:
+    the embedded one).
+    """
     made: list[Installation] = []
 
     def make(*, database: str | None = pg_uri, folder: Path | None = None, **settings: str | int) -> Installation:
@@ -59,7 +65,9 @@ def installations(pg_uri: str, tmp_path: Path) -> Iterator[Installations]:
 
 @pytest.fixture
 def archives(tmp_path: Path) -> Archives:
-    """Makes a repository with one revision and registers it; its hook tells the server of commits."""
+    """Makes a repository with one revision and registers it. Its hook notifies the server of
+    commits.
+    """
 
     def make(
         installation: Installation, kind: str = "subversion", *, process: bool = True, hook: bool = True

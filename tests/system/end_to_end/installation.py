@@ -1,13 +1,14 @@
-"""arkqueue as a person has it: roles in processes of their own, the command line, repositories with the installed hooks.
+"""arkqueue as a person installs it: separate processes for the roles, the command line, and
+repositories with the installed hooks.
 
-    arkqueue = installations()                              home folders, a database, a configuration
-    server = arkqueue.start()                               python -m arkqueue serve
-    papers = archives(arkqueue, "git")                      a repository with one revision, registered, its hook installed
-    papers.commit(tasks({"index": {"command": "true"}}))    2
+    arkqueue = installations()                            home folders, a database, a configuration
+    server = arkqueue.start()                             python -m arkqueue serve
+    papers = archives(arkqueue, "git")                    a registered repository with its hook
+    papers.commit(tasks({"index": {"command": "true"}}))  2
     papers.wait("index@2")
     arkqueue("show", f"{papers.name}@2").out
 
-Nothing here waits for a time: ``eventually`` looks again and again until something has happened.
+Nothing here waits for a fixed time: ``eventually`` polls until a condition holds.
 """
 
 from __future__ import annotations
@@ -39,12 +40,14 @@ ROOT = Path(arkqueue.__file__).parents[1]
 TRACEBACK = "Traceback (most recent call last)"
 ROLES = {"serve", "web", "manager", "worker"}
 IDLE = {"poll": "3s"}
-"""Settings of a server that waits for its next test most of the time: each worker has up to four of them. One takes 5 % of a core on a busy machine with the tests'
-usual 200 ms, 1.5 % with 1 s and 0.8 % with 5 s."""
+"""The settings of a server that mostly waits for its next test. Each worker has up to four of them.
+On a busy machine, a server takes 5 % of a core with the usual poll of 200 ms, 1.5 % with 1 s, and
+0.8 % with 5 s.
+"""
 
 
 def processes_of(marker: str) -> list[str]:
-    """The processes that have a text in their environment: each with its id and command line."""
+    """The processes with a given text in their environment, each as its id and command line."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -62,7 +65,7 @@ def environment(**more: str) -> dict[str, str]:
 
 @dataclass
 class Role:
-    """A role's process; what it says goes to a file."""
+    """The process of a role. Its output goes to a file."""
 
     process: subprocess.Popen[bytes] | Forked
     home: Path
@@ -77,7 +80,7 @@ class Role:
         return self.log.read_text("utf-8", "replace")
 
     def stop(self) -> int:
-        """SIGTERM, as systemd would; the exit code."""
+        """Stops the role with SIGTERM, like systemd. Returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE)
 
@@ -87,9 +90,10 @@ class Role:
 
 
 class Installation:
-    """Home folders in one place, and one database; ``settings`` are the configuration's. Called, it is the command line.
+    """Home folders below one folder, and one database. ``settings``: the configuration. A call runs
+    the command line.
 
-    No sweep makes up for what a hook failed to tell while a test runs.
+    Periodic scans are too rare to make up for a notice that a hook failed to send.
     """
 
     def __init__(self, folder: Path, database: str | None, **settings: Any) -> None:
@@ -98,21 +102,25 @@ class Installation:
         self.database = database
         self.roles: list[Role] = []
         self.python = sys.executable
-        """What runs the roles that are not forked: those of another account, for instance."""
+        """The interpreter of the roles that are not forked, for instance those of
+        another account.
+        """
         self.is_forked = True
-        """Whether its roles begin with arkqueue loaded, which saves a second each; not where they are measured."""
+        """Whether roles start with arkqueue imported, which saves a second each. Measurements turn
+        this off.
+        """
         self.account: dict[str, Any] = {}
-        """Whose they are, as ``Popen`` wants to be told it; without it, the tests' own user's."""
+        """Arguments for ``Popen`` that start the roles as another account."""
         self._settings = {"poll": "200ms", "sweep": "1h", "slots": 4, **settings}
         self._ports = ExitStack()
         self._listen = f"127.0.0.1:{self._ports.enter_context(a_port())}"
         self._served: Path | None = None
         self._connection: psycopg.Connection[dict[str, Any]] | None = None
 
-    # -- processes ---------------------------------------------------------------------------------------------------
+    # -- Processes --
 
     def start(self, role: str = "serve", *options: str, home: str = "home") -> Role:
-        """Start a role; one with the API is waited for, and has always the same address."""
+        """Starts a role. Waits for a role with the API, whose address is always the same."""
         folder = self.home(home)
         words = [*options]
         if role in ("serve", "web"):
@@ -144,7 +152,7 @@ class Installation:
             )
 
     def configure(self, **settings: Any) -> None:
-        """Settings for whatever is started from now on."""
+        """Sets the configuration of all roles that start later."""
         self._settings |= settings
 
     def home(self, name: str = "home") -> Path:
@@ -156,7 +164,7 @@ class Installation:
         return folder
 
     def close(self) -> None:
-        """Stop what runs, and look that nothing is left behind: no process, and no traceback in what a person may read."""
+        """Stops all roles. Checks that no process remains, and that no log contains a traceback."""
         for role in reversed(self.roles):
             if role.process.poll() is None:
                 role.process.send_signal(signal.SIGCONT)
@@ -170,10 +178,12 @@ class Installation:
             assert TRACEBACK not in said, said
         self.roles.clear()
 
-    # -- what a person does ------------------------------------------------------------------------------------------
+    # -- What a person does --
 
     def __call__(self, *words: str | Path, code: int | None = 0) -> Done:
-        """Run the command line of the host that serves; ``code``: how it must end. A role that is to end by itself has a process of its own."""
+        """Runs the command line of the server's host. ``code``: the expected exit code; None
+        accepts any. A role gets a process of its own.
+        """
         done = (
             self._in_a_process(*words)
             if ROLES & {*words} and "--healthy" not in words
@@ -193,7 +203,7 @@ class Installation:
 
     @contextmanager
     def begun(self, *words: str) -> Iterator[subprocess.Popen[str]]:
-        """A command that goes on while other things happen."""
+        """A command that runs while the test continues."""
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen(self._command(*words), text=True, env=environment(), **pipes) as process:
             try:
@@ -211,15 +221,17 @@ class Installation:
     def api(self) -> Client:
         return connect(str(self._served), None, None)
 
-    # -- what the database holds -------------------------------------------------------------------------------------
+    # -- The content of the database --
 
     def sql(self, text: str, *values: Any) -> list[dict[str, Any]]:
-        """Rows of a statement that a person could type, too; each sees what is committed by now."""
+        """The rows of a statement that sees everything committed so far."""
         cursor = self.connection.execute(text.encode(), values)
         return cursor.fetchall() if cursor.description else []
 
     def changes(self, archive: str) -> list[dict[str, Any]]:
-        """What is another one after each task and attempt of an archive that has ended. It takes a tenth of the time in which the API answers how a run is."""
+        """Values that differ after each task and attempt of an archive that has ended. This query
+        takes a tenth of the time of the API's answer about a run.
+        """
         return self.sql(
             "select count(*) as tasks, count(t.settled_at), max(t.settled_at), (select count(x.ended_at) from attempt x join task y on y.id = x.task_id where y.archive_id = a.id) as ended"
             " from task t join archive a on a.id = t.archive_id where a.name = %s group by a.id",
@@ -240,7 +252,9 @@ class Installation:
 
 
 class Archive:
-    """A registered archive with a real repository. Tasks are named as ``index@2`` or, of a later run, ``index@2.2``."""
+    """A registered archive with a real repository. Tasks are named ``index@2``, or in a later run
+    ``index@2.2``.
+    """
 
     def __init__(self, installation: Installation, name: str, repository: SubversionRepository | GitRepository) -> None:
         self.installation, self.name, self.repository = installation, name, repository
@@ -251,22 +265,24 @@ class Archive:
         return isinstance(self.repository, GitRepository)
 
     def commit(self, changes: Mapping[str, Content], **options: Any) -> int:
-        """Commit (and push), so that the hook fires; answers the number that the ledger will give it."""
+        """Commits (and pushes), so that the hook runs. Returns the number that the revision will
+        have in the ledger.
+        """
         self.repository.commit(changes, **options)
         self.number += 1
         return self.number
 
     def run(self, rev: int, run: int = 1) -> str:
-        """A run's name on the command line."""
+        """The name of a run on the command line."""
         return f"{self.name}@{rev}" + (f".{run}" if run != 1 else "")
 
     def task(self, key: str) -> str:
-        """A task's name on the command line."""
+        """The name of a task on the command line."""
         name, _, place = key.partition("@")
         return f"{self.name}@{place}/{name}"
 
     def shown(self, rev: int, run: int = 1) -> Any:
-        """A run as ``arkqueue show --json`` tells it."""
+        """A run in the form of ``arkqueue show --json``."""
         return self.installation("show", self.run(rev, run), "--json").json
 
     def explained(self, key: str) -> str:
@@ -275,15 +291,15 @@ class Archive:
     def log(self, key: str, *options: str) -> str:
         return self.installation("logs", self.task(key), *options).out
 
-    # -- what happens ------------------------------------------------------------------------------------------------
+    # -- What happens --
 
     def state(self, key: str) -> str:
-        """A task's state; empty where there is none yet."""
+        """The state of a task, or an empty text if the task does not exist yet."""
         rows = self._rows(key, "t.state")
         return str(rows[0]["state"]) if rows else ""
 
     def states(self, *revs: int) -> dict[str, str]:
-        """The states of all tasks of the first runs of revisions."""
+        """The states of all tasks in the first runs of these revisions."""
         rows = self.installation.sql(
             "select t.name, t.number, t.state from task t join archive a on a.id = t.archive_id where a.name = %s"
             " and t.number = any(%s) and t.run = 1 and t.name not in ('COMMIT', 'REPORT') order by t.number, t.position",
@@ -293,7 +309,7 @@ class Archive:
         return {f"{row['name']}@{row['number']}": row["state"] for row in rows}
 
     def wait(self, key: str, state: str = "completed") -> None:
-        """Wait until a task has a state; another final one is the end of waiting."""
+        """Waits until a task has a state. Fails if the task reaches another final state."""
 
         def has() -> bool:
             found = self.state(key)
@@ -303,7 +319,7 @@ class Archive:
         eventually(has)
 
     def wait_for_run(self, rev: int, state: str = "completed", run: int = 1) -> Any:
-        """Wait until a run has ended in a state; the run."""
+        """Waits until a run has ended in a state. Returns the run."""
 
         def ended() -> Any:
             found = self.installation.api.get("/runs", archive=self.name, limit=500, tasks="true")["runs"]
@@ -321,7 +337,7 @@ class Archive:
         return self._rows(key, "t.settled_at")[0]["settled_at"]
 
     def ledger(self) -> list[int]:
-        """The numbers of the revisions in the order in which they were planned."""
+        """The numbers of the revisions in the order of their planning."""
         rows = self.installation.sql(
             "select r.number from revision r join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id"
             " where a.name = %s order by r.id",
@@ -343,17 +359,18 @@ class Archive:
 
 
 def tasks(definitions: Mapping[str, Mapping[str, Any]], file: str = "_workflows/tasks.json") -> dict[str, Content]:
-    """A workflow file, as a change to commit."""
+    """A workflow file in the form of a change for ``commit``."""
     return {file: json.dumps([{"name": name, **fields} for name, fields in definitions.items()], indent=1)}
 
 
 class Stage:
-    """Where tasks and their test meet: a task says that it has begun, and ends when the test lets it.
+    """A folder in which tasks and their test communicate. A task announces its start, and ends when
+    the test permits.
 
-    A container that has the folder elsewhere is told where by ``STAGE``.
+    A container that mounts the folder at another path gets this path in ``STAGE``.
 
-    Each task writes down what it does, as it does it, and holds a lock of its name as long as any process of it lives.
-    So what ran when, and whether anything ran beside itself, does not depend on what arkqueue believes.
+    Each task records its actions at once, and holds a lock with its name while any of its processes
+    lives. So the record of what ran, and of overlaps, does not depend on arkqueue's own state.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -370,12 +387,12 @@ class Stage:
         self.once = begin + "say end"
         """A command that ends by itself."""
         self.held = begin + wait + "say end"
-        """A command that waits until the test lets it go."""
+        """A command that waits until the test lets it end."""
         self.stubborn = "trap '' TERM; " + self.held
-        """The same, and it does not mind SIGTERM."""
+        """A command that waits in the same way and ignores SIGTERM."""
 
     def begun(self, key: str, attempt: int = 1) -> int:
-        """Wait until an attempt has begun; its process."""
+        """Waits until an attempt has started. Returns its process id."""
         file = self._folder / f"begun.{key}.{attempt}"
         return int(eventually(lambda: file.exists() and file.read_text().strip()))
 
@@ -383,16 +400,16 @@ class Stage:
         return (self._folder / f"begun.{key}.{attempt}").exists()
 
     def go(self, key: str = "") -> None:
-        """Let a task end, or all."""
+        """Lets one task end, or all of them."""
         (self._folder / (f"go.{key}" if key else "go")).touch()
 
     def events(self, *words: str) -> list[str]:
-        """What happened, in order: ``begin index@2``, ``end index@2``."""
+        """The events in order, such as ``begin index@2`` and ``end index@2``."""
         lines = [line.split() for line in self.journal.read_text().splitlines()]
         return [f"{word} {key}" for key, _, word, _ in lines if word in (words or ("begin", "end"))]
 
     def nothing_overlapped(self) -> None:
-        """No attempt did anything after a later one of its task had begun."""
+        """Checks that no attempt acted after a later attempt of its task had started."""
         last: dict[str, int] = {}
         for line in self.journal.read_text().splitlines():
             key, attempt, word, _ = line.split()
@@ -402,7 +419,7 @@ class Stage:
 
 
 def _toml(value: Any) -> str:
-    """A JSON text is a TOML text too, but for its tables."""
+    """The TOML text of a value. JSON texts are valid TOML, except for tables."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key} = {_toml(part)}" for key, part in value.items()) + "}"
     return "[" + ", ".join(map(_toml, value)) + "]" if isinstance(value, list) else json.dumps(value)
@@ -413,7 +430,7 @@ def is_gone(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    # A zombie waits for its parent only.
+    # A zombie only waits for its parent.
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:

@@ -1,4 +1,6 @@
-"""An executor for one test: an installation of its own on a real engine, of which nothing may be left."""
+"""An executor for one test, with its own installation on a real engine, where nothing
+may remain.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tests.system.executor.recorder import Recorder, ended
 
 
 class Bench:
-    """An executor and what the tests do with it."""
+    """An executor, and the operations of the tests."""
 
     def __init__(self, api: docker.APIClient, url: str, image: str, **options: Any) -> None:
         self.api, self.url, self.image = api, url, image
@@ -29,7 +31,9 @@ class Bench:
         self.volumes: list[str] = []
 
     def another(self, host: str | None = None, url: str | None = None, **options: Any) -> DockerExecutor:
-        """An executor of the same installation: the next task manager's, or another host's."""
+        """Another executor of the same installation, for the next task manager or for
+        another host.
+        """
         made = DockerExecutor(self.installation, host or self.host, url or self.url, **{**self._options, **options})
         self._executors.append(made)
         return made
@@ -69,7 +73,7 @@ class Bench:
         return looked
 
     def left(self) -> list[str]:
-        """What the engine has of this installation."""
+        """The containers, volumes and images of this installation on the engine."""
         mine = {"label": f"arkqueue.installation={self.installation}"}
         containers = [one["Id"] for one in self.api.containers(all=True, filters=mine)]
         volumes = [one["Name"] for one in self.api.volumes(filters=mine)["Volumes"] or ()]

@@ -1,4 +1,4 @@
-"""What an attempt says, and how it ends: for the tests of both executors."""
+"""Records the output and the end of an attempt, for the tests of both executors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.waiting import PATIENCE
 
 
 class Recorder:
-    """A sink that keeps everything, and lets a test wait for a word on stdout."""
+    """A sink that keeps all data, and lets a test wait for a word on stdout."""
 
     def __init__(self) -> None:
         self.data = {Stream.STDOUT: bytearray(), Stream.STDERR: bytearray()}

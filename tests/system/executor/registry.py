@@ -1,4 +1,6 @@
-"""A registry on a port of this host, as far as an engine needs one to pull; engines trust it because of its address."""
+"""An image registry on a port of this host, with the parts that an engine needs for a pull. Engines
+trust it because it is on the loopback interface.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
 
 class Registry:
-    """While it ``is_held`` it takes requests for images and answers none; ``has_held`` says that it did.
+    """A registry. While ``is_held`` is set, it accepts requests for images but does not answer;
+    ``has_held`` is set at the first one.
 
-    ``refusal``: the status of every answer. ``login``: the user and password that it wants, with a colon between them.
+    ``refusal``: the status of every answer. ``login``: the required user and password, separated by
+    a colon.
     """
 
     def __init__(self) -> None:
@@ -47,13 +51,16 @@ class Registry:
         self._server.block_on_close = False
         self._thread = threading.Thread(target=self._server.serve_forever, args=[0.05], name="registry")
         self._thread.start()
-        # Another one may have had this port in this run, and the engine still has its images.
+        # An earlier registry may have had the same port in this run, and the engine still has its
+        # images.
         self._folder = uuid.uuid4().hex
         self.host = f"127.0.0.1:{self._server.server_port}"
         self.address = f"{self.host}/{self._folder}"
 
     def put(self, name: str, files: bytes, labels: dict[str, str]) -> str:
-        """Let ``name`` (with a tag) be an image of these files, a tar; the digest by which it can be pulled too."""
+        """Publishes ``name`` (with a tag) as an image of these files, a tar archive. Returns the
+        digest, by which the image can also be pulled.
+        """
         layer = gzip.compress(files, mtime=0)
         diff = f"sha256:{hashlib.sha256(files).hexdigest()}"
         rootfs = {"type": "layers", "diff_ids": [diff]}
@@ -88,7 +95,7 @@ class Registry:
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         path = request.path
-        # An engine gives up its greeting by itself, after a while.
+        # An engine gives up its first request by itself after a while.
         if path != "/v2/" and not self._let_go.is_set():
             self.has_held.set()
             self._let_go.wait()

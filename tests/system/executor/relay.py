@@ -1,4 +1,6 @@
-"""A connection to the engine that a test can hold and cut: real bytes both ways, between a socket of the test's own and the engine's."""
+"""A connection to the engine that a test can hold and cut. It relays the real bytes between its own
+socket and the engine's.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from pathlib import Path
 
 
 class Relay:
-    """Listens at ``url`` and passes everything on to the engine's socket."""
+    """Listens at ``url`` and relays everything to the engine's socket."""
 
     def __init__(self, path: Path, engine: str) -> None:
         self.url = f"unix://{path}"
@@ -31,18 +33,22 @@ class Relay:
         self._run(self._accept)
 
     def hold(self, word: bytes) -> None:
-        """From now on, requests with this word do not reach the engine before ``release``; ``has_held`` tells of the first."""
+        """Holds further requests that contain a word until ``release``. The first one sets
+        ``has_held``.
+        """
         self._held = lambda request: word in request
 
     def break_off(self, word: bytes, *, is_passed_on: bool) -> None:
-        """From now on, a request with this word is not answered; ``is_passed_on``: it reaches the engine nevertheless, and is done by then."""
+        """Leaves further requests that contain a word unanswered. ``is_passed_on``: whether the
+        engine still receives and executes them.
+        """
         self._broken, self._is_passed_on = word, is_passed_on
 
     def release(self) -> None:
         self._released.set()
 
     def cut(self, word: bytes) -> int:
-        """End the connections whose last request has this word; how many there were."""
+        """Ends the connections whose last request contains a word. Returns their number."""
         with self._lock:
             found = [pair for pair in self._pairs if word in pair[0]]
             self._pairs = [pair for pair in self._pairs if word not in pair[0]]

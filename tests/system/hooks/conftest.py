@@ -1,4 +1,4 @@
-"""What receives notices in these tests: a server of the test's own; and a checker as the hooks start it."""
+"""Receivers of notices for these tests, and a checker as the hooks start it."""
 
 from __future__ import annotations
 
@@ -49,16 +49,17 @@ class Receiver:
         self._thread.start()
 
     def next(self) -> Notice:
-        """The next notice; waits for it."""
+        """Waits for the next notice."""
         return self._notices.get(timeout=60)
 
     def told(self) -> dict[str, Any]:
         return self.next().body
 
     def only(self, marker: Callable[[], object]) -> list[dict[str, Any]]:
-        """All that was told up to what ``marker`` makes be told, which comes last and is left out.
+        """All notices up to the one that ``marker`` sends, without that one.
 
-        Notices can overtake each other: so this is for notices that would have been sent long before.
+        Notices can overtake each other. So this is only for notices that would have been sent long
+        before.
         """
         marker()
         found = [self.told()]
@@ -87,7 +88,7 @@ def second_receiver() -> Iterator[Receiver]:
 
 
 class HangingServer:
-    """Takes connections and never answers."""
+    """A server that accepts connections and never answers."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -96,7 +97,9 @@ class HangingServer:
         self._held: list[socket.socket] = []
 
     def request(self) -> bytes:
-        """Wait for a request up to the end of its body's JSON; its sender goes on waiting for the answer."""
+        """Waits for a request up to the end of its JSON body. The sender continues to wait for the
+        answer.
+        """
         connection, _ = self._listener.accept()
         connection.settimeout(60)
         self._held.append(connection)
@@ -106,7 +109,7 @@ class HangingServer:
         return received
 
     def still_held(self) -> bool:
-        """Whether the client of the last request has not gone away."""
+        """Whether the client of the last request is still connected."""
         self._held[-1].setblocking(False)
         try:
             return self._held[-1].recv(1) != b""

@@ -1,4 +1,6 @@
-"""The example ``workflows-examples/ingest`` with its real parts: arkqueue, its services, and an archive of a collection for each test."""
+"""The example ``workflows-examples/ingest`` with its real parts: arkqueue, the services, and for
+each test the archive of a collection.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,13 @@ SUBMITTER = "ann@example.org"
 
 
 def key(batch: str, job: str = "0001") -> str:
-    """The key of a job among those of all batches; ``job`` is its number in the batch."""
+    """The key of a job among the jobs of all batches. ``job``: its number within the batch."""
     return f"{batch}.{job}"
 
 
 @dataclass
 class Ingest:
-    """A collection's archive at an ingest host. Called, it is the command line."""
+    """The archive of a collection on an ingest host. A call runs the command line."""
 
     arkqueue: Installation
     services: host.Services
@@ -46,7 +48,7 @@ class Ingest:
     name: str
     settings: Path
     said: str = ""
-    """What the last submission was answered."""
+    """The output of the last submission."""
 
     def __call__(self, *words: str, code: int | None = 0) -> Any:
         return self.arkqueue(*words, code=code)
@@ -56,11 +58,11 @@ class Ingest:
         return f"{self.name}@id:{batch}-jobs/*/{key(batch, job)}"
 
     def task(self, batch: str, task: str, job: str = "0001") -> str:
-        """The name of a job's task."""
+        """The name of a task of a job."""
         return f"{self.name}@id:{batch}-jobs/{task}/{key(batch, job)}"
 
     def submit(self, *attach: Path, code: int = 0, hold: bool = False, batch: str = "", **document: Any) -> str:
-        """Hand a batch in; its id."""
+        """Submits a batch. Returns the batch's id."""
         batch = batch or f"bid-{uuid.uuid4().hex[:8]}"
         file = self.folder / f"{batch}.json"
         file.write_text(json.dumps({"profile_name": "demo_content", "submitter": SUBMITTER, "items": []} | document))
@@ -70,7 +72,7 @@ class Ingest:
         return batch
 
     def content(self, text: str = "", name: str = "") -> dict[str, Any]:
-        """A file of its own on the depositor's server, as a line of a manifest."""
+        """Puts a new file on the depositor's server. Returns its line for a manifest."""
         name = name or f"{uuid.uuid4().hex[:12]}.txt"
         data = (text or f"what stands in {name}").encode()
         return {
@@ -82,13 +84,13 @@ class Ingest:
         }
 
     def manifest(self, *lines: Mapping[str, Any], profile: str = "mrt-ingest-manifest") -> dict[str, Any]:
-        """A manifest on the depositor's server, as a line of another one."""
+        """Puts a manifest on the depositor's server. Returns its line for another manifest."""
         return self.content(host.checkm(profile, list(lines)), f"{uuid.uuid4().hex[:12]}.checkm")
 
-    # -- what became of it -------------------------------------------------------------------------------------------
+    # -- The results --
 
     def run(self, id: str) -> Any:
-        """A run by the id of its submission; None: there is none."""
+        """The run of a submission, or None."""
         runs = self.arkqueue.api.get("/runs", archive=self.name, limit=500)["runs"]
         return next((run for run in runs if run["submission"] == f"{self.name}@id:{id}"), None)
 
@@ -115,7 +117,7 @@ class Ingest:
         return {k: v for task in tasks for attempt in task["attempts"] for k, v in (attempt["outputs"] or {}).items()}
 
     def why(self, batch: str, task: str, job: str = "0001") -> str:
-        """How the newest attempt of a job's task that is over ended, in its own words."""
+        """The message of the newest ended attempt of a job's task."""
         ended = [attempt["outputs"] for attempt in self.attempts(batch, task, job) if attempt["end"]]
         return str((ended[-1] or {}).get("message", ""))
 
@@ -125,7 +127,7 @@ class Ingest:
         )
 
     def ended(self, id: str, state: str = "completed") -> Any:
-        """Wait until a run has ended, its report too."""
+        """Waits until a run and its report have ended."""
 
         def has() -> Any:
             run = self.run(id)
@@ -135,16 +137,16 @@ class Ingest:
         return eventually(when_changed(has, lambda: self.arkqueue.changes(self.name)), lambda: self.told(id))
 
     def jobs_ended(self, batch: str, state: str = "completed") -> Any:
-        """Wait until the jobs of a batch have ended, and their report."""
+        """Waits until the jobs of a batch and their report have ended."""
         self.ended(batch)
         return self.ended(f"{batch}-jobs", state)
 
     def reaches(self, batch: str, task: str, state: str, job: str = "0001") -> None:
-        """Wait until a job's task has a state."""
+        """Waits until a job's task has a state."""
         eventually(lambda: self.states(batch, job).get(task) == state, lambda: self.told(f"{batch}-jobs"))
 
     def log(self, task: str) -> str:
-        """What a task has said, a traceback too."""
+        """The log of a task, with any traceback."""
         return run_cli("--home", str(self.arkqueue.home()), "logs", task).out
 
     def told(self, id: str) -> str:
@@ -153,12 +155,12 @@ class Ingest:
         return said + "".join(self.log(name) for name in failed[:3] if "/" in name)
 
     def mails(self, batch: str) -> list[EmailMessage]:
-        """What the depositor was told of a batch."""
+        """The mails to the depositor about a batch."""
         mails = [email.message_from_bytes(path.read_bytes(), policy=default) for path in self.services.mails]
         return [mail for mail in mails if isinstance(mail, EmailMessage) and f"Batch {batch} " in str(mail["Subject"])]
 
     def text(self, batch: str) -> str:
-        """The newest mail of a batch."""
+        """The text of the newest mail about a batch."""
         return str(self.mails(batch)[-1].get_content()).replace("\r\n", "\n")
 
     def subjects(self, batch: str) -> list[str]:
@@ -170,7 +172,7 @@ TOOLS = "job", "manifest", "pending", "estimating", "provisioning", "downloading
 
 @pytest.fixture
 def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The programs of the collection's archive, as modules."""
+    """The programs of the collection's archive, importable as modules."""
     monkeypatch.syspath_prepend(host.HERE / "collection" / "tools")
     yield SimpleNamespace(**{name: importlib.import_module(name) for name in TOOLS})
     for name in TOOLS:
@@ -195,7 +197,7 @@ def servers(postgres: Embedded, template: str, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def ingest(servers: Servers, tmp_path: Path) -> Iterator[Ingest]:
-    """A collection of the test's own; faults that the test has switched on are off behind it."""
+    """A test's own collection. Faults that the test has switched on are switched off afterwards."""
     arkqueue, services = servers
     made = a_collection(arkqueue, services, tmp_path)
     yield made
@@ -212,11 +214,13 @@ def a_collection(
     profiles: Mapping[str, Mapping[str, Any]] | None = None,
     **working_storage: Any,
 ) -> Ingest:
-    """Register the archive of a collection, and set up the ingest host for it. ``profiles``: fields that differ from the example's."""
+    """Registers the archive of a collection, and sets up the ingest host for it. ``profiles``:
+    fields that differ from the example's.
+    """
     name = f"demo-{uuid.uuid4().hex[:8]}"
     settings = folder / f"{name}.json"
     files = host.collection_files(settings, profiles)
-    # The same retries, without half a minute of waiting for them.
+    # A shorter delay saves half a minute of waiting for the same retries.
     files = {path: text.replace("delay: 2s", "delay: 0.2s") for path, text in files.items()}
     _register(arkqueue, folder, name, files)
     token = arkqueue("token", "create", "--scope", "operate", "--archive", name).out.strip()
@@ -226,7 +230,9 @@ def a_collection(
 
 
 def an_access_queue(arkqueue: Installation, services: host.Services, folder: Path, large: str) -> Ingest:
-    """Register the archive of an access queue. ``large``: from which size on a request is for the large pool."""
+    """Registers the archive of an access queue. ``large``: the size from which a request belongs to
+    the large pool.
+    """
     name = f"access-{uuid.uuid4().hex[:8]}"
     settings = folder / f"{name}.json"
     _register(arkqueue, folder, name, host.access_files(settings))

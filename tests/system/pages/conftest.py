@@ -39,7 +39,9 @@ def a_token(session: Session, scope: Scope, *archives: str) -> tuple[Token, str]
 
 @pytest.fixture
 def visitor(server: ApiServer, session: Session) -> Iterator[Visitors]:
-    """Makes what browsers send: ``visitor(Scope.READ, "papers")`` is signed in with a token of that scope; ``visitor()`` is not."""
+    """Makes browsers: ``visitor(Scope.READ, "papers")`` is signed in with a token of that scope,
+    ``visitor()`` is not signed in.
+    """
     made: list[httpx.Client] = []
 
     def make(scope: Scope | None = None, *archives: str) -> httpx.Client:
@@ -72,25 +74,27 @@ def admin(visitor: Visitors) -> httpx.Client:
 
 
 def form_of(page: httpx.Response) -> str:
-    """What the forms of a page carry."""
+    """The hidden value that the forms of a page carry."""
     found = re.search(r'name="form" value="([0-9a-f]{64})"', page.text)
     assert found, page.text
     return found[1]
 
 
 def press(browser: httpx.Client, page: str, name: str, verb: str, text: str = "", sure: str = "yes") -> httpx.Response:
-    """Press a button of a page, and the one that stands below the consequences; ``sure`` empty: the first alone."""
+    """Presses a button of a page, and then the button below the consequences. An empty ``sure``
+    presses only the first one.
+    """
     fields = {"form": form_of(browser.get(page)), "name": name, "verb": verb, "text": text, "back": page, "sure": sure}
     return browser.post("/-/act", data=fields)
 
 
 def first(browser: httpx.Client, name: str, verb: str) -> httpx.Response:
-    """What a button shows before anything is done."""
+    """The page that a button shows before anything changes."""
     return press(browser, f"/{name}", name, verb, sure="")
 
 
 def confirm(browser: httpx.Client, page: httpx.Response) -> httpx.Response:
-    """Press the button below the consequences."""
+    """Presses the button below the consequences."""
     (form,) = [form for form in re.findall(r"<form.*?</form>", page.text, re.S) if 'name="sure" value="yes"' in form]
     fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form)
     body: dict[str, list[str]] = {}
@@ -100,6 +104,6 @@ def confirm(browser: httpx.Client, page: httpx.Response) -> httpx.Response:
 
 
 def said(page: httpx.Response, status: int = 200) -> str:
-    """The words of a page of this status, without its markup."""
+    """The text of a page with this status, without markup."""
     assert page.status_code == status, page.text
     return " ".join(re.sub(r"<[^>]*>", " ", page.text.partition("<main")[2].partition(">")[2]).split())

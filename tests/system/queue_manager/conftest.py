@@ -1,4 +1,6 @@
-"""A queue manager's readers on real repositories; each look is taken by the test, or by the running loops."""
+"""A queue manager's readers on real repositories. The test runs each scan itself, or starts the
+loops.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ WORKFLOW = "- {name: index, command: index, depends: [PREV]}\n"
 
 @dataclass
 class Watched:
-    """A registered archive and what the ledger says of it."""
+    """A registered archive and its ledger."""
 
     session: Session
     id: ArchiveId
@@ -38,7 +40,7 @@ class Watched:
             return connection.execute(text.encode(), values).fetchall()
 
     def ledger(self, branch: str = "") -> list[tuple[int, str]]:
-        """(number, id) of each revision, in order."""
+        """The number and id of each revision, in order."""
         rows = self.sql(
             "select r.number, r.name from revision r join branch b on b.id = r.branch_id"
             " where b.archive_id = %s and b.name = %s order by r.number",
@@ -48,7 +50,7 @@ class Watched:
         return [(row["number"], row["name"]) for row in rows]
 
     def tasks(self, branch: str = "") -> dict[str, str]:
-        """The states of own tasks by ``name@number``."""
+        """The states of the ordinary tasks by ``name@number``."""
         rows = self.sql(
             "select t.name, t.number, t.state from task t join branch b on b.id = t.branch_id where t.archive_id = %s"
             " and b.name = %s and t.name not in ('COMMIT', 'REPORT') order by t.number, t.position",
@@ -61,7 +63,7 @@ class Watched:
         return self.sql("select * from archive where id = %s", self.id)[0]
 
     def wait_for(self, condition: Callable[[], Any]) -> None:
-        """Until something has happened: each look at the database is a fresh one."""
+        """Waits for a condition. Each poll reads the database anew."""
         eventually(condition, self.row)
 
     def wait_for_ledger(self, length: int, branch: str = "") -> list[tuple[int, str]]:
@@ -76,7 +78,7 @@ def configuration(tmp_path: Path) -> Configuration:
 
 @pytest.fixture
 def watch(session: Session, configuration: Configuration) -> Callable[..., Watched]:
-    """Registers an archive as a person would."""
+    """Registers an archive like a person."""
 
     def watch(url: str | Path, name: str = "papers", start: str | None = None, **settings: Any) -> Watched:
         chosen = ArchiveSettings(**settings)

@@ -1,4 +1,6 @@
-"""Queue managers in processes of their own, which are killed in the midst of a transaction: a trigger lets it wait at a gate, an advisory lock."""
+"""Separate queue managers that are killed in the middle of a transaction. A trigger lets the
+transaction wait at a gate, which is an advisory lock.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,20 @@ from tests.waiting import eventually
 
 GATE = "locktype = 'advisory' and objid = 33 and database = (select oid from pg_database where datname = current_database())"
 OTHERS = f"select from pg_locks where {GATE} and pid not in (select pid from pg_locks where {GATE} and mode = 'ExclusiveLock')"
-"""Backends of killed processes that still wait at the gate, or hold it."""
+"""Selects the backends of killed processes that still wait at the gate or hold it."""
 END = f"select pg_terminate_backend(pid) from pg_locks where {GATE} and not granted"
-"""Ends what a killed process has left waiting at the gate, which notices only then, or when its statement times out, that nobody is there any more."""
+"""Ends the backends of killed processes that wait at the gate. Otherwise they notice the loss of
+their client only after the wait, or at the statement timeout.
+"""
 WAITING = f"select from pg_locks where {GATE} and not granted"
-"""Who waits at the gate."""
+"""Selects the backends that wait at the gate."""
 
 
 @contextmanager
 def queue_manager(session: Session, home: Path, settings: str, before: str) -> Iterator[Forked]:
-    """A queue manager in a process of its own. ``settings``: its configuration. ``before``: what its program does first."""
+    """A queue manager in its own process. ``settings``: its configuration. ``before``: code that
+    its program runs first.
+    """
     with session.database.connect() as connection:
         uri = make_conninfo(connection.info.dsn, password=connection.info.password)
     home.mkdir(mode=0o700, exist_ok=True)
@@ -47,9 +53,11 @@ def queue_manager(session: Session, home: Path, settings: str, before: str) -> I
 def kill_in_each_step(
     session: Session, event: str, begin: Callable[[], object], done: Callable[[], bool], look: Callable[[], object]
 ) -> int:
-    """Let each queue manager commit one step, and kill it in the midst of the next one, until all is ``done``; returns how many there were.
+    """Lets each queue manager commit one step, and kills it in the middle of the next step, until
+    ``done`` returns true. Returns the number of steps.
 
-    ``event``: of a trigger, once in each step. ``begin``: gives a queue manager, as a context. ``look``: after each step.
+    ``event``: the event of a trigger that fires once in each step. ``begin``: makes a queue
+    manager, as a context. ``look``: a check after each step.
     """
     function = "language plpgsql as 'begin perform pg_advisory_xact_lock_shared(33); return null; end'"
     connect, steps = session.database.connect, 0
@@ -61,7 +69,8 @@ def kill_in_each_step(
         while not done():
             with begin() as process:  # type: ignore[attr-defined]
                 wait_until_blocked(watcher)
-                # Who asks for the lock before it is free has it when this step is committed, and before the next one.
+                # A session that asks for the lock before it is free gets it when this step commits,
+                # before the next step starts.
                 closed = thread.submit(next_gate.execute, "select pg_advisory_lock(33)")
                 eventually(lambda: len(watcher.execute(WAITING.encode()).fetchall()) == 2)
                 gate.execute("select pg_advisory_unlock(33)")

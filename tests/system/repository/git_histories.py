@@ -1,4 +1,5 @@
-"""Made Git histories, loaded by `git fast-import`: names in any encoding, moves, links, modes, folders that become files, merges.
+"""Random Git histories, loaded by `git fast-import`: names in any encoding, moves, links, modes,
+folders that become files, and merges.
 
 history = RandomHistory(seed=3)
 for _ in range(20):
@@ -32,7 +33,7 @@ Tree = dict[Name, Blob]
 
 
 class RandomHistory:
-    """Commits on main, and now and then a branch that is merged."""
+    """Commits on main, and sometimes a branch that is merged."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -42,7 +43,7 @@ class RandomHistory:
         self._main = 0
 
     def commit(self) -> None:
-        """One more commit on main."""
+        """Makes one more commit on main."""
         self._main = self._merge() if self._main and self.random.random() < 0.1 else self._one(b"main", self._main)
 
     def load(self, repository: GitRepository) -> None:
@@ -51,7 +52,9 @@ class RandomHistory:
         )  # fmt: skip
 
     def _merge(self) -> int:
-        """A branch with a commit or two; main has changed meanwhile, and each side wins somewhere."""
+        """Makes a branch with one or two commits while main changes, and merges it. Each side wins
+        somewhere.
+        """
         before = dict(self.tree)
         topic = self._one(b"topic", self._main)
         if self.random.random() < 0.5:
@@ -69,7 +72,7 @@ class RandomHistory:
         return self._written(branch, parent)
 
     def _written(self, branch: bytes, *parents: int) -> int:
-        """The whole tree, so that what Git makes of it cannot be other than what is meant."""
+        """Writes a commit with its whole tree, so that Git's result is exactly the intended one."""
         self._marks += 1
         lines = [
             b"commit refs/heads/%b\nmark :%d\ncommitter Ada <ada@example.org> %d +0000\ndata 0\n"
@@ -97,7 +100,7 @@ class RandomHistory:
             self._move(self._some(paths), self._path())
 
     def _some(self, paths: list[Name]) -> Name:
-        """A file, or a folder of one."""
+        """A file, or a folder that contains a file."""
         path = self.random.choice(paths)
         return path[: self.random.randint(1, len(path))]
 
@@ -111,7 +114,7 @@ class RandomHistory:
             self._put(new + path[len(old) :], blob)
 
     def _put(self, path: Name, blob: Blob | None) -> None:
-        """A file, or nothing, in the place of whatever is there."""
+        """Puts a file at a path, or removes what is there."""
         beside = {other for other in self.tree if other[: len(path)] == path or path[: len(other)] == other}
         self.tree = {other: there for other, there in self.tree.items() if other not in beside}
         if blob is not None:

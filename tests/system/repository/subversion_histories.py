@@ -1,11 +1,12 @@
-"""Made Subversion histories, loaded by `svnadmin load`, which takes what no client would commit.
+"""Random Subversion histories, loaded by `svnadmin load`, which accepts what no client would commit.
 
     history = RandomHistory(seed=3)
     for _ in range(20):
         history.commit()
     history.load(repository)
 
-``load_project`` puts a Git repository's own history into Subversion. Made files get each property that `svn export` looks at, with right and wrong values, and texts in which it matters.
+``load_project`` loads the history of a Git repository into Subversion. The random files have each
+property that affects `svn export`, with right and wrong values, and texts that the property affects.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ AUTHORS = (b"ada", "Zoë Ångström".encode(), b"$Id$", b"", None)
 
 @dataclass(frozen=True)
 class Node:
-    """A file, or (without a text) a folder."""
+    """A file, or a folder if there is no text."""
 
     text: bytes | None
     properties: Properties = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """`svn export` loses what follows a NUL in such a file, and arkqueue does not."""
+        """`svn export` loses the text after a NUL in such a file, and arkqueue does not."""
         if self.text is not None and b"\0" in self.text:
             self.properties.pop("svn:special", None)
 
@@ -138,7 +139,7 @@ class RandomHistory:
         return Node(self.random.choice(TEXTS), properties)
 
     def _near(self, old: Node) -> Properties:
-        """One property more, less or other."""
+        """The properties with one more, one less, or another one."""
         name = self.random.choice(list(VALUES))
         rest = {other: value for other, value in old.properties.items() if other != name}
         return rest if name in old.properties else {**rest, name: self.random.choice(VALUES[name])}
@@ -166,14 +167,14 @@ class RandomHistory:
 
 
 class Dump:
-    """What ``svnadmin load`` reads."""
+    """The input of ``svnadmin load``."""
 
     def __init__(self) -> None:
         self.head = 0
         self._texts = [b"SVN-fs-dump-format-version: 2\n\n"]
 
     def begin(self, date: bytes, author: bytes | None) -> None:
-        """The next revision; its nodes follow."""
+        """Starts the next revision; its nodes follow."""
         self.head += 1
         properties = {"svn:date": date}
         if author is not None:
@@ -216,11 +217,13 @@ def _properties(properties: Properties) -> bytes:
 PROPERTIES = {
     "svn:keywords": b"Id Rev Author Date URL", "svn:eol-style": b"CRLF",
 }  # fmt: skip
-"""Of each file of the project that is a text."""
+"""The properties of each text file of the project."""
 
 
 def load_project(git: Path, repository: SubversionRepository, most: int) -> int:
-    """Some commits of a Git repository, evenly over its history, as revisions below ``trunk``; the answer is how many."""
+    """Loads commits of a Git repository, spread evenly over its history, as revisions below
+    ``trunk``. Returns their number.
+    """
     source = pygit2.Repository(str(git))
     chain = [source[source.head.target].peel(pygit2.Commit)]
     while chain[-1].parents:
@@ -241,7 +244,7 @@ def load_project(git: Path, repository: SubversionRepository, most: int) -> int:
                 if folder not in folders:
                     folders.add(folder)
                     dump.node(folder, "add", Node(None))
-            if path in folders:  # it was one, and its files are gone
+            if path in folders:  # a former folder, whose files are gone
                 folders -= {folder for folder in folders if (folder + "/").startswith(path + "/")}
                 dump.node(path, "delete")
             text = source[now[path]].peel(pygit2.Blob).data

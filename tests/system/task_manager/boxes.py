@@ -1,4 +1,6 @@
-"""Containers of a test's installation: tasks that run in them, what the engine has of them, and what is left on this host."""
+"""Containers of a test's installation: their tasks, their state on the engine, and what remains on
+this host.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ DEAF = f"trap '' TERM; {FOREVER}"
 
 
 class Boxes:
-    """``image`` has busybox and the users root, builder (1000:100) and nobody."""
+    """The containers of a test. ``image`` has busybox and the users root, builder (1000:100) and
+    nobody.
+    """
 
     def __init__(self, engine: docker.APIClient, url: str, image: str, installation: str, shared: Path) -> None:
         self.engine, self.url, self.image, self.installation = engine, url, image, installation
@@ -29,20 +33,22 @@ class Boxes:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """For a task manager: the engine, and the folder ``shared``, which tasks may mount."""
+        """Settings for a task manager: the engine, and the folder ``shared`` that
+        tasks may mount.
+        """
         return {
             "docker": {"host": self.url},
             "mounts": [{"name": "shared", "folder": str(self.shared), "archives": ["*"]}],
         }
 
     def task(self, text: str | list[str], **fields: Any) -> str:
-        """The fields of a task in a container, which has the shared folder at /shared."""
+        """The fields of a task in a container that mounts the shared folder at /shared."""
         known: dict[str, Any] = {"command": text, "image": self.image, "checkout": "none", "network": "none"}
         known["mounts"] = [{"name": "shared", "path": "/shared"}]
         return "".join(f"{key}: {json.dumps(value)}\n" for key, value in (known | fields).items())
 
     def begun(self, name: str = "begun") -> str:
-        """A command that tells the test that it has begun: ``has_begun`` waits for that."""
+        """A command that announces its start to the test; ``has_begun`` waits for it."""
         return f"touch /shared/{name}"
 
     def all(self) -> list[dict[str, Any]]:
@@ -50,11 +56,13 @@ class Boxes:
         return [one for one in self.containers() if "arkqueue.attempt" in one["Labels"]]
 
     def running(self) -> list[dict[str, Any]]:
-        """Those that run. One that is being made is listed before the engine can be asked for it."""
+        """The running containers of attempts. A container under creation is listed before it can be
+        inspected.
+        """
         return [one for one in self.all() if one["State"] == "running"]
 
     def containers(self) -> list[dict[str, Any]]:
-        """All of the installation's, those included that only look at something."""
+        """All containers of the installation, including those that only inspect something."""
         return list(self.engine.containers(all=True, filters=self._ours))
 
     def volumes(self) -> list[Any]:
@@ -64,10 +72,11 @@ class Boxes:
         eventually(lambda: not self._killed())
 
     def _killed(self) -> list[dict[str, Any]]:
-        """What there was."""
+        """Removes all containers. Returns those that it found."""
         found = self.containers()
         for container in found:
-            with suppress(docker.errors.APIError):  # whoever was about to remove it is quicker, or still at it
+            # somebody else may have removed it, or may be removing it
+            with suppress(docker.errors.APIError):
                 self.engine.remove_container(container["Id"], force=True, v=True)
         return found
 
@@ -83,7 +92,9 @@ def mounts_below(folder: Path) -> list[str]:
 
 @pytest.fixture
 def boxes(session: Session, engine: docker.APIClient, engine_url: str, busybox: str, tmp_path: Path) -> Iterator[Boxes]:
-    """Whatever a test leaves is removed; to leave nothing is the test's to claim. To be asked for before task managers."""
+    """The containers of a test. Whatever remains is removed afterwards; the test itself has to
+    check that nothing remains. Request this fixture before task managers.
+    """
     made = Boxes(engine, engine_url, busybox, claim.installation(session), tmp_path / "shared")
     yield made
     made.kill()

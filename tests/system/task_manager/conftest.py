@@ -1,4 +1,4 @@
-"""Task managers on a real database, and the tests' ways to wait for what their tasks do."""
+"""Task managers on a real database, and functions that wait for their tasks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def home_folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def managers(session: Session, home_folder: Path) -> Iterator[Managers]:
-    """Starts task managers; what still runs at the end is stopped."""
+    """Starts task managers. Those that still run at the end are stopped."""
     started: list[TaskManager] = []
 
     def start(**settings: Any) -> TaskManager:
@@ -54,7 +54,7 @@ def managers(session: Session, home_folder: Path) -> Iterator[Managers]:
 
 
 def settled(archive: AnArchive, key: str, state: str) -> None:
-    """Wait until a task has a state; another final one is the end of waiting."""
+    """Waits until a task has a state. Fails if the task reaches another final state."""
 
     def has() -> bool:
         found = archive.state(key)
@@ -69,19 +69,19 @@ def attempts(archive: AnArchive, key: str) -> list[dict[str, Any]]:
 
 
 def ended(archive: AnArchive, key: str, count: int = 1) -> dict[str, Any]:
-    """Wait until a task has that many attempts which have ended; the last of them."""
+    """Waits until a number of attempts of a task have ended. Returns the last one."""
     return eventually(lambda: [a for a in attempts(archive, key) if a["ended_at"]][count - 1 : count])[0]
 
 
 def log_of(archive: AnArchive, key: str, *streams: Stream) -> str:
-    """What the newest attempt's log holds, of some streams or of all."""
+    """The log of the newest attempt, of the given streams or of all."""
     attempt = AttemptId(attempts(archive, key)[-1]["id"])
     chunks = logs.read(archive.session, attempt, limit=1 << 30).chunks
     return b"".join(c.data for c in chunks if c.stream in (streams or Stream)).decode()
 
 
 class Bells:
-    """A FIFO between a task and its test; neither waits for the other to open it."""
+    """A FIFO between a task and its test. Neither waits for the other to open it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -90,7 +90,7 @@ class Bells:
         self._rest = b""
 
     def hear(self) -> str:
-        """The next line that a task writes."""
+        """Waits for the next line from a task."""
         poll = select.poll()
         poll.register(self._end, select.POLLIN)
         while b"\n" not in self._rest:
@@ -100,7 +100,7 @@ class Bells:
         return line.decode()
 
     def ring(self, line: str = "") -> None:
-        """A line for a task that reads one."""
+        """Sends a line to a task that reads one."""
         os.write(self._end, line.encode() + b"\n")
 
     def close(self) -> None:
@@ -109,8 +109,10 @@ class Bells:
 
 @pytest.fixture
 def time_begins(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """Lets the timeout of tasks run only from when what is waited for has happened: a slow host could use it up before a program says anything."""
-    # The timeout of a task begins here.
+    """Starts the timeout of tasks only after a condition holds. On a slow host, the timeout could
+    otherwise pass before a program's first output.
+    """
+    # The timeout of a task starts here.
     followed = attempt_module._followed
 
     def begin_with(waited: Callable[[], object]) -> None:
@@ -165,7 +167,7 @@ threading.Event().wait()
 
 @pytest.fixture
 def drivers(pg_uri: str, home_folder: Path, tmp_path: Path) -> Iterator[Drivers]:
-    """Starts processes that are task managers, with settings by name, after a program of the test."""
+    """Starts separate task managers with the given settings, each after a program of the test."""
     started: list[Forked] = []
     log = tmp_path / "drivers.log"
     log.touch()

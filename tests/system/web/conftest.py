@@ -16,7 +16,9 @@ from arkqueue.web import ApiServer, create_app, run_api
 
 Client = Callable[..., httpx.Client]
 PLAIN = {"trust_env": False, "verify": False}
-"""For calls of a server on the loopback interface, which speaks no TLS: to load the system's authorities takes longer than most calls."""
+"""Options for requests to a server on the loopback interface without TLS. Loading the system's
+certificate authorities takes longer than most requests.
+"""
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def server(session: Session, configuration: Configuration, no_queue_manager: Non
 
 @pytest.fixture
 def client(server: ApiServer, session: Session) -> Iterator[Client]:
-    """Makes clients: ``client(Scope.READ, "papers")``; without a scope, one without a token."""
+    """Makes clients: ``client(Scope.READ, "papers")``. Without a scope, the client has no token."""
     made: list[httpx.Client] = []
 
     def make(scope: Scope | None = None, *archives: str) -> httpx.Client:
@@ -71,7 +73,7 @@ def hook(client: Client) -> httpx.Client:
 
 
 def problem(answer: httpx.Response, status: int, *said: str) -> dict[str, object]:
-    """The problem document of an answer, which has this status and says these things."""
+    """The problem document of an answer. Checks the status and the given texts."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     document: dict[str, object] = answer.json()
