@@ -42,10 +42,10 @@ from arkqueue.queue import archives, claim, finish, ledger
 from arkqueue.task_manager.recorder import LANES
 
 CHUNK = 100
-"""Revisions that one transaction appends, as a queue manager does."""
+"""The revisions that one transaction appends, as in a queue manager."""
 SLOTS = 100
 READERS = 4
-"""Archives that are planned at once; a queue manager reads more than that."""
+"""The archives that are planned at once. A queue manager reads more than that."""
 PAUSE = 0.005
 """How long a task manager that has nothing waits for the others, as nobody wakes it."""
 
@@ -70,14 +70,14 @@ def a_revision(number: int) -> Revision:
 
 @dataclass
 class Line:
-    """An archive with one branch, and where its ledger is."""
+    """An archive with one branch, and the head of its ledger."""
 
     branch: ledger.Branch
     number: int
 
     @classmethod
     def register(cls, session: Session, name: str) -> Line:
-        """A new archive, its baseline is revision 1."""
+        """Registers an archive with revision 1 as the baseline."""
         id = archives.register(
             session, name=name, kind="subversion", url=f"/srv/{name}", repository=f"/srv/{name}", uuid="", folder="",
             settings=ArchiveSettings(process=True),
@@ -87,13 +87,13 @@ class Line:
 
     @classmethod
     def of(cls, session: Session, archive: int) -> Line:
-        """An archive that is there, at its head."""
+        """The line of an existing archive, at its head."""
         (row,) = archives.branches(session, archive)  # type: ignore[arg-type]
         (head,) = session.rows("revision_at", revision=row.head_id)
         return cls(ledger.Branch(row.id, archive, row.name, row.main, row.head_id), head.number)
 
     def append(self, session: Session, tasks: Workflow, count: int = 1) -> bool:
-        """Plan so many revisions; False where another process was quicker."""
+        """Plans ``count`` revisions. Returns False if another process was quicker."""
         while count:
             entries = [
                 Entry(a_revision(self.number + 1 + n), tasks) for n in range(min(count, CHUNK))
@@ -109,14 +109,18 @@ class Line:
 
 
 def plan(session: Session, lines: Sequence[Line], tasks: Workflow, count: int) -> int:
-    """Plan so many revisions of each archive; in how many another process was not quicker."""
+    """Plans ``count`` revisions of each archive. Returns the number of archives in which no other
+    process was quicker.
+    """
     with ThreadPoolExecutor(READERS) as readers:
         return sum(readers.map(lambda line: line.append(session, tasks, count), lines))
 
 
 @dataclass
 class Drained:
-    """What one task manager did. ``claims``, ``finishes``: how long each took, in seconds, and how many tasks it was about."""
+    """The work of one task manager. ``claims``, ``finishes``: the seconds of each call, and the
+    number of its tasks.
+    """
 
     seconds: float
     tasks: int
@@ -125,13 +129,17 @@ class Drained:
 
 
 def drain(session: Session, process: str, slots: int = SLOTS, *, apart: bool = False) -> Drained:
-    """Claim and complete everything there is. ``apart``: nothing is claimed with what is recorded, so that each can be timed."""
+    """Claims and completes all tasks. ``apart``: claims and records in separate calls, so that each
+    can be timed.
+    """
     return _TaskManager(session, process, slots, apart).drain()
 
 
 class _TaskManager:
-    """Claims for its slots. What it got ends at once, and with that its slots are free, before it is recorded. As a task manager does, it claims with
-    what it records, unless it claims just then; and it claims again where there may be more."""
+    """Claims for its slots. A claimed task ends at once, and its slot is free before the end is
+    recorded. Like a real task manager, it claims in the call that records ends, unless another
+    claim is under way, and claims again if there may be more ready tasks.
+    """
 
     def __init__(self, session: Session, process: str, slots: int, apart: bool) -> None:
         self._session, self._process, self._slots, self._apart = session, process, slots, apart
@@ -183,13 +191,15 @@ class _TaskManager:
             self._changed.notify_all()
 
     def _may_be_more(self) -> bool:
-        """Wait until what was recorded may have made more ready; False where there is nothing to record."""
+        """Waits until a recorded end may have made more tasks ready. Returns False if no ends are
+        left to record.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._is_more or not self._unrecorded or self._fault)
             return self._is_more
 
     def _is_any_left(self) -> bool:
-        """Whether others still have tasks under way, which may make some ready."""
+        """Whether other processes have tasks under way, whose ends may make tasks ready."""
         with self._session.database.statement() as connection:
             query = b"select from task where settled_at is null and state in ('ready', 'running') limit 1"
             return connection.execute(query).rowcount > 0
@@ -231,13 +241,15 @@ class _TaskManager:
 
 @contextmanager
 def a_queue(uri: str) -> Iterator[Session]:
-    """A queue without wake-ups: whoever measures takes every step himself."""
+    """A queue without wake-ups, because the benchmark takes every step itself."""
     with Database.open(uri, application_name="arkqueue bench") as database:
         yield Session(database)
 
 
 def processes(uri: str, count: int, order: dict[str, Any]) -> list[dict[str, Any]]:
-    """Have several processes do the same order at once: first all of them plan, then all drain. What each tells."""
+    """Starts several processes with the same order: all of them plan, and then all of them drain.
+    Returns the report of each.
+    """
     command = [sys.executable, "-m", "benchmarks.lines", uri]
     with ExitStack() as stack:
         started = [
@@ -264,13 +276,16 @@ def processes(uri: str, count: int, order: dict[str, Any]) -> list[dict[str, Any
 
 
 def main(uri: str, order: dict[str, Any]) -> None:
-    """``order``: the archives, how many revisions each gets, which workflow, how many slots; all processes are given all archives."""
+    """Executes an order: the archives, the revisions for each, the workflow, and the slots. All
+    processes get all archives.
+    """
     tasks = a_workflow(order["workflow"])
     index, count = order["part"]
     with a_queue(uri) as session:
         ids: Sequence[int] = order["archives"]
         start = len(ids) * index // count
-        # Each begins elsewhere and goes through all, so that some collide and nobody can be sure to be first.
+        # Each process starts with another archive and goes through all of them. So some collide,
+        # and none of them is always the first.
         mine = [Line.of(session, id) for id in [*ids[start:], *ids[:start]]]
         _step({"ready": True})
         began = time.perf_counter()
