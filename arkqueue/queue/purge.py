@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -203,10 +203,7 @@ def sweep(session: Session) -> None:
     if session.is_rehearsal:
         return
     for row in session.rows("purgings"):
-        try:
-            _go_on(session, row.archive, row.run, patience=BRIEF)
-        except TOO_LONG as error:
-            log.warning("the purge of run %s continues later: %s", row.run, error)
+        _go_on(session, row.archive, row.run, patience=BRIEF)
 
     def step(connection: Connection) -> bool:
         tasks = [row.id for row in rows(connection, "left_of_purged", most=MOST_SWEPT)]
@@ -333,7 +330,8 @@ def _purge_in_steps(
 def _go_on(session: Session, archive: int, run: int, patience: float | None = None) -> None:
     """Delete the tasks of a run that is being purged in steps, and what belongs to them. Another
     process may do this at the same time. ``patience``: how long to wait for the archive in each
-    step; if the archive is busy for longer, the rest is left. None: without a limit.
+    step; None: without a limit. If the archive is busy for longer, or a step takes too long, the rest
+    is left to `sweep`.
     """
 
     def act(work: Callable[[Graph], T]) -> T:
@@ -358,7 +356,7 @@ def _go_on(session: Session, archive: int, run: int, patience: float | None = No
     (found,) = session.rows("purging", run=run) or [None]
     if found is None:
         return
-    with suppress(_BusyArchive):
+    try:
         if not found.has_starts:
             for portion in portions(session.rows("starts_in_runs", runs=[run])):
                 act(partial(_remember_starts, starts=portion))
@@ -368,6 +366,10 @@ def _go_on(session: Session, archive: int, run: int, patience: float | None = No
         while session.do("purge_some_items", runs=[run], most=MOST_TASKS):
             pass
         act(end)
+    except _BusyArchive:
+        pass
+    except TOO_LONG as error:
+        log.warning("the purge of run %s continues later: %s", run, error)
 
 
 class _BusyArchive(Exception):

@@ -9,10 +9,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from arkqueue.archives.retention import Retention
+from arkqueue.db import Overdue
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
@@ -318,7 +320,12 @@ def test_a_person_who_acts_after_the_judgement_is_heard(archive: AnArchive, monk
     archive.commit({"a": "", "b": ""})
     archive.fail("a@2")
     archive.run("b@2")
-    judged = between(monkeypatch, lambda: archive.state("a@2") == "failed" and archive.retry("a@2"))
+
+    def retry() -> None:
+        if archive.state("a@2") == "failed":
+            archive.retry("a@2")
+
+    judged = between(monkeypatch, retry)
     with purged_in_steps(2):
         assert kept_of(purged(archive, 2)) == {"papers@2": "is not settled"}
     assert len(judged) == 1
@@ -420,6 +427,23 @@ def test_a_busy_archive_holds_up_no_purge_of_another_one(
         assert purged(other, 2).runs == ["notes@2"]
         assert archive.sql("select count(*) as n from purging") == [{"n": 1}]
         assert examine(session).is_sound
+    purge_the_rest(session)
+
+
+def test_a_run_is_purged_although_a_step_behind_the_first_one_takes_too_long(
+    session: Session, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.commit({"a": "", "b": "", "c": ""})
+    archive.run("a@2", "b@2", "c@2")
+
+    def too_long(*_: object, **__: object) -> NoReturn:
+        raise Overdue("the database", "took too long")
+
+    with purged_in_steps(2), monkeypatch.context() as patch:
+        patch.setattr(purge, "_delete_tasks", too_long)  # private: the work of a step
+        assert purged(archive, 2).runs == ["papers@2"]
+    with pytest.raises(NotFound, match="papers@2: was purged on"):
+        find.find_run(session, "papers@2")
     purge_the_rest(session)
 
 
