@@ -41,7 +41,7 @@ TRACEBACK = "Traceback (most recent call last)"
 ROLES = {"serve", "web", "manager", "worker"}
 IDLE = {"poll": "3s"}
 """The settings of a server that mostly waits for its next test. Each worker has up to four of them.
-On a busy machine, a server takes 5 % of a core with the usual poll of 200 ms, 1.5 % with 1 s, and
+On a busy machine, a server takes 5 % of a core with a poll of 200 ms, 1.5 % with 1 s, and
 0.8 % with 5 s.
 """
 
@@ -111,7 +111,7 @@ class Installation:
         """
         self.account: dict[str, Any] = {}
         """Arguments for ``Popen`` that start the roles as another account."""
-        self._settings = {"poll": "200ms", "sweep": "1h", "slots": 4, **settings}
+        self._settings = {"poll": "500ms", "sweep": "1h", "slots": 4, **settings}
         self._ports = ExitStack()
         self._listen = f"127.0.0.1:{self._ports.enter_context(a_port())}"
         self._served: Path | None = None
