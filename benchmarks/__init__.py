@@ -1,7 +1,8 @@
-"""Measures arkqueue on real parts, next to programs that do parts of the same job: ``make bench``, or
-``python -m benchmarks --help``.
+"""Measures arkqueue on real parts, next to programs that do parts of the same job.
 
-    bench         a measured figure, its targets, and what all rows share: sizes, PostgreSQL, folders
+Run ``make bench``, or ``python -m benchmarks --help``.
+
+    bench         a figure, its targets, and what all rows share: sizes, PostgreSQL, folders
     __main__      chooses rows, runs them, prints the table, writes the JSON
     peers         other queues in their own environments, and the programs that drive them
     lines         archives without repositories: a queue alone, planned, claimed and finished
@@ -15,5 +16,5 @@ The rows are ``commits`` (1, 2, 4), ``draining`` (3, 6, 7, 13), ``aging`` (5), `
 (15), ``canceling`` (16), ``purging`` (17), ``locks`` (18), ``priorities`` (19), ``large_lists``
 (20), ``attachments`` (24), and on top of ``browsing``: ``pages`` (21), ``open_pages`` (22) and
 ``in_browser`` (23). ``processes`` measures the process executor alone. Nothing in ``arkqueue``
-imports this package. Of the tests, tests/system/test_benchmarks.py and tests/db/test_plans.py do.
+imports this package. Two tests do: tests/system/test_benchmarks.py and tests/db/test_plans.py.
 """

@@ -47,7 +47,7 @@ SLOTS = 100
 READERS = 4
 """The archives that are planned at once. A queue manager reads more than that."""
 PAUSE = 0.005
-"""How long a task manager that has nothing waits for the others, as nobody wakes it."""
+"""Seconds between two claims of a task manager without tasks, which gets no wake-ups here."""
 
 
 def a_workflow(text: str) -> Workflow:

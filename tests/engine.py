@@ -64,7 +64,7 @@ UnixHTTPConnection.connect = _connect
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        # This is only a name: a run that needs no engine leaves no folder.
+        # The folder is made only by a run that needs an engine.
         config.stash[_FOLDER] = Path(tempfile.gettempdir()) / f"arkqueue-engine-{uuid.uuid4().hex[:12]}"
 
 
@@ -108,7 +108,9 @@ def engine(engine_url: str) -> Iterator[docker.APIClient]:
 
 @pytest.fixture(scope="session")
 def busybox(request: pytest.FixtureRequest, engine: docker.APIClient) -> str:
-    """An image with only busybox. Its users are root, builder (1000:100, group staff) and nobody."""
+    """An image with only busybox, and the users root, builder (1000:100, group staff)
+    and nobody.
+    """
     return _an_image(request.config, engine, "busybox", busybox_files(), [])
 
 

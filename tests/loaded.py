@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         _controller, address = config.workerinput["arkqueue_loader"]
     else:
-        # This is only a name: a run that needs no loader leaves no folder.
+        # The folder is made only by a run that needs the loader.
         address = str(Path(tempfile.gettempdir()) / f"arkqueue-loader-{uuid.uuid4().hex[:12]}" / "socket")
         _controller = os.getpid()
     use(address)

@@ -73,7 +73,7 @@ create event trigger note_change on ddl_command_end execute function tests.note_
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        # This is only a name: a run without database tests leaves no folder, however it ends.
+        # The folder is made only by a run with database tests.
         config.stash[_HOME] = Path(tempfile.gettempdir()) / f"arkqueue-tests-{uuid.uuid4().hex[:12]}"
 
 
@@ -329,7 +329,7 @@ class Databases:
 
 @contextmanager
 def _a_copy(server: Embedded, template: str) -> Iterator[psycopg.Connection[Any]]:
-    # This uses a copy, because a template with an open connection cannot be copied.
+    # A template with an open connection cannot be copied, so the statements run on a copy.
     with a_database(server, template) as uri, _admin(uri) as connection:
         yield connection
 

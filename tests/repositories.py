@@ -139,8 +139,8 @@ class SubversionRepository:
 
     def empty(self, *, message: str = "empty") -> str:
         """Commits a revision that changes nothing."""
-        # This uses arkqueue's library, not subvertpy's: the first one that opens a repository in a
-        # process decides about libsvn's cache.
+        # The first library that opens a repository in a process decides about libsvn's cache. So
+        # this uses arkqueue's, not subvertpy's.
         from arkqueue.repository.subversion.library import ra
 
         session = ra.RemoteAccess(self.url, auth=ra.Auth([ra.get_username_provider()]))

@@ -244,7 +244,7 @@ def link(api: httpx.Client) -> str:
 
 
 def take(api: httpx.Client, folder: Path, only: list[str]) -> None:
-    """Takes one picture of each page in each colour scheme."""
+    """Takes one picture of each page in each of `LOOKS`."""
     program = shutil.which("chromium") or sys.exit("chromium is missing: apt-get install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=BROWSER)

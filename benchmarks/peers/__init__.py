@@ -1,7 +1,9 @@
-"""Peers: other systems that do parts of the same job, each from PyPI in an environment of its own, on the same PostgreSQL as arkqueue.
+"""Peers: other systems that do parts of the same job, each from PyPI in its own environment, on the
+same PostgreSQL as arkqueue.
 
-``environment`` makes what is missing. The programs beside this file are run by the peers' Pythons and know nothing of arkqueue; they answer one JSON object.
-What cannot be installed is told, and then nothing is compared with it.
+``environment`` installs a missing peer. The peers' Pythons run the programs beside this file, which
+do not use arkqueue and answer with one JSON object. If a peer cannot be installed, the bench says
+so and measures without the peer.
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ REQUIREMENTS = {
     "procrastinate": ("procrastinate", "psycopg[binary,pool]"),
 }
 PATIENCE = 600.0
-"""Seconds that a peer may take for anything."""
+"""The most seconds that any step of a peer may take."""
 
 
 def environment(bench: Bench, name: str) -> Path | None:
-    """The Python of a peer's environment, made where there is none; None where nobody is to be compared with, or it cannot be had."""
+    """The Python of a peer's environment, which is made if missing. None without peers, or if the
+    installation fails.
+    """
     if bench.peers is None:
         return None
     folder = bench.peers / name
@@ -43,7 +47,7 @@ def environment(bench: Bench, name: str) -> Path | None:
 
 
 def answer(python: Path, program: str, *arguments: object) -> dict[str, Any]:
-    """What a program beside this file says, run by a peer's Python."""
+    """The answer of a program beside this file, run by a peer's Python."""
     command = [python, Path(__file__).with_name(program), *arguments]
     done = subprocess.run(
         [str(word) for word in command], check=False, capture_output=True, text=True, timeout=PATIENCE

@@ -1,4 +1,6 @@
-"""Buildbot, driven: a master with a local worker, changes posted to its hook, builds that write the time into a file."""
+"""Drives Buildbot: a master with a local worker, changes posted to its hook, and builds that write
+the time into a file.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ class Buildbot:
         self._hook = f"http://127.0.0.1:{port}/change_hook/base"
 
     def notify(self, revision: int) -> None:
-        """Post a change, as a commit hook does."""
+        """Posts a change, as a commit hook does."""
         change = {
             "revision": revision,
             "author": "ada",
@@ -43,7 +45,7 @@ class Buildbot:
 
 @contextmanager
 def a_buildbot(bench: Bench, command: Sequence[str], builds: int = 50) -> Iterator[Buildbot | None]:
-    """A master on the suite's PostgreSQL; None where there is no Buildbot."""
+    """A master on the bench's PostgreSQL; None if Buildbot is not installed."""
     python = environment(bench, "buildbot")
     if python is None:
         yield None
@@ -74,7 +76,7 @@ def a_buildbot(bench: Bench, command: Sequence[str], builds: int = 50) -> Iterat
 
 
 def _await(process: subprocess.Popen[bytes], port: int, folder: Path) -> None:
-    """Wait until the master answers and its worker is attached."""
+    """Waits until the master answers and its worker is attached."""
     until = time.monotonic() + 120
     while time.monotonic() < until and process.poll() is None:
         try:
@@ -89,7 +91,7 @@ def _await(process: subprocess.Popen[bytes], port: int, folder: Path) -> None:
 
 
 def _sqlalchemy(uri: str) -> str:
-    """The URI as SQLAlchemy writes it."""
+    """The URI in SQLAlchemy's form."""
     parts = conninfo_to_dict(uri)
     where = urllib.parse.urlencode({key: parts[key] for key in ("host", "passfile")})
     return f"postgresql+psycopg2://{parts['user']}@/{parts['dbname']}?{where}"

@@ -1,6 +1,8 @@
-"""Buildbot's configuration: each change starts one build, whose one step writes the time into a file. Read by its master, in the master's folder.
+"""Buildbot's configuration: each change starts one build, whose single step writes the time into a
+file. The master reads this file in its own folder.
 
-What is chosen comes with settings.json beside it: ``port``, ``workers_port``, ``database``, ``command``, ``builds``.
+Settings come from settings.json in the same folder: ``port``, ``workers_port``, ``database``,
+``command``, ``builds``.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ BuildmasterConfig = {
     "workers": [worker.LocalWorker("worker", max_builds=_chosen["builds"])],
     "protocols": {"pb": {"port": f"tcp:{_chosen['workers_port']}:interface=127.0.0.1"}},
     "schedulers": [
-        # No tree-stable timer, and every change is built for itself: what arkqueue does, too.
+        # Like arkqueue, Buildbot waits for no further changes, and builds each change separately.
         schedulers.SingleBranchScheduler(
             name="all", change_filter=util.ChangeFilter(branch=None), treeStableTimer=None, builderNames=["builder"]
         )

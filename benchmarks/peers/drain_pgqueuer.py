@@ -1,4 +1,6 @@
-"""PGQueuer: enqueue jobs that do nothing, and run them all. Run by its own Python: drain_pgqueuer.py URI JOBS BATCH"""
+"""PGQueuer: enqueues jobs without work, and runs all of them. PGQueuer's own Python runs this
+program: drain_pgqueuer.py URI JOBS BATCH
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Procrastinate: defer jobs that do nothing, and have one worker run them all. Run by its own Python: drain_procrastinate.py URI JOBS CONCURRENCY"""
+"""Procrastinate: defers jobs without work, and lets one worker run all of them. Procrastinate's own
+Python runs this program: drain_procrastinate.py URI JOBS CONCURRENCY
+"""
 
 from __future__ import annotations
 

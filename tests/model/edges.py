@@ -61,7 +61,7 @@ def is_of_key(one: str, other: str, exactly: bool = False) -> bool:
 
 
 def connects_items(workflow: Workflow, task: TaskDefinition, item: str, name: str) -> bool:
-    """Whether edges between this task and the tasks of a name connect single items. They do if both
+    """Whether edges between this task and the tasks of a name connect single items, because both
     have the same list (design 5.30).
     """
     return bool(item) and any(other.name == name and other.foreach == task.foreach for other in workflow.tasks)

@@ -1,4 +1,4 @@
-"""What holds after every step."""
+"""Checks the invariants that hold after every step."""
 
 from __future__ import annotations
 

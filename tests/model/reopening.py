@@ -1,4 +1,6 @@
-"""Which tasks come back with a task that runs again, and which edges wait again (design 5.8)."""
+"""Decides which tasks come back with a task that runs again, and which edges wait again (design
+5.8).
+"""
 
 from __future__ import annotations
 

@@ -460,8 +460,8 @@ class Ledger:
         return list(dict.fromkeys(entry.id for entry in self.entries if not entry.dropped))
 
     def lacks(self, chain: Sequence[str]) -> tuple[list[str], list[str]]:
-        """What a rewrite took away, and what is to be appended, if the repository's branch has this
-        ``chain`` of commits, oldest first.
+        """The ids that a rewrite took away, and the ids to append, if the repository's branch is
+        this ``chain`` of commits, oldest first.
 
         All commits after the last known one are appended. If a rewrite dropped some and brought
         nothing new, the head is appended again.

@@ -1,5 +1,5 @@
-"""A server that runs as root and serves other users: real users, real repositories, and an engine if
-the host has one.
+"""A server that runs as root and serves other users: real users, real repositories, and an engine
+if the host has one.
 
 mallory = people("mallory")                                 an account of this host, for the test
 hers = site.archive("git", "--executor", "process", "--process-user", mallory.name)

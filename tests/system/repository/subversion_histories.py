@@ -1,4 +1,4 @@
-"""Random Subversion histories, loaded by `svnadmin load`, which accepts what no client would commit.
+"""Random Subversion histories, loaded by `svnadmin load`, which accepts more than clients commit.
 
     history = RandomHistory(seed=3)
     for _ in range(20):
@@ -6,7 +6,7 @@
     history.load(repository)
 
 ``load_project`` loads the history of a Git repository into Subversion. The random files have each
-property that affects `svn export`, with right and wrong values, and texts that the property affects.
+property that affects `svn export`, with right and wrong values, and texts that it affects.
 """
 
 from __future__ import annotations
