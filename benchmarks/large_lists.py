@@ -64,7 +64,7 @@ def large_lists(bench: Bench) -> Iterator[Figure]:
                 _done(session, batch, partial(_end_of_branch, session, batch))
             )
             # Before the end of the branch, the purge would be refused, because later tasks would
-            # wait for the tasks of this run.
+            # have to wait for the tasks that this run waited for.
             verbs.setdefault("purge", []).append(_done(session, batch, partial(_purge, session, RunId(run.id))))
             beside_purge.append(_beside_purge(session, first, other))
     for which, what in (("first", f"{items} items of {STEPS} steps"), ("behind", f"{items} items, each behind its earlier one")):  # fmt: skip
