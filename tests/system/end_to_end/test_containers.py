@@ -40,53 +40,11 @@ def inside(busybox: str) -> dict[str, Any]:
     return {"image": busybox, "network": "none", "mounts": mounts, "env": {"STAGE": "/stage"}}
 
 
-def test_slow_pdf_in_a_container_is_superseded(
-    arkqueue: Installation,
-    archives: Archives,
-    stage: Stage,
-    inside: dict[str, Any],
-    engine: docker.APIClient,
-) -> None:
-    """The example of the design; its PDF ignores the signal."""
-    server = arkqueue.start()
-    eventually(lambda: "tasks with an image run in containers, on the engine at" in server.said)
-    papers = archives(arkqueue, "git")
-    papers.commit(
-        tasks(
-            {
-                "indexing": {"depends": ["PREV"], "command": stage.held},
-                "build-PDF": {
-                    "depends": ["indexing"],
-                    "cancels": ["PREV"],
-                    "command": f"test -s paper.tex || exit 1; {stage.stubborn}",
-                    "grace": "1s",
-                    **inside,
-                },
-            }
-        )
-    )
-    papers.commit({"paper.tex": "second thoughts\n"})
-    stage.begun("indexing@2")
-    stage.go("indexing@2")
-    stage.begun("build-PDF@2")
-    stage.begun("indexing@3")
-    assert papers.state("build-PDF@3") == "waiting"
-    stage.go("indexing@3")
-    stage.begun("build-PDF@3")
-    assert papers.states(2, 3) == {
-        "indexing@2": "completed", "build-PDF@2": "canceled", "indexing@3": "completed", "build-PDF@3": "running"
-    }  # fmt: skip
-    assert len(containers(arkqueue, engine)) == 1
-    stage.go("build-PDF@3")
-    papers.wait_for_run(3)
-    assert containers(arkqueue, engine) == []
-    assert papers.attempts("build-PDF@3")[0]["image"]
-
-
 def test_killed_server_adopts_its_container_and_a_stopped_one_says_what_goes_on(
     arkqueue: Installation, archives: Archives, stage: Stage, inside: dict[str, Any], engine: docker.APIClient
 ) -> None:
     server = arkqueue.start()
+    eventually(lambda: "tasks with an image run in containers, on the engine at" in server.said)
     papers = archives(arkqueue)
     papers.commit(tasks({"slow": {"command": f"{stage.held}; cat /workspace/paper.tex", **inside}}))
     stage.begun("slow@2")
@@ -100,6 +58,7 @@ def test_killed_server_adopts_its_container_and_a_stopped_one_says_what_goes_on(
     server = arkqueue.start()
     stage.go()
     papers.wait_for_run(2)
+    assert papers.attempts("slow@2")[0]["image"]
     assert papers.log("slow@2").endswith("first thoughts\n")
     assert len(papers.attempts("slow@2")) == 1
     assert containers(arkqueue, engine) == []

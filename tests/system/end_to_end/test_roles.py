@@ -13,7 +13,7 @@ from tests.system.end_to_end.conftest import Archives, Installations
 from tests.system.end_to_end.installation import Archive, Installation, Role, Stage, is_gone, tasks
 from tests.waiting import eventually
 
-COMMITS = 12
+COMMITS = 8
 
 
 class Host:
@@ -95,10 +95,10 @@ def test_killed_roles_are_replaced_in_the_middle_of_a_burst(
     pid = stage.begun("long@2")
     for number in range(3, COMMITS + 2):
         papers.commit({"paper.tex": f"{number}\n"})
-        if number == 6:
+        if number == 5:
             # It has one slot, which the long task keeps: so nothing else is in the midst of anything there.
             host.worker_of(papers, "long@2").kill()
-        if number == 8:
+        if number == 7:
             host.manager.kill()
     arkqueue.start("manager", home="another")
     eventually(lambda: is_gone(pid))
