@@ -1,4 +1,6 @@
-"""What outlives its task manager: how long it stays reserved for its host, and who gets it (design 6, rule 10)."""
+"""Adoption of attempts that outlive their task manager: how long an attempt stays reserved for its
+host, and which process gets the attempt (design 6, rule 10).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Attachments of submissions (design 5.31): all tasks of their run are where they are, and they go with the run."""
+"""Attachments of submissions (design 5.31): all tasks of the run go to the host of the attachments,
+and the attachments are removed with the run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Backfills: a task over old revisions, with the definition of the head (issue 34; design 5.2, 5.11, 5.19)."""
+"""Backfills: a task over old revisions, with the definition of the head (issue 34; design 5.2,
+5.11, 5.19).
+"""
 
 from __future__ import annotations
 

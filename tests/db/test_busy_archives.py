@@ -1,4 +1,6 @@
-"""No archive waits for another (design 5.12, 6): a second connection holds the row of archive A, and the work of archive B goes on."""
+"""No archive waits for another (design 5.12, 6). A second connection locks the row of archive A,
+and the work of archive B continues.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""A claim waits for nobody, so it may commit while somebody changes the graph: what was ready when the change began runs when it acts (design 6).
+"""A claim waits for no other transaction, so it may commit during a change of the graph. A task
+that was ready when the change began may then be running when the change acts on it (design 6).
 
-Each change locks the tasks that it judges, so that it waits for the claim, and then finds the task running.
+Each change locks the tasks that it judges, so that it waits for the claim, and then finds the task
+running.
 """
 
 from __future__ import annotations

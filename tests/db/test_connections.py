@@ -1,4 +1,6 @@
-"""The pool: every call has an end, a lost connection is not noticed where it need not be, an outage passes without a restart."""
+"""The connection pool: every call ends, callers notice a lost connection only if they must, and an
+outage passes without a restart.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The databases that tests of one worker use one after the other: each test finds one that nobody can tell from a new one."""
+"""The databases that the tests of one worker use in turn. No test can tell its database from a new
+one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deferral (design 5.28): exit code 75, when the next attempt is due, and until when that may go on."""
+"""Deferral (design 5.28): exit code 75, the time of the next attempt, and the deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Deleting an item of a list, and taking that back (design 5.27; docs/decisions/0001, point 25). After each test `arkqueue doctor` looks at the graph."""
+"""Deletion and undeletion of an item of a list (design 5.27; docs/decisions/0001, point 25). After
+each test, `arkqueue doctor` checks the graph.
+"""
 
 from __future__ import annotations
 

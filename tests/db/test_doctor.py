@@ -1,4 +1,6 @@
-"""`arkqueue doctor`: each check finds what is garbled, and names it; nothing that arkqueue does itself is found (that is asked after each test)."""
+"""`arkqueue doctor`: each check finds and names its kind of broken data. The fixture of each test
+checks that arkqueue itself leaves nothing to find.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The embedded server: made, shared, adopted, started again, stopped by the last; and what it says when it cannot."""
+"""The embedded server: it is made, shared, adopted, restarted, and stopped by its last user; and
+its messages when it cannot run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is gone ends in steps (design 5.16): a deleted branch, a rewrite, a rewind and a removed archive, with many tasks."""
+"""Endings in steps (design 5.16): a deleted branch, a rewrite, a rewind and a removed archive, each
+with many tasks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The example that must hold (design 5, end): the graph and the sequence of events of the Ark Queue document."""
+"""The example that must hold (design 5, end): the graph and the sequence of events of the Ark Queue
+document.
+"""
 
 from __future__ import annotations
 

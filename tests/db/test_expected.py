@@ -1,4 +1,6 @@
-"""When tasks are expected to start and to end: one answer for `explain`, a task, a run and the pages."""
+"""When tasks are expected to start and to end: one answer for `explain`, a task, a run and the
+pages.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Why is this not running? One test for each reason, with the names and the commands that a person is given."""
+"""Why is this not running? One test for each reason, with the names and the commands that a person
+is given.
+"""
 
 from __future__ import annotations
 

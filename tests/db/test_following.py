@@ -1,4 +1,6 @@
-"""Following logs: one watcher tells all followers of a process, woken by whoever writes; silence costs one question each `POLL` seconds."""
+"""Following of logs: one watcher serves all followers of a process. Writers wake the watcher, and
+without output it asks the database once every `POLL` seconds.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Locks of the whole installation (design 5.25): archives take turns, give back what they do not use, and never wait for each other."""
+"""Locks of the whole installation (design 5.25): archives take turns, give unused places back, and
+never wait for each other.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a committer cannot take away (design 5.22): `require-approval`, tried by one who does not want to wait for an approval."""
+"""The rules that a committer cannot remove (design 5.22): `require-approval`, and attempts to avoid
+an approval.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Notices, branches and the ledger: what is asked is not forgotten, what is gone gets no further revision, and odd texts are stored (design 2, 5.16)."""
+"""Notices, branches and the ledger (design 2, 5.16): no request for a scan is lost, a deleted
+branch gets no further revision, and unusual texts can be stored.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How such queues have failed elsewhere: the lessons that no other test shows. The others stand with the rules, races, claims and schedules."""
+"""Failures of similar queues elsewhere, as far as no other test shows them. The other lessons are
+in the tests of rules, races, claims and schedules.
+"""
 
 from __future__ import annotations
 

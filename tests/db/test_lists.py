@@ -1,4 +1,6 @@
-"""Tasks that have a list (`foreach`, design 5.30): one task for each item, edges item by item, and a gate for each list."""
+"""Tasks with a list (`foreach`, design 5.30): one task for each item, edges between items, and a
+gate for each list.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Names of locks with fields (design 5.25): what they come to, when, and what happens when they come to nothing."""
+"""Names of locks with fields (design 5.25): the resolved name, the time of its resolution, and
+fields without a value.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Locks where two things happen at once (design 5.25): two connections, and a fixed order of their steps. At no moment have two tasks a lock with room for one."""
+"""Races for locks (design 5.25), with two connections and a fixed order of their steps. Two tasks
+never have a lock with room for one at the same moment.
+"""
 
 from __future__ import annotations
 

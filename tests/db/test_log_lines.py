@@ -1,4 +1,6 @@
-"""The lines of a stored log: numbers, places and searches, in chunks that end anywhere and of two streams that take turns; beside the same said naively."""
+"""The lines of a stored log: their numbers, positions and searches. Chunks may end anywhere and two
+streams alternate. Each result is compared with a simple computation.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Logs of attempts: what is stored, cut, fenced and followed. The bytes are said by the tests; nothing runs."""
+"""Logs of attempts: storage, truncation, fencing and following. The tests supply the bytes, and no
+program runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Verbs on many tasks (design 5.33): what they act on, what they refuse, and how much one transaction does."""
+"""Verbs on many tasks (design 5.33): the tasks they act on, their refusals, and the size of their
+transactions.
+"""
 
 from __future__ import annotations
 

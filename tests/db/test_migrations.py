@@ -1,4 +1,6 @@
-"""The schema: made once however many make it, brought forward, refused when it is another's; fresh and migrated are the same."""
+"""The schema: it is made once even by several processes, is migrated, and is refused if it is not
+arkqueue's. A migrated schema equals a new one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What becomes of runs is put into the outbox for each receiver: once, on change, in the transaction that judges it (design 15)."""
+"""Events of runs go into the outbox for each receiver: once, after a change, and in the transaction
+that makes the change (design 15).
+"""
 
 from __future__ import annotations
 

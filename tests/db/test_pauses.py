@@ -1,4 +1,6 @@
-"""Nothing of a paused archive, of a paused installation or of a drained host starts; all else goes on (design 5.23)."""
+"""Tasks of a paused archive, of a paused installation or of a drained host do not start. Everything
+else goes on (design 5.23).
+"""
 
 from __future__ import annotations
 

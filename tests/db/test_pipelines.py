@@ -1,4 +1,6 @@
-"""Statements that share a round trip: their answers, their errors, and what a connection keeps of them."""
+"""Statements that share a round trip: their answers, their errors, and the prepared statements of a
+connection.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Large runs are planned in portions (design 5.30): nothing of them starts before all of it stands, and whoever comes goes on where another one was killed."""
+"""Large runs are planned in portions (design 5.30). No task of a run starts before the run is
+complete, and any process continues the work of one that was killed.
+"""
 
 from __future__ import annotations
 

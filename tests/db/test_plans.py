@@ -1,7 +1,9 @@
-"""The plans of what is done for each task, beside 10⁵ settled ones and on a database that is new: along indices, never through a great table.
+"""The query plans of the statements for each task, in a database with 10⁵ settled tasks and in a
+new one. They use indices and never scan a large table.
 
-The verbs run for real; the server tells the plan of each statement right before it executes it, as it is for these values and as it is for any (which is what a
-prepared statement gets in the end). `test_lessons` looks at statements that no verb reaches so easily.
+The verbs run for real. The server reports the plan of each statement right before its execution,
+for its values and for any values (a prepared statement gets the latter in the end). `test_lessons`
+covers statements that verbs seldom reach.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Polls where two things happen at once (design 5.29): whichever comes first, the command never runs a second time."""
+"""Races of polls (design 5.29): in either order of two events, the command never runs a second
+time.
+"""
 
 from __future__ import annotations
 

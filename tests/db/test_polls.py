@@ -1,4 +1,6 @@
-"""Polls (design 5.29): what asks for the outcome of a deferred task, so that its command never runs a second time unless a person says so."""
+"""Polls (design 5.29). A poll asks for the outcome of a deferred task, so the task's command never
+runs a second time unless a person requests it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Priorities of tasks: set by a person, or by the output of a task for what follows it in its run (design 5.24)."""
+"""Priorities of tasks, set by a person or by the output of a task for later tasks of its run
+(design 5.24).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whole runs that are purged (design 5.27; decision 0001, point 27): what goes, what stays, and what keeps a run."""
+"""Purge of whole runs (design 5.27; decision 0001, point 27): the removed rows, the remaining rows,
+and the reasons to keep a run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Large runs are purged in steps (design 5.27; decision 0001, point 28): from the first step on, everybody sees them as purged."""
+"""Large runs are purged in steps (design 5.27; decision 0001, point 28). From the first step on,
+every reader sees them as purged.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Where two things happen at once: two connections, and a fixed order of their steps (design 6, lessons).
+"""Races with two connections and a fixed order of their steps (design 6, lessons).
 
-A race is stopped at its turning point by holding a lock on a third connection, or by doing one side's statements by hand.
+A race stops at its turning point because a third connection holds a lock, or because the test
+executes the statements of one side itself.
 """
 
 from __future__ import annotations

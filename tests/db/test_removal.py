@@ -1,4 +1,6 @@
-"""Logs and outputs that are removed for good (design 5.27): gone from all that reads them, and from the database."""
+"""Permanent removal of logs and outputs (design 5.27): from the database, and from everything that
+reads them.
+"""
 
 from __future__ import annotations
 

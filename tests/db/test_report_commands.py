@@ -1,4 +1,6 @@
-"""REPORT with a command (design 5.4, 5.32): it gets the report, exit code 0 means sent, and it runs again for an update alone."""
+"""REPORT with a command (design 5.4, 5.32): the command gets the report, exit code 0 means that the
+report was sent, and only an update runs the command again.
+"""
 
 from __future__ import annotations
 

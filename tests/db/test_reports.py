@@ -1,4 +1,6 @@
-"""Reports of runs (design 5.4, 5.32; decision 18): made when a run has settled, kept as they were, told what has changed since."""
+"""Reports of runs (design 5.4, 5.32; decision 18): made when a run has settled, kept unchanged, and
+followed by the changes since.
+"""
 
 from __future__ import annotations
 

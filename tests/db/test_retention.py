@@ -1,4 +1,6 @@
-"""Runs and logs that go by their age (design 5.27): `keep` for each state of a run, `keep-logs` for logs alone."""
+"""Removal of runs and logs by age (design 5.27): `keep` for each state of a run, `keep-logs` only
+for logs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Running a part of a run again: ``retry RUN --from TASK`` (design 5.30; decision 0001, point 30)."""
+"""Running a part of a run again: ``retry RUN --from TASK`` (design 5.30; decision
+0001, point 30).
+"""
 
 from __future__ import annotations
 

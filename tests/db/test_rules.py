@@ -1,4 +1,6 @@
-"""The rules of order (design 5), one by one, on the real queue. What they mean in detail: docs/decisions/0001."""
+"""The rules of order (design 5), one by one, on the real queue. What they mean in detail:
+docs/decisions/0001.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Nothing of a stopped archive starts: its repository may be another one, whose files no task of its ledger may get."""
+"""Tasks of a stopped archive do not start. Its repository may have been replaced by another one,
+whose files must not reach the tasks of this ledger.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Submissions: their runs, their items, and how they stand to commits and to one another (design 5.10, 5.14, 5.18, 5.31)."""
+"""Submissions: their runs and items, and their order relative to commits and to other submissions
+(design 5.10, 5.14, 5.18, 5.31).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What supersedes many tasks cancels them in steps (design 5.10)."""
+"""A canceler of many tasks cancels them in steps (design 5.10)."""
 
 from __future__ import annotations
 

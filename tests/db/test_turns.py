@@ -1,4 +1,6 @@
-"""In which order ready tasks are claimed: archives take turns, and inside an archive the order is priority, ledger entry, run, position (design 6)."""
+"""The order in which ready tasks are claimed: archives take turns, and within an archive the order
+is priority, ledger entry, run, position (design 6).
+"""
 
 from __future__ import annotations
 

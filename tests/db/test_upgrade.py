@@ -1,7 +1,8 @@
-"""A database of version 1 with runs under way is brought up to date and goes on: nothing of it is lost, forgotten or run twice.
+"""A database of version 1 with runs under way is migrated and continues: no task is lost, forgotten
+or run twice.
 
-``version_1.sql`` says how it was made. What a later version migrates is migrated here, too: whoever changes the tables finds out by these tests whether
-a queue that is at work survives it.
+``version_1.sql`` says how the database was made. All later migrations run here too, so a change of
+the tables that breaks a working queue fails these tests.
 """
 
 from __future__ import annotations

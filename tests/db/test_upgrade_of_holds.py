@@ -1,6 +1,7 @@
-"""A database of the version that had holds, guards, pauses, priorities and limits, but no locks, labels, deletions or purges, is brought up to date and goes on.
+"""A database of an earlier version is migrated and continues. That version had holds, guards,
+pauses, priorities and limits, but no locks, labels, deletions or purges.
 
-``version_21.sql`` says how it was made.
+``version_21.sql`` says how the database was made.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What people read: archives, runs and their computed states, tasks, graphs, and names."""
+"""The data that people read: archives, runs and their computed states, tasks, graphs, and names."""
 
 from __future__ import annotations
 

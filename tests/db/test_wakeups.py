@@ -1,4 +1,6 @@
-"""Wake-ups: at once in the own process, soon in the others, everybody's after a gap, and never an error to a caller."""
+"""Wake-ups: at once in the same process, soon in others, for everybody after a gap, and never with
+an error for the caller.
+"""
 
 from __future__ import annotations
 

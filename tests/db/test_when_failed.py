@@ -1,4 +1,4 @@
-"""What waits for a failure (`when: failed`, design 5.6): a task that cleans up or tells somebody."""
+"""Tasks that wait for a failure (`when: failed`, design 5.6), to clean up or to notify somebody."""
 
 from __future__ import annotations
 

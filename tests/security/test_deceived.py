@@ -1,4 +1,6 @@
-"""I do nothing on the server: I choose names, and have somebody copy the command that arkqueue prints, as root perhaps."""
+"""I do nothing on the server: I choose names, and have somebody copy the command that arkqueue
+prints, as root perhaps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A committer whose tasks run as another user tries to enter folders that are closed to that user."""
+"""A committer whose tasks run as another user tries to enter folders that are closed
+to that user.
+"""
 
 from __future__ import annotations
 

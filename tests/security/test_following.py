@@ -1,4 +1,6 @@
-"""I commit externals and submodules that are to lead somewhere else, to run something, or never to end."""
+"""I commit externals and submodules that are to lead somewhere else, to run something, or never to
+end.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Commits that no git would make: any names, modes, sizes and contents. Each is read or refused, and nothing is written where it may not be.
+"""Commits that no git would make: any names, modes, sizes and contents. Each is read or refused,
+and nothing is written where it may not be.
 
-Made by libgit2, object by object, as a hostile client pushes them to a server that does not check what it is sent.
+Made by libgit2, object by object, as a hostile client pushes them to a server that does not check
+what it is sent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A committer whose containers write into a mount, and whose processes run as another user, tries to become root by a setuid file."""
+"""A committer whose containers write into a mount, and whose processes run as another user, tries
+to become root by a setuid file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One commit of mine, and everybody waits: each attack is one push to my own repository, and somebody else's commit is answered all the same."""
+"""One commit of mine, and everybody waits: each attack is one push to my own repository, and
+somebody else's commit is answered all the same.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tasks get the list of what changed, and what it may name."""
+"""The list of changed files: the tasks that get it, and the names that it may contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The statuses that `workflows-examples/deposit/statuses.py` computes: whatever arkqueue's record is, they are congruent, and a terminal one stays."""
+"""The statuses that `workflows-examples/deposit/statuses.py` computes. They agree with each other
+for every record of arkqueue, and a terminal status stays.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Documents say what the code does: what can be drawn or looked up is, and everything that a page names exists.
+"""Documents agree with the code: generated parts are up to date, and everything that a page names
+exists.
 
-``python -m tests.unit.test_documentation`` draws the generated parts of the pages anew.
+``python -m tests.unit.test_documentation`` writes the generated parts of the pages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Graphs as text for people and for programs that draw them: what names of repositories can do there."""
+"""Graphs as text for people and for drawing programs, with hostile names from repositories."""
 
 from __future__ import annotations
 

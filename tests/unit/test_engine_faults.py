@@ -1,4 +1,6 @@
-"""What an engine says of itself is no fault of a task; the words are those of real engines."""
+"""A message about the engine itself is not a fault of a task. The messages are those of real
+engines.
+"""
 
 from __future__ import annotations
 

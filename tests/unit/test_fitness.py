@@ -1,4 +1,6 @@
-"""When a task manager whose host could start nothing claims again, and how many tasks: with a clock of the test's own."""
+"""A host that cannot start programs: when its task manager claims again, and how many tasks. The
+tests set the clock.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a revision is too much for its ledger."""
+"""The limits of a revision: what is too large for the ledger."""
 
 from __future__ import annotations
 

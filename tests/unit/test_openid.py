@@ -1,4 +1,4 @@
-"""What a provider's claims and the configuration's grants make of a person."""
+"""The rights of a person, from the claims of a provider and the grants of the configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What waits in a file comes back as it was; its place is used again, and where there is no room it stays in memory."""
+"""Queued data overflows into a file and is read back unchanged. The file's space is reused, and if
+the disk has no room, the data stays in memory.
+"""
 
 from __future__ import annotations
 

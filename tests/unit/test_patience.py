@@ -1,4 +1,6 @@
-"""A person does not wait for a repository for ever, and the process that reads it is not kept for nobody."""
+"""A person does not wait for a repository forever, and a reader process without waiting callers
+ends.
+"""
 
 from __future__ import annotations
 

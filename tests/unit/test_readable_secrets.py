@@ -1,4 +1,4 @@
-"""Secrets in the configuration that everybody on the host may read are warned of when a role starts."""
+"""A role that starts warns of secrets in its configuration that everybody on the host can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a reader process answers is checked before it becomes anything: a process that parses hostile files may be theirs."""
+"""Every answer of a reader process is validated before its use, because hostile files may have
+taken over the process that parses them.
+"""
 
 from __future__ import annotations
 

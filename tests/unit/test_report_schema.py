@@ -1,4 +1,6 @@
-"""The published JSON Schema of reports is what the views say. Write it anew with ``python -m tests.unit.test_report_schema``."""
+"""The published JSON Schema of reports agrees with the views. ``python -m
+tests.unit.test_report_schema`` writes the schema.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Where archives live, which repository a notice means, and how a commit's origin is written and read."""
+"""The locations of archives, the repository that a notice means, and the written form of a commit's
+origin.
+"""
 
 from __future__ import annotations
 

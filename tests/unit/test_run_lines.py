@@ -1,4 +1,4 @@
-"""What a line of `arkqueue runs` says of a run."""
+"""The line of a run in the output of `arkqueue runs`."""
 
 from __future__ import annotations
 

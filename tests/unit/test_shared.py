@@ -1,4 +1,6 @@
-"""Calls that several requests share: one answer for all who ask while it is under way, and a new call for who comes later."""
+"""Calls that several requests share. All requests during a call get its answer, and a later request
+makes a new call.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How the command line reads events: whole, however they come, and never as if a connection that broke had been ended."""
+"""Events at the command line: each event arrives whole, however its bytes arrive, and a broken
+connection never looks like a normal end.
+"""
 
 from __future__ import annotations
 

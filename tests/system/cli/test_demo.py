@@ -1,4 +1,4 @@
-"""What ``arkqueue demo`` says; the demo itself is what ``make demo`` runs."""
+"""The output of ``arkqueue demo``. ``make demo`` runs the demo itself."""
 
 from __future__ import annotations
 

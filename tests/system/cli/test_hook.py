@@ -1,4 +1,6 @@
-"""``arkqueue hook …`` with a real server: which token the hooks of a repository have, and when it is revoked."""
+"""``arkqueue hook …`` with a real server: which token the hooks of a repository have, and when it
+is revoked.
+"""
 
 from __future__ import annotations
 

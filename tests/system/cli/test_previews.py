@@ -1,4 +1,6 @@
-"""What `--dry-run` says of a run by hand, of a submission and of a backfill: the plan, and what stands in the way of starting. All three say it alike."""
+"""The output of `--dry-run` for a manual run, a submission and a backfill: the plan, and the
+obstacles to a start. All three use the same form.
+"""
 
 from __future__ import annotations
 

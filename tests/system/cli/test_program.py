@@ -1,4 +1,6 @@
-"""The program as a whole: help, exit codes, how it finds the server, and what it does not do before it has to."""
+"""The program as a whole: help, exit codes, how it finds the server, and what it does not do before
+it has to.
+"""
 
 from __future__ import annotations
 

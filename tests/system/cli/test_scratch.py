@@ -1,4 +1,6 @@
-"""Scratch folders on the command line: where they are, whose host is waited for, and the commands that help."""
+"""Scratch folders on the command line: where they are, whose host is waited for, and the commands
+that help.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A task in a container of the default image commits to its own archive, with what the configuration knows (design 9, rule 15)."""
+"""A task in a container of the default image commits to its own archive, with what the
+configuration knows (design 9, rule 15).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``docker compose up``, then ``arkqueue archive add``: a whole installation, with real tasks in containers."""
+"""``docker compose up``, then ``arkqueue archive add``: a whole installation, with real tasks in
+containers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``compose.yml`` promises, read as Compose reads it; ``test_compose`` brings it up."""
+"""The promises of ``compose.yml``, as Compose reads the file. ``test_compose`` starts it."""
 
 from __future__ import annotations
 

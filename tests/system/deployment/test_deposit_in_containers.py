@@ -1,4 +1,6 @@
-"""The application `workflows-examples/deposit` in containers: its credentials are 0600 files of a mount that is granted read-only."""
+"""The application `workflows-examples/deposit` in containers: its credentials are 0600 files of a
+mount that is granted read-only.
+"""
 
 from __future__ import annotations
 

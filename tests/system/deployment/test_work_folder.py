@@ -1,4 +1,6 @@
-"""A worker whose work folder the engine does not see under the same path: it says so at its start, and does not start."""
+"""A worker whose work folder the engine does not see under the same path: it says so at its start,
+and does not start.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Attachments through the whole installation: sent by the command line, cut off, continued, and found by tasks (design 5.31)."""
+"""Attachments through the whole installation: sent by the command line, cut off, continued, and
+found by tasks (design 5.31).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tasks that cannot start, write what they should not, or fill the disk: each is told with the thing, the fault and the remedy."""
+"""Tasks that cannot start, write what they should not, or fill the disk: each is told with the
+thing, the fault and the remedy.
+"""
 
 from __future__ import annotations
 

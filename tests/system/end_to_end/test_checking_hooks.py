@@ -1,4 +1,6 @@
-"""The opt-in hooks refuse faulty workflow files before they are in the repository, and never for any other reason."""
+"""The opt-in hooks refuse faulty workflow files before they are in the repository, and never for
+any other reason.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A commit to a real repository, through the real hook, runs its workflow; and no commit is lost while the server is away."""
+"""A commit to a real repository, through the real hook, runs its workflow; and no commit is lost
+while the server is away.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tasks in containers from end to end: a commit, a real engine, and servers that are killed and stopped meanwhile."""
+"""Tasks in containers from end to end: a commit, a real engine, and servers that are killed and
+stopped meanwhile.
+"""
 
 from __future__ import annotations
 

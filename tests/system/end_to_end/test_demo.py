@@ -1,4 +1,6 @@
-"""``arkqueue demo`` is what a newcomer sees first: the whole way of two commits, with everything real, on a machine that has nothing yet."""
+"""``arkqueue demo`` is what a newcomer sees first: the whole way of two commits, with everything
+real, on a machine that has nothing yet.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A deposit with a remote service that reviews it for a while: one deposit, however often its outcome is asked for (design 5.29)."""
+"""A deposit with a remote service that reviews it for a while: one deposit, however often its
+outcome is asked for (design 5.29).
+"""
 
 from __future__ import annotations
 

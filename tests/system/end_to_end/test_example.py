@@ -1,4 +1,6 @@
-"""The example of the source document, from end to end: notices in the order 3, 2, and a PDF that is superseded while it is built."""
+"""The example of the source document, from end to end: notices in the order 3, 2, and a PDF that is
+superseded while it is built.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The application `workflows-examples/deposit`: submissions to several repositories, with everything real (its README says what it does)."""
+"""The application `workflows-examples/deposit`: submissions to several repositories, with
+everything real (its README says what it does).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Workflow files that nobody can run: a failed run tells what is wrong and where, and the revision that mends it runs."""
+"""Workflow files with faults: the failed run names each fault and its place, and the revision that
+fixes them runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A task may commit to its own archive: that is a revision like any other, until the chain of such commits is too long."""
+"""A task may commit to its own archive: that is a revision like any other, until the chain of such
+commits is too long.
+"""
 
 from __future__ import annotations
 

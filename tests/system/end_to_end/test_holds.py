@@ -1,4 +1,4 @@
-"""What a person sees who holds work back and releases it, on the command line."""
+"""Holds and releases of work, on the command line."""
 
 from __future__ import annotations
 

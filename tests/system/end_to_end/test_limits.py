@@ -1,4 +1,6 @@
-"""A revision that has too much of something is a failed run that says so; the archive goes on, and so do all others."""
+"""A revision that exceeds a limit becomes a failed run that names the limit. Its archive and all
+others go on.
+"""
 
 from __future__ import annotations
 

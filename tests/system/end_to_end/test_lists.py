@@ -1,4 +1,6 @@
-"""Tasks with a list (`foreach`) through the whole installation: their variables and inputs, and how they are shown."""
+"""Tasks with a list (`foreach`) through the whole installation: their variables and inputs, and how
+they are shown.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Names of locks with fields (design 5.25) through the whole installation: what one task prints is the lock of the next."""
+"""Names of locks with fields (design 5.25) through the whole installation: what one task prints is
+the lock of the next.
+"""
 
 from __future__ import annotations
 

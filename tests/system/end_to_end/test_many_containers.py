@@ -1,4 +1,6 @@
-"""Many tasks in containers, ``make test-long`` hundreds, through all of arkqueue: commits, the queue, four slots, layers over shared bases, a real engine. Nothing of them is left."""
+"""Many tasks in containers, ``make test-long`` hundreds, through all of arkqueue: commits, the
+queue, four slots, layers over shared bases, a real engine. Nothing of them is left.
+"""
 
 from __future__ import annotations
 

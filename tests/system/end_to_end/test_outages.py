@@ -1,4 +1,6 @@
-"""The database goes away in the middle of everything, for a moment or for longer than a lease: nothing is lost, nothing runs twice."""
+"""The database goes away in the middle of everything, for a moment or for longer than a lease:
+nothing is lost, nothing runs twice.
+"""
 
 from __future__ import annotations
 

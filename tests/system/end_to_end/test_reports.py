@@ -1,4 +1,6 @@
-"""A REPORT that sends its report to a remote service: once by itself, and again after a repair with what has changed (design 5.32)."""
+"""A REPORT that sends its report to a remote service: once by itself, and again after a repair with
+what has changed (design 5.32).
+"""
 
 from __future__ import annotations
 

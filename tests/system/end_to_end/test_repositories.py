@@ -1,4 +1,6 @@
-"""Notices of what is not there, and repositories that vanish, are replaced or go back in time: no histories are ever mixed."""
+"""Notices of what is not there, and repositories that vanish, are replaced or go back in time: no
+histories are ever mixed.
+"""
 
 from __future__ import annotations
 

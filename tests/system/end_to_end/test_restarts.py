@@ -1,4 +1,6 @@
-"""The server is killed, stopped and drained in the middle of a run: the run ends as it should, and nothing is left behind."""
+"""The server is killed, stopped and drained in the middle of a run: the run ends as it should, and
+nothing is left behind.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A schedule fires at the head of the branch with the head's definitions. The test sets the clock by setting when the schedule is due."""
+"""A schedule fires at the head of the branch with the head's definitions. The test sets the clock
+by setting when the schedule is due.
+"""
 
 from __future__ import annotations
 

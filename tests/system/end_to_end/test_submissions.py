@@ -1,4 +1,6 @@
-"""Submissions through the whole installation: scanned for, run with their items and their payload, and known by their ids."""
+"""Submissions through the whole installation: scanned for, run with their items and their payload,
+and known by their ids.
+"""
 
 from __future__ import annotations
 

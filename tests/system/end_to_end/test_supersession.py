@@ -1,4 +1,6 @@
-"""A newer revision supersedes a task whose task manager is dead: it is proved gone, canceled and not run again, and only then the newer one starts."""
+"""A newer revision supersedes a task whose task manager is dead. The earlier task must be proved
+gone and be canceled without another run before the newer task starts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a person may do to tasks and runs, what is refused and why, and how a program can tell."""
+"""A person's verbs on tasks and runs: their effects, their refusals with reasons, and their exit
+codes for programs.
+"""
 
 from __future__ import annotations
 

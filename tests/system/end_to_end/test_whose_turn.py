@@ -1,4 +1,6 @@
-"""Whose task is next (design 5.24, 5.26), and runs that a person deletes and takes back (5.27), as a person sees it."""
+"""Whose task is next (design 5.24, 5.26), and runs that a person deletes and takes back (5.27), as
+a person sees it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the programs of the example ``deposit`` make of repositories that answer with anything: a failure with one line of text, and never a second deposit."""
+"""The programs of the example ``deposit`` and repositories with arbitrary answers: the task fails
+with one line of text, and never deposits twice.
+"""
 
 from __future__ import annotations
 

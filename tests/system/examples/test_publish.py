@@ -1,4 +1,6 @@
-"""The application ``workflows-examples/publish``: each sentence of its README, with real repositories, tasks and readers."""
+"""The application ``workflows-examples/publish``: each sentence of its README, with real
+repositories, tasks and readers.
+"""
 
 from __future__ import annotations
 

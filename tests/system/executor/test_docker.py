@@ -1,4 +1,6 @@
-"""The Docker executor with a real engine: how a container is made, how it ends, and that nothing of it is left."""
+"""The Docker executor with a real engine: how a container is made, how it ends, and that nothing of
+it is left.
+"""
 
 from __future__ import annotations
 

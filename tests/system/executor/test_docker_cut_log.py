@@ -1,4 +1,6 @@
-"""A container that wrote more than the engine keeps: whoever adopts it says that output is lost, and has its exit code."""
+"""A container that wrote more than the engine keeps. The adopting process reports that output is
+lost, and has the container's exit code.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""An engine that is stopped, killed, frozen or full while containers run: each test has one of its own."""
+"""An engine that is stopped, killed, frozen or full while containers run: each test has one of its
+own.
+"""
 
 from __future__ import annotations
 

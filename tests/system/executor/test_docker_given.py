@@ -1,4 +1,6 @@
-"""What a container is given, as the kernel and the engine know it: networks, limits, a log that holds enough."""
+"""The settings of a container, as the kernel and the engine see them: networks, limits, and a log
+that is large enough.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Images: had by policy, looked into for users, and the proof that the engine sees this host's folders."""
+"""Images: the pull policy, users in an image, and the proof that the engine sees this host's
+folders.
+"""
 
 from __future__ import annotations
 

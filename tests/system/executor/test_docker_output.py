@@ -1,4 +1,6 @@
-"""Output of containers, byte for byte: live, after a connection that broke, and for a task manager that comes later."""
+"""Output of containers, byte for byte: live, after a connection that broke, and for a task manager
+that comes later.
+"""
 
 from __future__ import annotations
 

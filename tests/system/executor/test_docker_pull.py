@@ -1,4 +1,6 @@
-"""Images that a registry has: fetched when the policy says so, known by what they are, and not waited for when nobody wants them any more."""
+"""Images of a registry: pulled if the policy says so, identified by their ids, and not awaited
+after the last interested attempt has ended.
+"""
 
 from __future__ import annotations
 

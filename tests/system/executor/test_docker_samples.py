@@ -1,4 +1,6 @@
-"""What containers used: sampled from a real engine while they run, a lower bound, and nothing where there is no sample."""
+"""The resource usage of containers, sampled from a real engine while they run: a lower bound, or
+nothing without a sample.
+"""
 
 from __future__ import annotations
 

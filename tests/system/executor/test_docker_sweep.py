@@ -1,4 +1,6 @@
-"""What an executor that was killed leaves beside its attempts is swept by the next; nothing else is touched."""
+"""The next executor removes everything that a killed executor has left, except attempts. It touches
+nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Which processes are leftovers, with real ones; that they are ended is shown where guards are killed, too."""
+"""The detection of leftover processes, with real ones. The tests that kill guards show that
+leftovers are ended.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The process executor with real processes: outcomes, output, and that nothing of a tree survives its attempt."""
+"""The process executor with real processes: outcomes, output, and that nothing of a tree survives
+its attempt.
+"""
 
 from __future__ import annotations
 

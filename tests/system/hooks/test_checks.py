@@ -1,4 +1,6 @@
-"""The checking hooks refuse real commits and pushes with faulty workflow files, and nothing else."""
+"""The checking hooks refuse real commits and pushes with faulty workflow files, and
+nothing else.
+"""
 
 from __future__ import annotations
 

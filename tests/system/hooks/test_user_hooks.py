@@ -1,4 +1,6 @@
-"""Hooks that were there before ours go on as they did, in any language, through installation, renewal and removal."""
+"""Hooks of the user, in any language, keep working through the installation, renewal and removal of
+arkqueue's hooks.
+"""
 
 from __future__ import annotations
 

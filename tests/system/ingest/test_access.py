@@ -1,4 +1,6 @@
-"""The access queue of the example ``ingest`` (seed 002): requests in two pools by the size of their content, with a token, a status, a URL and the time when they are expected."""
+"""The access queue of the example ``ingest`` (seed 002): requests in two pools by the size of their
+content, with a token, a status, a URL and the time when they are expected.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What an administrator of the example ``ingest`` does: holds, queue locks, deletions, update reports, priorities. And what happens to summaries whatever fails."""
+"""What an administrator of the example ``ingest`` does: holds, queue locks, deletions, update
+reports, priorities. And what happens to summaries whatever fails.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The batch queue of the example ``ingest``: a test for each sentence of Merritt's batch states (seeds 000 and 001)."""
+"""The batch queue of the example ``ingest``: a test for each sentence of Merritt's batch states
+(seeds 000 and 001).
+"""
 
 from __future__ import annotations
 

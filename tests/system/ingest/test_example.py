@@ -1,4 +1,6 @@
-"""``make example-ingest``: what it shows is what it does, and what it leaves behind can be looked at."""
+"""``make example-ingest``: what it shows is what it does, and what it leaves behind can be looked
+at.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Minutes of the hour in fast motion: batches that come together, while the server and the services are killed and the disk is full.
+"""Minutes of the hour in fast motion: batches that come together, while the server and the services
+are killed and the disk is full.
 
 ``make test-long`` hands in a hundred of them at once, as ``python -m benchmarks ingest`` does.
 """

@@ -1,4 +1,6 @@
-"""Ingest hosts that die: a job goes on at its step on another one that shares the working storage, and an ARK that is being minted is minted once."""
+"""Ingest hosts that die: a job goes on at its step on another one that shares the working storage,
+and an ARK that is being minted is minted once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The job queue of the example ``ingest``: a test for each sentence of Merritt's job states (seeds 000 and 001). Faults are those of the services."""
+"""The job queue of the example ``ingest``: a test for each sentence of Merritt's job states (seeds
+000 and 001). Faults are those of the services.
+"""
 
 from __future__ import annotations
 

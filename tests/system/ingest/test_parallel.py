@@ -1,4 +1,6 @@
-"""Requests for the files of a job go out side by side: the server here answers none before it has several."""
+"""Requests for the files of a job go out side by side: the server here answers none before it has
+several.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Payloads that strangers write: every fault of a manifest, of a manifest of jobs and of a container is a rejection that says where it is."""
+"""Payloads that strangers write: every fault of a manifest, of a manifest of jobs and of a
+container is a rejection that says where it is.
+"""
 
 from __future__ import annotations
 

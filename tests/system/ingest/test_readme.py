@@ -1,4 +1,6 @@
-"""The README of the example ``ingest`` maps each state, field, lock and admin action of Merritt's queue (seeds 000, 001, 002) to arkqueue's words."""
+"""The README of the example ``ingest`` maps each state, field, lock and admin action of Merritt's
+queue (seeds 000, 001, 002) to arkqueue's words.
+"""
 
 from __future__ import annotations
 

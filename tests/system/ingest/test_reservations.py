@@ -1,4 +1,6 @@
-"""What jobs of the example ``ingest`` are going to fetch is reserved: together they do not fill the disk that each of them would fit on."""
+"""Jobs of the example ``ingest`` reserve the space that they are going to use. Together, they do
+not fill a disk on which each of them would fit.
+"""
 
 from __future__ import annotations
 

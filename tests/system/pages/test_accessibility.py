@@ -1,4 +1,6 @@
-"""Everybody can use the pages: axe-core finds nothing, in light and in dark, at a desk and on a phone."""
+"""Everybody can use the pages: axe-core finds nothing, in light and in dark, at a desk and on a
+phone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The pages beside the runs: locks, schedules, task managers, tokens, the audit log, settings; their forms, and what is refused or not shown."""
+"""The pages beside the runs: locks, schedules, task managers, tokens, the audit log, settings;
+their forms, and what is refused or not shown.
+"""
 
 from __future__ import annotations
 

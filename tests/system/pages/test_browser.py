@@ -1,4 +1,6 @@
-"""The pages in a real browser: with and without JavaScript, by keyboard alone, on a phone, in the dark; nothing is ever said to the console."""
+"""The pages in a real browser: with and without JavaScript, by keyboard alone, on a phone, in the
+dark; nothing is ever said to the console.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The grid of an archive's page: edges and a sentence of each cell, notes at failures, groups and names of columns."""
+"""The grid of an archive's page: edges and a sentence of each cell, notes at failures, groups and
+names of columns.
+"""
 
 from __future__ import annotations
 

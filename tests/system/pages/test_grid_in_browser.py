@@ -1,4 +1,6 @@
-"""The grid of an archive's page in a real browser: its menu of columns, its keys, and what stays in sight while it is scrolled."""
+"""The grid of an archive's page in a real browser: its menu of columns, its keys, and what stays in
+sight while it is scrolled.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Open pages hear that what they show has changed: whose pages, when the sign-in ends, and what becomes of a page that does not read."""
+"""Open pages receive the changes of their content: only the pages of that content, only until the
+end of the sign-in, and with a limit for pages that do not read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The page for an address at which there is nothing offers what is near it, and no name that the visitor may not see."""
+"""The page for an address at which there is nothing offers what is near it, and no name that the
+visitor may not see.
+"""
 
 from __future__ import annotations
 

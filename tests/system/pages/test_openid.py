@@ -1,4 +1,6 @@
-"""Persons sign in with a provider of OpenID Connect: a real one, over HTTP, which is right, wrong, slow or away as the test says."""
+"""Persons sign in with a provider of OpenID Connect: a real one, over HTTP, which is right, wrong,
+slow or away as the test says.
+"""
 
 from __future__ import annotations
 

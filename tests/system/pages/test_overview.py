@@ -1,4 +1,6 @@
-"""What the overview says first: running tasks that hang, task managers by their names with what helps; and of each archive what waits, and why."""
+"""What the overview says first: running tasks that hang, task managers by their names with what
+helps; and of each archive what waits, and why.
+"""
 
 from __future__ import annotations
 

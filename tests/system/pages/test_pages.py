@@ -1,4 +1,6 @@
-"""What the pages show and do: the overview, archives, runs, tasks, logs; each button, and what is refused."""
+"""The pages of the overview, archives, runs, tasks and logs: their content, each button, and
+refusals.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What an action would do is shown before it is done: consequences of what destroys or concerns many, and the run that a trigger would make."""
+"""The preview of an action: the consequences of actions that destroy something or affect many
+tasks, and the run that a trigger would make.
+"""
 
 from __future__ import annotations
 

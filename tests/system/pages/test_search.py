@@ -1,4 +1,4 @@
-"""What the search and the filters of an archive's page find, and for whom."""
+"""The results of the search and the filters of an archive's page, and who may see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""In which browsers somebody is signed in, and how they are signed out: own ones by everybody, all by who administers the installation."""
+"""The browsers in which a person is signed in, and their sign-out: everybody signs out their own,
+and an administrator of the installation all.
+"""
 
 from __future__ import annotations
 

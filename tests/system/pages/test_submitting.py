@@ -1,4 +1,6 @@
-"""The form that hands in a document: a file or a text, judged, with all faults shown; no JavaScript is needed."""
+"""The form that hands in a document: a file or a text, judged, with all faults shown; no JavaScript
+is needed.
+"""
 
 from __future__ import annotations
 

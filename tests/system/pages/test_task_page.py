@@ -1,4 +1,6 @@
-"""What the page of a task shows beside its log: its inputs, its definition as frozen, its workspace, its scratch folder."""
+"""The page of a task besides its log: its inputs, its frozen definition, its workspace, and its
+scratch folder.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The verbs that are seldom wanted, with plain HTTP as a browser without JavaScript sends it: each with its preview, its refusal, and the button that a refusal offers."""
+"""The verbs that are seldom wanted, with plain HTTP as a browser without JavaScript sends it: each
+with its preview, its refusal, and the button that a refusal offers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The end of a branch, and the removal of an archive, in steps (design 5.16): the queue manager that takes them is killed in each of them, and another one goes on."""
+"""The end of a branch, and the removal of an archive, in steps (design 5.16): the queue manager
+that takes them is killed in each of them, and another one goes on.
+"""
 
 from __future__ import annotations
 

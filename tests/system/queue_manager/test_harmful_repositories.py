@@ -1,4 +1,6 @@
-"""What breaks a reader process stops its own archive, with the reason; another archive's commit is planned all the same."""
+"""A repository that breaks a reader process stops its own archive, with the reason. Another
+archive's commit is planned nevertheless.
+"""
 
 from __future__ import annotations
 

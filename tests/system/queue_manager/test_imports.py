@@ -1,4 +1,6 @@
-"""A scan that finds more than `import_limit` new revisions has them held, whatever happens in between (design 5.22)."""
+"""A scan that finds more than `import_limit` new revisions has them held, whatever happens in
+between (design 5.22).
+"""
 
 from __future__ import annotations
 

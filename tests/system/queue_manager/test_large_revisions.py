@@ -1,4 +1,6 @@
-"""One transaction takes so many tasks and no more; a revision that is too large for one is shown on its archive (design 6)."""
+"""One transaction takes so many tasks and no more; a revision that is too large for one is shown on
+its archive (design 6).
+"""
 
 from __future__ import annotations
 

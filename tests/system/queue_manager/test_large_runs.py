@@ -1,4 +1,6 @@
-"""A revision whose list is long is planned in portions (design 5.30), whatever becomes of those who plan it."""
+"""A revision whose list is long is planned in portions (design 5.30), whatever becomes of those who
+plan it.
+"""
 
 from __future__ import annotations
 

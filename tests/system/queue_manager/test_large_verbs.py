@@ -1,4 +1,6 @@
-"""Cancellations, deletions and undeletions of large runs, whose processes are killed in each step: whoever gives the command again goes on (design 5.27, 5.33)."""
+"""Cancellations, deletions and undeletions of large runs. Their processes are killed in each step,
+and a repetition of the command continues the work (design 5.27, 5.33).
+"""
 
 from __future__ import annotations
 

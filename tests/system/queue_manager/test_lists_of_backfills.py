@@ -1,4 +1,6 @@
-"""The lists of a backfill are read from real repositories, and one that does not give them holds up no other backfill for long."""
+"""The lists of a backfill are read from real repositories, and one that does not give them holds up
+no other backfill for long.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A queue manager passes locks of the whole installation on (design 5.25), and judges lines again when other task managers live than before."""
+"""A queue manager passes locks of the whole installation on (design 5.25), and judges lines again
+when other task managers live than before.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Mail: a queue manager mails to a real SMTP server with TLS, which refuses, hangs and loses its answers (design 15)."""
+"""Mail: a queue manager mails to a real SMTP server with TLS, which refuses, hangs and loses its
+answers (design 15).
+"""
 
 from __future__ import annotations
 

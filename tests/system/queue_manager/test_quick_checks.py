@@ -1,4 +1,6 @@
-"""Quick checks: what did not change is not read, and whatever changes is found at the next scan (design 2)."""
+"""Quick checks: what did not change is not read, and whatever changes is found at the next scan
+(design 2).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Readers: few at a time, one for each archive, and what one repository has holds up no other (design 2)."""
+"""Readers: few at a time, one for each archive, and what one repository has holds up no other
+(design 2).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The hook is a hint, the repository is the truth: ledgers are filled from real repositories (design 2, 5.16)."""
+"""The hook is a hint, the repository is the truth: ledgers are filled from real repositories
+(design 2, 5.16).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A task that supersedes a list in steps (design 5.10): the queue manager that takes them is killed in each of them, and another one goes on."""
+"""A task that supersedes a list in steps (design 5.10): the queue manager that takes them is killed
+in each of them, and another one goes on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Webhooks: a queue manager posts to real HTTP servers, which refuse, hang and lose their answers (design 15)."""
+"""Webhooks: a queue manager posts to real HTTP servers, which refuse, hang and lose their answers
+(design 15).
+"""
 
 from __future__ import annotations
 

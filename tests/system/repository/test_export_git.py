@@ -1,4 +1,6 @@
-"""What an export of a Git archive writes: the whole tree as it was committed, nothing else, and nowhere else; whoever reads its files."""
+"""The export of a Git archive writes the whole tree as committed, nothing else, and nowhere else,
+whoever reads its files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the file system says of a local repository: each change of its branches makes another fingerprint."""
+"""The fingerprint of a local repository, from its file system: each change of its branches changes
+the fingerprint.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Working copies with what their revisions refer to: real svnserve and git daemon, and a server of Git LFS over http."""
+"""Working copies with what their revisions refer to: real svnserve and git daemon, and a server of
+Git LFS over http.
+"""
 
 from __future__ import annotations
 

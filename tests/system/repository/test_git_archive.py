@@ -1,4 +1,6 @@
-"""A Git tree is what ``git archive`` writes where no attribute counts, exported at once or brought forward."""
+"""A Git tree is what ``git archive`` writes where no attribute counts, exported at once or brought
+forward.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a revision refers to and its exports lack is told, in words; it costs what differs."""
+"""References of a revision that its exports lack are reported in words, at a cost in proportion to
+the difference.
+"""
 
 from __future__ import annotations
 

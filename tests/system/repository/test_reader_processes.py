@@ -1,4 +1,6 @@
-"""Reader processes: whatever becomes of one, its call is answered or says why not, and other archives notice nothing."""
+"""Reader processes: whatever becomes of one, its call is answered or says why not, and other
+archives notice nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The files of a task are those of the revision in the ledger, or there are none: a repository may be replaced at any time."""
+"""The files of a task are those of the revision in the ledger, or there are none: a repository may
+be replaced at any time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Repositories behind ssh. The program ``ssh`` of these tests goes to no other host: it runs what it is asked to run, and writes down how it was asked."""
+"""Repositories behind ssh. The program ``ssh`` of these tests goes to no other host: it runs what
+it is asked to run, and writes down how it was asked.
+"""
 
 from __future__ import annotations
 

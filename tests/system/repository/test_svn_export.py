@@ -1,4 +1,6 @@
-"""A Subversion tree is what ``svn export`` writes: texts, links, modes and times, exported at once or brought forward."""
+"""A Subversion tree is what ``svn export`` writes: texts, links, modes and times, exported at once
+or brought forward.
+"""
 
 from __future__ import annotations
 

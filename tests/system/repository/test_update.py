@@ -1,4 +1,6 @@
-"""A tree that is brought to another revision is what an export of that revision is, whatever the history holds."""
+"""A tree that is brought to another revision is what an export of that revision is, whatever the
+history holds.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Containers outlive their task manager: the next one of the host takes over what runs, and removes what nobody owns."""
+"""Containers outlive their task manager: the next one of the host takes over what runs, and removes
+what nobody owns.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Attachments as tasks of real task managers find them: in a process and in a container, and nobody can write to them (design 5.31)."""
+"""Attachments as tasks of real task managers find them: in a process and in a container, and nobody
+can write to them (design 5.31).
+"""
 
 from __future__ import annotations
 

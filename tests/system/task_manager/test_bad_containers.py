@@ -1,4 +1,6 @@
-"""Tasks in containers that ask for what they cannot have, or leave what nobody wants: each has a clear end, and the next task runs."""
+"""Tasks in containers that ask for what they cannot have, or leave what nobody wants: each has a
+clear end, and the next task runs.
+"""
 
 from __future__ import annotations
 

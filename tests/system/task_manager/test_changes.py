@@ -1,4 +1,6 @@
-"""What a task is told of its revision: who made it, with which words, and which files differ from its base."""
+"""The information for a task about its revision: the author, the message, and the files that differ
+from its base.
+"""
 
 from __future__ import annotations
 

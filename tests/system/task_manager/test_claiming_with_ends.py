@@ -1,4 +1,6 @@
-"""A task that only waited for another begins as soon as the end of that is recorded: it is claimed with it."""
+"""A task that waits only for one other task starts as soon as the other's end is recorded, because
+the call that records the end also claims.
+"""
 
 from __future__ import annotations
 

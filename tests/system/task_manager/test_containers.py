@@ -1,4 +1,6 @@
-"""Tasks in containers: what they get, how they end, and that nothing of them is left. A real engine, a real queue."""
+"""Tasks in containers: what they get, how they end, and that nothing of them is left. A real
+engine, a real queue.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tasks that commit with the credentials of the configuration, and how these get to them: in files, for one repository."""
+"""Tasks that commit with the credentials of the configuration, and how these get to them: in files,
+for one repository.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Task managers whose engine is restarted, is full, or has to remember much; the engines that are harmed are the tests' own."""
+"""Task managers whose engine is restarted, is full, or has to remember much; the engines that are
+harmed are the tests' own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A disk with less room than `min_free`: nothing is claimed, everybody is told, and it goes on by itself."""
+"""A disk with less room than `min_free`: the task manager claims nothing, reports the reason, and
+continues by itself when there is room.
+"""
 
 from __future__ import annotations
 

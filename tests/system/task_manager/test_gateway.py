@@ -1,4 +1,6 @@
-"""The gateway is all that a task manager needs, and what goes through it can go through a network."""
+"""The gateway is all that a task manager needs, and what goes through it can go
+through a network.
+"""
 
 from __future__ import annotations
 

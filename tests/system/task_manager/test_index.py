@@ -1,7 +1,10 @@
-"""The indexes of the examples, brought forward by ARKQUEUE_CHANGES alone: at each revision they equal one that is built anew.
+"""The indexes of the examples, brought forward by ARKQUEUE_CHANGES alone: at each revision they
+equal one that is built anew.
 
-The tasks are `workflows-examples/word-index.yaml`, and `indexing` of the application `workflows-examples/publish`. Behind each script stands another one, which compares. The histories have moves, deletions, folders that become
-files, odd names, branches and merges, keywords; meanwhile attempts are killed and superseded, and the archive goes back by force.
+The tasks are `workflows-examples/word-index.yaml`, and `indexing` of the application
+`workflows-examples/publish`. Behind each script stands another one, which compares. The histories
+have moves, deletions, folders that become files, odd names, branches and merges, keywords;
+meanwhile attempts are killed and superseded, and the archive goes back by force.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Leases, requests to stop, shutting down: who owns an attempt, and how a task manager lets go of it."""
+"""Leases, requests to stop, shutting down: who owns an attempt, and how a task manager lets go of
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""A task manager dies while its task has a lock (design 5.25): whoever waits gets the lock, and two tasks never have it at once.
+"""A task manager dies while its task has a lock (design 5.25): whoever waits gets the lock, and two
+tasks never have it at once.
 
-A container goes on without its task manager, and has the lock until it ends, whoever looks after it by then.
+A container goes on without its task manager, and has the lock until it ends, whoever looks after it
+by then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""`make` in a folder that stays rebuilds what a revision changed and nothing else, whatever the clocks of committers say (rule 38)."""
+"""`make` in a folder that stays rebuilds what a revision changed and nothing else, whatever the
+clocks of committers say (rule 38).
+"""
 
 from __future__ import annotations
 

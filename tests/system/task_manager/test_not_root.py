@@ -1,6 +1,8 @@
-"""A task manager that is not root but may use the engine: what only root could do for its tasks, the engine does.
+"""A task manager that is not root but may use the engine: what only root could do for its tasks,
+the engine does.
 
-The whole server runs as another user where the tests run as root, else as the tests' own. Repositories are the tests'.
+The whole server runs as another user where the tests run as root, else as the tests' own.
+Repositories are the tests'.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Polls in real processes and containers: what they get, how they end, and what is in their logs (design 5.29)."""
+"""Polls in real processes and containers: what they get, how they end, and what is in their logs
+(design 5.29).
+"""
 
 from __future__ import annotations
 

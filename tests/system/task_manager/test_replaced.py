@@ -1,4 +1,6 @@
-"""Tasks whose repository has another revision now than the ledger: they do not start, and say so."""
+"""Tasks whose repository has another revision now than the ledger: they do not start,
+and say so.
+"""
 
 from __future__ import annotations
 

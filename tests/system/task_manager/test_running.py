@@ -1,4 +1,6 @@
-"""What a task gets, what it says, and what becomes of how it ends: real processes, real PostgreSQL, the real queue."""
+"""The inputs of a task, its output, and the consequences of its end: real processes, real
+PostgreSQL, the real queue.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Scratch folders of real task managers, on homes of their own, which are hosts of their own (design 5.37)."""
+"""Scratch folders of real task managers, on homes of their own, which are hosts of their own
+(design 5.37).
+"""
 
 from __future__ import annotations
 

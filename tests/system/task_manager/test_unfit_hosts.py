@@ -1,4 +1,6 @@
-"""A host that can start nothing for the moment: what it claims is handed back, and it leaves the tasks to those that can run them."""
+"""A host that cannot start anything for the moment hands its claims back, and leaves the tasks to
+hosts that can run them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Attachments over HTTP: begun, sent in pieces that may break off anywhere, judged by their digests, and given to the run of their submission (design 5.31)."""
+"""Attachments over HTTP: begun, sent in pieces that may break off anywhere, judged by their
+digests, and given to the run of their submission (design 5.31).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""An archive whose row stays locked: requests for it wait, a few of them, and hold up nobody else."""
+"""An archive whose row stays locked: requests for it wait, a few of them, and hold up
+nobody else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Connections: who only holds them is refused in time and let go, and takes nothing from anybody else."""
+"""Connections: who only holds them is refused in time and let go, and takes nothing from anybody
+else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Receivers are set, deliveries listed and resent, over HTTP and on the command line (design 15)."""
+"""Receivers are set, deliveries listed and resent, over HTTP and on the command line
+(design 15).
+"""
 
 from __future__ import annotations
 

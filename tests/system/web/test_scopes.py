@@ -1,4 +1,6 @@
-"""What each scope may call, and what a token for one archive learns of another: every call of the API, without exception (design 8)."""
+"""What each scope may call, and what a token for one archive learns of another: every call of the
+API, without exception (design 8).
+"""
 
 from __future__ import annotations
 

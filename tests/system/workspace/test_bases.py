@@ -1,4 +1,6 @@
-"""Workspaces from bases: real repositories, real layers; shared, updated, thrown out, noticed when broken."""
+"""Workspaces from bases: real repositories, real layers; shared, updated, thrown out, noticed when
+broken.
+"""
 
 from __future__ import annotations
 

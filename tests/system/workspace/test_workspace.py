@@ -1,4 +1,6 @@
-"""Workspaces on a real file system: private, complete, read with suspicion, removed whatever a task has left."""
+"""Workspaces on a real file system: private, complete, read with suspicion, removed whatever a task
+has left.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a committer writes: ``parse`` never raises, and each fault stands inside its file."""
+"""Random input: ``parse`` never raises, and the place of each fault is inside its file."""
 
 from __future__ import annotations
 

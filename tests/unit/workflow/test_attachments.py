@@ -1,4 +1,4 @@
-"""What senders call their attachments: hostile names are refused, each with what is wrong with it."""
+"""Names of attachments from senders: hostile names are refused, each with its fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The published JSON Schema is what the models say. Write it anew with ``python -m tests.unit.workflow.test_json_schema``."""
+"""The published JSON Schema agrees with the models. ``python -m
+tests.unit.workflow.test_json_schema`` writes the schema.
+"""
 
 from __future__ import annotations
 

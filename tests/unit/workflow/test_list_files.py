@@ -1,4 +1,6 @@
-"""Lists in files of the archive (`foreach: {file: …}`, design 5.30): their items, and their faults with the places where they stand."""
+"""Lists in files of the archive (`foreach: {file: …}`, design 5.30): their items, and their faults
+with positions.
+"""
 
 from __future__ import annotations
 

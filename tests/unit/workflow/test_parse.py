@@ -1,7 +1,8 @@
-"""Workflow files to definitions and faults: golden pairs beside this file, one YAML per fault, and what no file can show well.
+"""Workflow files to definitions and faults: golden pairs beside this file, with one YAML file per
+fault, and cases that a file cannot show well.
 
-``good/NAME.yaml`` goes with ``good/NAME.expected.json`` (the frozen tasks without their path), ``faults/NAME.yaml`` with
-``faults/NAME.txt`` (one fault in each line, without the path).
+``good/NAME.yaml`` belongs to ``good/NAME.expected.json`` (the frozen tasks without their path), and
+``faults/NAME.yaml`` to ``faults/NAME.txt`` (one fault in each line, without the path).
 """
 
 from __future__ import annotations

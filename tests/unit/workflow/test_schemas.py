@@ -1,4 +1,6 @@
-"""JSON Schemas of payloads: read with the workflow files that name them, and applied. Nothing outside their file is ever asked for."""
+"""JSON Schemas of payloads: their reading with the workflow files that name them, and their
+application. A schema never loads anything outside its file.
+"""
 
 from __future__ import annotations
 
