@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -109,6 +109,8 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
     app.include_router(administration.open_router, include_in_schema=False)
     app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), include_in_schema=False)
     app.add_api_route("/docs", lambda: _docs(app), response_class=HTMLResponse, include_in_schema=False)
+    # Browsers ask for this path when they show a badge, a feed or JSON alone.
+    app.add_api_route("/favicon.ico", lambda: RedirectResponse("/-/static/icon.svg"), include_in_schema=False)
     app.router.routes.append(Pages())
     problems.install(app)
     app.add_exception_handler(RequestValidationError, _malformed)

@@ -489,6 +489,12 @@ def test_pages_are_not_framed_run_no_foreign_script_and_say_nothing_to_others(op
     assert operator.get("/-/static/%2e%2e/__init__.py").status_code == 404
 
 
+def test_a_browser_that_shows_a_badge_alone_finds_the_icon(visitor: Visitors) -> None:
+    icon = visitor(None).get("/favicon.ico", follow_redirects=True)
+    assert icon.status_code == 200
+    assert icon.headers["content-type"] == "image/svg+xml"
+
+
 def test_a_long_page_is_compressed_and_its_forms_carry_another_secret_at_each_address(
     operator: httpx.Client,
     archive: AnArchive,  # noqa: ARG001
