@@ -188,10 +188,11 @@ class AnArchive:
         return claim.claim(self.session, PROCESS, HOST, slots)
 
     def record(self, attempt: AttemptId, end: End, code: int | None, **more: Any) -> Receipt:
-        """Reports the end of an attempt. Half of the reports name the archive, like those of task
-        managers.
+        """Reports the end of an attempt. If the builder has claimed it, the report names its archive,
+        like those of task managers.
         """
-        more = {"archive": self.id, **more} if attempt % 2 else more
+        known = [one.archive.id for one in self.running.values() if one.attempt == attempt]
+        more = {"archive": ArchiveId(known[0]), **more} if known else more
         return finish.finish(self.session, PROCESS, [Outcome(attempt, end, code, **more)])[attempt]
 
     def attempt(self, key: str) -> AttemptId:

@@ -106,8 +106,11 @@ order by t.number, t.run, t.position, t.id;
 select t.id from task t join run on run.id = t.run_id join revision r on r.id = run.revision_id join branch b on b.id = t.branch_id
 where t.id = any(%(tasks)s)
   and (coalesce(r.dropped_at, b.deleted_at) is not null
-       or exists (select from edge e where e.source = t.id and e.crossing and e.met and e.kind <> 'cancels')
-       or exists (select from purged_start p where p.task_id = t.id)
+       or exists (
+           -- The task, and the gates of its list, which may have let tasks of later runs start.
+           select from (select t.id union all select e.target from edge e where e.source = t.id and not e.crossing) s
+           where exists (select from edge e where e.source = s.id and e.crossing and e.met and e.kind <> 'cancels')
+              or exists (select from purged_start p where p.task_id = s.id))
        or exists (select from task f where f.branch_id = t.branch_id and f.fired and (f.number, f.run) > (t.number, t.run))
        or (t.item <> '' or run.trigger <> 'submission')
           and exists (select from completion c where c.branch_id = t.branch_id and c.name = t.name and c.item = t.item

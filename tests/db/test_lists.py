@@ -312,6 +312,17 @@ def test_a_run_by_hand_of_one_step_takes_the_products_of_the_items(archive: AnAr
     assert states(archive, "store/b@2.2", "index@2.3") == ["ready", "ready"]
 
 
+def test_a_release_is_refused_where_a_later_task_has_started_because_of_its_list(archive: AnArchive) -> None:
+    archive.commit({"store": LIST})
+    archive.commit({"tell": "depends: [{task: 'PREV:store', when: settled}]"})
+    archive.fail("store/a@2")
+    archive.run("store/b@2", "tell@3")
+    archive.retry("store/a@2", force=True)
+    holds.hold(archive.session, archive.task("store/a@2"), "ann")
+    with pytest.raises(Conflict, match="papers@3/tell"):
+        holds.release(archive.session, archive.task("store/a@2"), "bob")
+
+
 def test_a_retry_is_refused_where_a_later_task_has_started_because_of_its_list(archive: AnArchive) -> None:
     archive.commit({"store": LIST})
     archive.commit({"tell": "depends: [{task: 'PREV:store', when: settled}]"})
