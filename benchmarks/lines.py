@@ -39,7 +39,7 @@ from arkqueue.model import (
 )
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, claim, finish, ledger
-from arkqueue.task_manager.recorder import LANES
+from arkqueue.task_manager.recorder import FEW_ENDS, LANES
 
 CHUNK = 100
 """The revisions that one transaction appends, as in a queue manager."""
@@ -225,7 +225,7 @@ class _TaskManager:
                 self._changed.notify_all()
 
     def _record(self, batch: Sequence[Outcome]) -> dict[AttemptId, Receipt]:
-        if self._apart or not self._claiming.acquire(blocking=False):
+        if self._apart or len(batch) > FEW_ENDS or not self._claiming.acquire(blocking=False):
             receipts = finish.finish(self._session, self._process, batch)
             self._is_more = True
             return receipts

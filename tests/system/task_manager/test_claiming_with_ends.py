@@ -13,7 +13,7 @@ import pytest
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.gateway.sql import SqlGateway
 from arkqueue.model import Finished
-from arkqueue.task_manager import TaskManager
+from arkqueue.task_manager import TaskManager, recorder
 from tests.builders import AnArchive
 from tests.system.task_manager.conftest import Bells, Managers, attempts, settled
 from tests.system.task_manager.test_running import NONE, command
@@ -75,6 +75,21 @@ def test_the_next_task_is_claimed_with_the_end_of_the_one_before(
     settled(archive, "next@2", "completed")
     assert names(claims) == ["next"]
     chain.claim()
+
+
+def test_many_ends_are_recorded_without_a_claim(
+    archive: AnArchive,
+    managers: Managers,
+    bells: MakeBells,
+    claims: list[Finished],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recorder, "FEW_ENDS", 0)
+    chain = Chain(archive, managers, bells)
+    settled(archive, "first@2", "completed")
+    chain.claim()
+    settled(archive, "next@2", "completed")
+    assert claims == []
 
 
 def test_what_was_claimed_with_an_end_whose_answer_was_lost_is_handed_back(
