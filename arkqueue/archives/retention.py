@@ -26,7 +26,8 @@ from arkqueue.model import ArchiveId
 from arkqueue.names import run_name
 from arkqueue.queue import purge
 from arkqueue.queue.graph import TOO_LONG, Graph
-from arkqueue.queue.purge import Exporter, Gone, Kept
+from arkqueue.queue.purge import Exporter
+from arkqueue.queue.purge_batch import Gone, Kept
 from arkqueue.queue.removal import check_reason, remove_old_logs
 from arkqueue.states import SETTLED, RunState, run_state
 

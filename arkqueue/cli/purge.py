@@ -22,7 +22,7 @@ from arkqueue.text import visible
 if TYPE_CHECKING:
     from arkqueue.db.session import Session
     from arkqueue.queue.export import Export
-    from arkqueue.queue.purge import Gone, Kept
+    from arkqueue.queue.purge_batch import Gone, Kept
 
 
 @click.command(
@@ -164,7 +164,8 @@ def _purge(
 
     from arkqueue.errors import WasPurged
     from arkqueue.model import RunId
-    from arkqueue.queue.purge import Gone, purge_runs, sweep
+    from arkqueue.queue.purge import purge_runs, sweep
+    from arkqueue.queue.purge_batch import Gone
     from arkqueue.views.find import find_run
 
     if not dry_run:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.queue import graph, purge
+from arkqueue.queue import graph, purge_batch
 
 
 @contextmanager
@@ -22,19 +22,19 @@ def purged_in_steps(
     """Purges runs of more than ``most`` tasks in steps of ``most`` tasks. ``steps``: the number of
     steps after the run was marked; None: all.
     """
-    change, change_in_turn = purge.change, purge.change_in_turn
+    change, change_in_turn = purge_batch.change, purge_batch.change_in_turn
     left: list[int] = []
 
     def judged(work: Callable[[graph.Graph], Any]) -> None:
         done = work.func if isinstance(work, partial) else work
         if _is_step(done):
             if left and not left[0]:
-                # private: a step ends so if it leaves the rest to the next purge
-                raise purge._BusyArchive
+                # A step ends so if it leaves the rest to the next purge.
+                raise purge_batch.BusyArchive
             if left:
                 left[0] -= 1
                 saw("a purge goes on in steps")
-        elif "_purge_in_steps" in done.__qualname__:
+        elif "purge_in_steps" in done.__qualname__:
             left[:] = [] if steps is None else [steps]
             saw("a purge begins in steps")
 
@@ -47,13 +47,13 @@ def purged_in_steps(
         return change_in_turn(session, work, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(purge, "MOST_TASKS", most)
+        patch.setattr(purge_batch, "MOST_TASKS", most)
         patch.setattr("arkqueue.queue.done.MOST_TASKS", most)
-        patch.setattr(purge, "change", changed)
-        patch.setattr(purge, "change_in_turn", changed_in_turn)
+        patch.setattr(purge_batch, "change", changed)
+        patch.setattr(purge_batch, "change_in_turn", changed_in_turn)
         yield
 
 
 def _is_step(work: Callable[..., Any]) -> bool:
     # private: the steps after the first one
-    return "_go_on" in work.__qualname__ or work is purge._remember_starts
+    return "continue_in_steps" in work.__qualname__ or work is purge_batch._remember_starts

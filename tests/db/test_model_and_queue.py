@@ -57,6 +57,7 @@ from arkqueue.queue import (
     many,
     pauses,
     purge,
+    purge_batch,
     redo,
     reports,
     scratch,
@@ -291,7 +292,7 @@ class QueueAsSubject:
         The next purge continues.
         """
         steps, saw = next(self.steps), lambda what: BesideQueue.examples.update([what])
-        with _refusals(), purged_in_steps(2 if steps is not None else purge.MOST_TASKS, steps=steps, saw=saw):
+        with _refusals(), purged_in_steps(2 if steps is not None else purge_batch.MOST_TASKS, steps=steps, saw=saw):
             purge.purge_runs(self.session, [self._run(key)], self.by).unless_kept()
 
     def report(self, key: RunKey, now: bool = False) -> None:

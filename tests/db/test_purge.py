@@ -19,11 +19,12 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import ArchiveId, AttemptId, End, Outcome, Receipt, RunId, TaskId
 from arkqueue.names import PURGED
-from arkqueue.queue import claim, control, deletion, finish, holds, purge, schedules
+from arkqueue.queue import claim, control, deletion, finish, holds, purge, purge_batch, schedules
 from arkqueue.queue.export import Export
 from arkqueue.views import explain, find, runs, tasks
 from arkqueue.views.doctor import examine
 from tests.builders import PROCESS, AnArchive
+from tests.db.purges import purged_in_steps
 from tests.db.test_races import Connect, InThread, one_after_the_other, wait_until_blocked
 from tests.db.test_removal import write
 from tests.waiting import eventually
@@ -461,7 +462,7 @@ def test_a_purge_of_many_runs_takes_few_with_each_transaction(
         archive.commit({"a": ""})
         archive.run(f"a@{number}")
     monkeypatch.setattr(purge, "MOST_RUNS", 4)
-    monkeypatch.setattr(purge, "MOST_TASKS", 6)  # each run has three
+    monkeypatch.setattr(purge_batch, "MOST_TASKS", 6)  # each run has three
     ids = [archive.run_id(number) for number in range(2, 9)]
     steps = [list(done.runs) for done in purge.purging(session, archive.id, ids, "ann", "")]
     assert [len(step) for step in steps] == [2, 2, 2, 1]
@@ -480,7 +481,7 @@ def test_the_edges_inside_a_large_run_are_deleted_without_its_archive(
     archive.cancel("c@3")
     archive.commit({"a": "depends: [PREV]"})
     archive.run("a@4")
-    monkeypatch.setattr(purge, "MOST_TASKS", 4)
+    monkeypatch.setattr(purge_batch, "MOST_TASKS", 4)
     monkeypatch.setattr(purge, "MOST_EDGES", 2)
     with monkeypatch.context() as patch:
         patch.setattr(purge, "sweep", lambda _: None)
@@ -546,8 +547,8 @@ def test_of_two_purges_the_second_names_what_the_first_has_removed(
     )
     assert (first.result().runs, first.result().gone) == (["papers@2"], [])
     done = second.result()
-    assert (done.runs, done.kept, done.gone) == (["papers@3"], [], [purge.Gone(run="papers@2", by="ann")])
-    assert purge.purge_runs(session, [three], "ann").gone == [purge.Gone(run="papers@3", by="bob")]
+    assert (done.runs, done.kept, done.gone) == (["papers@3"], [], [purge_batch.Gone(run="papers@2", by="ann")])
+    assert purge.purge_runs(session, [three], "ann").gone == [purge_batch.Gone(run="papers@3", by="bob")]
 
 
 def test_of_two_purges_by_age_the_second_names_what_the_first_has_removed(
@@ -568,30 +569,33 @@ def test_of_two_purges_by_age_the_second_names_what_the_first_has_removed(
     assert [gone.by for gone in second.result().gone] == ["ann"] * len(first.result().runs)
 
 
+@pytest.mark.parametrize("most", [purge_batch.MOST_TASKS, 2], ids=["at-once", "in-steps"])
 def test_of_a_purge_and_an_undelete_the_first_wins(
-    session: Session, archive: AnArchive, second_connection: Connect
+    session: Session, archive: AnArchive, second_connection: Connect, most: int
 ) -> None:
-    archive.commit({"a": ""})
+    archive.commit({"a": "", "b": ""})
     run = RunId(archive.run_id(2))
     deletion.delete_run(session, run, "ann")
-    undeleting, purging = one_after_the_other(
-        archive,
-        second_connection,
-        lambda: deletion.undelete_run(session, run, "ann"),
-        lambda: purge.purge_runs(session, [run], "ann"),
-    )
-    undeleting.result()
-    assert kept_of(purging.result()) == {"papers@2": "is not settled"}
-    deletion.delete_run(session, run, "ann")
-    purging, undeleting = one_after_the_other(
-        archive,
-        second_connection,
-        lambda: purge.purge_runs(session, [run], "ann"),
-        lambda: deletion.undelete_run(session, run, "ann"),
-    )
-    assert purging.result().runs == ["papers@2"]
-    with pytest.raises(NotFound, match="was purged"):
+    with purged_in_steps(most):
+        undeleting, purging = one_after_the_other(
+            archive,
+            second_connection,
+            lambda: deletion.undelete_run(session, run, "ann"),
+            lambda: purge.purge_runs(session, [run], "ann"),
+        )
         undeleting.result()
+        assert kept_of(purging.result()) == {"papers@2": "is not settled"}
+        deletion.delete_run(session, run, "ann")
+        purging, undeleting = one_after_the_other(
+            archive,
+            second_connection,
+            lambda: purge.purge_runs(session, [run], "ann"),
+            lambda: deletion.undelete_run(session, run, "ann"),
+        )
+        assert purging.result().runs == ["papers@2"]
+        with pytest.raises(NotFound, match="was purged"):
+            undeleting.result()
+    purge.sweep(session)
 
 
 def test_logs_are_deleted_without_the_archive(session: Session, archive: AnArchive, second_connection: Connect) -> None:

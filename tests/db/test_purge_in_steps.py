@@ -21,7 +21,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
 from arkqueue.names import PURGED
-from arkqueue.queue import claim, control, deletion, many, purge, removal
+from arkqueue.queue import claim, control, deletion, many, purge, purge_batch, removal
 from arkqueue.queue.export import Export
 from arkqueue.views import explain, find, graph, runs, tasks
 from arkqueue.views.doctor import examine
@@ -135,36 +135,8 @@ def test_of_two_purges_of_a_large_run_the_second_names_what_the_first_has_remove
         )
         assert first.result().runs == ["papers@2"]
         done = second.result()
-    assert (done.runs, done.kept, done.gone) == ([], [], [purge.Gone(run="papers@2", by="ann")])
+    assert (done.runs, done.kept, done.gone) == ([], [], [purge_batch.Gone(run="papers@2", by="ann")])
     assert archive.sql("select count(*) as n from deed where verb = 'purge'") == [{"n": 1}]
-    purge_the_rest(session)
-
-
-def test_of_a_purge_of_a_large_run_and_an_undelete_the_first_wins(
-    session: Session, archive: AnArchive, second_connection: Connect
-) -> None:
-    archive.commit({"a": "", "b": ""})
-    run = RunId(archive.run_id(2))
-    deletion.delete_run(session, run, "ann")
-    with purged_in_steps(2):
-        undeleting, purging = one_after_the_other(
-            archive,
-            second_connection,
-            lambda: deletion.undelete_run(session, run, "ann"),
-            lambda: purge.purge_runs(session, [run], "ann"),
-        )
-        undeleting.result()
-        assert kept_of(purging.result()) == {"papers@2": "is not settled"}
-        deletion.delete_run(session, run, "ann")
-        purging, undeleting = one_after_the_other(
-            archive,
-            second_connection,
-            lambda: purge.purge_runs(session, [run], "ann"),
-            lambda: deletion.undelete_run(session, run, "ann"),
-        )
-        assert purging.result().runs == ["papers@2"]
-        with pytest.raises(NotFound, match="was purged"):
-            undeleting.result()
     purge_the_rest(session)
 
 
@@ -307,14 +279,14 @@ def test_items_go_with_their_tasks(session: Session, archive: AnArchive, steps: 
 def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[None]:
     """Do something each time after a large run was judged and before the archive is locked."""
     done: list[None] = []
-    kept = purge._why_not_yet  # private: the last thing before the lock
+    kept = purge_batch._why_not_yet  # private: the last thing before the lock
 
-    def acting(row: object, before: object) -> purge.Kept | None:
+    def acting(row: object, before: object) -> purge_batch.Kept | None:
         done.append(None)
         act()
         return kept(row, before)
 
-    monkeypatch.setattr(purge, "_why_not_yet", acting)
+    monkeypatch.setattr(purge_batch, "_why_not_yet", acting)
     return done
 
 
@@ -368,7 +340,7 @@ def test_a_run_of_an_archive_that_never_rests_is_kept_with_that_reason(
     judged = between(monkeypatch, lambda: control.prioritize(session, archive.task("z@3"), 7, "ann"))
     with purged_in_steps(2):
         assert kept_of(purged(archive, 2)) == {"papers@2": "changed while it was judged"}
-    assert len(judged) == purge.MOST_JUDGEMENTS
+    assert len(judged) == purge_batch.MOST_JUDGEMENTS
     assert archive.states() == {"a@2": "completed", "b@2": "completed", "z@3": "ready"}
 
 
@@ -442,7 +414,7 @@ def test_a_run_is_purged_although_a_step_behind_the_first_one_takes_too_long(
         raise Overdue("the database", "took too long")
 
     with purged_in_steps(2), monkeypatch.context() as patch:
-        patch.setattr(purge, "_delete_tasks", too_long)  # private: the work of a step
+        patch.setattr(purge_batch, "_delete_tasks", too_long)  # private: the work of a step
         assert purged(archive, 2).runs == ["papers@2"]
     with pytest.raises(NotFound, match="papers@2: was purged on"):
         find.find_run(session, "papers@2")
@@ -466,7 +438,7 @@ def test_a_purge_of_a_large_run_that_is_killed_is_continued_by_the_next_one(
     session: Session, archive: AnArchive, second_connection: Connect, tmp_path: Path
 ) -> None:
     """Killed for real while it deletes the tasks of a run of more than a thousand."""
-    names = [f"t{n}" for n in range(purge.MOST_TASKS + 1)]
+    names = [f"t{n}" for n in range(purge_batch.MOST_TASKS + 1)]
     archive.commit(dict.fromkeys(names, ""))
     control.cancel_run(session, RunId(archive.run_id(2)), "ann")
     archive.commit({"a": ""})
@@ -486,7 +458,7 @@ def test_a_purge_of_a_large_run_that_is_killed_is_continued_by_the_next_one(
         process.send_signal(signal.SIGKILL)
         process.communicate()
     nobody_waits(watcher)
-    assert left_of(archive)["task"] > purge.MOST_TASKS
+    assert left_of(archive)["task"] > purge_batch.MOST_TASKS
     assert examine(session).is_sound
 
     again = start("papers@3")

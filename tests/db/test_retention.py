@@ -14,7 +14,7 @@ from arkqueue.archives import retention
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, DatabaseUnavailable, Invalid, NotFound
 from arkqueue.model import ArchiveId, ArchiveSettings, RunId, Stream, TaskId
-from arkqueue.queue import archives, control, deletion, purge
+from arkqueue.queue import archives, control, deletion, purge, purge_batch
 from arkqueue.views import find, tasks
 from arkqueue.views.doctor import examine
 from tests.builders import AnArchive, an_archive
@@ -156,7 +156,7 @@ def test_the_age_of_a_run_counts_from_when_a_person_changed_its_state(
     assert archive.states() == {}
 
 
-@pytest.mark.parametrize("most", [purge.MOST_TASKS, 2], ids=["at-once", "in-steps"])
+@pytest.mark.parametrize("most", [purge_batch.MOST_TASKS, 2], ids=["at-once", "in-steps"])
 def test_what_a_person_takes_back_meanwhile_stays(session: Session, archive: AnArchive, most: int) -> None:
     """It is judged once more where nobody else can act on it."""
     archive.commit({"a": ""})
