@@ -242,7 +242,7 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
         said.append(
             f"it is being planned ({view.planned:,} of {view.planned_items:,} items), and none of its tasks starts before"
         )
-    said += _said(failed, running, held, waiting, runs=is_one, waits=view.counts.held == 1)
+    said += _said(failed, running, held, waiting, one_runs=is_one, one_waits=view.counts.held == 1)
     if not said and not view.counts.tasks:
         return f"It is {view.state}: it has no tasks."
     if not said:
@@ -256,21 +256,21 @@ def sentence_of_item(tasks: Sequence[TaskView]) -> str:
     held = [task.name for task in tasks if task.state is State.HELD]
     running = [task.name for task in tasks if task.state is State.RUNNING]
     waiting = sum(task.state in (State.WAITING, State.READY, State.DEFERRED) for task in tasks)
-    said = _said(bad, running, held, waiting, runs=len(running) == 1, waits=len(held) == 1)
+    said = _said(bad, running, held, waiting, one_runs=len(running) == 1, one_waits=len(held) == 1)
     completed = sum(task.state is State.COMPLETED for task in tasks)
     said.append(f"{completed} of {len(tasks)} tasks completed" if len(tasks) > 1 or completed else "no task completed")
     return "; ".join(said) + "."
 
 
 def _said(
-    failed: list[str], running: list[str], held: list[str], waiting: int, *, runs: bool, waits: bool
+    failed: list[str], running: list[str], held: list[str], waiting: int, *, one_runs: bool, one_waits: bool
 ) -> list[str]:
-    """The parts of a summary. ``runs``, ``waits``: True if only one task runs, or is held."""
+    """The parts of a summary. ``one_runs``, ``one_waits``: True if only one task runs, or is held."""
     said = [f"{_listed(failed)} failed"] if failed else []
     if running:
-        said.append(f"{_listed(running)} {'is' if runs else 'are'} running")
+        said.append(f"{_listed(running)} {'is' if one_runs else 'are'} running")
     if held:
-        said.append(f"{_listed(held)} {'waits' if waits else 'wait'} for a release")
+        said.append(f"{_listed(held)} {'waits' if one_waits else 'wait'} for a release")
     if waiting:
         said.append(f"{waiting:,} task{'s wait' if waiting > 1 else ' waits'}")
     return said

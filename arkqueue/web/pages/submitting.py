@@ -214,11 +214,7 @@ async def _previewed(request: Request, name: str, form: FormData) -> Shown:
     """The run that would be made of a form's document. The API's call checks the document, and stores nothing."""
     document, attached, id = await _document(form), await _attached(form), _text(form, "id")
     try:
-        found = await submit(
-            document.request(request), Response(), name,
-            revision=_text(form, "revision") or None, branch=_text(form, "branch") or None, hold=_text(form, "hold") == "yes",
-            attachments=bool(attached and id), dry_run=True, idempotency_key=_as_header(id),
-        )  # fmt: skip
+        found = await _call(request, name, form, document, id, attached=bool(attached and id), dry_run=True)
     except ArkqueueError as error:
         raise _of_form(error) from None
     known = found if isinstance(found, SubmissionView) else None
@@ -260,11 +256,7 @@ async def _submitted(request: Request, name: str, form: FormData) -> Response:
         except ArkqueueError as error:
             raise _of_form(error) from None
     try:
-        made = await submit(
-            document.request(request), Response(), name,
-            revision=_text(form, "revision") or None, branch=_text(form, "branch") or None, hold=_text(form, "hold") == "yes",
-            attachments=bool(attached), idempotency_key=_as_header(id),
-        )  # fmt: skip
+        made = await _call(request, name, form, document, id, attached=bool(attached))
     except ArkqueueError as error:
         if begun is not None:
             await run_in_threadpool(end_upload, request, begun)
@@ -277,9 +269,15 @@ async def _submitted(request: Request, name: str, form: FormData) -> Response:
     return RedirectResponse(f"/{made.run.full_name}", 303, HEADERS)
 
 
-def _as_header(id: str) -> str | None:
-    """An id as HTTP headers carry it; None: there is none."""
-    return id.encode().decode("latin-1") if id else None
+async def _call(
+    request: Request, name: str, form: FormData, document: _Document, id: str, *, attached: bool, dry_run: bool = False
+) -> Any:
+    """Call the API as a program would, with the fields of a form. An id goes as HTTP headers carry it."""
+    return await submit(
+        document.request(request), Response(), name,
+        revision=_text(form, "revision") or None, branch=_text(form, "branch") or None, hold=_text(form, "hold") == "yes",
+        attachments=attached, dry_run=dry_run, idempotency_key=id.encode().decode("latin-1") if id else None,
+    )  # fmt: skip
 
 
 def _purged(id: str, known: SubmissionView) -> Conflict:
