@@ -312,11 +312,16 @@ def test_a_run_by_hand_of_one_step_takes_the_products_of_the_items(archive: AnAr
     assert states(archive, "store/b@2.2", "index@2.3") == ["ready", "ready"]
 
 
-def test_a_release_is_refused_where_a_later_task_has_started_because_of_its_list(archive: AnArchive) -> None:
+def tell_of_a_failed_item(archive: AnArchive) -> None:
+    """An item of papers@2 has failed, and a task of papers@3 that waited for all items has run."""
     archive.commit({"store": LIST})
     archive.commit({"tell": "depends: [{task: 'PREV:store', when: settled}]"})
     archive.fail("store/a@2")
     archive.run("store/b@2", "tell@3")
+
+
+def test_a_release_is_refused_where_a_later_task_has_started_because_of_its_list(archive: AnArchive) -> None:
+    tell_of_a_failed_item(archive)
     archive.retry("store/a@2", force=True)
     holds.hold(archive.session, archive.task("store/a@2"), "ann")
     with pytest.raises(Conflict, match="papers@3/tell"):
@@ -324,10 +329,7 @@ def test_a_release_is_refused_where_a_later_task_has_started_because_of_its_list
 
 
 def test_a_retry_is_refused_where_a_later_task_has_started_because_of_its_list(archive: AnArchive) -> None:
-    archive.commit({"store": LIST})
-    archive.commit({"tell": "depends: [{task: 'PREV:store', when: settled}]"})
-    archive.fail("store/a@2")
-    archive.run("store/b@2", "tell@3")
+    tell_of_a_failed_item(archive)
     with pytest.raises(Conflict, match="papers@3/tell"):
         archive.retry("store/a@2")
 
@@ -401,10 +403,7 @@ def test_of_a_claim_and_a_retry_that_lets_a_gate_wait_again_the_first_wins(
 
 
 def test_a_gate_does_not_wait_again_behind_which_a_later_revision_has_started(archive: AnArchive) -> None:
-    archive.commit({"store": LIST})
-    archive.commit({"tell": "depends: [{task: 'PREV:store', when: settled}]"})
-    archive.fail("store/a@2")
-    archive.run("store/b@2", "tell@3")
+    tell_of_a_failed_item(archive)
     archive.retry("store/a@2", force=True)
     assert archive.state("store:settled@2") == "completed"
     archive.fail("store/a@2")

@@ -1,9 +1,9 @@
 """The calls of the API: how each response is written and sent, and how the OpenAPI document describes it.
 
-FastAPI would build a serializer for the answers of each call (0.3 s at the start of every server,
-and 6 MB), and write the JSON of an answer as a whole in the event loop: 50 ms for a run of 10,000
-tasks, in which no other request is answered. Here the thread that has made an answer writes its
-JSON, some hundred parts at a time. The event loop only sends the pieces.
+FastAPI would build a serializer for the answers of each call, which takes 0.3 s at the start of
+every server, and 6 MB. It would write the JSON of an answer as a whole in the event loop. For a run
+of 10,000 tasks, no other request would be answered for 50 ms. Here, the thread that has made an
+answer writes its JSON, some hundred parts at a time. The event loop only sends the pieces.
 """
 
 from __future__ import annotations

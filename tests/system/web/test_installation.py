@@ -132,8 +132,10 @@ def test_body_is_not_judged_for_who_has_no_token(client: Client, operator: httpx
         problem(operator.post(path, content="{bad", headers=headers), 422)
 
 
-def test_errors_are_in_the_description(server: ApiServer) -> None:
+def test_answers_and_errors_are_in_the_description(server: ApiServer) -> None:
     calls = httpx.get(f"{server.url}/openapi.json", timeout=30, **PLAIN).json()["paths"]
+    (answer,) = calls["/api/v1/runs/{id}"]["get"]["responses"]["200"]["content"].values()
+    assert answer["schema"] == {"$ref": "#/components/schemas/RunDetail"}
     for path, methods in calls.items():
         for call in methods.values():
             if path.startswith("/api/v1/") and not path.endswith("/healthz"):
