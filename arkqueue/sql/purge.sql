@@ -1,5 +1,5 @@
--- Purges of whole runs (design 5.27; decision 0001, point 27). Called by queue/purge.py, mostly
--- inside a transaction that has locked the archive's row.
+-- Purges of whole runs (design 5.27; decision 0001, point 27). Called by queue/purge.py and
+-- queue/purge_batch.py, mostly inside a transaction that has locked the archive's row.
 --
 -- One transaction takes a run out of the graph, so readers see the run whole or not at all. The
 -- tasks of a small run are deleted in this transaction. Those of a large run are deleted in further

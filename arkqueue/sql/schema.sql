@@ -429,9 +429,9 @@ create table purged_run (
     primary key (branch_id, number, run)
 );
 
--- Purged runs whose tasks are being deleted in steps (queue/purge.py). The run has no row in `run`
--- any more, but a row in `purged_run`. Its tasks are settled, and no plan, verb or view reads them.
--- The row is deleted when all tasks are deleted.
+-- Purged runs whose tasks are being deleted in steps (queue/purge_batch.py). The run has no row in
+-- `run` any more, but a row in `purged_run`. Its tasks are settled, and no plan, verb or view reads
+-- them. The row is deleted when all tasks are deleted.
 create table purging (
     run_id      bigint primary key,
     archive_id  bigint not null references archive,
