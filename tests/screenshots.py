@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
-BROWSER = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+from tests.browsers import a_browser, program
+
 PATIENCE = 60.0
 """The most seconds until the installation reaches the wanted state."""
 LOOKS: dict[str, dict[str, Any]] = {
@@ -245,9 +246,9 @@ def link(api: httpx.Client) -> str:
 
 def take(api: httpx.Client, folder: Path, only: list[str]) -> None:
     """Takes one picture of each page in each of `LOOKS`."""
-    program = shutil.which("chromium") or sys.exit("chromium is missing: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=BROWSER)
+    if program() is None:
+        sys.exit("a browser is missing: apt-get install chromium")
+    with a_browser() as browser:
         for look, options in LOOKS.items():
             context = browser.new_context(base_url=str(api.base_url), **options)
             page = context.new_page()
@@ -257,7 +258,6 @@ def take(api: httpx.Client, folder: Path, only: list[str]) -> None:
                 arrange(page, name)
                 page.screenshot(path=folder / f"{name}-{look}.png")
             context.close()
-        browser.close()
 
 
 def arrange(page: Page, name: str) -> None:

@@ -5,12 +5,11 @@ dark; nothing is ever said to the console.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
@@ -19,8 +18,8 @@ from arkqueue.queue import control, deletion, sign_ins
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, live
 from arkqueue.web.pages.visitor import COOKIE
+from tests.browsers import a_browser
 from tests.builders import AnArchive, a_gateway, a_workflow, an_archive
-from tests.requirements import missing
 from tests.system.pages.conftest import HOSTILE, HOSTILE_ITEM, a_token
 from tests.system.waking import waking_session
 
@@ -40,12 +39,8 @@ expect.set_options(timeout=120_000)  # milliseconds that only a failing test wai
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    program = shutil.which("chromium") or missing("chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=options)
+    with a_browser() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

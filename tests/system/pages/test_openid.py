@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,6 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 from joserfc.jwk import OctKey, RSAKey
-from playwright.sync_api import sync_playwright
 
 from arkqueue.config import Configuration
 from arkqueue.config.openid import OpenId
@@ -27,10 +25,10 @@ from arkqueue.queue import archives, sign_ins
 from arkqueue.queue.sign_ins import Person
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, openid, run_api
+from tests.browsers import a_browser
 from tests.builders import an_archive
 from tests.openid_provider import CLIENT, SECRET, OpenIdProvider, a_provider
 from tests.ports import a_port
-from tests.requirements import missing
 from tests.system.pages.conftest import Visitors, a_token, form_of, press
 from tests.system.web.conftest import PLAIN
 
@@ -572,34 +570,28 @@ def test_a_real_browser_signs_in_and_out_without_javascript(server: ApiServer, s
     """The provider is another site to the browser (another name of this host), so that only SameSite=Lax cookies come back with it."""
     an_archive(session, "papers")
     provider.metadata["authorization_endpoint"] = provider.url.replace("127.0.0.1", "localhost") + "/authorize"
-    program = shutil.which("chromium") or missing("chromium")
     said: list[str] = []
-    with sync_playwright() as playwright:
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=program, args=options)
-        try:
-            page = browser.new_context(base_url=server.url, java_script_enabled=False).new_page()
-            page.set_default_timeout(120_000)
-            page.on(
-                "console",
-                lambda message: said.append(message.text) if message.location["url"].startswith(server.url) else None,
-            )
-            page.goto("/papers?state=failed")
-            page.get_by_role("link", name="Sign in with the university").click()
-            page.get_by_role("link", name="I am ann").click()
-            page.wait_for_url("**/papers?state=failed")
-            assert "ann (openid) · operate" in page.content()
-            page.locator("summary", has_text="Menu").click()
-            page.get_by_role("button", name="Sign out").click()
-            page.wait_for_url("**/-/sign-in?out=1")
-            page.get_by_role("link", name="sign out there, too").wait_for()
-            page.goto("/papers")
-            page.wait_for_url("**/-/sign-in?next=*")
-            page.get_by_role("link", name="Sign in with the university").click()
-            page.get_by_role("link", name="I am ben").click()
-            page.get_by_text("is in no group that may see these pages").wait_for()
-        finally:
-            browser.close()
+    with a_browser() as browser:
+        page = browser.new_context(base_url=server.url, java_script_enabled=False).new_page()
+        page.set_default_timeout(120_000)
+        page.on(
+            "console",
+            lambda message: said.append(message.text) if message.location["url"].startswith(server.url) else None,
+        )
+        page.goto("/papers?state=failed")
+        page.get_by_role("link", name="Sign in with the university").click()
+        page.get_by_role("link", name="I am ann").click()
+        page.wait_for_url("**/papers?state=failed")
+        assert "ann (openid) · operate" in page.content()
+        page.locator("summary", has_text="Menu").click()
+        page.get_by_role("button", name="Sign out").click()
+        page.wait_for_url("**/-/sign-in?out=1")
+        page.get_by_role("link", name="sign out there, too").wait_for()
+        page.goto("/papers")
+        page.wait_for_url("**/-/sign-in?next=*")
+        page.get_by_role("link", name="Sign in with the university").click()
+        page.get_by_role("link", name="I am ben").click()
+        page.get_by_text("is in no group that may see these pages").wait_for()
     assert [text for text in said if "403" not in text] == []
 
 
