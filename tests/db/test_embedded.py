@@ -4,7 +4,9 @@ its messages when it cannot run.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pwd
 import shutil
 import signal
 import stat
@@ -21,6 +23,8 @@ import pytest
 from arkqueue.db.embedded.programs import diagnose
 from arkqueue.db.embedded.server import Embedded
 from arkqueue.errors import ArkqueueError
+from tests.loaded import fork
+from tests.waiting import eventually
 
 
 def answers(server: Embedded) -> bool:
@@ -60,6 +64,30 @@ def test_a_new_home_folder_gets_a_server_that_only_its_owner_can_reach(home: Pat
     finally:
         server.close()
     assert server.pid is None
+
+
+@pytest.fixture
+def new_account(root: None) -> Iterator[str]:  # noqa: ARG001
+    """The name of an account that does not exist yet."""
+    name = f"arkqueue-test-{os.getpid()}"
+    yield name
+    subprocess.run(["userdel", name], check=True, capture_output=True)
+
+
+def test_servers_that_start_at_the_same_time_agree_on_the_account(new_account: str, tmp_path: Path) -> None:
+    program = (
+        "from arkqueue.db.embedded import programs\n"
+        f"programs.ACCOUNT = {new_account!r}\n"
+        "print(programs.account().pw_uid)"
+    )
+    outs = [tmp_path / f"out-{number}" for number in range(4)]
+    with open("/etc/.pwd.lock", "w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)  # lckpwdf(3)
+        starting = [fork(program, [""], out=out, err=out, environment=os.environ) for out in outs]
+        eventually(lambda: subprocess.run(["pgrep", "-f", f"useradd.* {new_account}$"], capture_output=True).stdout)
+    for process in starting:
+        process.wait()
+    assert {out.read_text() for out in outs} == {f"{pwd.getpwnam(new_account).pw_uid}\n"}
 
 
 def test_without_the_password_nobody_gets_in(used_home: Path) -> None:

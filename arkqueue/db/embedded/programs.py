@@ -8,14 +8,16 @@ virtual environment, they run from a copy in /var/lib/arkqueue. Called only by `
 
 from __future__ import annotations
 
+import fcntl
 import grp
 import os
 import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -130,10 +132,26 @@ def programs_of_wheel(name: str) -> dict[int, Path]:
 
 def account() -> pwd.struct_passwd:
     """The account that runs PostgreSQL for root. It is made if it does not exist."""
-    try:
+    with suppress(KeyError):
         return pwd.getpwnam(ACCOUNT)
-    except KeyError:
-        pass
+    with _one_at_a_time():
+        with suppress(KeyError):
+            return pwd.getpwnam(ACCOUNT)
+        return _new_account()
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Of two `useradd` that run at once, each makes the account, with a number of its own. Then
+    PostgreSQL would run as a number that belongs to nobody.
+    """
+    SYSTEM_FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with open(SYSTEM_FOLDER / "account.lock", "w", opener=partial(os.open, mode=0o600)) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _new_account() -> pwd.struct_passwd:
     make = ["useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin"]
     make += ["--user-group"] if not _has_group(ACCOUNT) else ["--gid", ACCOUNT]
     why = ""
@@ -143,7 +161,7 @@ def account() -> pwd.struct_passwd:
     except (OSError, subprocess.TimeoutExpired) as error:
         why = str(error)
     try:
-        return pwd.getpwnam(ACCOUNT)  # also if another process was faster
+        return pwd.getpwnam(ACCOUNT)
     except KeyError:
         raise ArkqueueError(
             "embedded PostgreSQL",
