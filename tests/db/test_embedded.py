@@ -172,6 +172,7 @@ def test_what_was_committed_survives_a_killed_server(own_postgres: Callable[[], 
         assert connection.execute("select n from kept").fetchall() == [(1,)]
 
 
+@pytest.mark.full
 def test_a_server_that_is_killed_again_and_again_is_started_at_once_each_time(
     own_postgres: Callable[[], Embedded],
 ) -> None:
@@ -217,6 +218,7 @@ def test_a_stale_pid_file_whose_number_belongs_to_somebody_else_does_not_block_t
     server.close()
 
 
+@pytest.mark.full
 def test_an_interrupted_initdb_leaves_nothing_half(home: Path) -> None:
     (home / "postgres" / "data.new").mkdir(parents=True)
     (home / "postgres" / "data.new" / "PG_VERSION").write_text("18\n")
@@ -235,6 +237,7 @@ def deep_home() -> Iterator[Path]:
     shutil.rmtree(top)
 
 
+@pytest.mark.full
 def test_a_long_path_gets_its_socket_in_a_short_folder_that_goes_with_the_server(deep_home: Path) -> None:
     server = Embedded.open(deep_home, durable=False)
     place = deep_home / "postgres" / "socket"
@@ -252,6 +255,7 @@ def test_a_long_path_gets_its_socket_in_a_short_folder_that_goes_with_the_server
     server.close()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("root")
 def test_a_home_folder_inside_a_private_one_of_roots_works_too(tmp_path: Path) -> None:
     private = tmp_path / "private"
@@ -264,6 +268,7 @@ def test_a_home_folder_inside_a_private_one_of_roots_works_too(tmp_path: Path) -
     assert not place.exists()
 
 
+@pytest.mark.full
 def test_a_data_folder_of_another_version_is_refused(home: Path) -> None:
     server = Embedded.open(home, durable=False)
     server.close()

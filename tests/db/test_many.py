@@ -154,6 +154,7 @@ def test_a_retry_takes_nothing_back_of_a_cancellation_that_comes_meanwhile(
     assert set(archive.states().values()) == {"canceled"}
 
 
+@pytest.mark.full
 def test_a_large_run_is_canceled_in_bounded_transactions_and_nothing_of_it_starts_meanwhile(session: Session) -> None:
     """Each task waits for any end of the one before it: canceled in the order of the file, it would let the next one start."""
     archive = an_archive(session)
@@ -284,6 +285,7 @@ def end_alone(archive: AnArchive, name: str, code: int) -> None:
     archive.record(claim.attempt, End.EXITED, code)
 
 
+@pytest.mark.full
 def test_a_large_run_is_deleted_and_undeleted_in_bounded_transactions(session: Session) -> None:
     """Some of it has completed and failed. A later run waits for the failures."""
     archive = an_archive(session)
@@ -492,6 +494,7 @@ def between(archive: AnArchive, monkeypatch: pytest.MonkeyPatch, act: Any, most:
     return seen
 
 
+@pytest.mark.full
 def test_a_large_run_is_held_and_released_in_bounded_transactions(session: Session) -> None:
     """What is ready is held first, as it could start next."""
     archive = an_archive(session)

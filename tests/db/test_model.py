@@ -1431,4 +1431,4 @@ EXAMPLES = settings().max_examples // 5
 more.
 """
 BesideItself.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=30, deadline=None)
-TestBesideItself = pytest.mark.timeout(4 * EXAMPLES)(BesideItself.TestCase)
+TestBesideItself = pytest.mark.full(pytest.mark.timeout(4 * EXAMPLES)(BesideItself.TestCase))

@@ -770,9 +770,12 @@ class Verbs:
             self._machine.both("delete_branch", name, theirs=theirs)
 
 
+IS_LONG = settings().max_examples > 300
 EXAMPLES = max(300, settings().max_examples)
-SHARDS = 17
+SHARDS = 18
 """The number of tests that share the examples, so that all workers take part."""
+HALF = SHARDS // 2
+"""`make test` runs the first half of the shards, `make test-full` the second, and `make test-long` all."""
 AT_ONCE = 9
 """The examples in one run of hypothesis. From the tenth example on, hypothesis also tries variants
 of earlier draws. Most of these run out of choices near their end and do not count, which takes a
@@ -960,7 +963,10 @@ def gates_pass_on_alone_from_the_first_round(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("gates_pass_on_alone_from_the_first_round")
 @pytest.mark.timeout(72 * EXAMPLES // SHARDS)
-@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize(
+    "shard",
+    [*range(HALF), *(pytest.param(shard, marks=[] if IS_LONG else pytest.mark.full) for shard in range(HALF, SHARDS))],
+)
 def test_queue_and_model_agree_after_every_step(
     session: Session, kept: Kept, tmp_path: Path, folder_of_the_run: Path, shard: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -983,14 +989,14 @@ def test_queue_and_model_agree_after_every_step(
 
 
 def _missing(folder: Path, shard: int) -> set[str]:
-    """Stores the counts of a shard. The last shard to end finds the counts of all shards, and
+    """Stores the counts of a shard. The last shard of a test run to end finds the counts of all, and
     returns the events that are missing in their sum.
     """
     written = folder / f"drawn-{shard}.new"
     written.write_text(json.dumps(BesideQueue.examples))
     written.rename(folder / f"drawn-{shard}.json")
     shards = [Counter(json.loads(path.read_text())) for path in folder.glob("drawn-*.json")]
-    if len(shards) < SHARDS:
+    if len(shards) < (SHARDS if IS_LONG else HALF):
         return set()
     drawn = sum(shards, Counter[str]())
     print("\n".join(f"{drawn[what]:6} {what}" for what in sorted({*drawn, *INGREDIENTS}, key=lambda it: -drawn[it])))

@@ -156,6 +156,7 @@ def line(plans: Plans) -> Line:
     return Line.of(plans.session, archives.watched(plans.session)[0].id)
 
 
+@pytest.mark.full
 def test_a_task_comes_and_goes_without_reading_through_the_past(plans: Plans, line: Line) -> None:
     session = plans.session
     plans.of(lambda: line.append(session, history.PAST, 3), is_hot=True)

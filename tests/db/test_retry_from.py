@@ -377,6 +377,7 @@ def test_the_audit_log_says_from_where_and_how(archive: AnArchive) -> None:
 # Many tasks, and others at the same time
 
 
+@pytest.mark.full
 def test_a_large_part_comes_back_in_bounded_transactions(session: Session) -> None:
     many = MOST_TASKS + 500
     archive = an_archive(session)

@@ -127,6 +127,7 @@ def test_a_long_chain_is_skipped_in_one_round(archive: AnArchive, monkeypatch: p
     assert roots == [{"root_id": archive.task("t0@2")}]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", ["one after another", "all behind one", "each cancels"])
 def test_thousands_of_gates_pass_in_a_few_statements(
     archive: AnArchive, monkeypatch: pytest.MonkeyPatch, shape: str
@@ -569,6 +570,7 @@ def test_what_waits_for_a_victim_that_still_runs_has_not_begun(archive: AnArchiv
     assert (archive.state("a@3"), archive.state("any@4")) == ("ready", "ready")
 
 
+@pytest.mark.full
 def test_a_wide_run_that_is_canceled_adds_no_edges(archive: AnArchive) -> None:
     """Each of many blocks the next one, which waits for each of many: that needs no edge for each pair of them."""
     many = 200

@@ -122,6 +122,7 @@ def tried(act: Callable[[], Any]) -> Any:
         return None
 
 
+@pytest.mark.full
 @fuzzed
 @given(ENTRIES, ENTRIES, HEADERS, st.binary(max_size=20))
 def test_whatever_is_pushed_is_read_or_refused_and_writes_nowhere_else(

@@ -61,6 +61,7 @@ def test_too_many_values_are_one_fault_and_the_other_files_are_not_judged(
     assert fault.path < "_workflows/3.yaml"
 
 
+@pytest.mark.full
 def test_twenty_thousand_tasks_with_what_is_usual_are_not_too_many() -> None:
     def a_file(name: str) -> SourceFile:
         first = [f"- {{name: {name}{n}, command: x}}\n" for n in range(2)]

@@ -58,6 +58,7 @@ def test_what_was_meant_is_written_out(text: str, meant: str) -> None:
 words = st.text(min_size=1, max_size=8)
 
 
+@pytest.mark.full
 @fuzzed
 @given(words, words, st.integers(1, 10**9), st.none() | st.integers(1, 99), words, words)
 def test_every_name_survives_the_round_trip(

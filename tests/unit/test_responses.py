@@ -53,6 +53,7 @@ _many = some.builds(
 )
 
 
+@pytest.mark.full
 @given(_many)
 def test_the_pieces_are_the_json_of_the_whole(many: Many) -> None:
     assert json.loads(b"".join(json_of(many))) == json.loads(TypeAdapter(Many).dump_json(many))

@@ -14,6 +14,7 @@ import pytest
 ELSEWHERE = 'mount -t tmpfs none "$1"; shift; exec "$@"'
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("root")
 def test_worker_with_a_folder_that_only_it_has_does_not_start(pg_uri: str, engine_url: str, tmp_path: Path) -> None:
     variables = {

@@ -402,6 +402,7 @@ def papers_of_strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.full
 def test_what_a_committer_writes_ends_no_script_and_reads_nothing_into_the_pdf(papers_of_strangers: Path) -> None:
     pdf = pypdf.PdfReader(papers_of_strangers / "builds" / "7.pdf")
     text = "".join(page.extract_text() for page in pdf.pages)

@@ -23,6 +23,7 @@ def completed(ingest: Ingest, batch: str, job: str = "0001") -> None:
 # -- None -> Pending -> Processing: the payload is examined ------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_single_file_that_is_sent_along_is_a_batch_of_one_job(ingest: Ingest) -> None:
     scan = ingest.folder / "scan of Ann.tif"
     scan.write_bytes(bytes(range(256)) * 100)

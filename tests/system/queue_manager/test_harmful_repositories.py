@@ -29,6 +29,7 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     client.processes.close()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("little_memory", "manager")
 def test_revision_that_needs_too_much_memory_stops_its_archive_alone(watch: Watch, tmp_path: Path) -> None:
     hers, his = a_git_repository(tmp_path), a_subversion_repository(tmp_path)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import pytest
+
 from arkqueue.db.session import Session
 from tests.loaded import Forked
 from tests.repositories import a_git_repository
@@ -21,6 +23,7 @@ STEP = {"command": "true", "foreach": {"file": "items.txt"}}
 TASKS = [STEP | {"name": "fetch"}, STEP | {"name": "store", "depends": ["fetch"]}]
 
 
+@pytest.mark.full
 def test_planning_goes_on_after_its_queue_manager_was_killed_in_each_step(
     watch: Callable[..., Watched], session: Session, tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ def a_large_run(session: Session) -> tuple[AnArchive, RunId]:
     return archive, RunId(archive.run_id(2))
 
 
+@pytest.mark.full
 def test_a_deletion_goes_on_after_its_process_was_killed_in_each_step(session: Session, tmp_path: Path) -> None:
     """Nothing of the run can be claimed between the steps, and nothing is canceled and not remembered."""
     archive, run = a_large_run(session)

@@ -220,6 +220,7 @@ def test_repositories_are_read_with_the_credentials_of_the_configuration(session
         manager.close()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("manager")
 def test_a_reader_outlives_what_cannot_even_be_told(
     watch: Watch, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -237,6 +238,7 @@ def test_a_reader_outlives_what_cannot_even_be_told(
     assert papers.wait_for_ledger(2) == [(0, "0"), (1, "1")]
 
 
+@pytest.mark.full
 def test_work_of_a_scan_is_linear_in_the_branches(
     watch: Watch, session: Session, configuration: Configuration, tmp_path: Path
 ) -> None:

@@ -693,6 +693,7 @@ def test_a_remote_that_does_not_exist_is_unreachable(repository: GitRepository, 
         open_archive(locate("git@example.org:x.git"))
 
 
+@pytest.mark.full
 def test_a_remote_that_needs_more_memory_than_git_may_have_is_unreachable(
     repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1009,6 +1010,7 @@ def _is_waited_for(lock: Path) -> bool:
     return any("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines())
 
 
+@pytest.mark.full
 def test_trees_without_end_are_not_looked_at_for_ever(
     repository: GitRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1024,6 +1026,7 @@ def test_trees_without_end_are_not_looked_at_for_ever(
             an_archive(repository).changes(previous, huge, most=20_000)
 
 
+@pytest.mark.full
 def test_a_tree_without_end_is_judged_before_anything_of_it_is_written(
     repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

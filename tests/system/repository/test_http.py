@@ -222,6 +222,7 @@ def processes() -> Iterator[ReaderProcesses]:
     processes.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("folder", ["/open", "/svn"])
 def test_an_allowed_server_that_sends_libsvn_elsewhere_gets_nothing_in(
     apache: Apache, processes: ReaderProcesses, tmp_path: Path, folder: str

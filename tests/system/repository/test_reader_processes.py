@@ -279,6 +279,7 @@ def test_answer_that_nobody_wants_is_not_waited_for(processes: ReaderProcesses, 
                 said.result(60)
 
 
+@pytest.mark.full
 def test_revision_that_needs_too_much_memory_is_harmful(
     opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,6 +388,7 @@ def test_commit_that_takes_more_memory_than_a_reader_has_stops_nothing(
     assert (tmp_path / "tree" / "readme").read_text() == "1"
 
 
+@pytest.mark.full
 def test_a_property_that_takes_more_memory_than_a_reader_has_fails_its_task(
     opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

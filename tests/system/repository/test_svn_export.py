@@ -66,6 +66,7 @@ def check_history(
         check_revision(archive, url, after, tree, place, *options)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("in_memory", [editors.IN_MEMORY, 100])
 def test_a_made_history_is_exported_as_svn_exports_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: int

@@ -96,6 +96,7 @@ def test_whatever_a_place_in_a_git_tree_was_it_becomes_what_it_is(tmp_path: Path
     check_every_step(open_archive(locate(f"{tmp_path}/a.git")), revisions, tmp_path)
 
 
+@pytest.mark.full
 def test_whatever_a_place_in_a_subversion_tree_was_it_becomes_what_it_is(tmp_path: Path) -> None:
     repository = a_subversion_repository(tmp_path)
     revisions = [repository.commit({"trunk/keep": "1"}), repository.change("mkdir", "trunk/x")]
@@ -235,6 +236,7 @@ class History:
         self.there = {other: kind for other, kind in self.there.items() if not (other + "/").startswith(path + "/")}
 
 
+@pytest.mark.full
 @settings(max_examples=30)
 @given(histories=st.lists(st.lists(_actions, min_size=1, max_size=8), min_size=2, max_size=3))
 def test_subversion_update_is_an_export(histories: list[list[tuple[str, ...]]]) -> None:

@@ -172,6 +172,7 @@ MESS = (
 )
 
 
+@pytest.mark.full
 def test_it_says_that_it_cannot_be_another_user(papers: Archive, arkqueue: Installation) -> None:
     (manager,) = arkqueue.sql("select account from task_manager where stopped_at is null")
     refused = arkqueue("archive", "set", papers.name, "--process-user", "nobody", code=None)

@@ -173,6 +173,7 @@ def test_a_path_with_a_slash_too_many_leads_nowhere(server: ApiServer) -> None:
     problem(answer, 404, "/api/v1/runs/: there is nothing here")
 
 
+@pytest.mark.full
 def test_half_of_the_files_that_may_be_open_are_for_others() -> None:
     """In a process of its own, as what it may open is the process's."""
     script = (

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,8 @@ from arkqueue.model import SourceFile, Workflow
 from arkqueue.workflow import from_json, parse, to_json
 from arkqueue.workflow.format import NOT_YET, Task
 from tests.fuzzing import fuzzed
+
+pytestmark = pytest.mark.full
 
 WORDS = st.sampled_from(
     [

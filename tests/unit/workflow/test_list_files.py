@@ -112,6 +112,7 @@ def test_faults_are_told_where_they_stand(name: str, text: str | bytes, told: st
     assert told in fault
 
 
+@pytest.mark.full
 def test_a_long_list_has_its_lines_counted_in_every_form() -> None:
     """What stands behind the first mebibyte of a file is judged like what stands before it."""
     many, padding = 9_000, "x" * 200

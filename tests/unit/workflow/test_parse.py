@@ -240,6 +240,7 @@ def test_message_about_a_long_word_is_short() -> None:
     assert fault.message.endswith("h")
 
 
+@pytest.mark.full
 def test_nothing_is_judged_beyond_the_most_faults() -> None:
     """2.4 million faults took a minute."""
     judged = a_workflow("- name: x\n  command: y\n  depends: [" + "q, " * 100_000 + "q]")
