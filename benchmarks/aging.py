@@ -8,12 +8,16 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
+from typing import Any
+
+import psycopg
 
 from arkqueue.db.session import Session
 from benchmarks import history as past
 from benchmarks.bench import Bench, Figure, interleaved, ratio_at_most, seconds
 from benchmarks.lines import Line, a_queue, drain
 from benchmarks.servers import Archive, a_server
+from tests.repositories import a_subversion_repository
 
 BOUND = 1.1
 
@@ -50,15 +54,23 @@ def history(bench: Bench) -> Iterator[Figure]:
             "5", f"plan and store a revision of 3 tasks, {what}", "ms", plans["old"], target, "empty", plans["new"]
         )
         drain(queues["old"], "bench"), drain(queues["new"], "bench")
+        # The servers must not look for repositories that do not exist, or end before the ledger does.
+        with bench.admin(old) as admin:
+            _stop(admin, lines["old"])
+            past.watch(admin, a_subversion_repository(bench.a_folder("past")))
         with bench.admin(new) as admin:
-            # Otherwise the servers would look for repositories that do not exist.
-            admin.execute("update archive set stopped = 'its repository is made up'")
+            _stop(admin, lines["new"])
         served = {
             name: Archive.add(bench, stack.enter_context(a_server(bench, uri)), revisions=20)
             for name, uri in (("old", old), ("new", new))
         }
         latencies = interleaved(commits, {name: archive.latency for name, archive in served.items()}, warm=True)
         yield Figure("5", f"notice → first process, {what}", "ms", latencies["old"], target, "empty", latencies["new"])
+
+
+def _stop(admin: psycopg.Connection[Any], lines: list[Line]) -> None:
+    archives = [line.branch.archive for line in lines]
+    admin.execute("update archive set stopped = 'its revisions are made up' where id = any(%s)", [archives])
 
 
 def rate(session: Session, lines: list[Line], revisions: int) -> float:

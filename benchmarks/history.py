@@ -19,6 +19,8 @@ from psycopg.types.json import Jsonb
 
 from arkqueue.workflow import to_json
 from benchmarks.lines import a_queue, a_workflow
+from benchmarks.servers import AUTHOR, DATE, load
+from tests.repositories import SubversionRepository
 
 WORKFLOW_TEXT = (
     "- {name: index, command: './index', depends: [PREV]}\n"
@@ -33,7 +35,7 @@ _STATEMENTS = (
     # The ids are computed in advance: revision r (from 1) of archive a (from 0) is entry (r - 1) *
     # archives + a, and so on.
     "create unlogged table past as select g as n, g / {archives} + 1 as r, g %% {archives} as a from generate_series(0, {entries} - 1) g",
-    # The next scan is a year away, because the repositories do not exist.
+    # The next scan is a year away, because the repositories do not exist; see `watch`.
     "insert into archive (name, kind, url, repository, uuid, settings, created_at, read_at, next_read_at)"
     " select 'past-' || a, 'subversion', '/srv/past-' || a, '/srv/past-' || a, gen_random_uuid(), %(settings)s,"
     " now() - interval '400 days', now(), now() + interval '1 year' from generate_series(0, {archives} - 1) a",
@@ -100,6 +102,25 @@ def make(connection: psycopg.Connection[Any], tasks: int, archives: int, *, is_a
         for statement in _STATEMENTS:
             connection.execute(statement.format(**sizes).encode(), values)
     connection.execute("vacuum analyze" if is_analyzed else "vacuum")
+
+
+def watch(connection: psycopg.Connection[Any], repository: SubversionRepository) -> None:
+    """Gives all archives of the history that are not stopped one real repository, which ends at their
+    last revision. A server then scans quiet archives.
+    """
+    (last,) = connection.execute(
+        "select max(r.number) from archive a join branch b on b.archive_id = a.id join revision r on r.id = b.head_id"
+        " where a.stopped is null"
+    ).fetchone() or (0,)
+    repository.commit({"notes": "note\n"})
+    load(repository, last - 1)
+    there = {"path": str(repository.path), "uuid": repository.uuid, "author": AUTHOR, "date": DATE}
+    connection.execute(
+        "update archive set url = %(path)s, repository = %(path)s, uuid = %(uuid)s where stopped is null", there
+    )
+    connection.execute(
+        "update revision r set author = %(author)s, date = %(date)s from branch b where b.head_id = r.id", there
+    )
 
 
 def archives_of(uri: str, count: int) -> list[int]:

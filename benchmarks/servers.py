@@ -25,6 +25,8 @@ LOOK = 0.0005
 REST = 0.1
 """Seconds of rest for a server before the next commit."""
 PATIENCE = 120.0
+AUTHOR, DATE = "ada", "2026-01-01T00:00:00.000000Z"
+"""The author and the date of loaded revisions."""
 
 
 @contextmanager
@@ -59,7 +61,7 @@ def load(repository: SubversionRepository, revisions: int) -> None:
     first = int(repository.head) + 1
     for number in range(first, first + revisions):
         said = f"note {number}"
-        props = f"K 7\nsvn:log\nV {len(said)}\n{said}\nK 10\nsvn:author\nV 3\nada\nK 8\nsvn:date\nV 27\n2026-01-01T00:00:00.000000Z\nPROPS-END\n"
+        props = f"K 7\nsvn:log\nV {len(said)}\n{said}\nK 10\nsvn:author\nV {len(AUTHOR)}\n{AUTHOR}\nK 8\nsvn:date\nV {len(DATE)}\n{DATE}\nPROPS-END\n"
         text = f"{said}\n"
         told.append(
             (
