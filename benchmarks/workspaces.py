@@ -13,11 +13,12 @@ import os
 import random
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from arkqueue.model import AttemptId
-from arkqueue.repository import locate, open_archive
+from arkqueue.model import AttemptId, TreeChange
+from arkqueue.repository import Archive, Survey, locate, open_archive
 from arkqueue.workspace import Tree, Workspaces
 from benchmarks.bench import Bench, Figure, at_most, interleaved, ratio_at_most, seconds
 from tests.repositories import run
@@ -51,8 +52,7 @@ def measured(bench: Bench, kind: type[Subversion] | type[Git]) -> Iterator[Figur
         attempt = next(attempts)
 
         def prepare() -> None:
-            key = archive.survey(revision).tree_key
-            source = Tree(1, "", revision, key, archive, renewed=[CHANGED.encode()])
+            source = Tree(1, "", revision, Files(archive, revision))
             homes[-1].prepare(attempt, source=source, script="true\n", layered_by="kernel")
 
         took = milliseconds(prepare)
@@ -96,6 +96,33 @@ def measured(bench: Bench, kind: type[Subversion] | type[Git]) -> Iterator[Figur
     finally:
         for home in homes:
             home.sweep(live=())
+
+
+@dataclass(slots=True)
+class Files:
+    """The files of a revision, for a task whose base differs in one file."""
+
+    archive: Archive
+    revision: str
+    survey: Survey | None = None
+
+    def key(self) -> str:
+        self.survey = self.survey or self.archive.survey(self.revision)
+        return self.survey.tree_key
+
+    def export(self, target: Path) -> None:
+        self.archive.export(self.revision, target)
+
+    def update(
+        self, before: str, target: Path, *, good: Path, before_key: str, others: Collection[str]
+    ) -> TreeChange | None:
+        self.survey, change = self.archive.update(
+            before, self.revision, target, good=good, before_key=before_key, others=others
+        )
+        return change
+
+    def renewed(self) -> list[bytes]:
+        return [CHANGED.encode()]
 
 
 def milliseconds(act: Callable[[], object]) -> float:

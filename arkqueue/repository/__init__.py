@@ -14,7 +14,7 @@ A scan of a repository, as the queue manager does it (design 2):
     archive.changes(base, id)                       this difference with the change of each file, for tasks and for people
 
 A task manager calls `survey` (facts about a revision), `export` (a plain tree), `update` (turns an earlier
-export into another revision) and `working_copy` (for tasks that commit). It makes these calls through
+export into another revision, and answers its survey) and `working_copy` (for tasks that commit). It makes these calls through
 `Recorded`, so each of them first proves that the repository still holds the revision of the ledger.
 
 An archive object holds one connection and belongs to one thread. Any number of objects may work at the same
@@ -31,11 +31,13 @@ from arkqueue.repository.protocol import (
     LINKED_LIST,
     LONG_LIST,
     NO_LIST,
+    ONLY_KEY,
     TOO_LONG,
     WORKFLOW_FILE_LIMIT,
     WORKFLOWS,
     Advance,
     Archive,
+    Scope,
     Survey,
     fingerprint_of,
     is_workflow_file,
@@ -51,6 +53,7 @@ __all__ = [
     "LINKED_LIST",
     "LONG_LIST",
     "NO_LIST",
+    "ONLY_KEY",
     "TOO_LONG",
     "WORKFLOWS",
     "WORKFLOW_FILE_LIMIT",
@@ -63,6 +66,7 @@ __all__ = [
     "Location",
     "Login",
     "Recorded",
+    "Scope",
     "Survey",
     "fingerprint_of",
     "is_relative",

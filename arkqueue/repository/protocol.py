@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -89,6 +89,26 @@ class Advance:
     revisions: tuple[Revision, ...] = ()
     complete: bool = True
     baseline: Revision | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The facts that a `Survey` has beside the key of the tree.
+
+    ``changes``: True to include the changes from ``base``; ``most`` as in `Archive.changes`.
+    ``base_recorded``: the base as the ledger has it; if the repository now has another one,
+    `ArchiveMismatch` is raised. ``notes``: True to include the references that are not followed.
+    """
+
+    base: str | None = None
+    changes: bool = False
+    notes: bool = False
+    most: int = MOST_PATHS
+    base_recorded: Revision | None = None
+
+
+ONLY_KEY = Scope()
+"""The scope of a survey that has nothing beside the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,23 +274,8 @@ class Archive(Protocol):
         followed. Nothing is written outside ``target``.
         """
 
-    def survey(
-        self,
-        revision_id: str,
-        base: str | None = None,
-        *,
-        changes: bool = False,
-        notes: bool = False,
-        most: int = MOST_PATHS,
-        recorded: Revision | None = None,
-        base_recorded: Revision | None = None,
-    ) -> Survey:
-        """The facts about a revision that a workspace needs.
-
-        ``changes``: True to include the changes from ``base``; ``most`` as in `changes`. ``notes``:
-        True to include the references that are not followed. ``base_recorded``: the base as the
-        ledger has it; if the repository now has another one, `ArchiveMismatch` is raised.
-        """
+    def survey(self, revision_id: str, scope: Scope = ONLY_KEY, *, recorded: Revision | None = None) -> Survey:
+        """The facts about a revision that a workspace needs."""
 
     def update(
         self,
@@ -278,18 +283,22 @@ class Archive(Protocol):
         revision_id: str,
         target: Path,
         *,
+        scope: Scope = ONLY_KEY,
         good: Path | None = None,
         before_key: str | None = None,
+        others: Collection[str] = (),
         recorded: Revision | None = None,
         early: Early | None = None,
-    ) -> TreeChange:
+    ) -> tuple[Survey, TreeChange | None]:
         """Turn the export of revision ``before`` in ``target`` into the export of another one.
-        Costs only what differs.
+        Costs only what differs. Returns the survey of the other revision, too.
 
         ``before_key``: the `Survey.tree_key` of ``before`` when it was exported; None: it is not
-        compared. If the repository now has another key, `WorkspaceError` is raised before anything
-        is changed. ``good``: a file that marks the tree as good. It is removed before anything is
-        changed. So if it is missing after an error, the tree cannot be used any more.
+        compared. If the repository now has another key, or no such revision, `WorkspaceError` is
+        raised before anything is changed. ``others``: the keys of other trees. If the new key is
+        among them, nothing is changed, and no change is returned. ``good``: a file that marks the
+        tree as good. It is removed before anything is changed. So if it is missing after an error,
+        the tree cannot be used any more.
         """
 
     def working_copy(

@@ -9,14 +9,14 @@ another one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from arkqueue.model import FileChange, Origin, Revision, TreeChange
 from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Followed, Following
-from arkqueue.repository.protocol import Archive, Survey
+from arkqueue.repository.protocol import Archive, Scope, Survey
 from arkqueue.repository.tree_writer import Early
 
 
@@ -32,31 +32,26 @@ class Recorded:
     revision: Revision
     early: Early = field(default_factory=dict)
 
-    def survey(
-        self,
-        base: str | None = None,
-        *,
-        changes: bool = False,
-        notes: bool = False,
-        base_recorded: Revision | None = None,
-    ) -> Survey:
-        return self.archive.survey(
-            self.revision.id, base, changes=changes, notes=notes, recorded=self.revision, base_recorded=base_recorded
-        )
+    def survey(self, scope: Scope) -> Survey:
+        return self.archive.survey(self.revision.id, scope, recorded=self.revision)
 
-    def export(self, revision_id: str, target: Path, paths: Sequence[str] = ()) -> None:
-        self.archive.export(revision_id, target, paths, recorded=self.revision, early=self.early)
+    def export(self, target: Path, paths: Sequence[str] = ()) -> None:
+        self.archive.export(self.revision.id, target, paths, recorded=self.revision, early=self.early)
 
     def changes(self, base: str | None) -> tuple[FileChange, ...]:
         return self.archive.changes(base, self.revision.id, recorded=self.revision)
 
-    def update(self, before: str, revision_id: str, target: Path, *, good: Path, before_key: str) -> TreeChange:
+    def update(
+        self, before: str, target: Path, scope: Scope, *, good: Path, before_key: str, others: Collection[str]
+    ) -> tuple[Survey, TreeChange | None]:
         return self.archive.update(
             before,
-            revision_id,
+            self.revision.id,
             target,
+            scope=scope,
             good=good,
             before_key=before_key,
+            others=others,
             recorded=self.revision,
             early=self.early,
         )

@@ -9,16 +9,17 @@ import os
 import shlex
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from arkqueue.errors import NotFound, WorkspaceError
 from arkqueue.executor.exposure import is_harmless
 from arkqueue.logs.write import LogWriter
-from arkqueue.model import CHANGES, ChangeStatus, Checkout, Claim, Handed, Origin, TaskDefinition
+from arkqueue.model import CHANGES, ChangeStatus, Checkout, Claim, Handed, Origin, TaskDefinition, TreeChange
 from arkqueue.names import name_of
-from arkqueue.repository import Following, Handover, Recorded, Survey
+from arkqueue.repository import Following, Handover, Recorded, Scope, Survey
 from arkqueue.repository.changes import as_json
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.origin import AUTHORS
@@ -70,16 +71,14 @@ class TaskFiles:
         this host. ``image``: that of its container. Raises the errors of `Workspaces.prepare` and
         of the calls of `Recorded`; then no workspace is left.
         """
-        survey = self._survey(claim, definition, log)
-        source = _source(claim, definition, self.sources, survey, log, seen_at)
-        claim, changes = self._changes(claim, definition, survey, log)
+        files = self._files(claim, definition, log)
         workspace = self.workspaces.prepare(
             claim.attempt,
-            source=source,
+            source=self._source(claim, definition, files, log, seen_at),
             script=definition.script,
             inputs=inputs,
             message=claim.message,
-            changes=changes,
+            changes=files.change_list if definition.wants_changes else None,
             submission=self._payload(claim, definition, handed),
             owner=owner,
             layered_by=layered_by,
@@ -87,7 +86,7 @@ class TaskFiles:
         )
         for note in workspace.notes:
             log.note(note)
-        return claim, workspace
+        return files.claim, workspace
 
     def scratch(
         self, claim: Claim, definition: TaskDefinition, installation: str, have: Callable[..., Path]
@@ -120,53 +119,34 @@ class TaskFiles:
         folders = AttachmentFolders(self.scratches.root, installation)
         return folders.for_tasks(handed.attached.folder, owner)
 
-    def _survey(self, claim: Claim, definition: TaskDefinition, log: LogWriter) -> Survey | None:
-        """The answers of the repository that are needed before the files are written; None: the
-        task needs none.
-
-        The first attempt of a run notes in its log the references that its files lack. An attempt
-        with a working copy notes that by itself.
+    def _files(self, claim: Claim, definition: TaskDefinition, log: LogWriter) -> RevisionFiles:
+        """The files of a claim's revision. The first attempt of a run notes in its log the references
+        that its files lack. An attempt with a working copy notes that by itself.
         """
         has_files = definition.checkout in (Checkout.TREE, Checkout.PATHS)
-        if not has_files and not definition.wants_changes:
-            return None
-        survey = self._recorded(claim).survey(
+        scope = Scope(
             claim.base,
             changes=claim.base is not None or definition.wants_changes,
             notes=has_files and self.told.is_first(claim),
             base_recorded=self.sources.base(claim) if definition.wants_changes else None,
         )
-        for sentence in survey.not_followed:
-            log.note(sentence)
-        return survey
+        return RevisionFiles(claim, self.sources, scope, log)
 
-    def _changes(
-        self, claim: Claim, definition: TaskDefinition, survey: Survey | None, log: LogWriter
-    ) -> tuple[Claim, bytes | None]:
-        """The list of changes since the base, as JSON, if the task asks for it; and the claim,
-        without a base if the repository has lost that revision.
-        """
-        if not definition.wants_changes or survey is None:
-            return claim, None
-        if survey.changes is not None:
-            return claim, as_json(survey.changes)
-        recorded = self._recorded(claim)
-        try:
-            try:
-                return claim, as_json(recorded.changes(claim.base))
-            except NotFound:
-                if claim.base is None:
-                    raise
-            # With an empty base, the task does all of its work again, whatever it has kept.
-            changes = recorded.changes(None)
-            log.note(
-                f"the repository no longer has revision {claim.base}, at which this task last completed: "
-                f"ARKQUEUE_BASE is empty, and {CHANGES} has every file"
-            )
-            return claim._replace(base=None), as_json(changes)
-        except TooManyPaths as error:
-            remedy = f"Change fewer files at once, or take {CHANGES} and `changes` out of the task"
-            raise WorkspaceError(CHANGES, f"it cannot be made: {error}", remedy) from error
+    def _source(
+        self, claim: Claim, definition: TaskDefinition, files: RevisionFiles, log: LogWriter, seen_at: Path | None
+    ) -> Tree | Fill | None:
+        """The source of the workspace's files. ``seen_at``: as in `workspace`."""
+        archive = claim.archive
+        if definition.checkout is Checkout.NONE:
+            return None
+        if definition.checkout is Checkout.PATHS:
+            return lambda workspace: files.write_some(workspace.tree, definition.checkout_paths)
+        if definition.checkout is Checkout.TREE:
+            return Tree(archive.id, claim.branch, claim.revision, files, archive.corrections)
+        url = archive.settings.task_url or archive.url
+        recorded = Recorded(self.sources.open(archive, url), claim.recorded)
+        following = self.sources.following(archive, url)
+        return lambda workspace: _working_copy(claim, recorded, workspace, seen_at, following, log)
 
     def _payload(
         self, claim: Claim, definition: TaskDefinition, handed: Handed | None
@@ -176,8 +156,95 @@ class TaskFiles:
             return None
         return environment.payload_file(handed), self.sources.payload(claim)
 
-    def _recorded(self, claim: Claim) -> Recorded:
-        return Recorded(self.sources.open(claim.archive, claim.archive.url), claim.recorded)
+
+class RevisionFiles:
+    """The files of an attempt's revision, for its workspace, and the survey of the revision. One
+    thread uses it.
+
+    An update of a base comes with the survey. Otherwise the repository is asked for the survey when
+    the first fact is needed. Raises the errors of the calls of `Recorded`.
+    """
+
+    def __init__(self, claim: Claim, sources: Sources, scope: Scope, log: LogWriter) -> None:
+        """``scope``: the facts that the attempt needs."""
+        self.claim = claim
+        """The claim, without a base if the repository has lost that revision (see `change_list`)."""
+        self._sources, self._scope, self._log = sources, scope, log
+        self._survey: Survey | None = None
+
+    def key(self) -> str:
+        """The key of the tree, as in `TreeSource`."""
+        return self._surveyed().tree_key
+
+    def export(self, target: Path) -> None:
+        """Write the whole tree."""
+        self._recorded.export(target)
+
+    def update(
+        self, before: str, target: Path, *, good: Path, before_key: str, others: Collection[str]
+    ) -> TreeChange | None:
+        """Bring a tree from another revision to this one, as in `Archive.update`."""
+        survey, change = self._recorded.update(
+            before, target, self._scope, good=good, before_key=before_key, others=others
+        )
+        self._learn(survey)
+        return change
+
+    def write_some(self, tree: Path, paths: Sequence[str]) -> None:
+        """Write some of the files into a tree of the workspace's own."""
+        self._recorded.export(tree, paths)
+        renew_in_place(self.renewed(), tree)
+
+    def renewed(self) -> list[bytes] | None:
+        """The files that differ from the task's base; None if the difference cannot be computed. A
+        task that has never completed has no base.
+        """
+        changes = self._surveyed().changes
+        if self._scope.base is None:
+            return []
+        if changes is None:  # a force-push took the base, or the trees are huge
+            return None
+        return [os.fsencode(change.path) for change in changes if change.status is not ChangeStatus.DELETED]
+
+    def change_list(self) -> bytes:
+        """The list of changes since the base, as JSON."""
+        found = self._surveyed().changes
+        if found is not None:
+            return as_json(found)
+        base = self._scope.base
+        try:
+            try:
+                return as_json(self._recorded.changes(base))
+            except NotFound:
+                if base is None:
+                    raise
+            # With an empty base, the task does all of its work again, whatever it has kept.
+            changes = self._recorded.changes(None)
+            self._log.note(
+                f"the repository no longer has revision {base}, at which this task last completed: "
+                f"ARKQUEUE_BASE is empty, and {CHANGES} has every file"
+            )
+            self.claim = self.claim._replace(base=None)
+            return as_json(changes)
+        except TooManyPaths as error:
+            remedy = f"Change fewer files at once, or take {CHANGES} and `changes` out of the task"
+            raise WorkspaceError(CHANGES, f"it cannot be made: {error}", remedy) from error
+
+    @cached_property
+    def _recorded(self) -> Recorded:
+        archive = self._sources.open(self.claim.archive, self.claim.archive.url)
+        return Recorded(archive, self.claim.recorded, self._sources.early(self.claim))
+
+    def _surveyed(self) -> Survey:
+        return self._survey or self._learn(self._recorded.survey(self._scope))
+
+    def _learn(self, survey: Survey) -> Survey:
+        """Keep a survey, and note the references that are not followed."""
+        if self._survey is None:
+            for sentence in survey.not_followed:
+                self._log.note(sentence)
+        self._survey = survey
+        return survey
 
 
 def full_name(claim: Claim) -> str:
@@ -186,33 +253,6 @@ def full_name(claim: Claim) -> str:
         claim.archive.name, claim.number, claim.run, claim.name, branch=claim.branch, main=claim.main, item=claim.item
     )
     return str(name)
-
-
-def _source(
-    claim: Claim,
-    definition: TaskDefinition,
-    sources: Sources,
-    survey: Survey | None,
-    log: LogWriter,
-    files: Path | None = None,
-) -> Tree | Fill | None:
-    """The source of the workspace's files. ``files``: the path by which the task sees the files
-    beside its tree; None: their path on this host.
-    """
-    archive = claim.archive
-    if definition.checkout is Checkout.NONE:
-        return None
-    is_copy = definition.checkout is Checkout.WORKING_COPY
-    url = (is_copy and archive.settings.task_url) or archive.url
-    recorded = Recorded(sources.open(archive, url), claim.recorded, sources.early(claim))
-    if is_copy:
-        following = sources.following(archive, url)
-        return lambda workspace: _working_copy(claim, recorded, workspace, files, following, log)
-    assert survey is not None, "it was asked for, as these tasks get files"
-    renewed = _renewed(claim, survey)
-    if definition.checkout is Checkout.PATHS:
-        return lambda workspace: _some_files(claim, recorded, workspace, definition.checkout_paths, renewed)
-    return Tree(archive.id, claim.branch, claim.revision, survey.tree_key, recorded, renewed, archive.corrections)
 
 
 class Told:
@@ -232,24 +272,6 @@ class Told:
             if len(self._runs) > MOST_RUNS:
                 self._runs.popitem(last=False)
             return True
-
-
-def _renewed(claim: Claim, survey: Survey) -> list[bytes] | None:
-    """The files that differ from the task's base; None if the difference cannot be computed. A task
-    that has never completed has no base.
-    """
-    if claim.base is None:
-        return []
-    if survey.changes is None:  # a force-push took the base, or the trees are huge
-        return None
-    return [os.fsencode(change.path) for change in survey.changes if change.status is not ChangeStatus.DELETED]
-
-
-def _some_files(
-    claim: Claim, recorded: Recorded, workspace: Workspace, paths: Sequence[str], renewed: Sequence[bytes] | None
-) -> None:
-    recorded.export(claim.revision, workspace.tree, paths)
-    renew_in_place(renewed, workspace.tree)
 
 
 def _working_copy(

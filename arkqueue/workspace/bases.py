@@ -29,13 +29,13 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from arkqueue.errors import ArchiveUnreachable, ArkqueueError
+from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, ArkqueueError, NotFound
 from arkqueue.model import STAMPS, AttemptId, TreeChange
 from arkqueue.workspace import removal
 from arkqueue.workspace.removal import Later, TakesLong, remove_folder
@@ -48,16 +48,28 @@ Owner = tuple[int, int]
 
 OURS: Owner = os.geteuid(), os.getegid()
 _BLOCK = 4096
+_REVISION_FAULTS = ArchiveUnreachable, ArchiveMismatch, NotFound
+"""The errors of an archive that does not give a revision, whatever the base is."""
 
 
 class TreeSource(Protocol):
-    """The calls of an archive that bases need (`repository.Archive` describes them). The archive is
-    open in the thread that prepares.
+    """The files of one revision of an archive (`repository.Archive` describes `export` and
+    `update`). The archive is open in the thread that prepares.
     """
 
-    def export(self, revision_id: str, target: Path) -> None: ...
+    def key(self) -> str:
+        """The key of the tree, equal for two revisions only if their files are equal. The archive is
+        asked, unless it has already said it with an update.
+        """
 
-    def update(self, before: str, revision_id: str, target: Path, *, good: Path, before_key: str) -> TreeChange: ...
+    def export(self, target: Path) -> None: ...
+
+    def update(
+        self, before: str, target: Path, *, good: Path, before_key: str, others: Collection[str]
+    ) -> TreeChange | None: ...
+
+    def renewed(self) -> Sequence[bytes] | None:
+        """The paths of the files that get the time of the workspace; None: all files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +77,14 @@ class Tree:
     """The whole tree of one revision of an archive, whose files ``source`` writes. ``branch``:
     helps to choose the base with the fewest differences.
 
-    ``key``: equal for two revisions only if their files are equal. ``renewed``: the paths of the
-    files that get the time of the workspace; None: all files. ``corrections``: how often a revision
-    of the archive was corrected. Files that were exported earlier may show its old author.
+    ``corrections``: how often a revision of the archive was corrected. Files that were exported
+    earlier may show its old author.
     """
 
     archive: int
     branch: str
     revision: str
-    key: str
     source: TreeSource
-    renewed: Sequence[bytes] | None = ()
     corrections: int = 0
 
 
@@ -99,7 +108,7 @@ class Base:
     """Notices changes of the tree; None: nothing has been exported yet."""
     users: set[AttemptId] = field(default_factory=set)
     goal: str | None = None
-    """The key of the tree to which a thread is updating the base; None: no thread is."""
+    """The revision to which a thread is updating the base; None: no thread is."""
     used: int = 0
     is_checked: bool = True
     is_broken: bool = False
@@ -136,7 +145,7 @@ class Base:
 
     def is_now(self, tree: Tree) -> None:
         """Record that the base has another revision now, and is usable."""
-        self.branch, self.revision, self.key = tree.branch, tree.revision, tree.key
+        self.branch, self.revision, self.key = tree.branch, tree.revision, tree.source.key()
         self.save()
 
     def save(self) -> None:
@@ -201,21 +210,31 @@ class Bases:
     def acquire(self, attempt: AttemptId, tree: Tree, owner: Owner) -> Base:
         """A base with the files of ``tree``. The attempt may read it until it releases the base.
         Raises the errors of the archive and of the disk.
+
+        The archive is asked once, as a rule: an update also says the key of the tree. The key is
+        asked for first only if a base has the revision already, or none can be updated.
         """
+        key: str | None = None
         while True:
-            base, is_good = self._take(attempt, tree, owner)
-            if is_good:
+            base, others = self._take(attempt, tree, owner, key)
+            if base is None:
+                key = tree.source.key()
+                continue
+            if base.goal is None:
                 return base
             was_new = base.watch is None
             try:
-                self._bring(base, tree)
+                if not self._bring(base, tree, others):
+                    self._let_go(base, attempt)
+                    key = tree.source.key()
+                    continue
                 self._arrived(base)
                 self._make_room(self._limit)
                 return base
             except BaseException as error:
-                # An unreadable archive leaves an untouched base usable; a new base may be
-                # incomplete.
-                base.is_broken |= not (isinstance(error, ArchiveUnreachable) and base.state.exists())
+                # If the archive does not give the revision, an untouched base stays usable. A new
+                # base may be incomplete.
+                base.is_broken |= not (isinstance(error, _REVISION_FAULTS) and base.state.exists())
                 self._let_go(base, attempt)
                 if not self._is_worth_another(error, was_new):
                     raise
@@ -241,31 +260,41 @@ class Bases:
 
     # Choosing a base
 
-    def _take(self, attempt: AttemptId, tree: Tree, owner: Owner) -> tuple[Base, bool]:
-        """A usable base with the wanted files, or a base that only this thread updates to them."""
+    def _take(
+        self, attempt: AttemptId, tree: Tree, owner: Owner, key: str | None
+    ) -> tuple[Base | None, Collection[str]]:
+        """A usable base with the wanted files, or a base with a ``goal``, which only this thread
+        updates to them. None: it depends on the key of the tree, which is unknown (``key`` None).
+
+        With a base to update come the keys of the usable bases.
+        """
         with self._changed:
             while True:
                 found = [base for base in self._bases if (base.archive, base.owner) == (tree.archive, owner)]
                 mine = [base for base in found if base.corrections == tree.corrections]
                 for base in found:
                     base.is_broken |= base.corrections < tree.corrections
-                good = next((base for base in mine if base.key == tree.key and base.is_good), None)
+                good = next((base for base in mine if base.key == key and base.is_good), None)
                 if good is not None:
                     if self._is_sound(good):
                         self._use(good, attempt)
-                        return good, True
-                elif any(base.goal == tree.key for base in mine):
+                        return good, ()
+                elif any(base.goal == tree.revision for base in mine):
                     self._changed.wait()
                 else:
                     break
             idle = [base for base in mine if base.is_idle]
+            if key is None and (not idle or any(base.is_good and base.revision == tree.revision for base in mine)):
+                return None, ()
             nearest = max(
-                idle, key=lambda base: (base.key == tree.key, base.branch == tree.branch, base.used), default=None
+                idle,
+                key=lambda base: (base.revision == tree.revision, base.branch == tree.branch, base.used),
+                default=None,
             )
             base = nearest or self._a_new_one(tree, owner)
-            base.goal = tree.key
+            base.goal = tree.revision
             self._use(base, attempt)
-            return base, False
+            return base, {other.key for other in mine if other.is_good}
 
     def _is_sound(self, base: Base) -> bool:
         assert base.watch is not None
@@ -289,14 +318,16 @@ class Bases:
 
     # Exporting and updating
 
-    def _bring(self, base: Base, tree: Tree) -> None:
+    def _bring(self, base: Base, tree: Tree, others: Collection[str]) -> bool:
+        """Give a base the files of a tree. Returns False if these are the files of another base,
+        whose key is among ``others``.
+        """
         if base.watch is None:
             _export(base, tree)
-            return
+            return True
         base.watch.check(AT_A_TIME if base.is_checked else None)
         base.is_checked = True
-        if base.key != tree.key:
-            _update(base, tree)
+        return _update(base, tree, others)
 
     def _arrived(self, base: Base) -> None:
         with self._changed:
@@ -304,7 +335,7 @@ class Bases:
             self._changed.notify_all()
 
     def _is_worth_another(self, error: BaseException, was_new: bool) -> bool:
-        if isinstance(error, ArchiveUnreachable) or not isinstance(error, (ArkqueueError, OSError, Changed)):
+        if isinstance(error, _REVISION_FAULTS) or not isinstance(error, (ArkqueueError, OSError, Changed)):
             return False
         cause = error.__cause__ if isinstance(error, ArkqueueError) else error
         if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT) and self._make_room(0, None):
@@ -384,16 +415,18 @@ class Bases:
 def _export(base: Base, tree: Tree) -> None:
     base.folder.mkdir(mode=0o700)
     base.tree.mkdir()
-    tree.source.export(tree.revision, base.tree)
+    tree.source.export(base.tree)
     base.size = _give_all(base.tree, base.owner)
     base.watch = Watch(os.fsencode(base.tree), time.time_ns(), [])
     base.is_now(tree)
 
 
-def _update(base: Base, tree: Tree) -> None:
+def _update(base: Base, tree: Tree, others: Collection[str]) -> bool:
     assert base.watch is not None
     asked = time.clock_gettime_ns(STAMPS)
-    change = tree.source.update(base.revision, tree.revision, base.tree, good=base.state, before_key=base.key)
+    change = tree.source.update(base.revision, base.tree, good=base.state, before_key=base.key, others=others)
+    if change is None:
+        return False
     for changed, path in change.entered.items():
         base.watch.check_one(path, changed)
     if base.owner != OURS:
@@ -403,6 +436,7 @@ def _update(base: Base, tree: Tree) -> None:
     if change.began is not None:
         base.watch.changed_since(max(asked, change.began))
     base.is_now(tree)
+    return True
 
 
 def _give_all(tree: Path, owner: Owner) -> int:

@@ -127,7 +127,7 @@ class Workspaces:
         script: str | None = None,
         inputs: Mapping[str, Any] | None = None,
         message: str = "",
-        changes: bytes | None = None,
+        changes: Callable[[], bytes] | None = None,
         submission: tuple[str, Iterable[bytes]] | None = None,
         owner: Owner | None = None,
         layered_by: LayeredBy | None = None,
@@ -136,8 +136,8 @@ class Workspaces:
         """Make the workspace of an attempt. All files that the task may write belong to ``owner``
         (None: to this process).
 
-        Without ``layered_by``, the tree is a copy. ``changes``: the text of ARKQUEUE_CHANGES, for a
-        task that wants it. ``submission``: the file name of a payload, and the payload in parts.
+        Without ``layered_by``, the tree is a copy. ``changes``: returns the text of
+        ARKQUEUE_CHANGES, for a task that wants it; called when the files are there. ``submission``: the file name of a payload, and the payload in parts.
         ``image``: the image of the attempt's container. Raises HostFault, WorkspaceError, and the
         errors of ``source``; nothing is left then.
         """
@@ -168,7 +168,7 @@ class Workspaces:
                 _write(workspace.inputs, json.dumps(inputs or {}))
                 _write(workspace.message, message)
                 if changes is not None:
-                    _write(workspace.changes, changes)
+                    _write(workspace.changes, changes())
                 if submission is not None:
                     name, parts = submission
                     with (workspace.files / name).open("xb") as file:
@@ -195,7 +195,7 @@ class Workspaces:
         if layered_by is not None and not refusal:
             _write(workspace.folder / _BASE, base.name)
             layer = _make_layer(workspace, base.tree, owner)
-            renew_in_layer(source.renewed, layer)
+            renew_in_layer(source.source.renewed(), layer)
             if layered_by == "engine":
                 return replace(workspace, layer=layer)
             self._kernel.lay(layer, workspace.tree)
@@ -205,7 +205,7 @@ class Workspaces:
                 f"the files are a copy, which takes longer: no layer can be laid over shared ones here ({refusal})",
             )
         copy_tree(base.tree, workspace.tree)
-        renew_in_place(source.renewed, workspace.tree)
+        renew_in_place(source.source.renewed(), workspace.tree)
         self._bases.release(workspace.attempt)
         return replace(workspace, notes=notes)
 

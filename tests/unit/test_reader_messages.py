@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from arkqueue.errors import ArchiveMismatch, WorkspaceError, host_fault
 from arkqueue.model import ArchiveKind, ChangeStatus, FileChange, Origin, Revision, SourceFile, TreeChange
-from arkqueue.repository import Advance
+from arkqueue.repository import ONLY_KEY, Advance, Scope, Survey
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.location import Identity
 from arkqueue.repository.reader import messages
@@ -62,6 +63,11 @@ def test_what_is_put_is_taken() -> None:
         assert messages.take_change(sent(messages.put_change(change))) == change
     changes = (FileChange(ChangeStatus.ADDED, "a\udcff"), FileChange(ChangeStatus.DELETED, "ä"))
     assert messages.take_changes(sent(messages.put_changes(changes))) == changes
+    for scope in (ONLY_KEY, Scope("12", changes=True, notes=True, most=3, base_recorded=replace(REVISION, message=""))):
+        assert messages.take_scope(sent(messages.put_scope(scope))) == scope
+    survey = Survey("key", changes, ("é is not followed",))
+    for made in (None, TreeChange((b"a",), 1)):
+        assert messages.take_update(sent(messages.put_update(survey, made))) == (survey, made)
 
 
 @pytest.mark.parametrize("rest", [b"", b"#" * messages.SHORT], ids=["short", "long"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -33,9 +33,11 @@ from arkqueue.repository import (
     LINKED_LIST,
     LONG_LIST,
     NO_LIST,
+    ONLY_KEY,
     TOO_LONG,
     WORKFLOWS,
     Advance,
+    Scope,
     Survey,
     is_workflow_file,
     limits,
@@ -291,21 +293,17 @@ class GitArchive(JudgesFiles):
     def survey(
         self,
         revision_id: str,
-        base: str | None = None,
+        scope: Scope = ONLY_KEY,
         *,
-        changes: bool = False,
-        notes: bool = False,
-        most: int = MOST_PATHS,
         recorded: Revision | None = None,  # noqa: ARG002
-        base_recorded: Revision | None = None,  # noqa: ARG002
     ) -> Survey:
         with self._reading() as repository:
             commit, found, objects = self._commit(repository, revision_id), None, self._known_objects(repository)
-            if changes:
+            if scope.changes:
                 with suppress(NotFound, TooManyPaths):
-                    before = self._commit(repository, base).tree if base is not None else None
-                    found = listed(changed_files(objects, before, commit.tree, PathBudget(most)))
-            return Survey(str(commit.tree), found, _not_followed(objects, commit) if notes else ())
+                    before = self._commit(repository, scope.base).tree if scope.base is not None else None
+                    found = listed(changed_files(objects, before, commit.tree, PathBudget(scope.most)))
+            return Survey(str(commit.tree), found, _not_followed(objects, commit) if scope.notes else ())
 
     # ``recorded`` is not needed here: the id of a commit stands for its files, its author and its
     # date.
@@ -342,21 +340,30 @@ class GitArchive(JudgesFiles):
         revision_id: str,
         target: Path,
         *,
+        scope: Scope = ONLY_KEY,
         good: Path | None = None,
         before_key: str | None = None,
+        others: Collection[str] = (),
         recorded: Revision | None = None,  # noqa: ARG002
         early: Early | None = None,
-    ) -> TreeChange:
+    ) -> tuple[Survey, TreeChange | None]:
+        survey = self.survey(revision_id, scope)
+        if survey.tree_key in others:
+            return survey, None
         with self._reading() as repository, TreeUpdate(target, good, early) as update:
-            exported, commit = (self._commit(repository, id) for id in (before, revision_id))
+            try:
+                exported = self._commit(repository, before)
+            except NotFound:
+                raise another_now(before) from None
             if before_key not in (None, str(exported.tree)):
                 raise another_now(before)
+            commit = self._commit(repository, revision_id)
             objects, budget = self._known_objects(repository), PathBudget(limits.MOST_FILES)
             self._check_size(objects, revision_id, [_whole(commit)])
             update.weigh = partial(self._check_weight, objects, revision_id, [_whole(commit)])
             entries = changed_entries(objects, exported.tree, commit.tree, update, budget)
             set_dates(objects, commit, update, write_entries(self._location.shown, objects, update, entries))
-            return update.result()
+            return survey, update.result()
 
     def working_copy(
         self,

@@ -5,7 +5,7 @@ nor libgit2.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Followed, Following
 from arkqueue.repository.limits import MOST_FOLLOWED_BYTES, MOST_FOLLOWED_SECONDS, MOST_PATHS
 from arkqueue.repository.location import Identity, Location
-from arkqueue.repository.protocol import Advance, Survey
+from arkqueue.repository.protocol import ONLY_KEY, Advance, Scope, Survey
 from arkqueue.repository.reader import client
 from arkqueue.repository.reader.client import Call, ReaderProcesses
 from arkqueue.repository.reader.messages import (
@@ -36,9 +36,9 @@ from arkqueue.repository.reader.messages import (
     optional,
     put_location,
     put_revision,
+    put_scope,
     take_advance,
     take_baselines,
-    take_change,
     take_changes,
     take_file,
     take_files,
@@ -48,6 +48,7 @@ from arkqueue.repository.reader.messages import (
     take_lists,
     take_revision,
     take_survey,
+    take_update,
     take_workflow,
     text,
     texts,
@@ -249,28 +250,14 @@ class ReadArchive:
             early=dict(early or {}),
         )
 
-    def survey(
-        self,
-        revision_id: str,
-        base: str | None = None,
-        *,
-        changes: bool = False,
-        notes: bool = False,
-        most: int = MOST_PATHS,
-        recorded: Revision | None = None,
-        base_recorded: Revision | None = None,
-    ) -> Survey:
+    def survey(self, revision_id: str, scope: Scope = ONLY_KEY, *, recorded: Revision | None = None) -> Survey:
         return self._read(
             "survey",
             f"looking up revision {revision_id}",
             take_survey,
             revision_id=revision_id,
-            base=base,
-            changes=changes,
-            notes=notes,
-            most=most,
+            scope=put_scope(scope),
             recorded=_recorded(recorded),
-            base_recorded=_recorded(base_recorded),
         )
 
     def update(
@@ -279,18 +266,22 @@ class ReadArchive:
         revision_id: str,
         target: Path,
         *,
+        scope: Scope = ONLY_KEY,
         good: Path | None = None,
         before_key: str | None = None,
+        others: Collection[str] = (),
         recorded: Revision | None = None,
         early: Early | None = None,
-    ) -> TreeChange:
+    ) -> tuple[Survey, TreeChange | None]:
         return self._write(
             "update",
             f"writing the files of revision {revision_id}",
-            take_change,
+            take_update,
             before=before,
+            scope=put_scope(scope),
             good=None if good is None else str(good),
             before_key=before_key,
+            others=list(others),
             revision_id=revision_id,
             target=str(target),
             recorded=_recorded(recorded),

@@ -45,7 +45,7 @@ from arkqueue.model import (
 from arkqueue.repository.following.allowance import Followed
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.location import Identity, Location
-from arkqueue.repository.protocol import Advance, Survey
+from arkqueue.repository.protocol import Advance, Scope, Survey
 
 T = TypeVar("T")
 
@@ -492,6 +492,22 @@ def take_changes(value: object) -> tuple[FileChange, ...]:
     return tuple(FileChange(known[status], path) for status, path in zip(statuses, paths, strict=True))
 
 
+def put_scope(scope: Scope) -> dict[str, Any]:
+    base = scope.base_recorded
+    return {
+        "base": scope.base,
+        "changes": scope.changes,
+        "notes": scope.notes,
+        "most": scope.most,
+        "base_recorded": None if base is None else put_revision(base, with_message=False),
+    }
+
+
+def take_scope(value: Mapping[str, Any]) -> Scope:
+    """For the reader, which trusts the server."""
+    return Scope(**{**value, "base_recorded": optional(take_revision)(value["base_recorded"])})
+
+
 def put_survey(survey: Survey) -> dict[str, Any]:
     return {
         "tree_key": survey.tree_key,
@@ -504,6 +520,15 @@ def take_survey(value: object) -> Survey:
     found = _dict(value)
     changes = optional(take_changes)(found.get("changes"))
     return Survey(text(found.get("tree_key")), changes, texts(found.get("not_followed")))
+
+
+def put_update(survey: Survey, change: TreeChange | None) -> dict[str, Any]:
+    return {"survey": put_survey(survey), "change": None if change is None else put_change(change)}
+
+
+def take_update(value: object) -> tuple[Survey, TreeChange | None]:
+    found = _dict(value)
+    return take_survey(found.get("survey")), optional(take_change)(found.get("change"))
 
 
 def inside(folder: Path) -> Callable[[Any], Path | None]:

@@ -41,7 +41,6 @@ from arkqueue.repository.reader.messages import (
     frame,
     judge_payload,
     put_advance,
-    put_change,
     put_changes,
     put_error,
     put_file,
@@ -49,10 +48,12 @@ from arkqueue.repository.reader.messages import (
     put_lists,
     put_revision,
     put_survey,
+    put_update,
     put_workflow,
     receive,
     take_location,
     take_revision,
+    take_scope,
 )
 
 OUT_OF_MEMORY, TERMINATED = 71, 72
@@ -160,8 +161,11 @@ class _Reader:
         try:
             return frame(answer)
         except Malformed as error:
-            if request["call"] == "survey":
-                return frame({**answer, "answer": {**answer["answer"], "changes": None}})
+            if request["call"] in ("survey", "update"):
+                # The changes are left out. A task that wants them asks for them again.
+                said = answer["answer"]
+                (said["survey"] if request["call"] == "update" else said)["changes"] = None
+                return frame(answer)
             if request["call"] in ("changed_paths", "changes"):
                 # The names of that many paths are longer than a frame may be.
                 return frame({"error": put_error(TooManyPaths(_count(answer["answer"])))})
@@ -203,17 +207,22 @@ def _files(given: Given) -> dict[str, Any]:
 
 
 def _survey(archive: Archive, given: Given) -> dict[str, Any]:
-    base = given["base_recorded"]
-    found = archive.survey(
+    return put_survey(archive.survey(given["revision_id"], take_scope(given["scope"]), **_files(given)))
+
+
+def _update(archive: Archive, given: Given) -> dict[str, Any]:
+    survey, change = archive.update(
+        given["before"],
         given["revision_id"],
-        given["base"],
-        changes=given["changes"],
-        notes=given["notes"],
-        most=given["most"],
-        base_recorded=base and take_revision(base),
+        Path(given["target"]),
+        scope=take_scope(given["scope"]),
+        good=given["good"] and Path(given["good"]),
+        before_key=given["before_key"],
+        others=given["others"],
+        early=given["early"],
         **_files(given),
     )
-    return put_survey(found)
+    return put_update(survey, change)
 
 
 def _working_copy(archive: Archive, given: Given) -> str | None:
@@ -318,17 +327,7 @@ CALLS: dict[str, Callable[[Archive, Given], Any]] = {
         given["revision_id"], Path(given["target"]), tuple(given["paths"]), early=given["early"], **_files(given)
     ),
     "survey": _survey,
-    "update": lambda archive, given: put_change(
-        archive.update(
-            given["before"],
-            given["revision_id"],
-            Path(given["target"]),
-            good=given["good"] and Path(given["good"]),
-            before_key=given["before_key"],
-            early=given["early"],
-            **_files(given),
-        )
-    ),
+    "update": _update,
     "working_copy": _working_copy,
     "follow": _follow,
 }

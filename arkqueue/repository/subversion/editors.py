@@ -8,7 +8,7 @@ The names of their methods are Subversion's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -24,6 +24,7 @@ them come at once.
 """
 
 LAST_CHANGED = "svn:entry:committed-rev"
+_EXTERNALS = "svn:externals"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,7 +45,9 @@ class DifferenceEditor:
     and folders that are gone (a replaced one is in both).
 
     ``touched``: files with the same text and properties that are another node, or were last changed
-    by another revision; keywords show that.
+    by another revision; keywords show that. ``opened``: all files that both trees have under one
+    name, and that differ in anything. ``made``: the number of new files and folders.
+    ``looked_at``: the number of all reported entries.
     """
 
     def __init__(self, budget: PathBudget, prefix: str = "") -> None:
@@ -52,14 +55,18 @@ class DifferenceEditor:
         self.modified: set[str] = set()
         self.touched: set[str] = set()
         self.deleted: list[str] = []
-        self.budget = budget
+        self.opened: list[str] = []
+        self.made = self.looked_at = 0
+        self._budget = budget
         self._prefix = f"{prefix}/" if prefix else ""
+        self._externals: dict[str, bool] = {}
+        """The folders whose ``svn:externals`` changed, each with whether it still has any."""
 
     def set_target_revision(self, revision: int) -> None:
         """Nothing to do: the revision is known."""
 
     def open_root(self, _revision: int) -> _DifferenceFolder:
-        return _DifferenceFolder(self)
+        return _DifferenceFolder(self, "")
 
     def close(self) -> None:
         """Nothing to do."""
@@ -69,34 +76,62 @@ class DifferenceEditor:
     def place(self, path: str) -> str:
         return self._prefix + path
 
+    def look(self) -> None:
+        """Count an entry; raises `TooManyPaths`."""
+        self._budget.look()
+        self.looked_at += 1
+
+    def note_externals(self, folder: str, value: str | None) -> None:
+        self._externals[folder] = bool((value or "").strip())
+
+    def in_place(self) -> list[str]:
+        """The files that both trees have, in the order that a report needs: those of a folder
+        together.
+        """
+        return sorted(self.opened, key=lambda path: path.split("/"))
+
+    def with_externals(self, before: Collection[str]) -> set[str]:
+        """The folders of the later tree that have ``svn:externals``. ``before``: those of the
+        earlier one.
+        """
+        gone = tuple(path + "/" for path in self.deleted)
+        kept = {folder for folder in before if not (folder + "/").startswith(gone)}
+        kept -= self._externals.keys()
+        return kept | {folder for folder, has_some in self._externals.items() if has_some}
+
 
 class _DifferenceFolder:
-    def __init__(self, editor: DifferenceEditor) -> None:
-        self._editor = editor
+    def __init__(self, editor: DifferenceEditor, path: str) -> None:
+        self._editor, self._path = editor, path
 
-    def open_directory(self, _path: str, _revision: int) -> _DifferenceFolder:
-        self._editor.budget.look()
-        return self
+    def open_directory(self, path: str, _revision: int) -> _DifferenceFolder:
+        self._editor.look()
+        return _DifferenceFolder(self._editor, path)
 
-    def add_directory(self, _path: str, *_copied_from: Any) -> _DifferenceFolder:
-        self._editor.budget.look()
-        return self
+    def add_directory(self, path: str, *_copied_from: Any) -> _DifferenceFolder:
+        self._editor.look()
+        self._editor.made += 1
+        return _DifferenceFolder(self._editor, path)
 
     def open_file(self, path: str, _revision: int) -> _DifferenceFile:
-        self._editor.budget.look()
+        self._editor.look()
+        self._editor.opened.append(path)
         return _DifferenceFile(self._editor, path)
 
     def add_file(self, path: str, *_copied_from: Any) -> _DifferenceFile:
-        self._editor.budget.look()
+        self._editor.look()
+        self._editor.made += 1
         self._editor.added.add(self._editor.place(path))
         return _DifferenceFile(self._editor, path, is_new=True)
 
     def delete_entry(self, path: str, _revision: int) -> None:
-        self._editor.budget.look()
+        self._editor.look()
         self._editor.deleted.append(path)
 
-    def change_prop(self, name: str, value: bytes | None) -> None:
-        """Properties of folders do not count."""
+    def change_prop(self, name: str, value: str | None) -> None:
+        """Other properties of folders do not count."""
+        if name == _EXTERNALS:
+            self._editor.note_externals(self._path, value)
 
     def absent_directory(self, path: str) -> None:
         """Nothing to do: a folder that this user may not read is left out."""
@@ -117,9 +152,9 @@ class _DifferenceFile:
 
     def apply_textdelta(self, _base_checksum: str | None) -> Callable[[Window | None], None]:
         self._note()
-        return lambda _window: None
+        return _ignore
 
-    def change_prop(self, name: str, value: bytes | None) -> None:  # noqa: ARG002
+    def change_prop(self, name: str, value: str | None) -> None:  # noqa: ARG002
         if not name.startswith(("svn:entry:", "svn:wc:")):
             self._note()
         elif name == LAST_CHANGED and not self._is_new:
@@ -131,6 +166,35 @@ class _DifferenceFile:
 
     def close(self, checksum: str | None = None) -> None:
         """Nothing to do."""
+
+
+def _ignore(_window: Window | None) -> None:
+    """Ignore a window: no text was requested."""
+
+
+class Differences:
+    """The differences that one call of an archive needs. Each is read once, although a workspace
+    needs one for its list of changes, for its base and for the folders with externals.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Any, int | None, int], DifferenceEditor] = {}
+        """By connection, earlier and later revision."""
+
+    def between(self, session: Any, before: int | None, number: int, budget: PathBudget) -> DifferenceEditor:
+        """The difference of two revisions of the session's folder; ``before`` None: of an empty
+        folder and a revision. Raises `TooManyPaths`.
+        """
+        found = self._found.get((session, before, number))
+        if found is not None:
+            budget.look(found.looked_at)
+            return found
+        editor = DifferenceEditor(budget)
+        reporter = session.do_diff(number, "", session.get_session_url(), editor, True, True, False)
+        reporter.set_path("", number if before is None else before, before is None)
+        reporter.finish()
+        self._found[session, before, number] = editor
+        return editor
 
 
 def remembered(method: Callable[Concatenate[N, P], R]) -> Callable[Concatenate[N, P], R]:

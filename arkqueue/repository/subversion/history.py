@@ -42,7 +42,7 @@ from arkqueue.repository.judged import JudgesFiles
 from arkqueue.repository.limits import MOST_PATHS, PathBudget, too_many_workflows
 from arkqueue.repository.location import Location
 from arkqueue.repository.subversion.connection import SubversionConnection
-from arkqueue.repository.subversion.editors import DifferenceEditor
+from arkqueue.repository.subversion.editors import DifferenceEditor, Differences
 from arkqueue.repository.subversion.export import contents
 from arkqueue.repository.subversion.faults import UNREADABLE, codes_of
 from arkqueue.repository.subversion.library import ra
@@ -265,7 +265,7 @@ class SubversionHistory(SubversionConnection, JudgesFiles):
             )
 
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
-        return tuple(sorted(self._changed(previous, revision_id, PathBudget())))
+        return tuple(sorted(self._changed(previous, revision_id, PathBudget(), Differences())))
 
     def changes(
         self, base: str | None, revision_id: str, *, most: int = MOST_PATHS, recorded: Revision | None = None
@@ -273,14 +273,22 @@ class SubversionHistory(SubversionConnection, JudgesFiles):
         if recorded is not None:
             with self._session(fresh=True) as session:
                 self._properties(session, number_of(revision_id, self._location.shown), recorded)
-        return self._changes(base, revision_id, most)
+        return self._changes(base, revision_id, most, Differences())
 
-    def _changes(self, base: str | None, revision_id: str, most: int) -> tuple[FileChange, ...]:
-        changed = self._changed(base, revision_id, PathBudget(most), with_history=True)
+    def _changes(
+        self, base: str | None, revision_id: str, most: int, differences: Differences
+    ) -> tuple[FileChange, ...]:
+        changed = self._changed(base, revision_id, PathBudget(most), differences, with_history=True)
         return listed({path.encode(errors="surrogateescape"): status for path, status in changed.items()})
 
     def _changed(
-        self, previous: str | None, revision_id: str, budget: PathBudget, *, with_history: bool = False
+        self,
+        previous: str | None,
+        revision_id: str,
+        budget: PathBudget,
+        differences: Differences,
+        *,
+        with_history: bool = False,
     ) -> dict[str, ChangeStatus]:
         """The changes of files. ``with_history``: a file that only another revision changed last
         counts as modified, as its keywords show that in a workspace.
@@ -288,7 +296,7 @@ class SubversionHistory(SubversionConnection, JudgesFiles):
         number = number_of(revision_id, self._location.shown)
         before = None if previous is None else number_of(previous, self._location.shown)
         try:
-            return self._difference(before, number, budget, with_history)
+            return self._difference(before, number, budget, differences, with_history)
         except UnicodeDecodeError:
             pass
         with self._session() as session:
@@ -298,26 +306,23 @@ class SubversionHistory(SubversionConnection, JudgesFiles):
         return _statuses(new.keys() - old.keys(), modified, old.keys() - new.keys())
 
     def _difference(
-        self, before: int | None, number: int, budget: PathBudget, with_history: bool
+        self, before: int | None, number: int, budget: PathBudget, differences: Differences, with_history: bool
     ) -> dict[str, ChangeStatus]:
         with self._session() as session:
             exists = session.check_path("", number) == subvertpy.NODE_DIR
             if before is None or session.check_path("", before) != subvertpy.NODE_DIR:
-                return _statuses(self._files(session, "", number, budget) if exists else (), (), ())
+                return _statuses(differences.between(session, None, number, budget).added if exists else (), (), ())
             if not exists:
                 return _statuses((), (), self._files(session, "", before, budget))
-            editor = DifferenceEditor(budget)
-            reporter = session.do_diff(number, "", session.get_session_url(), editor, True, True, False)
-            reporter.set_path("", before, False)
-            reporter.finish()
+            found = differences.between(session, before, number, budget)
             gone: set[str] = set()
-            for path in editor.deleted:
+            for path in found.deleted:
                 if session.check_path(path, before) == subvertpy.NODE_DIR:
                     gone |= self._files(session, path, before, budget)
                 else:
                     gone.add(path)
-            modified = editor.modified | (editor.added & gone) | (editor.touched if with_history else set())
-            return _statuses(editor.added - gone, modified, gone - editor.added)
+            modified = found.modified | (found.added & gone) | (found.touched if with_history else set())
+            return _statuses(found.added - gone, modified, gone - found.added)
 
     def _files(self, session: Any, folder: str, number: int, budget: PathBudget) -> set[str]:
         """Every file of a folder, in one request: the difference to an empty one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,21 +15,20 @@ import subvertpy
 
 from arkqueue.errors import Invalid, NotFound, WorkspaceError
 from arkqueue.model import Origin, Revision, TreeChange
-from arkqueue.repository import Survey, limits
+from arkqueue.repository import ONLY_KEY, Scope, Survey, limits
 from arkqueue.repository.credentials import Handover, hand_to_subversion
 from arkqueue.repository.following.addresses import NoAddress
 from arkqueue.repository.following.allowance import Allowance, Followed, Following
-from arkqueue.repository.limits import MOST_PATHS, PathBudget, TooManyPaths, check_bytes, check_files
+from arkqueue.repository.limits import PathBudget, TooManyPaths, check_bytes, check_files
 from arkqueue.repository.origin import install_subversion_commands
 from arkqueue.repository.subversion.access import begin_commit, check_out, credentials, realms_asked
-from arkqueue.repository.subversion.editors import ExportEditor
+from arkqueue.repository.subversion.editors import Differences, ExportEditor
 from arkqueue.repository.subversion.export import check_size, export
-from arkqueue.repository.subversion.externals import ExternalsEditor
 from arkqueue.repository.subversion.following import Checkout, Externals, address_at
 from arkqueue.repository.subversion.history import SubversionHistory
 from arkqueue.repository.subversion.revisions import number_of, revision_of
 from arkqueue.repository.subversion.translation import Translation
-from arkqueue.repository.subversion.tree_difference import ChangedInPlace, UpdateEditor
+from arkqueue.repository.subversion.tree_difference import UpdateEditor
 from arkqueue.repository.tree_update import TreeUpdate, another_now
 from arkqueue.repository.tree_writer import Early, TreeWriter, outermost
 from arkqueue.repository.unfollowed import externals
@@ -46,36 +45,32 @@ class SubversionArchive(SubversionHistory):
     """An `Archive` of a Subversion repository or a folder of it."""
 
     def not_followed(self, revision_id: str) -> tuple[str, ...]:
-        number = number_of(revision_id, self._location.shown)
+        return self._not_followed(number_of(revision_id, self._location.shown), Differences(), fresh=True)
+
+    def _not_followed(self, number: int, differences: Differences, *, fresh: bool = False) -> tuple[str, ...]:
         try:
-            with self._session(fresh=True) as session:
+            with self._session(fresh=fresh) as session:
                 if session.check_path("", number) != subvertpy.NODE_DIR:
                     return ()
-                folders = self._with_externals(session, number)
+                folders = self._with_externals(session, number, differences)
         except (UnicodeDecodeError, TooManyPaths):
             return ()
         return externals([folder.encode(errors="surrogateescape") for folder in folders])
 
-    def survey(
-        self,
-        revision_id: str,
-        base: str | None = None,
-        *,
-        changes: bool = False,
-        notes: bool = False,
-        most: int = MOST_PATHS,
-        recorded: Revision | None = None,
-        base_recorded: Revision | None = None,
-    ) -> Survey:
+    def survey(self, revision_id: str, scope: Scope = ONLY_KEY, *, recorded: Revision | None = None) -> Survey:
+        return self._survey(number_of(revision_id, self._location.shown), scope, recorded, Differences())
+
+    def _survey(self, number: int, scope: Scope, recorded: Revision | None, differences: Differences) -> Survey:
+        base = scope.base_recorded
         with self._session(fresh=True) as session:
-            key = self._tree_key(session, number_of(revision_id, self._location.shown), recorded)
-            if base_recorded is not None:
-                self._properties(session, number_of(base_recorded.id, self._location.shown), base_recorded)
+            key = self._tree_key(session, number, recorded)
+            if base is not None:
+                self._properties(session, number_of(base.id, self._location.shown), base)
         found = None
-        if changes:
+        if scope.changes:
             with suppress(NotFound, TooManyPaths):
-                found = self._changes(base, revision_id, most)
-        return Survey(key, found, self.not_followed(revision_id) if notes else ())
+                found = self._changes(scope.base, str(number), scope.most, differences)
+        return Survey(key, found, self._not_followed(number, differences) if scope.notes else ())
 
     def _tree_key(self, session: Any, number: int, recorded: Revision | None = None) -> str:
         """The tree key: the revision, its author and date (a restored backup may give its number to
@@ -85,7 +80,7 @@ class SubversionArchive(SubversionHistory):
         made = "|".join((properties.get(f"svn:{name}") or b"").decode(errors="replace") for name in ("date", "author"))
         return f"{self._identity.uuid} {session.get_session_url()}@{number}|{made}"
 
-    def _with_externals(self, session: Any, number: int) -> set[str]:
+    def _with_externals(self, session: Any, number: int, differences: Differences) -> set[str]:
         """The folders with externals. Only the first query reads all folders; each later one costs
         what differs.
         """
@@ -98,14 +93,12 @@ class SubversionArchive(SubversionHistory):
             or session.check_path("", known[0].number) != subvertpy.NODE_DIR
         ):
             known = None
-        editor = ExternalsEditor(known[1] if known else (), PathBudget())
-        reporter = session.do_diff(number, "", session.get_session_url(), editor, True, True, False)
-        reporter.set_path("", known[0].number if known else number, known is None)
-        reporter.finish()
+        difference = differences.between(session, known[0].number if known else None, number, PathBudget())
+        folders = difference.with_externals(known[1] if known else ())
         if len(externals_known) > _MOST_ARCHIVES:
             externals_known.clear()
-        externals_known[place] = revision_of(number, session.rev_proplist(number)), frozenset(editor.folders)
-        return editor.folders
+        externals_known[place] = revision_of(number, session.rev_proplist(number)), frozenset(folders)
+        return folders
 
     def export(
         self,
@@ -182,37 +175,46 @@ class SubversionArchive(SubversionHistory):
         revision_id: str,
         target: Path,
         *,
+        scope: Scope = ONLY_KEY,
         good: Path | None = None,
         before_key: str | None = None,
+        others: Collection[str] = (),
         recorded: Revision | None = None,
         early: Early | None = None,
-    ) -> TreeChange:
+    ) -> tuple[Survey, TreeChange | None]:
         old, new = number_of(before, self._location.shown), number_of(revision_id, self._location.shown)
+        differences = Differences()
+        survey = self._survey(new, scope, recorded, differences)
+        if survey.tree_key in others:
+            return survey, None
         try:
             with _judged(new):
-                return self._update(old, new, TreeUpdate(target, good, early), before_key, recorded)
+                change = self._update(old, new, TreeUpdate(target, good, early), before_key, recorded, differences)
         except UnicodeDecodeError as error:
             raise WorkspaceError(f"revision {new}", "has a property that is not UTF-8", "Export it anew.") from error
+        return survey, change
 
     def _update(
-        self, old: int, new: int, update: TreeUpdate, old_key: str | None, recorded: Revision | None
+        self,
+        old: int,
+        new: int,
+        update: TreeUpdate,
+        old_key: str | None,
+        recorded: Revision | None,
+        differences: Differences,
     ) -> TreeChange:
-        with self._session(fresh=True) as session, update:
-            if recorded is not None:
+        with self._session() as session, update:
+            if recorded is not None:  # the connection may be another one than the survey's
                 self._properties(session, new, recorded)
-            for number in (old, new):
-                if session.check_path("", number) != subvertpy.NODE_DIR:
-                    raise NotFound(self._location.shown, f"is not in revision {number}", "Check the revision.")
-            if old_key not in (None, self._tree_key(session, old)):
+            if session.check_path("", new) != subvertpy.NODE_DIR:
+                raise NotFound(self._location.shown, f"is not in revision {new}", "Check the revision.")
+            if not self._is_there(session, old) or old_key not in (None, self._tree_key(session, old)):
                 raise another_now(str(old))
-            changed = ChangedInPlace(PathBudget(limits.MOST_FILES))
-            reporter = session.do_diff(new, "", session.get_session_url(), changed, True, True, False)
-            reporter.set_path("", old, False)
-            reporter.finish()
+            difference = differences.between(session, old, new, PathBudget(limits.MOST_FILES))
             self._looks_ahead(update, new, [""])
-            if changed.added >= limits.MANY_FILES:
+            if difference.made >= limits.MANY_FILES:
                 self._files(session, "", new, PathBudget(limits.MOST_FILES))
-            files = changed.in_order()
+            files = difference.in_place()
             editor = UpdateEditor(update, self._translation(session), files)
             reporter = session.do_update(new, "", True, editor)
             reporter.set_path("", old, False)
@@ -220,6 +222,10 @@ class SubversionArchive(SubversionHistory):
                 reporter.delete_path(path)
             editor.finish(reporter)
             return update.result()
+
+    def _is_there(self, session: Any, number: int) -> bool:
+        """True if the repository has a revision, and the archive's folder in it."""
+        return bool(number <= session.get_latest_revnum() and session.check_path("", number) == subvertpy.NODE_DIR)
 
     def working_copy(
         self,

@@ -22,7 +22,7 @@ import pytest
 
 from arkqueue.errors import ArchiveHarmful, ArchiveMismatch, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.model import LONGEST_LIST, STAMPS, TreeChange
-from arkqueue.repository import Following, locate
+from arkqueue.repository import Following, Scope, locate
 from arkqueue.repository.reader import archive as reader_archive
 from arkqueue.repository.reader import client, process
 from arkqueue.repository.reader.archive import ReadArchive
@@ -383,7 +383,7 @@ def test_commit_that_takes_more_memory_than_a_reader_has_stops_nothing(
         named = papers.baseline("main", name)
         assert named is not None
         assert named.id == huge
-    assert papers.survey(huge, known.id, changes=True).changes == ()
+    assert papers.survey(huge, Scope(known.id, changes=True)).changes == ()
     papers.export(huge, tmp_path / "tree")
     assert (tmp_path / "tree" / "readme").read_text() == "1"
 
@@ -414,7 +414,8 @@ def test_update_tells_which_folders_it_entered_and_as_they_were_before(opened: O
     good.touch()
     changed = {os.lstat(tree / path).st_ctime_ns: path for path in ("", "a")}
     asked = time.clock_gettime_ns(STAMPS)
-    change = archive.update(first, second, tree, good=good)
+    _, change = archive.update(first, second, tree, good=good)
+    assert change is not None
     assert change.entered.keys() == changed.keys()
     assert set(change.entered.values()) <= {b"", b"a"}
     assert change.began is not None
@@ -422,7 +423,7 @@ def test_update_tells_which_folders_it_entered_and_as_they_were_before(opened: O
     assert not good.exists()
     assert (tree / "a" / "b").read_text() == "2"
     good.touch()
-    assert archive.update(second, second, tree, good=good) == TreeChange((), 0)
+    assert archive.update(second, second, tree, good=good) == (archive.survey(second), TreeChange((), 0))
     assert good.exists()
 
 

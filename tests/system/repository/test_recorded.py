@@ -15,7 +15,7 @@ import pytest
 
 from arkqueue.errors import ArchiveMismatch, ArkqueueError, NotFound
 from arkqueue.model import Revision
-from arkqueue.repository import Recorded, locate, open_archive
+from arkqueue.repository import ONLY_KEY, Recorded, locate, open_archive
 from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository, run
 
 Look = Callable[[Recorded, Path], object]
@@ -26,15 +26,15 @@ def updated(recorded: Recorded, target: Path) -> None:
     good = target.with_name("good")
     good.touch()
     try:
-        recorded.update("1", recorded.revision.id, target, good=good, before_key="")
+        recorded.update("1", target, ONLY_KEY, good=good, before_key="", others=())
     finally:
         assert good.exists(), "it was begun"
 
 
 LOOKS: dict[str, Look] = {
-    "survey": lambda recorded, _: recorded.survey(),
-    "export": lambda recorded, target: recorded.export(recorded.revision.id, target),
-    "export of paths": lambda recorded, target: recorded.export(recorded.revision.id, target, ["x"]),
+    "survey": lambda recorded, _: recorded.survey(ONLY_KEY),
+    "export": lambda recorded, target: recorded.export(target),
+    "export of paths": lambda recorded, target: recorded.export(target, ["x"]),
     "update": updated,
     "working copy": lambda recorded, target: recorded.working_copy("", target, author="bot"),
 }
@@ -116,16 +116,16 @@ def test_a_revision_that_no_longer_says_who_made_it_when_proves_nothing(
     for name in ("svn:author", "svn:date"):
         run("svnadmin", "delrevprop", svn.path, "-r", "2", name)
     with pytest.raises(ArchiveMismatch, match="has another revision 2"):
-        known.export("2", tmp_path / "target")
+        known.export(tmp_path / "target")
 
 
 def test_a_microsecond_tells_two_revisions_apart(svn: SubversionRepository, tmp_path: Path) -> None:
     known = recorded(svn, svn.commit({"x": "2"}))
-    known.export("2", tmp_path / "right")
+    known.export(tmp_path / "right")
     assert (tmp_path / "right" / "x").read_text() == "2"
     later = replace(known.revision, date=known.revision.date + timedelta(microseconds=1))
     with pytest.raises(ArchiveMismatch):
-        Recorded(known.archive, later).export("2", tmp_path / "wrong")
+        Recorded(known.archive, later).export(tmp_path / "wrong")
 
 
 def test_a_repository_that_is_replaced_during_a_checkout_gives_no_working_copy(

@@ -120,7 +120,9 @@ def test_bringing_keywords_forward_touches_the_files_that_changed_alone(tmp_path
     repository.commit({"b": "$Rev$\n"})
     archive, tree = open_archive(locate(repository.url)), tmp_path / "tree"
     archive.export("2", tree)
-    assert archive.update("2", "3", tree).made == (b"b",)
+    _, change = archive.update("2", "3", tree)
+    assert change is not None
+    assert change.made == (b"b",)
     assert {name: (tree / name).read_text() for name in "abc"} == {
         "a": "$Rev: 2 $",
         "b": "$Rev: 3 $\n",

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pygit2.enums import ObjectType
 
 from arkqueue.errors import ArchiveError, NotFound, WorkspaceError
-from arkqueue.repository import Archive, Survey, locate, open_archive
+from arkqueue.repository import Archive, Scope, Survey, locate, open_archive
 from arkqueue.repository.git import dates
 from tests.repositories import (
     GitRepository,
@@ -64,7 +64,8 @@ def check_every_step(archive: Archive, revisions: list[str], place: Path) -> Non
         archive.export(before, tree)
         size_before = size(tree)
         old = {path: os.lstat(os.fsencode(tree) + b"/" + path).st_ino for path in fresh[before]}
-        change = archive.update(before, after, tree)
+        _, change = archive.update(before, after, tree)
+        assert change is not None
         assert picture(tree) == fresh[after]
         assert size(tree) - size_before == change.grown
         for path in fresh[after]:
@@ -278,9 +279,10 @@ def test_nothing_is_begun_for_a_revision_that_is_not_there(
     good.touch()
     opened(repository).export(first, tmp_path / "tree")
     unknown = "77" if isinstance(repository, SubversionRepository) else "7" * 40
-    for before, after in ((first, unknown), (unknown, first)):
-        with pytest.raises((NotFound, ArchiveError)):
-            opened(repository).update(before, after, tmp_path / "tree", good=good)
+    with pytest.raises((NotFound, ArchiveError)):
+        opened(repository).update(first, unknown, tmp_path / "tree", good=good)
+    with pytest.raises(WorkspaceError, match=f"revision {unknown}: is another one now"):
+        opened(repository).update(unknown, first, tmp_path / "tree", good=good)
     assert good.exists()
 
 
@@ -295,23 +297,29 @@ def test_nothing_is_begun_where_the_tree_was_exported_from_another_revision_of_t
     with pytest.raises(WorkspaceError, match=f"revision {first}: is another one now"):
         archive.update(first, second, tree, good=good, before_key=another)
     assert good.exists()
+    found = archive.update(first, second, tree, good=good, before_key=key, others=[another])
+    assert found == (archive.survey(second), None), "another tree has these files"
+    assert good.exists()
     archive.update(first, second, tree, good=good, before_key=key)
     assert not good.exists()
     assert picture(tree) == {b"x": (oct(0o100644), b"2")}
 
 
 def test_one_survey_tells_what_each_question_tells(
-    repository: SubversionRepository | GitRepository,
+    repository: SubversionRepository | GitRepository, tmp_path: Path
 ) -> None:
     first, second = repository.commit({"x": "1"}), repository.commit({"x": "2", "d/y": "1"})
     archive = opened(repository)
-    survey = archive.survey(second, first, changes=True, notes=True)
+    everything = Scope(first, changes=True, notes=True)
+    survey = archive.survey(second, everything)
+    archive.export(first, tmp_path / "tree")
+    assert archive.update(first, second, tmp_path / "tree", scope=everything)[0] == survey
     assert survey == Survey(
         archive.survey(second).tree_key, archive.changes(first, second), archive.not_followed(second)
     )
-    assert archive.survey(second, changes=True).changes == archive.changes(None, second)
+    assert archive.survey(second, Scope(changes=True)).changes == archive.changes(None, second)
     unknown = "77" if isinstance(repository, SubversionRepository) else "7" * 40
-    assert archive.survey(second, unknown, changes=True).changes is None
+    assert archive.survey(second, Scope(unknown, changes=True)).changes is None
     with pytest.raises((NotFound, ArchiveError)):
         archive.survey(unknown)
 
@@ -370,7 +378,8 @@ def test_an_update_touches_what_differs_and_nothing_else(
     first = repository.commit({f"d{number}/x": "1" for number in range(5)})
     second = repository.commit({"d3/x": "2"})
     opened(repository).export(first, tmp_path / "tree")
-    change = opened(repository).update(first, second, tmp_path / "tree")
+    _, change = opened(repository).update(first, second, tmp_path / "tree")
+    assert change is not None
     assert (change.made, change.grown) == ((b"d3/x",), 0)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partialmethod
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ import pytest
 
 from arkqueue.model import Stream
 from arkqueue.plan import Entry
-from arkqueue.repository import limits
+from arkqueue.repository import Scope, limits
 from arkqueue.repository.reader.archive import ReadArchive
 from arkqueue.repository.reader.client import Call, ReaderProcesses
+from arkqueue.task_manager import task_files
 from tests.builders import AnArchive, a_revision, a_workflow
 from tests.repositories import a_git_repository, a_subversion_repository
 from tests.system.task_manager.boxes import Boxes, boxes
@@ -72,13 +73,14 @@ def test_a_task_asks_its_repository_once_before_its_files_are_written(
 
     watch(archive, repository)
     managers()
-    expected = (("1", ["survey", "export"]), ("2", ["survey", "update"]))
+    expected = (("1", ["survey", "export"]), ("2", ["update"]))
     for number, (text, calls) in enumerate(expected, start=2):
         with monkeypatch.context() as patched:
             patched.setattr(ReaderProcesses, "call", noting)
             commit(archive, repository, {"a": text}, {"tell": command(TELL)})
             settled(archive, f"tell@{number}", "completed")
-        assert [one for one in asked if one in (*calls, "changes", "not_followed")] == calls
+        of_files = ("survey", "export", "update", "changes", "not_followed")
+        assert [one for one in asked if one in of_files] == calls
         asked.clear()
 
 
@@ -137,8 +139,8 @@ def test_too_many_changes_are_a_fault_of_the_attempt(
 ) -> None:
     watch(archive, repository)
     commit(archive, repository, {f"f{n}": "1" for n in range(9)}, {"tell": command(TELL), "other": command("ls")})
-    for name in ("survey", "changes"):
-        monkeypatch.setattr(ReadArchive, name, partialmethod(getattr(ReadArchive, name), most=5))
+    monkeypatch.setattr(task_files, "Scope", partial(Scope, most=5))
+    monkeypatch.setattr(ReadArchive, "changes", partialmethod(ReadArchive.changes, most=5))
     managers()
     settled(archive, "tell@2", "failed")
     (attempt,) = attempts(archive, "tell@2")

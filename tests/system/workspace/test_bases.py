@@ -13,16 +13,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, HostFault
-from arkqueue.model import AttemptId, TreeChange
-from arkqueue.repository import Archive, locate, open_archive
-from arkqueue.repository import Recorded as InLedger
+from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, HostFault, NotFound
+from arkqueue.model import AttemptId, Revision, TreeChange
+from arkqueue.repository import Archive, Survey, locate, open_archive
 from arkqueue.workspace import Tree, Workspaces, owner_named, removal
 from arkqueue.workspace import bases as bases_module
 from arkqueue.workspace.layers import mounts_below
@@ -37,18 +37,48 @@ BIG = {f"d{number}/x": str(number) for number in range(3)}
 
 
 class Recorded:
-    """A real archive that remembers what was asked of it."""
+    """A real archive that remembers what was asked of it. ``known``: the revision as the ledger has
+    it.
+    """
 
-    def __init__(self, archive: Archive) -> None:
-        self.archive, self.asked = archive, list[str]()
+    def __init__(self, archive: Archive, known: Revision | None = None) -> None:
+        self.archive, self.known, self.asked, self.surveys = archive, known, list[str](), 0
+
+    def survey(self, revision_id: str) -> Survey:
+        self.surveys += 1
+        return self.archive.survey(revision_id, recorded=self.known)
 
     def export(self, revision_id: str, target: Path) -> None:
         self.asked.append("export")
-        self.archive.export(revision_id, target)
+        self.archive.export(revision_id, target, recorded=self.known)
 
-    def update(self, before: str, revision_id: str, target: Path, *, good: Path, before_key: str) -> TreeChange:
+    def update(self, before: str, revision_id: str, target: Path, **given: Any) -> tuple[Survey, TreeChange | None]:
         self.asked.append("update")
-        return self.archive.update(before, revision_id, target, good=good, before_key=before_key)
+        return self.archive.update(before, revision_id, target, recorded=self.known, **given)
+
+
+@dataclass
+class Files:
+    """The files of one revision. ``paths``: those that get the time of their workspace."""
+
+    recorded: Recorded
+    revision: str
+    paths: Sequence[bytes] | None = ()
+    survey: Survey | None = None
+
+    def key(self) -> str:
+        self.survey = self.survey or self.recorded.survey(self.revision)
+        return self.survey.tree_key
+
+    def export(self, target: Path) -> None:
+        self.recorded.export(self.revision, target)
+
+    def update(self, before: str, target: Path, **given: Any) -> TreeChange | None:
+        self.survey, change = self.recorded.update(before, self.revision, target, **given)
+        return change
+
+    def renewed(self) -> Sequence[bytes] | None:
+        return self.paths
 
 
 @pytest.fixture(params=["subversion", "git"])
@@ -74,8 +104,10 @@ def source(repository: Repository) -> Recorded:
     return Recorded(open_archive(locate(str(repository.path))))
 
 
-def tree_of(recorded: Recorded, revision: str, archive: int = 1, branch: str = "") -> Tree:
-    return Tree(archive, branch, revision, recorded.archive.survey(revision).tree_key, recorded)
+def tree_of(
+    recorded: Recorded, revision: str, archive: int = 1, branch: str = "", renewed: Sequence[bytes] | None = ()
+) -> Tree:
+    return Tree(archive, branch, revision, Files(recorded, revision, renewed))
 
 
 def bases(tmp_path: Path) -> list[str]:
@@ -128,7 +160,7 @@ class TestLayers:
         recorded = source(repository)
         recorded.archive.export(revision, tmp_path / "fresh")
         paths = None if all_files else [b"d1/x", b"link", b"d0", "d1/é".encode(), b"not/there", b"link/x"]
-        tree = replace(tree_of(recorded, revision), renewed=paths)
+        tree = tree_of(recorded, revision, renewed=paths)
         workspace = workspaces.prepare(ONE, source=tree, layered_by=layered_by)  # type: ignore[arg-type]
         assert picture(workspace.tree) == picture(tmp_path / "fresh")
         files = [path for path in workspace.tree.rglob("*") if path.is_file() and not path.is_symlink()]
@@ -214,10 +246,12 @@ class TestLayers:
                 f"import os, sys; sys.path[:0] = {sys.path!r}",
                 "from pathlib import Path; from arkqueue.workspace import *",
                 "class Files:",
-                "    def export(self, revision, target): (target / 'x').write_text('1')",
+                "    def key(self): return ''",
+                "    def export(self, target): (target / 'x').write_text('1')",
+                "    def renewed(self): return ()",
                 "if os.geteuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)",
                 f"workspaces = Workspaces(Path({str(home)!r}) / 'home')",
-                f"w = workspaces.prepare(1, source=Tree(1, '', {revision!r}, '', Files()), layered_by='kernel')",
+                f"w = workspaces.prepare(1, source=Tree(1, '', {revision!r}, Files()), layered_by='kernel')",
                 "print(w.notes, (w.tree / 'x').read_text(), w.layer, workspaces.remove(1), os.listdir(w.folder.parent))",
             ]
         )
@@ -242,6 +276,44 @@ class TestLayers:
         assert workspaces.remove(ONE) == ""
         eventually(lambda: os.listdir(tmp_path / "home" / "work") == [])
         assert os.path.exists("/etc/passwd")
+
+
+class TestExchanges:
+    """A workspace costs one call of the archive, as a rule: each is an exchange with another process."""
+
+    def test_an_update_says_what_a_workspace_needs_to_know(
+        self, workspaces: Workspaces, repository: Repository
+    ) -> None:
+        first, second = repository.commit(BIG), repository.commit({"d1/x": "2"})
+        recorded = source(repository)
+        for revision, asked, surveys in ((first, ["export"], 1), (second, ["update"], 0), (second, [], 1)):
+            recorded.asked, recorded.surveys = [], 0
+            workspaces.prepare(ONE, source=tree_of(recorded, revision), layered_by="engine")
+            assert (recorded.asked, recorded.surveys) == (asked, surveys)
+            workspaces.remove(ONE)
+
+    def test_a_base_with_the_same_files_is_shared_although_it_has_another_revision(
+        self, workspaces: Workspaces, tmp_path: Path
+    ) -> None:
+        git = a_git_repository(tmp_path)
+        first, second, again = (git.commit({"x": text}) for text in ("1", "2", "1"))
+        recorded = source(git)
+        one, two = (
+            workspaces.prepare(attempt, source=tree_of(recorded, revision), layered_by="engine")
+            for attempt, revision in ((ONE, first), (TWO, second))
+        )
+        workspaces.remove(TWO)
+        recorded.asked, recorded.surveys = [], 0
+        three = workspaces.prepare(THREE, source=tree_of(recorded, again), layered_by="engine")
+        assert (recorded.asked, recorded.surveys) == (["update"], 0)
+        assert one.layer is not None
+        assert two.layer is not None
+        assert three.layer is not None
+        assert three.layer.lower == one.layer.lower
+        assert texts(two.layer.lower) == {"x": "2"}, "the idle base is not changed"
+        four = workspaces.prepare(FOUR, source=tree_of(recorded, second), layered_by="engine")
+        assert four.layer is not None
+        assert four.layer.lower == two.layer.lower, "and it is still used"
 
 
 class TestInUse:
@@ -315,25 +387,51 @@ class TestInUse:
         assert faults == []
         assert len(bases(tmp_path)) == len(exports) <= 6
 
-    def test_threads_that_want_the_same_wait_for_one_export(
-        self, workspaces: Workspaces, svn: SubversionRepository
+    @pytest.mark.parametrize("call", ["export", "update"])
+    def test_threads_that_want_the_same_wait_for_one(
+        self, workspaces: Workspaces, svn: SubversionRepository, monkeypatch: pytest.MonkeyPatch, call: str
     ) -> None:
-        revision = svn.commit(BIG)
+        first, revision = svn.commit({"x": "1"}), svn.commit(BIG)
+        if call == "update":
+            workspaces.prepare(ONE, source=tree_of(source(svn), first), layered_by="engine")
+            workspaces.remove(ONE)
         asked: list[str] = []
+        waiting: set[int] = set()
+        wait = threading.Condition.wait
         together = threading.Barrier(5)
 
+        def noted_wait(condition: threading.Condition, timeout: float | None = None) -> bool:
+            if threading.current_thread() is not threading.main_thread():
+                waiting.add(threading.get_ident())
+            return wait(condition, timeout)
+
+        class Awaited(Recorded):
+            """Its call ends when the four other threads wait."""
+
+            def export(self, revision_id: str, target: Path) -> None:
+                eventually(lambda: len(waiting) == 4)
+                super().export(revision_id, target)
+
+            def update(
+                self, before: str, revision_id: str, target: Path, **given: Any
+            ) -> tuple[Survey, TreeChange | None]:
+                eventually(lambda: len(waiting) == 4)
+                return super().update(before, revision_id, target, **given)
+
         def work(attempt: int) -> None:
-            recorded = source(svn)
+            recorded = Awaited(source(svn).archive)
             together.wait()
+            waiting.discard(threading.get_ident())
             workspaces.prepare(AttemptId(attempt), source=tree_of(recorded, revision), layered_by="engine")
             asked.extend(recorded.asked)
 
+        monkeypatch.setattr(threading.Condition, "wait", noted_wait)
         threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 6)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert asked == ["export"]
+        assert asked == [call]
 
 
 class TestPool:
@@ -583,6 +681,35 @@ class TestBroken:
         workspaces.prepare(ONE, source=tree_of(recorded, second), layered_by="engine")
         assert recorded.asked == ["export", "update", "update"]
 
+    def test_a_revision_that_the_archive_does_not_give_costs_no_base(
+        self, workspaces: Workspaces, repository: Repository
+    ) -> None:
+        first, second = repository.commit({"x": "1"}), repository.commit({"x": "2"})
+        recorded = source(repository)
+        workspaces.prepare(ONE, source=tree_of(recorded, first), layered_by="engine")
+        workspaces.remove(ONE)
+        unknown = "7" * (40 if isinstance(repository, GitRepository) else 2)
+        with pytest.raises((NotFound, ArchiveMismatch)):
+            workspaces.prepare(ONE, source=tree_of(recorded, unknown), layered_by="engine")
+        workspaces.prepare(ONE, source=tree_of(recorded, second), layered_by="engine")
+        assert recorded.asked == ["export", "update", "update"]
+
+    def test_a_base_whose_revision_is_another_one_now_is_exported_anew(
+        self, workspaces: Workspaces, svn: SubversionRepository, tmp_path: Path
+    ) -> None:
+        svn.commit({"x": "1"})
+        shutil.copytree(svn.path, tmp_path / "backup")
+        for revision in (svn.commit({"x": "2"}), svn.commit({"x": "3"})):
+            workspaces.prepare(ONE, source=tree_of(source(svn), revision), layered_by="engine")
+            workspaces.remove(ONE)
+        shutil.rmtree(svn.path)
+        (tmp_path / "backup").rename(svn.path)
+        recorded, revision = source(svn), svn.commit({"y": "2"})
+        workspace = workspaces.prepare(ONE, source=tree_of(recorded, revision), layered_by="engine")
+        assert recorded.asked == ["update", "export"], "revision 3, of the base, is not there any more"
+        assert workspace.layer is not None
+        assert texts(workspace.layer.lower) == {"x": "1", "y": "2"}
+
     def test_an_archive_that_goes_away_in_the_midst_of_an_update_costs_the_base(
         self, workspaces: Workspaces, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -592,8 +719,8 @@ class TestBroken:
         workspaces.remove(ONE)
         update = recorded.update
 
-        def cut_off(before: str, revision_id: str, target: Path, *, good: Path, before_key: str) -> TreeChange:
-            update(before, revision_id, target, good=good, before_key=before_key)
+        def cut_off(before: str, revision_id: str, target: Path, **given: Any) -> None:
+            update(before, revision_id, target, **given)
             raise ArchiveUnreachable("svn", "the server closed the connection")
 
         monkeypatch.setattr(recorded, "update", cut_off)
@@ -776,10 +903,10 @@ class TestReplacedRepositories:
         opened = open_archive(locate(str(svn.path)))
         known = opened.baseline("", revision)
         assert known is not None
-        ledger = InLedger(opened, known)
+        ledger = Recorded(opened, known)
 
         def right() -> Tree:
-            return Tree(1, "", revision, ledger.survey().tree_key, ledger)
+            return tree_of(ledger, revision)
 
         for attempt in (ONE, TWO):
             workspaces.prepare(attempt, source=right(), layered_by=layered_by)  # type: ignore[arg-type]
