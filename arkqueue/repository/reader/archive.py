@@ -4,7 +4,6 @@ nor libgit2.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -58,8 +57,6 @@ from arkqueue.repository.tree_writer import Early
 
 T = TypeVar("T")
 
-_keys = itertools.count(1)
-
 
 class ReadArchive:
     """An `Archive` whose calls run in a reader process. ``timeout``: seconds for one transfer by
@@ -77,7 +74,6 @@ class ReadArchive:
     ) -> None:
         self._location, self._mirror, self._timeout, self._processes = location, mirror, timeout, processes
         self._most_items = most_items
-        self._key = str(next(_keys))
         self._heads: dict[str, str] = {}
         """The heads that `heads` found."""
         self._main: tuple[str | None, str] | None = None
@@ -98,7 +94,6 @@ class ReadArchive:
         if self._location.kind is ArchiveKind.SUBVERSION and not self._location.uuid:
             # Another process will open it again, and must not take another repository for this one.
             self._location = replace(self._location, uuid=identity.uuid)
-            self._key = str(next(_keys))
         return identity
 
     def main_branch(self, known: str | None = None) -> str:
@@ -353,7 +348,6 @@ class ReadArchive:
 
     def _request(self, call: str, deadline: float, given: dict[str, Any]) -> dict[str, Any]:
         return {
-            "archive": self._key,
             "location": put_location(self._location),
             "mirror": str(self._mirror) if self._mirror else None,
             "timeout": self._timeout,

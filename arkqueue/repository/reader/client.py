@@ -158,8 +158,8 @@ class ReaderProcess:
         self.pid = self._process.pid
         self.since = time.monotonic()
         """The start of its call, or of its idleness."""
-        self.archive = ""
-        """The archive of its last call."""
+        self.location: object = None
+        """The location of the archive of its last call."""
         self.is_given_up = False
 
     @property
@@ -340,7 +340,7 @@ class ReaderProcesses:
     def call(self, call: Call) -> Any:
         """The unchecked answer of a call; raises the call's error."""
         for is_last in (call.writes or call.once, True):
-            reader = self._take(str(call.request["archive"]), call)
+            reader = self._take(call)
             try:
                 said = reader.ask(call, self._see_to_spare)
             except Broken:
@@ -420,18 +420,18 @@ class ReaderProcesses:
 
     # Below
 
-    def _take(self, archive: str, call: Call) -> ReaderProcess:
+    def _take(self, call: Call) -> ReaderProcess:
         """A process for a call: the one that has the archive open, otherwise the one that was used
         last, otherwise a new one.
         """
-        since, thread = time.monotonic(), threading.get_ident()
+        since, thread, location = time.monotonic(), threading.get_ident(), call.request["location"]
         with self._changed:
-            if call.request["location"] is not None:
-                self._kinds.add(call.request["location"][0])
+            if location is not None:
+                self._kinds.add(location[0])
             while True:
                 self._forget_ended()
                 if self._free:
-                    reader = next((one for one in self._free if one.archive == archive), self._free[-1])
+                    reader = next((one for one in self._free if one.location == location), self._free[-1])
                     self._free.remove(reader)
                     break
                 now = time.monotonic()
@@ -441,7 +441,7 @@ class ReaderProcesses:
                 if now - since >= call.deadline:
                     raise ArchiveUnreachable(call.thing, "all processes that read repositories are waiting for others")
                 self._changed.wait(TURN)
-            reader.archive, reader.since = archive, time.monotonic()
+            reader.location, reader.since = location, time.monotonic()
             self._busy[reader] = thread
             return reader
 

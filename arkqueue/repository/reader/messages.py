@@ -7,7 +7,7 @@ valid is `Malformed`. Nothing here can make the server run code, as an object of
 
     server                                          reader
                                                     {"ready": true}
-    {"archive", "location", "call", "given", …}
+    {"location", "call", "given", …}
                                                     {"answer": …} or {"error": …}
 """
 

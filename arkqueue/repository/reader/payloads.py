@@ -29,7 +29,6 @@ def judge(
     """
     deadline = DEADLINE + PER_MIB * (file.stat().st_size / 2**20)
     request = {
-        "archive": "",
         "location": None,
         "mirror": None,
         "timeout": 0,

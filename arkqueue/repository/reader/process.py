@@ -72,6 +72,8 @@ SPARE = 5.0
 """Seconds after a deadline at which a reader ends by itself, in case no server is left to end it."""
 
 Given = dict[str, Any]
+Place = tuple[Any, ...]
+"""An archive's location, with the folder of its mirror and the time limit of a transfer."""
 
 
 def main() -> None:
@@ -113,9 +115,9 @@ def _watch(connection: socket.socket) -> None:
 class _Reader:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._opened: OrderedDict[str, Archive] = OrderedDict()
+        self._opened: OrderedDict[Place, Archive] = OrderedDict()
         self._memory = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-        self._used: dict[str, float] = {}
+        self._used: dict[Place, float] = {}
         """The time of the last call of each open archive."""
 
     def serve(self) -> None:
@@ -172,13 +174,16 @@ class _Reader:
             return frame({"error": put_error(error)})
 
     def _archive(self, request: Given) -> Archive:
-        key = request["archive"]
+        """The archive of a request. A scan of a repository and the tasks that take its files share
+        the open one, and what it has read.
+        """
+        mirror, timeout = request["mirror"], request["timeout"]
+        key = (*request["location"], mirror, timeout)
         self._close_quiet()
         self._used[key] = time.monotonic()
         if key not in self._opened:
-            mirror = request["mirror"]
             self._opened[key] = open_archive(
-                take_location(request["location"]), mirror=Path(mirror) if mirror else None, timeout=request["timeout"]
+                take_location(request["location"]), mirror=Path(mirror) if mirror else None, timeout=timeout
             )
             if len(self._opened) > MOST_OPEN:
                 oldest, _ = self._opened.popitem(last=False)

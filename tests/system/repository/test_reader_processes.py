@@ -74,6 +74,20 @@ def meanwhile(call: Callable[[], T]) -> Future[T]:
     return said
 
 
+def test_all_who_read_a_place_share_what_a_process_has_open(tmp_path: Path) -> None:
+    place = locate(str(a_subversion_repository(tmp_path).path))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        reader = process._Reader(theirs)  # private: what it has open is not shown otherwise
+        scans, tasks, others = (
+            # private: what a call sends, and what the reader opens for it
+            reader._archive(ReadArchive(location)._request("identity", 0, {}))
+            for location in (place, locate(str(tmp_path / "svn")), replace(place, password="another"))
+        )
+    assert scans is tasks
+    assert scans is not others
+
+
 def test_many_archives_have_one_process(opened: Open, processes: ReaderProcesses, tmp_path: Path) -> None:
     repositories = [a_subversion_repository(tmp_path, name) for name in "abc"]
     archives = [opened(repository.path) for repository in repositories for _ in range(5)]

@@ -16,7 +16,7 @@ from arkqueue.model import Stream
 from arkqueue.plan import Entry
 from arkqueue.repository import Scope, limits
 from arkqueue.repository.reader.archive import ReadArchive
-from arkqueue.repository.reader.client import Call, ReaderProcesses
+from arkqueue.repository.reader.client import Call, ReaderProcesses, processes
 from arkqueue.task_manager import task_files
 from tests.builders import AnArchive, a_revision, a_workflow
 from tests.repositories import a_git_repository, a_subversion_repository
@@ -120,7 +120,8 @@ def test_a_base_that_the_repository_has_lost_is_none(archive: AnArchive, manager
     commit(archive, repository, {"a": "1"}, {"tell": command(TELL)})
     first = repository.id()
     assert told(archive, "tell@2") == ("", ["added a"])
-    manager.stop()  # what it has read of the lost revision is forgotten
+    manager.stop()
+    processes.close()  # what they have read of the lost revision is forgotten
     repository.git("checkout", "-q", "--orphan", "other")
     repository.git("branch", "-q", "-D", "main")
     repository.git("branch", "-q", "-m", "main")
