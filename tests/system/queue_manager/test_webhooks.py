@@ -136,7 +136,7 @@ def test_a_receiver_that_hangs_holds_up_no_other(
     receiver.answers += [receiver.hangs]
     failed_runs(archive, 2, 3)
     with managing(session, configuration):
-        eventually(lambda: len(other.posts) == 2)
+        eventually(lambda: len(other.posts) == 2 and receiver.posts)
         assert len(receiver.posts) == 1  # one at a time, and it has not answered
     states = {row["state"] for row in deliveries(archive)}
     assert states == {"sent", "waiting"}
