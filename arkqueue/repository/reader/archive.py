@@ -4,6 +4,7 @@ nor libgit2.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -74,6 +75,8 @@ class ReadArchive:
     ) -> None:
         self._location, self._mirror, self._timeout, self._processes = location, mirror, timeout, processes
         self._most_items = most_items
+        self._since = time.monotonic()
+        """A process opens its archive again if it was open before that time."""
         self._heads: dict[str, str] = {}
         """The heads that `heads` found."""
         self._main: tuple[str | None, str] | None = None
@@ -348,6 +351,7 @@ class ReadArchive:
 
     def _request(self, call: str, deadline: float, given: dict[str, Any]) -> dict[str, Any]:
         return {
+            "since": self._since,
             "location": put_location(self._location),
             "mirror": str(self._mirror) if self._mirror else None,
             "timeout": self._timeout,

@@ -26,6 +26,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -115,10 +116,9 @@ def _watch(connection: socket.socket) -> None:
 class _Reader:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._opened: OrderedDict[Place, Archive] = OrderedDict()
+        self._opened: OrderedDict[Place, _Opened] = OrderedDict()
+        """The open archives, the longest unused first."""
         self._memory = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-        self._used: dict[Place, float] = {}
-        """The time of the last call of each open archive."""
 
     def serve(self) -> None:
         poll = select.poll()
@@ -141,12 +141,11 @@ class _Reader:
 
     def _until_quiet(self) -> float:
         """Seconds until the archive that was used longest ago is to be closed."""
-        return max(0.0, self._used[next(iter(self._opened))] + QUIET - time.monotonic())
+        return max(0.0, next(iter(self._opened.values())).used + QUIET - time.monotonic())
 
     def _close_quiet(self) -> None:
         while self._opened and self._until_quiet() <= 0:
-            key, _ = self._opened.popitem(last=False)
-            del self._used[key]
+            self._opened.popitem(last=False)
 
     def _answer(self, request: Given) -> bytes:
         try:
@@ -175,21 +174,32 @@ class _Reader:
 
     def _archive(self, request: Given) -> Archive:
         """The archive of a request. A scan of a repository and the tasks that take its files share
-        the open one, and what it has read.
+        the open one, and what it has read. It is opened again for a caller who came later, and who
+        must see the repository as it is now: it may have been removed or replaced.
         """
-        mirror, timeout = request["mirror"], request["timeout"]
+        mirror, timeout, now = request["mirror"], request["timeout"], time.monotonic()
         key = (*request["location"], mirror, timeout)
         self._close_quiet()
-        self._used[key] = time.monotonic()
-        if key not in self._opened:
-            self._opened[key] = open_archive(
+        found = self._opened.pop(key, None)
+        if found is None or found.since < request["since"]:
+            archive = open_archive(
                 take_location(request["location"]), mirror=Path(mirror) if mirror else None, timeout=timeout
             )
-            if len(self._opened) > MOST_OPEN:
-                oldest, _ = self._opened.popitem(last=False)
-                del self._used[oldest]
-        self._opened.move_to_end(key)
-        return self._opened[key]
+            found = _Opened(archive, now, now)
+        found.used = now
+        self._opened[key] = found
+        if len(self._opened) > MOST_OPEN:
+            self._opened.popitem(last=False)
+        return found.archive
+
+
+@dataclass(slots=True)
+class _Opened:
+    """An open archive, and the times at which it was opened and last used."""
+
+    archive: Archive
+    since: float
+    used: float
 
 
 def _count(paths: Any) -> int:

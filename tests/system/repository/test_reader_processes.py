@@ -22,7 +22,7 @@ import pytest
 
 from arkqueue.errors import ArchiveHarmful, ArchiveMismatch, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.model import LONGEST_LIST, STAMPS, TreeChange
-from arkqueue.repository import Following, Scope, locate
+from arkqueue.repository import Archive, Following, Scope, locate
 from arkqueue.repository.reader import archive as reader_archive
 from arkqueue.repository.reader import client, process
 from arkqueue.repository.reader.archive import ReadArchive
@@ -74,18 +74,23 @@ def meanwhile(call: Callable[[], T]) -> Future[T]:
     return said
 
 
-def test_all_who_read_a_place_share_what_a_process_has_open(tmp_path: Path) -> None:
+def test_all_who_read_a_place_share_what_a_process_has_open_since_they_came(tmp_path: Path) -> None:
     place = locate(str(a_subversion_repository(tmp_path).path))
     ours, theirs = socket.socketpair()
     with ours, theirs:
         reader = process._Reader(theirs)  # private: what it has open is not shown otherwise
-        scans, tasks, others = (
+
+        def opened(archive: ReadArchive) -> Archive:
             # private: what a call sends, and what the reader opens for it
-            reader._archive(ReadArchive(location)._request("identity", 0, {}))
-            for location in (place, locate(str(tmp_path / "svn")), replace(place, password="another"))
-        )
-    assert scans is tasks
-    assert scans is not others
+            return reader._archive(archive._request("identity", 0, {}))
+
+        scan, task, another = map(ReadArchive, (place, place, replace(place, password="another")))
+        assert opened(scan) is opened(task)
+        assert opened(scan) is not opened(another)
+        before = opened(scan)
+        later = ReadArchive(place)
+        assert opened(later) is not before, "its repository may be another one by now"
+        assert opened(scan) is opened(later)
 
 
 def test_many_archives_have_one_process(opened: Open, processes: ReaderProcesses, tmp_path: Path) -> None:
