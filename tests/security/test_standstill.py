@@ -73,7 +73,7 @@ def test_i_copy_a_folder_without_end_in_a_subversion_repository_that_is_elsewher
         a_task_of_a_copied_folder_without_end(repository)
         site.installation("notify", "elsewhere")
         site.answers()
-        mine.wait("all@3", "failed")
+        mine.wait("all@3", "failed", patience=500.0)  # counting a million takes ten seconds where nothing else runs
         assert "there are more files and folders: a workspace has at most 1,000,000" in mine.log("all@3")
         site.answers()
         assert not list(site.home.glob("**/0500")), "nothing of it was written"

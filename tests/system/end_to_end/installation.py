@@ -308,7 +308,7 @@ class Archive:
         )
         return {f"{row['name']}@{row['number']}": row["state"] for row in rows}
 
-    def wait(self, key: str, state: str = "completed") -> None:
+    def wait(self, key: str, state: str = "completed", patience: float = PATIENCE) -> None:
         """Waits until a task has a state. Fails if the task reaches another final state."""
 
         def has() -> bool:
@@ -316,7 +316,7 @@ class Archive:
             assert found == state or found not in SETTLED, f"{key} is {found}: {self.attempts(key)}"
             return found == state
 
-        eventually(has)
+        eventually(has, patience=patience)
 
     def wait_for_run(self, rev: int, state: str = "completed", run: int = 1) -> Any:
         """Waits until a run has ended in a state. Returns the run."""
