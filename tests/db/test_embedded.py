@@ -20,6 +20,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from arkqueue.db.embedded import programs
 from arkqueue.db.embedded.programs import diagnose
 from arkqueue.db.embedded.server import Embedded
 from arkqueue.errors import ArkqueueError
@@ -88,6 +89,18 @@ def test_servers_that_start_at_the_same_time_agree_on_the_account(new_account: s
     for process in starting:
         process.wait()
     assert {out.read_text() for out in outs} == {f"{pwd.getpwnam(new_account).pw_uid}\n"}
+
+
+def test_a_host_on_which_no_account_can_be_made_is_told_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(programs, "ACCOUNT", "arkqueue-test-none")
+    monkeypatch.setattr(programs, "SYSTEM_FOLDER", tmp_path / "file" / "arkqueue")
+    with pytest.raises(
+        ArkqueueError, match=r"arkqueue-test-none cannot be made: .*Not a directory.*Run arkqueue as an ordinary user"
+    ):
+        programs.account()
 
 
 def test_without_the_password_nobody_gets_in(used_home: Path) -> None:

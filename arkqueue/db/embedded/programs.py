@@ -134,30 +134,12 @@ def account() -> pwd.struct_passwd:
     """The account that runs PostgreSQL for root. It is made if it does not exist."""
     with suppress(KeyError):
         return pwd.getpwnam(ACCOUNT)
-    with _one_at_a_time():
-        with suppress(KeyError):
-            return pwd.getpwnam(ACCOUNT)
-        return _new_account()
-
-
-@contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    """Of two `useradd` that run at once, each makes the account, with a number of its own. Then
-    PostgreSQL would run as a number that belongs to nobody.
-    """
-    SYSTEM_FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
-    with open(SYSTEM_FOLDER / "account.lock", "w", opener=partial(os.open, mode=0o600)) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _new_account() -> pwd.struct_passwd:
-    make = ["useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin"]
-    make += ["--user-group"] if not _has_group(ACCOUNT) else ["--gid", ACCOUNT]
     why = ""
     try:
-        done = subprocess.run([*make, ACCOUNT], capture_output=True, text=True, check=False, timeout=30)
-        why = done.stderr.strip()
+        with _one_at_a_time():
+            with suppress(KeyError):
+                return pwd.getpwnam(ACCOUNT)  # another process was faster
+            why = _add_account()
     except (OSError, subprocess.TimeoutExpired) as error:
         why = str(error)
     try:
@@ -168,6 +150,25 @@ def _new_account() -> pwd.struct_passwd:
             f"it cannot run as root, and the account {ACCOUNT} cannot be made: {why}",
             f"Run arkqueue as an ordinary user, make the system account {ACCOUNT}, or give ARKQUEUE_DATABASE.",
         ) from None
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Lets one process of this host run useradd. The second of two that run at the same time would
+    replace the new account by one with another number. PostgreSQL would run with the first number,
+    which then belongs to no account.
+    """
+    SYSTEM_FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with open(SYSTEM_FOLDER / "account.lock", "w", opener=partial(os.open, mode=0o600)) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _add_account() -> str:
+    """The complaints of useradd."""
+    make = ["useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin"]
+    make += ["--user-group"] if not _has_group(ACCOUNT) else ["--gid", ACCOUNT]
+    return subprocess.run([*make, ACCOUNT], capture_output=True, text=True, check=False, timeout=30).stderr.strip()
 
 
 def _has_group(name: str) -> bool:
