@@ -57,7 +57,7 @@ def history(bench: Bench) -> Iterator[Figure]:
         # The servers must not look for repositories that do not exist, or end before the ledger does.
         with bench.admin(old) as admin:
             _stop(admin, lines["old"])
-            past.watch(admin, a_subversion_repository(bench.a_folder("past")))
+            past.give_repository(admin, a_subversion_repository(bench.a_folder("past")))
         with bench.admin(new) as admin:
             _stop(admin, lines["new"])
         served = {

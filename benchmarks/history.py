@@ -35,7 +35,7 @@ _STATEMENTS = (
     # The ids are computed in advance: revision r (from 1) of archive a (from 0) is entry (r - 1) *
     # archives + a, and so on.
     "create unlogged table past as select g as n, g / {archives} + 1 as r, g %% {archives} as a from generate_series(0, {entries} - 1) g",
-    # The next scan is a year away, because the repositories do not exist; see `watch`.
+    # The next scan is a year away, because the repositories do not exist; see `give_repository`.
     "insert into archive (name, kind, url, repository, uuid, settings, created_at, read_at, next_read_at)"
     " select 'past-' || a, 'subversion', '/srv/past-' || a, '/srv/past-' || a, gen_random_uuid(), %(settings)s,"
     " now() - interval '400 days', now(), now() + interval '1 year' from generate_series(0, {archives} - 1) a",
@@ -104,7 +104,7 @@ def make(connection: psycopg.Connection[Any], tasks: int, archives: int, *, is_a
     connection.execute("vacuum analyze" if is_analyzed else "vacuum")
 
 
-def watch(connection: psycopg.Connection[Any], repository: SubversionRepository) -> None:
+def give_repository(connection: psycopg.Connection[Any], repository: SubversionRepository) -> None:
     """Gives all archives of the history that are not stopped one real repository, which ends at their
     last revision. A server then scans quiet archives.
     """

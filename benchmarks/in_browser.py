@@ -16,6 +16,7 @@ from playwright.sync_api import Page, sync_playwright
 from benchmarks.bench import Bench, Figure, at_most, never_above
 from benchmarks.browsing import COLUMNS, NAMES, make
 from benchmarks.servers import a_server
+from tests.browsers import OPTIONS
 from tests.system.end_to_end.installation import Installation
 
 END: Final = 1000
@@ -26,7 +27,6 @@ LINE: Final = 80
 """Bytes of a line of the log."""
 OF_CHUNK: Final = 800
 """Lines of a chunk of the log."""
-OPTIONS: Final = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 _LOG = (
     "delete from log_chunk where attempt_id = %(attempt)s",

@@ -237,7 +237,7 @@ def _delete_runs(graph: Graph, runs: list[int], entry: int) -> None:
 
 
 def gone_of(session: Session | Graph, runs: Sequence[int]) -> list[Gone]:
-    """Those of some runs that another purge has removed."""
+    """The runs among ``runs`` that another purge has removed."""
     return [Gone(run=run_name(row), by=row.by) for row in session.rows("purged_meanwhile", runs=list(runs))]
 
 

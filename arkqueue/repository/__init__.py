@@ -14,8 +14,9 @@ A scan of a repository, as the queue manager does it (design 2):
     archive.changes(base, id)                       this difference with the change of each file, for tasks and for people
 
 A task manager calls `survey` (facts about a revision), `export` (a plain tree), `update` (turns an earlier
-export into another revision, and answers its survey) and `working_copy` (for tasks that commit). It makes these calls through
-`Recorded`, so each of them first proves that the repository still holds the revision of the ledger.
+export into another revision, and returns its survey) and `working_copy` (for tasks that commit). It makes
+these calls through `Recorded`, so each of them first proves that the repository still holds the revision of
+the ledger.
 
 An archive object holds one connection and belongs to one thread. Any number of objects may work at the same
 time in any number of threads. Every failure is an error of `arkqueue.errors`: `ArchiveUnreachable` (try again),
@@ -37,8 +38,8 @@ from arkqueue.repository.protocol import (
     WORKFLOWS,
     Advance,
     Archive,
-    Scope,
     Survey,
+    SurveyOptions,
     fingerprint_of,
     is_workflow_file,
     linked,
@@ -66,8 +67,8 @@ __all__ = [
     "Location",
     "Login",
     "Recorded",
-    "Scope",
     "Survey",
+    "SurveyOptions",
     "fingerprint_of",
     "is_relative",
     "is_workflow_file",

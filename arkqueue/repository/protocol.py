@@ -92,8 +92,8 @@ class Advance:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """The facts that a `Survey` has beside the key of the tree.
+class SurveyOptions:
+    """Which facts a `Survey` has beside the key of the tree.
 
     ``changes``: True to include the changes from ``base``; ``most`` as in `Archive.changes`.
     ``base_recorded``: the base as the ledger has it; if the repository now has another one,
@@ -107,8 +107,8 @@ class Scope:
     base_recorded: Revision | None = None
 
 
-ONLY_KEY = Scope()
-"""The scope of a survey that has nothing beside the key."""
+ONLY_KEY = SurveyOptions()
+"""For a survey that has nothing beside the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,9 @@ class Archive(Protocol):
         followed. Nothing is written outside ``target``.
         """
 
-    def survey(self, revision_id: str, scope: Scope = ONLY_KEY, *, recorded: Revision | None = None) -> Survey:
+    def survey(
+        self, revision_id: str, options: SurveyOptions = ONLY_KEY, *, recorded: Revision | None = None
+    ) -> Survey:
         """The facts about a revision that a workspace needs."""
 
     def update(
@@ -283,7 +285,7 @@ class Archive(Protocol):
         revision_id: str,
         target: Path,
         *,
-        scope: Scope = ONLY_KEY,
+        options: SurveyOptions = ONLY_KEY,
         good: Path | None = None,
         before_key: str | None = None,
         others: Collection[str] = (),

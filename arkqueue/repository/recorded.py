@@ -16,7 +16,7 @@ from pathlib import Path
 from arkqueue.model import FileChange, Origin, Revision, TreeChange
 from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Followed, Following
-from arkqueue.repository.protocol import Archive, Scope, Survey
+from arkqueue.repository.protocol import Archive, Survey, SurveyOptions
 from arkqueue.repository.tree_writer import Early
 
 
@@ -32,8 +32,8 @@ class Recorded:
     revision: Revision
     early: Early = field(default_factory=dict)
 
-    def survey(self, scope: Scope) -> Survey:
-        return self.archive.survey(self.revision.id, scope, recorded=self.revision)
+    def survey(self, options: SurveyOptions) -> Survey:
+        return self.archive.survey(self.revision.id, options, recorded=self.revision)
 
     def export(self, target: Path, paths: Sequence[str] = ()) -> None:
         self.archive.export(self.revision.id, target, paths, recorded=self.revision, early=self.early)
@@ -42,13 +42,13 @@ class Recorded:
         return self.archive.changes(base, self.revision.id, recorded=self.revision)
 
     def update(
-        self, before: str, target: Path, scope: Scope, *, good: Path, before_key: str, others: Collection[str]
+        self, before: str, target: Path, options: SurveyOptions, *, good: Path, before_key: str, others: Collection[str]
     ) -> tuple[Survey, TreeChange | None]:
         return self.archive.update(
             before,
             self.revision.id,
             target,
-            scope=scope,
+            options=options,
             good=good,
             before_key=before_key,
             others=others,

@@ -19,7 +19,7 @@ from arkqueue.executor.exposure import is_harmless
 from arkqueue.logs.write import LogWriter
 from arkqueue.model import CHANGES, ChangeStatus, Checkout, Claim, Handed, Origin, TaskDefinition, TreeChange
 from arkqueue.names import name_of
-from arkqueue.repository import Following, Handover, Recorded, Scope, Survey
+from arkqueue.repository import Following, Handover, Recorded, Survey, SurveyOptions
 from arkqueue.repository.changes import as_json
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.origin import AUTHORS
@@ -124,13 +124,13 @@ class TaskFiles:
         that its files lack. An attempt with a working copy notes that by itself.
         """
         has_files = definition.checkout in (Checkout.TREE, Checkout.PATHS)
-        scope = Scope(
+        options = SurveyOptions(
             claim.base,
             changes=claim.base is not None or definition.wants_changes,
             notes=has_files and self.told.is_first(claim),
             base_recorded=self.sources.base(claim) if definition.wants_changes else None,
         )
-        return RevisionFiles(claim, self.sources, scope, log)
+        return RevisionFiles(claim, self.sources, options, log)
 
     def _source(
         self, claim: Claim, definition: TaskDefinition, files: RevisionFiles, log: LogWriter, seen_at: Path | None
@@ -165,11 +165,11 @@ class RevisionFiles:
     the first fact is needed. Raises the errors of the calls of `Recorded`.
     """
 
-    def __init__(self, claim: Claim, sources: Sources, scope: Scope, log: LogWriter) -> None:
-        """``scope``: the facts that the attempt needs."""
+    def __init__(self, claim: Claim, sources: Sources, options: SurveyOptions, log: LogWriter) -> None:
+        """``options``: the facts that the attempt needs."""
         self.claim = claim
         """The claim, without a base if the repository has lost that revision (see `change_list`)."""
-        self._sources, self._scope, self._log = sources, scope, log
+        self._sources, self._options, self._log = sources, options, log
         self._survey: Survey | None = None
 
     def key(self) -> str:
@@ -185,7 +185,7 @@ class RevisionFiles:
     ) -> TreeChange | None:
         """Bring a tree from another revision to this one, as in `Archive.update`."""
         survey, change = self._recorded.update(
-            before, target, self._scope, good=good, before_key=before_key, others=others
+            before, target, self._options, good=good, before_key=before_key, others=others
         )
         self._learn(survey)
         return change
@@ -199,8 +199,8 @@ class RevisionFiles:
         """The files that differ from the task's base; None if the difference cannot be computed. A
         task that has never completed has no base.
         """
-        changes = self._surveyed().changes
-        if self._scope.base is None:
+        changes = self._surveyed().changes  # also without a base: the survey brings notes for the log
+        if self._options.base is None:
             return []
         if changes is None:  # a force-push took the base, or the trees are huge
             return None
@@ -211,7 +211,7 @@ class RevisionFiles:
         found = self._surveyed().changes
         if found is not None:
             return as_json(found)
-        base = self._scope.base
+        base = self._options.base
         try:
             try:
                 return as_json(self._recorded.changes(base))
@@ -236,7 +236,7 @@ class RevisionFiles:
         return Recorded(archive, self.claim.recorded, self._sources.early(self.claim))
 
     def _surveyed(self) -> Survey:
-        return self._survey or self._learn(self._recorded.survey(self._scope))
+        return self._survey or self._learn(self._recorded.survey(self._options))
 
     def _learn(self, survey: Survey) -> Survey:
         """Keep a survey, and note the references that are not followed."""

@@ -137,9 +137,10 @@ class Workspaces:
         (None: to this process).
 
         Without ``layered_by``, the tree is a copy. ``changes``: returns the text of
-        ARKQUEUE_CHANGES, for a task that wants it; called when the files are there. ``submission``: the file name of a payload, and the payload in parts.
-        ``image``: the image of the attempt's container. Raises HostFault, WorkspaceError, and the
-        errors of ``source``; nothing is left then.
+        ARKQUEUE_CHANGES, for a task that wants it; called when the files are there.
+        ``submission``: the file name of a payload, and the payload in parts. ``image``: the image
+        of the attempt's container. Raises HostFault, WorkspaceError, and the errors of ``source``;
+        nothing is left then.
         """
         workspace = Workspace(attempt, self._work / str(attempt))
         try:
@@ -187,15 +188,15 @@ class Workspaces:
             raise
         return workspace
 
-    def _with_tree(self, workspace: Workspace, source: Tree, owner: Owner, layered_by: LayeredBy | None) -> Workspace:
+    def _with_tree(self, workspace: Workspace, tree: Tree, owner: Owner, layered_by: LayeredBy | None) -> Workspace:
         """Mount a layer over a base, or let the engine mount one; copy the base if neither works."""
-        base = self._bases.acquire(workspace.attempt, source, owner)
+        base = self._bases.acquire(workspace.attempt, tree, owner)
         notes: tuple[str, ...] = ()
         refusal = self._kernel.refusal() if layered_by == "kernel" else ""
         if layered_by is not None and not refusal:
             _write(workspace.folder / _BASE, base.name)
             layer = _make_layer(workspace, base.tree, owner)
-            renew_in_layer(source.source.renewed(), layer)
+            renew_in_layer(tree.source.renewed(), layer)
             if layered_by == "engine":
                 return replace(workspace, layer=layer)
             self._kernel.lay(layer, workspace.tree)
@@ -205,7 +206,7 @@ class Workspaces:
                 f"the files are a copy, which takes longer: no layer can be laid over shared ones here ({refusal})",
             )
         copy_tree(base.tree, workspace.tree)
-        renew_in_place(source.source.renewed(), workspace.tree)
+        renew_in_place(tree.source.renewed(), workspace.tree)
         self._bases.release(workspace.attempt)
         return replace(workspace, notes=notes)
 

@@ -15,7 +15,7 @@ import pytest
 
 from arkqueue.errors import ArchiveMismatch, WorkspaceError, host_fault
 from arkqueue.model import ArchiveKind, ChangeStatus, FileChange, Origin, Revision, SourceFile, TreeChange
-from arkqueue.repository import ONLY_KEY, Advance, Scope, Survey
+from arkqueue.repository import ONLY_KEY, Advance, Survey, SurveyOptions
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.location import Identity
 from arkqueue.repository.reader import messages
@@ -63,8 +63,11 @@ def test_what_is_put_is_taken() -> None:
         assert messages.take_change(sent(messages.put_change(change))) == change
     changes = (FileChange(ChangeStatus.ADDED, "a\udcff"), FileChange(ChangeStatus.DELETED, "ä"))
     assert messages.take_changes(sent(messages.put_changes(changes))) == changes
-    for scope in (ONLY_KEY, Scope("12", changes=True, notes=True, most=3, base_recorded=replace(REVISION, message=""))):
-        assert messages.take_scope(sent(messages.put_scope(scope))) == scope
+    for options in (
+        ONLY_KEY,
+        SurveyOptions("12", changes=True, notes=True, most=3, base_recorded=replace(REVISION, message="")),
+    ):
+        assert messages.take_survey_options(sent(messages.put_survey_options(options))) == options
     survey = Survey("key", changes, ("é is not followed",))
     for made in (None, TreeChange((b"a",), 1)):
         assert messages.take_update(sent(messages.put_update(survey, made))) == (survey, made)

@@ -37,8 +37,8 @@ from arkqueue.repository import (
     TOO_LONG,
     WORKFLOWS,
     Advance,
-    Scope,
     Survey,
+    SurveyOptions,
     is_workflow_file,
     limits,
     linked,
@@ -293,17 +293,17 @@ class GitArchive(JudgesFiles):
     def survey(
         self,
         revision_id: str,
-        scope: Scope = ONLY_KEY,
+        options: SurveyOptions = ONLY_KEY,
         *,
         recorded: Revision | None = None,  # noqa: ARG002
     ) -> Survey:
         with self._reading() as repository:
             commit, found, objects = self._commit(repository, revision_id), None, self._known_objects(repository)
-            if scope.changes:
+            if options.changes:
                 with suppress(NotFound, TooManyPaths):
-                    before = self._commit(repository, scope.base).tree if scope.base is not None else None
-                    found = listed(changed_files(objects, before, commit.tree, PathBudget(scope.most)))
-            return Survey(str(commit.tree), found, _not_followed(objects, commit) if scope.notes else ())
+                    before = self._commit(repository, options.base).tree if options.base is not None else None
+                    found = listed(changed_files(objects, before, commit.tree, PathBudget(options.most)))
+            return Survey(str(commit.tree), found, _not_followed(objects, commit) if options.notes else ())
 
     # ``recorded`` is not needed here: the id of a commit stands for its files, its author and its
     # date.
@@ -340,14 +340,14 @@ class GitArchive(JudgesFiles):
         revision_id: str,
         target: Path,
         *,
-        scope: Scope = ONLY_KEY,
+        options: SurveyOptions = ONLY_KEY,
         good: Path | None = None,
         before_key: str | None = None,
         others: Collection[str] = (),
         recorded: Revision | None = None,  # noqa: ARG002
         early: Early | None = None,
     ) -> tuple[Survey, TreeChange | None]:
-        survey = self.survey(revision_id, scope)
+        survey = self.survey(revision_id, options)
         if survey.tree_key in others:
             return survey, None
         with self._reading() as repository, TreeUpdate(target, good, early) as update:

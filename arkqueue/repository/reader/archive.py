@@ -26,7 +26,7 @@ from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Followed, Following
 from arkqueue.repository.limits import MOST_FOLLOWED_BYTES, MOST_FOLLOWED_SECONDS, MOST_PATHS
 from arkqueue.repository.location import Identity, Location
-from arkqueue.repository.protocol import ONLY_KEY, Advance, Scope, Survey
+from arkqueue.repository.protocol import ONLY_KEY, Advance, Survey, SurveyOptions
 from arkqueue.repository.reader import client
 from arkqueue.repository.reader.client import Call, ReaderProcesses
 from arkqueue.repository.reader.messages import (
@@ -36,7 +36,7 @@ from arkqueue.repository.reader.messages import (
     optional,
     put_location,
     put_revision,
-    put_scope,
+    put_survey_options,
     take_advance,
     take_baselines,
     take_changes,
@@ -248,13 +248,15 @@ class ReadArchive:
             early=dict(early or {}),
         )
 
-    def survey(self, revision_id: str, scope: Scope = ONLY_KEY, *, recorded: Revision | None = None) -> Survey:
+    def survey(
+        self, revision_id: str, options: SurveyOptions = ONLY_KEY, *, recorded: Revision | None = None
+    ) -> Survey:
         return self._read(
             "survey",
             f"looking up revision {revision_id}",
             take_survey,
             revision_id=revision_id,
-            scope=put_scope(scope),
+            options=put_survey_options(options),
             recorded=_recorded(recorded),
         )
 
@@ -264,7 +266,7 @@ class ReadArchive:
         revision_id: str,
         target: Path,
         *,
-        scope: Scope = ONLY_KEY,
+        options: SurveyOptions = ONLY_KEY,
         good: Path | None = None,
         before_key: str | None = None,
         others: Collection[str] = (),
@@ -276,7 +278,7 @@ class ReadArchive:
             f"writing the files of revision {revision_id}",
             take_update,
             before=before,
-            scope=put_scope(scope),
+            options=put_survey_options(options),
             good=None if good is None else str(good),
             before_key=before_key,
             others=list(others),

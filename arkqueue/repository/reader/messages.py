@@ -7,7 +7,7 @@ valid is `Malformed`. Nothing here can make the server run code, as an object of
 
     server                                          reader
                                                     {"ready": true}
-    {"location", "call", "given", …}
+    {"since", "location", "call", "given", …}
                                                     {"answer": …} or {"error": …}
 """
 
@@ -45,7 +45,7 @@ from arkqueue.model import (
 from arkqueue.repository.following.allowance import Followed
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.location import Identity, Location
-from arkqueue.repository.protocol import Advance, Scope, Survey
+from arkqueue.repository.protocol import Advance, Survey, SurveyOptions
 
 T = TypeVar("T")
 
@@ -492,20 +492,20 @@ def take_changes(value: object) -> tuple[FileChange, ...]:
     return tuple(FileChange(known[status], path) for status, path in zip(statuses, paths, strict=True))
 
 
-def put_scope(scope: Scope) -> dict[str, Any]:
-    base = scope.base_recorded
+def put_survey_options(options: SurveyOptions) -> dict[str, Any]:
+    base = options.base_recorded
     return {
-        "base": scope.base,
-        "changes": scope.changes,
-        "notes": scope.notes,
-        "most": scope.most,
+        "base": options.base,
+        "changes": options.changes,
+        "notes": options.notes,
+        "most": options.most,
         "base_recorded": None if base is None else put_revision(base, with_message=False),
     }
 
 
-def take_scope(value: Mapping[str, Any]) -> Scope:
+def take_survey_options(value: Mapping[str, Any]) -> SurveyOptions:
     """For the reader, which trusts the server."""
-    return Scope(**{**value, "base_recorded": optional(take_revision)(value["base_recorded"])})
+    return SurveyOptions(**{**value, "base_recorded": optional(take_revision)(value["base_recorded"])})
 
 
 def put_survey(survey: Survey) -> dict[str, Any]:

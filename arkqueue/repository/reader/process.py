@@ -54,7 +54,7 @@ from arkqueue.repository.reader.messages import (
     receive,
     take_location,
     take_revision,
-    take_scope,
+    take_survey_options,
 )
 
 OUT_OF_MEMORY, TERMINATED = 71, 72
@@ -174,8 +174,8 @@ class _Reader:
 
     def _archive(self, request: Given) -> Archive:
         """The archive of a request. A scan of a repository and the tasks that take its files share
-        the open one, and what it has read. It is opened again for a caller who came later, and who
-        must see the repository as it is now: it may have been removed or replaced.
+        the open one, and what it has read. If the caller's archive was made after this one was
+        opened, it is opened again, because the repository may have been removed or replaced since.
         """
         mirror, timeout, now = request["mirror"], request["timeout"], time.monotonic()
         key = (*request["location"], mirror, timeout)
@@ -222,7 +222,7 @@ def _files(given: Given) -> dict[str, Any]:
 
 
 def _survey(archive: Archive, given: Given) -> dict[str, Any]:
-    return put_survey(archive.survey(given["revision_id"], take_scope(given["scope"]), **_files(given)))
+    return put_survey(archive.survey(given["revision_id"], take_survey_options(given["options"]), **_files(given)))
 
 
 def _update(archive: Archive, given: Given) -> dict[str, Any]:
@@ -230,7 +230,7 @@ def _update(archive: Archive, given: Given) -> dict[str, Any]:
         given["before"],
         given["revision_id"],
         Path(given["target"]),
-        scope=take_scope(given["scope"]),
+        options=take_survey_options(given["options"]),
         good=given["good"] and Path(given["good"]),
         before_key=given["before_key"],
         others=given["others"],

@@ -15,7 +15,7 @@ import subvertpy
 
 from arkqueue.errors import Invalid, NotFound, WorkspaceError
 from arkqueue.model import Origin, Revision, TreeChange
-from arkqueue.repository import ONLY_KEY, Scope, Survey, limits
+from arkqueue.repository import ONLY_KEY, Survey, SurveyOptions, limits
 from arkqueue.repository.credentials import Handover, hand_to_subversion
 from arkqueue.repository.following.addresses import NoAddress
 from arkqueue.repository.following.allowance import Allowance, Followed, Following
@@ -57,20 +57,24 @@ class SubversionArchive(SubversionHistory):
             return ()
         return externals([folder.encode(errors="surrogateescape") for folder in folders])
 
-    def survey(self, revision_id: str, scope: Scope = ONLY_KEY, *, recorded: Revision | None = None) -> Survey:
-        return self._survey(number_of(revision_id, self._location.shown), scope, recorded, Differences())
+    def survey(
+        self, revision_id: str, options: SurveyOptions = ONLY_KEY, *, recorded: Revision | None = None
+    ) -> Survey:
+        return self._survey(number_of(revision_id, self._location.shown), options, recorded, Differences())
 
-    def _survey(self, number: int, scope: Scope, recorded: Revision | None, differences: Differences) -> Survey:
-        base = scope.base_recorded
+    def _survey(
+        self, number: int, options: SurveyOptions, recorded: Revision | None, differences: Differences
+    ) -> Survey:
+        base = options.base_recorded
         with self._session(fresh=True) as session:
             key = self._tree_key(session, number, recorded)
             if base is not None:
                 self._properties(session, number_of(base.id, self._location.shown), base)
         found = None
-        if scope.changes:
+        if options.changes:
             with suppress(NotFound, TooManyPaths):
-                found = self._changes(scope.base, str(number), scope.most, differences)
-        return Survey(key, found, self._not_followed(number, differences) if scope.notes else ())
+                found = self._changes(options.base, str(number), options.most, differences)
+        return Survey(key, found, self._not_followed(number, differences) if options.notes else ())
 
     def _tree_key(self, session: Any, number: int, recorded: Revision | None = None) -> str:
         """The tree key: the revision, its author and date (a restored backup may give its number to
@@ -175,7 +179,7 @@ class SubversionArchive(SubversionHistory):
         revision_id: str,
         target: Path,
         *,
-        scope: Scope = ONLY_KEY,
+        options: SurveyOptions = ONLY_KEY,
         good: Path | None = None,
         before_key: str | None = None,
         others: Collection[str] = (),
@@ -184,7 +188,7 @@ class SubversionArchive(SubversionHistory):
     ) -> tuple[Survey, TreeChange | None]:
         old, new = number_of(before, self._location.shown), number_of(revision_id, self._location.shown)
         differences = Differences()
-        survey = self._survey(new, scope, recorded, differences)
+        survey = self._survey(new, options, recorded, differences)
         if survey.tree_key in others:
             return survey, None
         try:

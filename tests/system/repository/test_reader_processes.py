@@ -22,7 +22,7 @@ import pytest
 
 from arkqueue.errors import ArchiveHarmful, ArchiveMismatch, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.model import LONGEST_LIST, STAMPS, TreeChange
-from arkqueue.repository import Archive, Following, Scope, locate
+from arkqueue.repository import Archive, Following, SurveyOptions, locate
 from arkqueue.repository.reader import archive as reader_archive
 from arkqueue.repository.reader import client, process
 from arkqueue.repository.reader.archive import ReadArchive
@@ -402,7 +402,7 @@ def test_commit_that_takes_more_memory_than_a_reader_has_stops_nothing(
         named = papers.baseline("main", name)
         assert named is not None
         assert named.id == huge
-    assert papers.survey(huge, Scope(known.id, changes=True)).changes == ()
+    assert papers.survey(huge, SurveyOptions(known.id, changes=True)).changes == ()
     papers.export(huge, tmp_path / "tree")
     assert (tmp_path / "tree" / "readme").read_text() == "1"
 

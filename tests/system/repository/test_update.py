@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pygit2.enums import ObjectType
 
 from arkqueue.errors import ArchiveError, NotFound, WorkspaceError
-from arkqueue.repository import Archive, Scope, Survey, locate, open_archive
+from arkqueue.repository import Archive, Survey, SurveyOptions, locate, open_archive
 from arkqueue.repository.git import dates
 from tests.repositories import (
     GitRepository,
@@ -310,16 +310,16 @@ def test_one_survey_tells_what_each_question_tells(
 ) -> None:
     first, second = repository.commit({"x": "1"}), repository.commit({"x": "2", "d/y": "1"})
     archive = opened(repository)
-    everything = Scope(first, changes=True, notes=True)
+    everything = SurveyOptions(first, changes=True, notes=True)
     survey = archive.survey(second, everything)
     archive.export(first, tmp_path / "tree")
-    assert archive.update(first, second, tmp_path / "tree", scope=everything)[0] == survey
+    assert archive.update(first, second, tmp_path / "tree", options=everything)[0] == survey
     assert survey == Survey(
         archive.survey(second).tree_key, archive.changes(first, second), archive.not_followed(second)
     )
-    assert archive.survey(second, Scope(changes=True)).changes == archive.changes(None, second)
+    assert archive.survey(second, SurveyOptions(changes=True)).changes == archive.changes(None, second)
     unknown = "77" if isinstance(repository, SubversionRepository) else "7" * 40
-    assert archive.survey(second, Scope(unknown, changes=True)).changes is None
+    assert archive.survey(second, SurveyOptions(unknown, changes=True)).changes is None
     with pytest.raises((NotFound, ArchiveError)):
         archive.survey(unknown)
 

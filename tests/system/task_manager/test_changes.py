@@ -14,7 +14,7 @@ import pytest
 
 from arkqueue.model import Stream
 from arkqueue.plan import Entry
-from arkqueue.repository import Scope, limits
+from arkqueue.repository import SurveyOptions, limits
 from arkqueue.repository.reader.archive import ReadArchive
 from arkqueue.repository.reader.client import Call, ReaderProcesses, processes
 from arkqueue.task_manager import task_files
@@ -140,7 +140,7 @@ def test_too_many_changes_are_a_fault_of_the_attempt(
 ) -> None:
     watch(archive, repository)
     commit(archive, repository, {f"f{n}": "1" for n in range(9)}, {"tell": command(TELL), "other": command("ls")})
-    monkeypatch.setattr(task_files, "Scope", partial(Scope, most=5))
+    monkeypatch.setattr(task_files, "SurveyOptions", partial(SurveyOptions, most=5))
     monkeypatch.setattr(ReadArchive, "changes", partialmethod(ReadArchive.changes, most=5))
     managers()
     settled(archive, "tell@2", "failed")
