@@ -154,10 +154,10 @@ class SqlGateway:
     def scratch_lost(self, folder: int) -> None:
         scratch.lose(self.session, folder)
 
-    def scratch_unneeded(self, folders: Sequence[int]) -> set[int]:
+    def scratch_unneeded(self, folders: Sequence[int]) -> tuple[set[int], bool]:
         return scratch.unneeded(self.session, folders)
 
-    def attachments_unneeded(self, folders: Sequence[int]) -> set[int]:
+    def attachments_unneeded(self, folders: Sequence[int]) -> tuple[set[int], bool]:
         return attachments.unneeded(self.session, folders)
 
     def scratch_measured(self, sizes: Mapping[int, int]) -> None:

@@ -121,13 +121,15 @@ def take(graph: Graph, upload: int, run: int) -> None:
         raise Conflict("the attachments", "are not complete any more", "Submit them again.")
 
 
-def unneeded(session: Session, folders: Sequence[int]) -> set[int]:
+def unneeded(session: Session, folders: Sequence[int]) -> tuple[set[int], bool]:
     """The folders, of those given by number, that can be removed: nobody continued the upload, its
     run was deleted or purged, or the database does not know the folder.
 
     Folders of deleted runs are first marked as removed, with their archives locked: a run that is
-    undeleted afterwards finds them gone. Folders of busy archives are left to the next call.
+    undeleted afterwards finds them gone. Folders of busy archives are left to the next call; the
+    second value is true if there were any.
     """
+    busy = list[int]()
     session.do("forget_uploads", age=ABANDONED)
     gone = set(folders) - {row.folder for row in session.rows("known_attachments", folders=list(folders))}
     if over := session.rows("attachments_over", folders=list(folders)):
@@ -135,9 +137,9 @@ def unneeded(session: Session, folders: Sequence[int]) -> set[int]:
         def work(graph: Graph) -> list[int]:
             return graph.ids("end_attachments", folders=[row.folder for row in over], archives=graph.archives)
 
-        ended, _ = change_in_turn(session, work, archives={row.archive_id for row in over}, patience=PATIENCE)
+        ended, busy = change_in_turn(session, work, archives={row.archive_id for row in over}, patience=PATIENCE)
         gone.update(*ended)
-    return gone
+    return gone, bool(busy)
 
 
 def _faults(files: Sequence[Attachment], size: int, most: int) -> list[str]:

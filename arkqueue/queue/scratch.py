@@ -45,22 +45,24 @@ def made(session: Session, scratch: int) -> None:
     session.do("scratch_made", id=scratch)
 
 
-def unneeded(session: Session, folders: Sequence[int]) -> set[int]:
+def unneeded(session: Session, folders: Sequence[int]) -> tuple[set[int], bool]:
     """Those of some folders (by id) that are to be removed: their run or item is over or purged, or
     this installation never knew them.
 
     Folders whose run or item is over are first marked as removed, with their archives locked: a
-    retry then finds that the folder is gone. Folders of busy archives are left to the next call.
+    retry then finds that the folder is gone. Folders of busy archives are left to the next call;
+    the second value is true if there were any.
     """
+    busy = list[int]()
     gone = set(folders) - {row.id for row in session.rows("known_scratch", ids=list(folders))}
     if over := session.rows("scratch_over", ids=list(folders)):
 
         def work(graph: Graph) -> list[int]:
             return graph.ids("end_scratch", ids=[row.id for row in over], archives=graph.archives)
 
-        ended, _ = change_in_turn(session, work, archives={row.archive_id for row in over}, patience=PATIENCE)
+        ended, busy = change_in_turn(session, work, archives={row.archive_id for row in over}, patience=PATIENCE)
         gone.update(*ended)
-    return gone
+    return gone, bool(busy)
 
 
 def lose(session: Session, folder: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from arkqueue.gateway import Gateway
 from arkqueue.runtime.loop import Loop
@@ -50,27 +50,33 @@ class ScratchKeeper:
     def close(self) -> None:
         self._loop.close()
 
-    def _iterate(self) -> None:
+    def _iterate(self) -> float | None:
         if not self._folders.are_used:
-            return
+            return None
         installation = self._installation()
         with self._folders.turn() as is_mine:
-            if is_mine:
-                self._look_after(installation)
+            return self._look_after(installation) if is_mine else None
 
-    def _look_after(self, installation: str) -> None:
-        known = sorted(self._folders.known(installation))
-        gone: set[int] = set()
-        for first in range(0, len(known), MOST):
-            gone |= self._gateway.scratch_unneeded(known[first : first + MOST])
+    def _look_after(self, installation: str) -> float | None:
+        """Returns the seconds until the next iteration, if it cannot wait for a bell."""
+        known = self._folders.known(installation)
+        gone, is_busy = _unneeded(self._gateway.scratch_unneeded, known)
         attachments = AttachmentFolders(self._folders.root, installation)
-        there, over = sorted(attachments.known()), set[int]()
-        for first in range(0, len(there), MOST):
-            over |= self._gateway.attachments_unneeded(there[first : first + MOST])
+        over, is_busy_too = _unneeded(self._gateway.attachments_unneeded, attachments.known())
         notes = self._folders.remove(installation, gone) if gone else []
         for note in (*notes, *attachments.remove(over)):
             log.warning(note)
         if time.monotonic() - self._measured_at >= MEASURE or self._folders.lack is not None:
-            if sizes := self._folders.measure(installation, {*known} - gone):
+            if sizes := self._folders.measure(installation, known - gone):
                 self._gateway.scratch_measured(sizes)
             self._measured_at = time.monotonic()
+        return 0.0 if is_busy or is_busy_too else None
+
+
+def _unneeded(ask: Callable[[Sequence[int]], tuple[set[int], bool]], folders: Collection[int]) -> tuple[set[int], bool]:
+    """Those of the folders that are to be removed, and whether busy archives have others."""
+    known, gone, is_busy = sorted(folders), set[int](), False
+    for first in range(0, len(known), MOST):
+        found, busy = ask(known[first : first + MOST])
+        gone, is_busy = gone | found, is_busy or busy
+    return gone, is_busy

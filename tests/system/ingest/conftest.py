@@ -187,7 +187,7 @@ def servers(postgres: Embedded, template: str, tmp_path_factory: pytest.TempPath
     """arkqueue and the services, for all tests of a worker."""
     folder = tmp_path_factory.mktemp("ingest")
     with a_database(postgres, template) as uri, a_database(postgres, "template0") as own:
-        arkqueue = Installation(folder / "arkqueue", uri, slots=8, **IDLE)
+        arkqueue = Installation(folder / "arkqueue", uri, slots=8, sweep="5s", **IDLE)
         arkqueue.start()
         with host.services(folder / "services", own) as services:
             arkqueue("lock", "set", "global/ingest", "unlimited")

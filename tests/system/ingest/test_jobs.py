@@ -516,9 +516,9 @@ def test_the_working_folder_goes_when_the_job_is_completed_or_deleted(ingest: In
     folder = Path(ingest.outputs(batch)["working_directory"])
     assert (folder / "producer").is_dir(), "a failed job keeps it for a retry"
     ingest("delete", ingest.job(batch))
-    eventually(lambda: not folder.exists())
+    eventually(lambda: not folder.exists(), lambda: ingest.told(f"{batch}-jobs"))
     ingest.services.switch("callback")
     other = ingest.submit(payload_url=ingest.content()["url"], type="file")
     ingest.jobs_ended(other)
     folder = Path(ingest.outputs(other)["working_directory"])
-    eventually(lambda: not folder.exists())
+    eventually(lambda: not folder.exists(), lambda: ingest.told(f"{other}-jobs"))

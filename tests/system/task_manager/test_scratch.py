@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pwd
@@ -11,19 +12,21 @@ import re
 import shutil
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg import Connection
 
 from arkqueue.errors import Conflict
+from arkqueue.gateway.sql import SqlGateway
 from arkqueue.model import RunId, Scratch
-from arkqueue.queue import holds, redo
+from arkqueue.queue import deletion, holds, redo
 from arkqueue.task_manager import scratch as keeping
 from arkqueue.task_manager.sources import Sources
 from arkqueue.views.explain import explain
-from tests.builders import AnArchive
+from tests.builders import AnArchive, an_archive
 from tests.requirements import a_mount
 from tests.system.task_manager.boxes import Boxes, boxes
 from tests.system.task_manager.conftest import Bells, Managers, attempts, ended, log_of, settled
@@ -275,6 +278,42 @@ def test_the_folder_goes_when_the_run_has_completed(archive: AnArchive, managers
     eventually(lambda: folders(home_folder) == [])
     assert Path("/etc/passwd").exists()
     assert archive.sql("select removed_at is not null as gone, bytes from scratch") == [{"gone": True, "bytes": None}]
+
+
+@pytest.mark.usefixtures("swept")
+def test_the_folder_of_a_busy_archive_is_tried_again_soon(
+    archive: AnArchive,
+    managers: Managers,
+    home_folder: Path,
+    second_connection: Callable[[], Connection],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing happens afterwards that would wake the task manager, and its next look is in an hour."""
+    was_busy = threading.Event()
+    asks = SqlGateway.scratch_unneeded
+
+    def ask(self: SqlGateway, folders: Sequence[int]) -> tuple[set[int], bool]:
+        found = asks(self, folders)
+        if found[1]:
+            was_busy.set()
+        return found
+
+    monkeypatch.setattr(SqlGateway, "scratch_unneeded", ask)
+    managers(sweep="1h")
+    archive.commit({"fetch": command("exit 1")})
+    settled(archive, "fetch@2", "failed")
+    other = an_archive(archive.session, "other")
+    with (home_folder / "scratch" / "lock").open("r+") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)  # so that the folder stays for now
+        deletion.delete_run(archive.session, RunId(archive.run_id(2)), "ann")
+        holder = second_connection()
+        holder.execute("begin")
+        holder.execute("select from archive where id = %s for update", [archive.id])
+    other.commit({"a": "checkout: none\ncommand: 'true'"})  # its end wakes the task manager
+    assert was_busy.wait(PATIENCE)
+    assert len(folders(home_folder)) == 1
+    holder.execute("rollback")
+    eventually(lambda: folders(home_folder) == [])
 
 
 @pytest.mark.usefixtures("swept")
