@@ -321,7 +321,7 @@ class Graph:
         if sum(row.victims for row in cancelers) > MOST_VICTIMS:
             begun = [row.id for row in cancelers if row.victims]
             self.do("fire", firing=[row.id for row in cancelers])
-            self.do("begin_to_supersede", firing=begun)
+            self.do("begin_to_supersede", firing=begun, beaten=self._beaten(cancelers))
             self.to_wake.add("superseding")
             return [], begun
         canceled, tied = self._cancel_victims([row.id for row in cancelers if row.across], here=False)
@@ -333,6 +333,26 @@ class Graph:
                 more_canceled, more_tied = self._cancel_victims([canceler], here=True)
                 canceled, tied = canceled + more_canceled, tied + more_tied
         return canceled, tied
+
+    def _beaten(self, cancelers: Sequence[Any]) -> list[int]:
+        """Those of some firing tasks that others of them cancel before their ``cancels`` inside the
+        run fire: across runs all fire at once, then inside a run one after the other (design 5.10).
+        """
+        if not any(row.here for row in cancelers):
+            return []
+        rivals = self.rows("rivals", firing=[row.id for row in cancelers])
+        canceled = {row.victim for row in rivals if not row.here}
+        inside: dict[int, list[int]] = {}
+        for row in rivals:
+            if row.here:
+                inside.setdefault(row.canceler, []).append(row.victim)
+        beaten = []
+        for canceler in cancelers:
+            if canceler.id in canceled:
+                beaten.append(canceler.id)
+            else:
+                canceled.update(inside.get(canceler.id, ()))
+        return beaten
 
     def supersede(self, tasks: Sequence[int]) -> list[int]:
         """Cancel those of some locked tasks that were superseded in steps, and ask the running ones

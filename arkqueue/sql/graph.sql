@@ -469,18 +469,33 @@ select t.id from branch b join task t on t.branch_id = b.id and t.settled_at is 
 where b.archive_id = %(archive)s and t.cancels and {from enable t} and t.unmet = 0 and not t.asks
 order by t.id;
 
+-- name: rivals
+-- The firing tasks that other firing tasks would cancel. `here`: by an entry for tasks of the same
+-- run.
+select distinct f.id as canceler, u.id as victim, c.here
+from task f join definition d on d.id = f.definition_id
+cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
+cross join lateral (
+    select u.id from ({part named}) u
+    where u.id = any(%(firing)s) and case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
+      and not (c.unstarted and u.attempts > 0)
+    offset 0) u
+where f.id = any(%(firing)s);
+
 -- name: begin_to_supersede
 -- Mark tasks as fired and store the entries of their `cancels`, whose victims are then canceled in
--- steps (queue/superseding.py). The tasks wait until the steps are done.
+-- steps (queue/superseding.py). The tasks wait until the steps are done. `beaten`: the tasks that
+-- are canceled before their entries for tasks of the same run would fire.
 with noted as (
     insert into superseding (task_id, name, here, unstarted, archive_id, branch_id, run_id, number, run, item)
     select f.id, c.name, c.here, bool_and(coalesce(c.unstarted, false)), f.archive_id, f.branch_id, f.run_id, f.number, f.run, f.item
     from task f join definition d on d.id = f.definition_id
     cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
-    where f.id = any(%(firing)s::bigint[])
+    where f.id = any(%(firing)s::bigint[]) and not (c.here and f.id = any(%(beaten)s::bigint[]))
     group by f.id, c.name, c.here
+    returning task_id
 )
-update task t set fired = true, unmet = t.unmet + 1 where t.id = any(%(firing)s::bigint[]) and {from enable t};
+update task t set fired = true, unmet = t.unmet + 1 where t.id = any(array(select task_id from noted)) and {from enable t};
 
 -- part: reached
 -- The victims `u` of a row `f` of `superseding` that are still to be canceled, or asked to stop.

@@ -173,6 +173,38 @@ def test_a_task_cancels_a_list_of_its_own_run_in_steps(session: Session) -> None
     assert archive.state("stop@2") == "ready"
 
 
+def test_what_another_task_cancels_first_cancels_nothing_of_its_run(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They all enter together. Across runs, what is canceled has fired all the same."""
+    behind = "depends: [first]"
+    tasks = {
+        "stop": f"{behind}\ncancels: [fetch]",
+        "fetch": f"{ITEMS}\n{behind}\ncancels: [other, 'PREV:old']",
+        "other": behind,
+        **{name: f"{behind}\ncancels: [{victim}]" for name, victim in ("xy", "yz", "zx")},  # each cancels the next
+    }
+    both, taken = [], []
+    for most, name in ((1000, "one"), (1, "steps")):
+        monkeypatch.setattr(graph, "MOST_VICTIMS", most)
+        monkeypatch.setattr(superseding, "MOST_TASKS", most)
+        archive = an_archive(session, name)
+        archive.commit({"old": ""})
+        archive.commit({"first": "priority: 1", **tasks})
+        archive.claim("first@3", slots=1)
+        end(archive, "first@3")
+        taken.append(steps(session))
+        both.append(found(archive))
+        pauses.pause(session, archive.id, "", "ann")
+        assert archive.sql("select * from superseding") == []
+    assert both[0] == both[1]
+    assert (taken[0], taken[1] > 2) == (0, True)
+    states = {(row["name"], row["item"]): row["state"] for row in both[1]}
+    assert (states["stop", ""], states["fetch", "a"], states["other", ""]) == ("ready", "canceled", "ready")
+    assert states["old", ""] == "canceled"
+    assert [states[name, ""] for name in "xyz"] == ["canceled", "canceled", "ready"]
+
+
 @pytest.mark.usefixtures("in_steps")
 def test_a_step_that_fails_holds_up_that_of_no_other_archive(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = an_archive(session, "one"), an_archive(session, "other")
