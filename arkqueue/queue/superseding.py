@@ -10,7 +10,8 @@ transaction cancels, as the items of a long list are.
 
 Each step is a transaction of its own under the archive's lock. A queue manager takes the steps,
 also after a crash. From the first transaction on, no claim takes a victim (`claim.sql`), and no
-victim enters (`advance`): no gate among them passes, and none of their ``cancels`` fires. The steps
+victim enters (`advance`): no gate among them passes, and none of their ``cancels`` fires. No victim
+is skipped behind another one (`skip_dependents`), as it would block later revisions then. The steps
 go on even if a person cancels the superseding task meanwhile.
 """
 

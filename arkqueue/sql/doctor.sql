@@ -51,7 +51,8 @@ where not e.met and e.kind <> 'cancels'
 
 -- name: doctor_skips
 -- A task is skipped if one of its edges can never be met: the source ended badly, its product is lost,
--- or the source of a `when: failed` did not fail.
+-- or the source of a `when: failed` did not fail. A task that is being superseded in steps is canceled
+-- instead.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('it is %%s, and what it needs will not come: %%s is %%s', t.state, s.name, s.state) as what
 from edge e join task s on s.id = e.source join task t on t.id = e.target join task r on r.id = coalesce(s.root_id, s.id)
@@ -59,7 +60,7 @@ where not e.met and e.kind = 'depends'
   and case when e.failed then s.state in ('completed', 'canceled', 'skipped')
            else not e.settled and s.state in ('failed', 'rejected', 'canceled', 'skipped') and not s.as_completed
                 and (not e.crossing or e.product and (r.state <> 'failed' or r.waived)) end
-  and {from skip t}
+  and {from skip t} and not is_superseded(t.id)
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_roots

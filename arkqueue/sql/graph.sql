@@ -156,7 +156,7 @@ returning t.id;
 
 -- part: remains
 -- True unless a task `t` is about to be canceled in steps because another task supersedes it. A
--- task that is about to be canceled does not enter any more.
+-- task that is about to be canceled does not enter any more, and is not skipped.
 ((select true from superseding limit 1) is null or not is_superseded(t.id))
 
 -- part: lets_in
@@ -351,7 +351,7 @@ with recursive bad(id, root, lost, is_missed, has_not_failed) as (
         join edge e on e.source = bad.id and not e.met and e.kind = 'depends'
           and case when e.failed then bad.has_not_failed
                    else bad.is_missed and not e.settled and (not e.crossing or e.product and bad.lost) end
-        join task t on t.id = e.target and {from skip t}) next
+        join task t on t.id = e.target and {from skip t} and {part remains}) next
     where next.place = 1
 )
 update task t set state = {to skip}, root_id = bad.root, settled_at = clock_timestamp(), due_at = null

@@ -173,6 +173,26 @@ def test_a_task_cancels_a_list_of_its_own_run_in_steps(session: Session) -> None
     assert archive.state("stop@2") == "ready"
 
 
+def test_what_waits_for_an_older_victim_is_superseded_and_not_skipped(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is skipped blocks later revisions, and would wait for a person."""
+    both = []
+    for most, name in ((1000, "one"), (1, "steps")):
+        monkeypatch.setattr(graph, "MOST_VICTIMS", most)
+        monkeypatch.setattr(superseding, "MOST_TASKS", most)
+        archive = an_archive(session, name)
+        archive.commit({"fetch": ITEMS, "index": "depends: ['PREV:index']"})
+        archive.commit({"fetch": f"{ITEMS}\npaths: [elsewhere/]", "index": "depends: [fetch]"})
+        archive.commit({"index": "depends: ['PREV:index']", "all": "cancels: ['PREV:fetch', 'PREV:index']"})
+        assert (steps(session) > 0) is (name == "steps")
+        both.append(found(archive))
+        pauses.pause(session, archive.id, "", "ann")
+    assert both[0] == both[1]
+    assert {row["state"] for row in both[1] if row["name"] in ("fetch", "index") and row["number"] < 4} == {"canceled"}
+    assert [row["state"] for row in both[1] if (row["name"], row["number"]) == ("index", 4)] == ["ready"]
+
+
 def test_what_another_task_cancels_first_cancels_nothing_of_its_run(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
