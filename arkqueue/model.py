@@ -848,6 +848,15 @@ class Scratch:
     is_removed: bool = False
 
 
+class Unneeded(NamedTuple):
+    """The folders that a store has to remove, by id. ``is_partial``: True if folders of busy archives
+    were left to another call.
+    """
+
+    folders: set[int]
+    is_partial: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Live:
     """An attempt that has no end yet. ``outlives``: it may go on without its task manager."""

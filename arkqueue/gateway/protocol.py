@@ -36,6 +36,7 @@ from arkqueue.model import (
     Revision,
     Scratch,
     TaskId,
+    Unneeded,
 )
 from arkqueue.runtime.wakeup import Bell
 
@@ -152,16 +153,14 @@ class Gateway(Protocol):
     def scratch_lost(self, folder: int) -> None:
         """Record that a scratch folder was lost."""
 
-    def scratch_unneeded(self, folders: Sequence[int]) -> tuple[set[int], bool]:
+    def scratch_unneeded(self, folders: Sequence[int]) -> Unneeded:
         """The scratch folders that this store has to remove, of the given ones. The run or item of
-        such a folder is over, or the database does not know the folder. The second value is true if
-        a busy archive's folders were left to another call.
+        such a folder is over, or the database does not know the folder.
         """
 
-    def attachments_unneeded(self, folders: Sequence[int]) -> tuple[set[int], bool]:
+    def attachments_unneeded(self, folders: Sequence[int]) -> Unneeded:
         """The folders of attachments that this store may remove, of the given ones. Nobody continued
-        such an upload, its run was deleted or purged, or the database does not know the folder. The
-        second value is true if a busy archive's folders were left to another call.
+        such an upload, its run was deleted or purged, or the database does not know the folder.
         """
 
     def scratch_measured(self, sizes: Mapping[int, int]) -> None:

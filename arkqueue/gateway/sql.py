@@ -29,6 +29,7 @@ from arkqueue.model import (
     Revision,
     Scratch,
     TaskId,
+    Unneeded,
 )
 from arkqueue.queue import archives, attachments, claim, finish, logs, scratch, submissions
 from arkqueue.queue.reports import give
@@ -154,10 +155,10 @@ class SqlGateway:
     def scratch_lost(self, folder: int) -> None:
         scratch.lose(self.session, folder)
 
-    def scratch_unneeded(self, folders: Sequence[int]) -> tuple[set[int], bool]:
+    def scratch_unneeded(self, folders: Sequence[int]) -> Unneeded:
         return scratch.unneeded(self.session, folders)
 
-    def attachments_unneeded(self, folders: Sequence[int]) -> tuple[set[int], bool]:
+    def attachments_unneeded(self, folders: Sequence[int]) -> Unneeded:
         return attachments.unneeded(self.session, folders)
 
     def scratch_measured(self, sizes: Mapping[int, int]) -> None:

@@ -18,7 +18,7 @@ from datetime import UTC
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, InvalidPayload
-from arkqueue.model import MOST_ATTACHMENTS, ArchiveId, Attachment, RunId
+from arkqueue.model import MOST_ATTACHMENTS, ArchiveId, Attachment, RunId, Unneeded
 from arkqueue.names import submission_name
 from arkqueue.queue.graph import Graph, change, change_in_turn
 from arkqueue.workflow.attachments import digest_of, misnamed
@@ -121,13 +121,12 @@ def take(graph: Graph, upload: int, run: int) -> None:
         raise Conflict("the attachments", "are not complete any more", "Submit them again.")
 
 
-def unneeded(session: Session, folders: Sequence[int]) -> tuple[set[int], bool]:
+def unneeded(session: Session, folders: Sequence[int]) -> Unneeded:
     """The folders, of those given by number, that can be removed: nobody continued the upload, its
     run was deleted or purged, or the database does not know the folder.
 
     Folders of deleted runs are first marked as removed, with their archives locked: a run that is
-    undeleted afterwards finds them gone. Folders of busy archives are left to the next call; the
-    second value is true if there were any.
+    undeleted afterwards finds them gone. Folders of busy archives are left to the next call.
     """
     busy = list[int]()
     session.do("forget_uploads", age=ABANDONED)
@@ -139,7 +138,7 @@ def unneeded(session: Session, folders: Sequence[int]) -> tuple[set[int], bool]:
 
         ended, busy = change_in_turn(session, work, archives={row.archive_id for row in over}, patience=PATIENCE)
         gone.update(*ended)
-    return gone, bool(busy)
+    return Unneeded(gone, bool(busy))
 
 
 def _faults(files: Sequence[Attachment], size: int, most: int) -> list[str]:

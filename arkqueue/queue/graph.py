@@ -335,8 +335,8 @@ class Graph:
         return canceled, tied
 
     def _beaten(self, cancelers: Sequence[Any]) -> list[int]:
-        """Those of some firing tasks that others of them cancel before their ``cancels`` inside the
-        run fire: across runs all fire at once, then inside a run one after the other (design 5.10).
+        """The firing tasks that another firing task cancels before their ``cancels`` inside the run
+        fire. Across runs, all fire at once; then inside a run, one after the other (design 5.10).
         """
         if not any(row.here for row in cancelers):
             return []

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
-from arkqueue.model import SILENCE, AttemptId, Scratch
+from arkqueue.model import SILENCE, AttemptId, Scratch, Unneeded
 from arkqueue.names import item_name, run_name
 from arkqueue.queue.graph import Graph, change, change_in_turn
 
@@ -45,13 +45,12 @@ def made(session: Session, scratch: int) -> None:
     session.do("scratch_made", id=scratch)
 
 
-def unneeded(session: Session, folders: Sequence[int]) -> tuple[set[int], bool]:
+def unneeded(session: Session, folders: Sequence[int]) -> Unneeded:
     """Those of some folders (by id) that are to be removed: their run or item is over or purged, or
     this installation never knew them.
 
     Folders whose run or item is over are first marked as removed, with their archives locked: a
-    retry then finds that the folder is gone. Folders of busy archives are left to the next call;
-    the second value is true if there were any.
+    retry then finds that the folder is gone. Folders of busy archives are left to the next call.
     """
     busy = list[int]()
     gone = set(folders) - {row.id for row in session.rows("known_scratch", ids=list(folders))}
@@ -62,7 +61,7 @@ def unneeded(session: Session, folders: Sequence[int]) -> tuple[set[int], bool]:
 
         ended, busy = change_in_turn(session, work, archives={row.archive_id for row in over}, patience=PATIENCE)
         gone.update(*ended)
-    return gone, bool(busy)
+    return Unneeded(gone, bool(busy))
 
 
 def lose(session: Session, folder: int) -> None:

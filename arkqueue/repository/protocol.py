@@ -93,7 +93,7 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class SurveyOptions:
-    """Which facts a `Survey` has beside the key of the tree.
+    """The facts that a `Survey` has beside the key of the tree.
 
     ``changes``: True to include the changes from ``base``; ``most`` as in `Archive.changes`.
     ``base_recorded``: the base as the ledger has it; if the repository now has another one,

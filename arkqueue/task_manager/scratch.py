@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from arkqueue.gateway import Gateway
+from arkqueue.model import Unneeded
 from arkqueue.runtime.loop import Loop
 from arkqueue.runtime.wakeup import Bell
 from arkqueue.workspace import AttachmentFolders, ScratchFolders
@@ -60,9 +61,9 @@ class ScratchKeeper:
     def _look_after(self, installation: str) -> float | None:
         """Returns the seconds until the next iteration, if it cannot wait for a bell."""
         known = self._folders.known(installation)
-        gone, is_busy = _unneeded(self._gateway.scratch_unneeded, known)
+        gone, is_partial = _unneeded(self._gateway.scratch_unneeded, known)
         attachments = AttachmentFolders(self._folders.root, installation)
-        over, is_busy_too = _unneeded(self._gateway.attachments_unneeded, attachments.known())
+        over, is_partial_too = _unneeded(self._gateway.attachments_unneeded, attachments.known())
         notes = self._folders.remove(installation, gone) if gone else []
         for note in (*notes, *attachments.remove(over)):
             log.warning(note)
@@ -70,13 +71,11 @@ class ScratchKeeper:
             if sizes := self._folders.measure(installation, known - gone):
                 self._gateway.scratch_measured(sizes)
             self._measured_at = time.monotonic()
-        return 0.0 if is_busy or is_busy_too else None
+        return 0.0 if is_partial or is_partial_too else None
 
 
-def _unneeded(ask: Callable[[Sequence[int]], tuple[set[int], bool]], folders: Collection[int]) -> tuple[set[int], bool]:
-    """Those of the folders that are to be removed, and whether busy archives have others."""
-    known, gone, is_busy = sorted(folders), set[int](), False
-    for first in range(0, len(known), MOST):
-        found, busy = ask(known[first : first + MOST])
-        gone, is_busy = gone | found, is_busy or busy
-    return gone, is_busy
+def _unneeded(ask: Callable[[Sequence[int]], Unneeded], folders: Collection[int]) -> Unneeded:
+    """Ask about any number of folders."""
+    known = sorted(folders)
+    found = [ask(known[first : first + MOST]) for first in range(0, len(known), MOST)]
+    return Unneeded(set[int]().union(*(one.folders for one in found)), any(one.is_partial for one in found))

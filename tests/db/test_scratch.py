@@ -203,7 +203,7 @@ def folder(archive: AnArchive, number: int, item: str = "") -> int:
 
 
 def unneeded(archive: AnArchive, *folders: int) -> set[int]:
-    return scratch.unneeded(archive.session, folders)[0]
+    return scratch.unneeded(archive.session, folders).folders
 
 
 def test_a_folder_is_not_needed_once_its_run_has_completed_with_its_report(session: Session) -> None:

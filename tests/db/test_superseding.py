@@ -71,24 +71,40 @@ def of_items(archive: AnArchive, name: str, number: int = 2) -> dict[str, str]:
     return {row["item"]: row["state"] for row in rows}
 
 
-@pytest.mark.parametrize("newer", [NEWER, ALL], ids=["items", "task"])
-def test_what_is_superseded_in_steps_ends_as_in_one(
-    session: Session, monkeypatch: pytest.MonkeyPatch, newer: dict[str, str]
-) -> None:
+def at_once_and_in_steps(
+    session: Session, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], AnArchive]
+) -> tuple[list[Any], int]:
+    """Has the same victims canceled in one transaction, and in steps of one task: both must end alike.
+    ``make``: makes an archive of a name, up to the entry of what supersedes. Returns the tasks of an
+    archive, and the number of steps.
+    """
     both, taken = [], []
     for most, name in ((1000, "one"), (1, "steps")):
         monkeypatch.setattr(graph, "MOST_VICTIMS", most)
         monkeypatch.setattr(superseding, "MOST_TASKS", most)
-        archive = a_list(session, name)
-        archive.commit(newer)
+        archive = make(name)
         taken.append(steps(session))
         both.append(found(archive))
         pauses.pause(session, archive.id, "", "ann")
         assert archive.sql("select * from superseding") == []
     assert both[0] == both[1]
     assert taken[0] == 0
-    assert taken[1] > 4, "so few tasks are canceled with each step"
-    states = {(row["name"], row["item"], row["number"]): row["state"] for row in both[1]}
+    assert taken[1] > 0
+    return both[1], taken[1]
+
+
+@pytest.mark.parametrize("newer", [NEWER, ALL], ids=["items", "task"])
+def test_what_is_superseded_in_steps_ends_as_in_one(
+    session: Session, monkeypatch: pytest.MonkeyPatch, newer: dict[str, str]
+) -> None:
+    def make(name: str) -> AnArchive:
+        archive = a_list(session, name)
+        archive.commit(newer)
+        return archive
+
+    tasks, taken = at_once_and_in_steps(session, monkeypatch, make)
+    assert taken > 4, "so few tasks are canceled with each step"
+    states = {(row["name"], row["item"], row["number"]): row["state"] for row in tasks}
     assert (states["fetch", "a", 2], states["fetch", "b", 2], states["fetch", "c", 2]) == ("canceled", "running", "canceled")  # fmt: skip
     assert (states["fetch", "d", 2], states["before", "", 2], states["other", "", 2]) == ("completed", "running", "ready")  # fmt: skip
 
@@ -176,50 +192,43 @@ def test_a_task_cancels_a_list_of_its_own_run_in_steps(session: Session) -> None
 def test_what_waits_for_an_older_victim_is_superseded_and_not_skipped(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is skipped blocks later revisions, and would wait for a person."""
-    both = []
-    for most, name in ((1000, "one"), (1, "steps")):
-        monkeypatch.setattr(graph, "MOST_VICTIMS", most)
-        monkeypatch.setattr(superseding, "MOST_TASKS", most)
+    """A skipped task would block later revisions until a person acts."""
+
+    def make(name: str) -> AnArchive:
         archive = an_archive(session, name)
         archive.commit({"fetch": ITEMS, "index": "depends: ['PREV:index']"})
         archive.commit({"fetch": f"{ITEMS}\npaths: [elsewhere/]", "index": "depends: [fetch]"})
         archive.commit({"index": "depends: ['PREV:index']", "all": "cancels: ['PREV:fetch', 'PREV:index']"})
-        assert (steps(session) > 0) is (name == "steps")
-        both.append(found(archive))
-        pauses.pause(session, archive.id, "", "ann")
-    assert both[0] == both[1]
-    assert {row["state"] for row in both[1] if row["name"] in ("fetch", "index") and row["number"] < 4} == {"canceled"}
-    assert [row["state"] for row in both[1] if (row["name"], row["number"]) == ("index", 4)] == ["ready"]
+        return archive
+
+    tasks, _ = at_once_and_in_steps(session, monkeypatch, make)
+    assert {row["state"] for row in tasks if row["name"] in ("fetch", "index") and row["number"] < 4} == {"canceled"}
+    assert [row["state"] for row in tasks if (row["name"], row["number"]) == ("index", 4)] == ["ready"]
 
 
 def test_what_another_task_cancels_first_cancels_nothing_of_its_run(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They all enter together. Across runs, what is canceled has fired all the same."""
+    """All of these tasks enter together. Across runs, a task that is canceled has fired all the same."""
     behind = "depends: [first]"
-    tasks = {
+    rivals = {
         "stop": f"{behind}\ncancels: [fetch]",
         "fetch": f"{ITEMS}\n{behind}\ncancels: [other, 'PREV:old']",
         "other": behind,
         **{name: f"{behind}\ncancels: [{victim}]" for name, victim in ("xy", "yz", "zx")},  # each cancels the next
     }
-    both, taken = [], []
-    for most, name in ((1000, "one"), (1, "steps")):
-        monkeypatch.setattr(graph, "MOST_VICTIMS", most)
-        monkeypatch.setattr(superseding, "MOST_TASKS", most)
+
+    def make(name: str) -> AnArchive:
         archive = an_archive(session, name)
         archive.commit({"old": ""})
-        archive.commit({"first": "priority: 1", **tasks})
+        archive.commit({"first": "priority: 1", **rivals})
         archive.claim("first@3", slots=1)
         end(archive, "first@3")
-        taken.append(steps(session))
-        both.append(found(archive))
-        pauses.pause(session, archive.id, "", "ann")
-        assert archive.sql("select * from superseding") == []
-    assert both[0] == both[1]
-    assert (taken[0], taken[1] > 2) == (0, True)
-    states = {(row["name"], row["item"]): row["state"] for row in both[1]}
+        return archive
+
+    tasks, taken = at_once_and_in_steps(session, monkeypatch, make)
+    assert taken > 2
+    states = {(row["name"], row["item"]): row["state"] for row in tasks}
     assert (states["stop", ""], states["fetch", "a"], states["other", ""]) == ("ready", "canceled", "ready")
     assert states["old", ""] == "canceled"
     assert [states[name, ""] for name in "xyz"] == ["canceled", "canceled", "ready"]
@@ -280,18 +289,16 @@ def test_what_enters_with_what_supersedes_it_in_steps_has_fired_all_the_same(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The random test found it: else a run by hand would not be refused that it has superseded (design 5.11)."""
-    both = []
-    for most, name in ((1000, "one"), (1, "steps")):
-        monkeypatch.setattr(graph, "MOST_VICTIMS", most)
-        monkeypatch.setattr(superseding, "MOST_TASKS", most)
+
+    def make(name: str) -> AnArchive:
         archive = an_archive(session, name)
         archive.commit({"fetch": ITEMS})
         newer = {"e": "cancels: [PREV]"}, {"all": "cancels: ['PREV:fetch', 'PREV:e']"}
         archive.append("", [an_entry(number, a_workflow(of)) for number, of in enumerate(newer, 3)])
-        steps(session)
-        both.append(found(archive))
-    assert both[0] == both[1]
-    assert [row["fired"] for row in both[1] if row["name"] == "e"] == [True]
+        return archive
+
+    tasks, _ = at_once_and_in_steps(session, monkeypatch, make)
+    assert [row["fired"] for row in tasks if row["name"] == "e"] == [True]
 
 
 @pytest.mark.usefixtures("in_steps")

@@ -70,7 +70,7 @@ def test_the_folder_of_a_superseded_or_canceled_run_stays_and_show_and_explain_s
     archive.commit(tasks)
     archive.run("fetch@3")
     assert archive.state("read@2") == "canceled", "it is superseded"
-    assert scratch.unneeded(session, folders)[0] == {folders[2]}
+    assert scratch.unneeded(session, folders).folders == {folders[2]}
     scratch.measured(session, {folders[0]: 5 << 20, folders[1]: 0})
     assert (
         "scratch     2 folders on ark-1, 5.0 MiB; all stay for a retry, until `arkqueue delete papers@2`\n"
@@ -83,11 +83,11 @@ def test_the_folder_of_a_superseded_or_canceled_run_stays_and_show_and_explain_s
     of_item = f"The scratch folder of papers@2/*/x on ark-1 {stays} `arkqueue delete 'papers@2/*/x'` removes it."
     assert of_item in arkqueue("explain", "papers@2/each/x").out.replace("\n", " ")
     assert of_item not in arkqueue("explain", "papers@2/each/y").out.replace("\n", " ")
-    # What they say is so.
+    # The printed commands free the folders.
     assert arkqueue("delete", "papers@2/*/x").code == 0
-    assert scratch.unneeded(session, folders)[0] == {*folders[1:]}
+    assert scratch.unneeded(session, folders).folders == {*folders[1:]}
     assert arkqueue("delete", "papers@2").code == 0
-    assert scratch.unneeded(session, folders)[0] == {*folders}
+    assert scratch.unneeded(session, folders).folders == {*folders}
 
 
 def test_a_folder_in_use_is_not_said_to_stay(arkqueue: Cli, session: Session) -> None:

@@ -21,7 +21,7 @@ from psycopg import Connection
 
 from arkqueue.errors import Conflict
 from arkqueue.gateway.sql import SqlGateway
-from arkqueue.model import RunId, Scratch
+from arkqueue.model import RunId, Scratch, Unneeded
 from arkqueue.queue import deletion, holds, redo
 from arkqueue.task_manager import scratch as keeping
 from arkqueue.task_manager.sources import Sources
@@ -292,9 +292,9 @@ def test_the_folder_of_a_busy_archive_is_tried_again_soon(
     was_busy = threading.Event()
     asks = SqlGateway.scratch_unneeded
 
-    def ask(self: SqlGateway, folders: Sequence[int]) -> tuple[set[int], bool]:
+    def ask(self: SqlGateway, folders: Sequence[int]) -> Unneeded:
         found = asks(self, folders)
-        if found[1]:
+        if found.is_partial:
             was_busy.set()
         return found
 

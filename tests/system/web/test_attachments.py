@@ -7,12 +7,13 @@ from __future__ import annotations
 import hashlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import httpx
+import psycopg
 import pytest
 
 from arkqueue.cli import attach
@@ -374,10 +375,10 @@ def test_what_nobody_continued_for_a_day_is_forgotten(
     send(operator, part(begun), 0, b"1")
     (row,) = archive.sql("select folder from upload")
     archive.sql("update upload set continued_at = clock_timestamp() - interval '23 hours 59 minutes'")
-    assert attachments.unneeded(session, [row["folder"], 4711])[0] == {4711}
+    assert attachments.unneeded(session, [row["folder"], 4711]).folders == {4711}
     assert send(operator, part(begun), 1, b"").status_code == 204, "to ask is to continue"
     archive.sql("update upload set continued_at = clock_timestamp() - interval '24 hours 1 minute'")
-    assert attachments.unneeded(session, [row["folder"], 4711])[0] == {row["folder"], 4711}
+    assert attachments.unneeded(session, [row["folder"], 4711]).folders == {row["folder"], 4711}
     problem(send(operator, part(begun), 1, b"2"), 404)
     assert begin(operator, a=b"other").status_code == 201, "the id is free"
 
@@ -393,9 +394,9 @@ def test_after_a_purge_the_id_says_that_it_was_handled(
     (claimed,) = claim.claim(session, "manager", host, 4, store=host)
     assert claim.claim(session, "another", "another", 4, store="another") == []
     finish.finish(session, "manager", [Outcome(claimed.attempt, End.EXITED, 0)])
-    assert attachments.unneeded(session, [row["folder"]])[0] == set()
+    assert attachments.unneeded(session, [row["folder"]]).folders == set()
     purge.purge_runs(session, [run], "ann", "old")
-    assert attachments.unneeded(session, [row["folder"]])[0] == {row["folder"]}
+    assert attachments.unneeded(session, [row["folder"]]).folders == {row["folder"]}
     assert begin(operator, a=b"1").json()["is_submitted"] is True
     again = submit(operator, "[]", "x", attachments="true")
     assert (again.status_code, again.json()["run"]) == (200, None)
@@ -404,13 +405,18 @@ def test_after_a_purge_the_id_says_that_it_was_handled(
     assert archive.sql("select * from attachment") == []
 
 
-def test_a_deleted_run_has_none(operator: httpx.Client, archive: AnArchive, session: Session) -> None:
+def test_a_deleted_run_has_none(
+    operator: httpx.Client, archive: AnArchive, session: Session, second_connection: Callable[[], psycopg.Connection]
+) -> None:
     begun = begin(operator, a=b"1")
     send(operator, part(begun), 0, b"1")
     run = RunId(submit(operator, "[]", "x", attachments="true", hold="true").json()["run"]["id"])
     (row,) = archive.sql("select folder from upload")
     deletion.delete_run(session, run, "ann")
-    assert attachments.unneeded(session, [row["folder"]])[0] == {row["folder"]}
+    with second_connection().transaction() as busy:
+        busy.connection.execute("select from archive where id = %s for update", [archive.id])
+        assert attachments.unneeded(session, [row["folder"]]) == (set(), True), "the folder is left to another call"
+    assert attachments.unneeded(session, [row["folder"]]) == ({row["folder"]}, False)
     problem(operator.get(f"/uploads/{begun.json()['id']}"), 403, "was deleted")
     deletion.undelete_run(session, run, "ann")
     handed = submissions.handed(session, archive.task("check@2.2"))
