@@ -4,6 +4,7 @@ obstacles to a start. All three use the same form.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tests.system.cli.conftest import Cli
 from tests.system.cli.test_runs import UNMANAGED
 
 ON = "on: [commit, manual, submission]"
-Preview = Callable[[], "Said"]
+Preview = Callable[..., "Said"]
 
 
 class Said(list[str]):
@@ -29,8 +30,11 @@ class Said(list[str]):
         return any(line.startswith(start) for line in self)
 
 
-@pytest.fixture(params=["a run by hand", "a submission", "a backfill"])
-def preview(request: pytest.FixtureRequest, arkqueue: Cli, tmp_path: Path) -> Preview:
+KINDS = ("a run by hand", "a submission", "a backfill")
+
+
+@pytest.fixture
+def preview(arkqueue: Cli, tmp_path: Path) -> Preview:
     """Says what would run at the head of papers, or in a backfill of the task ``work`` that begins before it."""
     (tmp_path / "batch.json").write_text("[]")
     words: dict[str, Sequence[str]] = {
@@ -39,8 +43,8 @@ def preview(request: pytest.FixtureRequest, arkqueue: Cli, tmp_path: Path) -> Pr
         "a backfill": ("trigger", "papers", "work", "--from", "2"),
     }
 
-    def said() -> Said:
-        done = arkqueue(*words[request.param], "--dry-run")
+    def said(kind: str = "a run by hand") -> Said:
+        done = arkqueue(*words[kind], "--dry-run")
         assert done.out == ""
         lines = Said(done.err.splitlines())
         lines.code = done.code
@@ -56,24 +60,46 @@ def an_archive_with(session: Session, work: str = "") -> AnArchive:
     return archive
 
 
-def test_a_free_way_is_said_to_be_free(preview: Preview, session: Session) -> None:
+def test_all_of_them_say_alike_what_would_run_and_what_is_in_the_way(
+    preview: Preview, session: Session, arkqueue: Cli
+) -> None:
     archive = an_archive_with(session)
     claim.register(session, PROCESS, HOST, "build-1", 4)
-    said = preview()
-    assert said.code == 0
-    assert "  work" in said
-    assert not [line for line in said if line.startswith("  ") and line != "  work"], said
+    for kind in KINDS:
+        said = preview(kind)
+        assert said.code == 0, kind
+        assert "  work" in said
+        assert not [line for line in said if line.startswith("  ") and line != "  work"], said
+    assert arkqueue("hold", "papers").code == 0
+    for kind in KINDS:
+        assert "  work is held by the hold of its archive until somebody releases it" in preview(kind), kind
+    assert arkqueue("unhold", "papers").code == 0
+    assert arkqueue("archive", "set", "papers", "require-approval", "work").code == 0
+    for kind in KINDS:
+        assert "  work is held by require-approval until somebody releases it" in preview(kind), kind
+    assert arkqueue("pause", "papers").code == 0
+    for kind in KINDS:
+        assert preview(kind).begins("  papers is paused since "), kind
+    archives.stop(session, ArchiveId(archive.id), "it has another UUID")
+    for kind in KINDS:
+        said = preview(kind)
+        assert said.code == 1, kind
+        assert "is stopped" in said[-1]
     assert {key for key in archive.states() if key.endswith((".2", ".3"))} == set(), "nothing was made"
+
+
+def test_what_its_workflow_file_holds_is_said(preview: Preview, session: Session) -> None:
+    an_archive_with(session, "hold: true")
+    assert "  work is held by its workflow file (hold: true) until somebody releases it" in preview()
 
 
 def test_no_task_manager_or_none_that_fits_is_in_the_way(preview: Preview, session: Session, arkqueue: Cli) -> None:
     an_archive_with(session, "runs_on: [gpu]")
     assert UNMANAGED.rstrip("\n") + " --label gpu" in preview()
     claim.register(session, PROCESS, HOST, "build-1", 4)
-    assert (
-        "  work cannot start: no running task manager has the label gpu (`runs_on`). To change that: arkqueue worker --label gpu"
-        in preview()
-    )
+    lacks = "  work cannot start: no running task manager has the label gpu (`runs_on`). To change that: arkqueue worker --label gpu"
+    for kind in KINDS:
+        assert lacks in preview(kind), kind
     claim.register(session, "manager-2", "host-2", "build-2", 4, labels=["gpu"])
     assert not preview().begins("  work cannot start")
     assert arkqueue("drain", "build-2", "--reason", "new disks").code == 0
@@ -97,26 +123,28 @@ def test_a_pause_a_limit_and_locks_are_in_the_way(preview: Preview, session: Ses
     assert "  work may have to wait for the lock vm-${{ needs.mint.ark }}: its name is known only when the task asks for it." in said  # fmt: skip
     for words in (["papers"], ["--lock", "papers/disk"]):
         assert arkqueue("pause", *words, "--reason", "a move").code == 0
-    said = preview()
-    assert said.begins("  papers is paused since ")
-    assert said.begins("  work waits for the lock papers/disk, which is paused since ")
+    said = "\n".join(preview())
+    assert re.search(
+        r"  papers is paused since .*: a move; none of its tasks starts until it is resumed\. To change that: arkqueue resume papers\n",
+        said,
+    )
+    assert re.search(
+        r"  work waits for the lock papers/disk, which is paused since .*: a move\. To change that: arkqueue resume --lock papers/disk\n",
+        said,
+    )
+    assert arkqueue("resume", "papers").code == 0
+    said = "\n".join(preview())
+    assert "papers is paused" not in said
+    assert "the lock papers/disk, which is paused" in said
 
 
-def test_holds_and_approvals_are_in_the_way(preview: Preview, session: Session, arkqueue: Cli) -> None:
-    an_archive_with(session)
-    assert arkqueue("hold", "papers").code == 0
-    assert "  work is held by the hold of its archive until somebody releases it" in preview()
-    assert arkqueue("unhold", "papers").code == 0
-    assert arkqueue("archive", "set", "papers", "require-approval", "work").code == 0
-    assert "  work is held by require-approval until somebody releases it" in preview()
-
-
-def test_a_stopped_archive_is_a_refusal(preview: Preview, session: Session) -> None:
-    archive = an_archive_with(session)
-    archives.stop(session, ArchiveId(archive.id), "it has another UUID")
-    said = preview()
-    assert said.code == 1
-    assert "is stopped" in said[-1]
+def test_what_a_run_would_stop_is_said(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "cancels: [PREV:a]", "c": "cancels: [{task: PREV:a, only: unstarted}]"})
+    archive.attempt("a@2")
+    said = arkqueue("trigger", "papers", "a", "b", "c", "--dry-run").err.splitlines()
+    assert "  b stops papers@2/a (running)" in said
+    assert "  c" in said, "it leaves alone what has begun"
 
 
 def test_locks_of_items_have_the_names_that_they_will_have(arkqueue: Cli, session: Session, tmp_path: Path) -> None:
