@@ -208,18 +208,6 @@ def test_path_from_here_is_a_path_everywhere(arkqueue: Cli, tmp_path: Path, monk
     assert arkqueue("archive", "add", "papers", "svn", "--json").json["repository"] == repository.url
 
 
-def test_sync_waits_until_commits_are_in_the_ledger(arkqueue: Cli, manager: QueueManager, tmp_path: Path) -> None:  # noqa: ARG001
-    repository = a_subversion_repository(tmp_path)
-    repository.commit({"x": "1"})
-    arkqueue("archive", "add", "papers", repository.url)
-    assert arkqueue("sync", "papers", "--wait").code == 0
-    repository.commit(WORKFLOW)
-    repository.commit({"x": "2"})
-    done = arkqueue("sync", "papers", "--wait")
-    assert (done.code, done.out) == (0, "papers: was read; its head is 3\n")
-    assert [line.split()[0] for line in arkqueue("runs").lines[1:]] == ["papers@3", "papers@2", "papers@1"]
-
-
 def test_sync_waits_for_a_reading_that_began_after_it(
     arkqueue: Cli, started: Start, session: Session, configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
@@ -286,19 +274,6 @@ def test_an_archive_whose_branch_was_renamed_is_not_shown_as_in_order(
     assert "watched" in arkqueue("archive", "list").out
 
 
-def test_sync_of_a_repository_that_is_gone_says_so(arkqueue: Cli, manager: QueueManager, tmp_path: Path) -> None:  # noqa: ARG001
-    repository = a_subversion_repository(tmp_path)
-    repository.commit({"x": "1"})
-    arkqueue("archive", "add", "papers", repository.url)
-    assert arkqueue("sync", "papers", "--wait").code == 0
-    shutil.rmtree(repository.path)
-    done = arkqueue("sync", "papers", "--wait")
-    assert (done.code, done.out) == (1, "")
-    assert "arkqueue sync papers" in done.err
-    assert done.err.count("arkqueue sync papers") == 1
-    assert "in trouble" in arkqueue("archive", "list").out
-
-
 def test_sync_says_that_nobody_is_there_to_read_and_goes_on_waiting(
     arkqueue: Cli, started: Start, session: Session, configuration: Configuration, tmp_path: Path
 ) -> None:
@@ -341,12 +316,18 @@ def test_notice_names_a_revision_or_a_commit(arkqueue: Cli, tmp_path: Path) -> N
     assert arkqueue("notify", "bok").code == 1
 
 
-def test_archive_goes_on_at_a_sync_when_the_right_repository_is_back(
+def test_sync_waits_until_commits_are_in_the_ledger_or_says_why_they_are_not(
     arkqueue: Cli, manager: QueueManager, tmp_path: Path  # noqa: ARG001
 ) -> None:  # fmt: skip
     repository = a_subversion_repository(tmp_path)
     repository.commit({"x": "1"})
     arkqueue("archive", "add", "papers", repository.url)
+    assert arkqueue("sync", "papers", "--wait").code == 0
+    repository.commit(WORKFLOW)
+    repository.commit({"x": "2"})
+    done = arkqueue("sync", "papers", "--wait")
+    assert (done.code, done.out) == (0, "papers: was read; its head is 3\n")
+    assert [line.split()[0] for line in arkqueue("runs").lines[1:]] == ["papers@3", "papers@2", "papers@1"]
     right = repository.uuid
     for other in ("0f0f0f0f-0000-4000-8000-000000000001", "0f0f0f0f-0000-4000-8000-000000000002"):
         run("svnadmin", "setuuid", repository.path, other)
@@ -355,10 +336,15 @@ def test_archive_goes_on_at_a_sync_when_the_right_repository_is_back(
         assert f"its UUID is {other}, not {right}" in done.err, "as it is now"
         assert "Bring the right one back, then: arkqueue sync papers" in done.err
     run("svnadmin", "setuuid", repository.path, right)
-    repository.commit({"x": "2"})
+    repository.commit({"x": "3"})
     done = arkqueue("sync", "papers", "--wait")
-    assert (done.code, done.out) == (0, "papers: was read; its head is 2\n")
+    assert (done.code, done.out) == (0, "papers: was read; its head is 4\n")
     assert [b["name"] for b in arkqueue("archive", "show", "papers", "--json").json["branches"]] == [""]
+    shutil.rmtree(repository.path)
+    done = arkqueue("sync", "papers", "--wait")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.count("arkqueue sync papers") == 1
+    assert "in trouble" in arkqueue("archive", "list").out
 
 
 def test_a_corrected_revision_is_accepted(arkqueue: Cli, tmp_path: Path) -> None:

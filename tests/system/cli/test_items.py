@@ -11,7 +11,7 @@ from tests.builders import a_list, an_archive
 from tests.system.cli.conftest import Cli
 
 
-def test_an_item_is_held_and_released(arkqueue: Cli, session: Session) -> None:
+def test_an_item_is_held_released_and_prioritized(arkqueue: Cli, session: Session) -> None:
     archive = a_list(session)
     archive.run("fetch/a@2")
     done = arkqueue("hold", "papers@2/*/a", "--reason", "the scan is bad")
@@ -27,6 +27,11 @@ def test_an_item_is_held_and_released(arkqueue: Cli, session: Session) -> None:
         "papers@2/check/a: ready", "papers@2/store/a: waiting (for papers@2/check/a)",
     ]  # fmt: skip
     assert "papers@2: has no task of the item a to release" in arkqueue("release", "papers@2/*/a").err
+    assert arkqueue("prioritize", "papers@2/*/a", "10", "--dry-run").code == 0
+    assert arkqueue("prioritize", "papers@2/*/a", "10").lines == [
+        "papers@2/check/a: ready, priority 10", "papers@2/store/a: waiting (for papers@2/check/a), priority 10",
+    ]  # fmt: skip
+    assert arkqueue("prioritize", "papers@2/*/a", "1001").code == 2
 
 
 def test_items_are_called_in_graphs_and_reports_as_commands_take_them(arkqueue: Cli, session: Session) -> None:
@@ -37,16 +42,6 @@ def test_items_are_called_in_graphs_and_reports_as_commands_take_them(arkqueue: 
     assert "  fetch/b%2Fc  failed" in drawn.lines
     assert "2:fetch/b%2Fc <-- 2:check/b%2Fc" in drawn.out
     assert "fetch/b%2Fc" in arkqueue("report", "papers@2").out
-
-
-def test_an_item_is_prioritized(arkqueue: Cli, session: Session) -> None:
-    archive = a_list(session)
-    archive.run("fetch/a@2")
-    assert arkqueue("prioritize", "papers@2/*/a", "10", "--dry-run").code == 0
-    assert arkqueue("prioritize", "papers@2/*/a", "10").lines == [
-        "papers@2/check/a: ready, priority 10", "papers@2/store/a: waiting (for papers@2/check/a), priority 10",
-    ]  # fmt: skip
-    assert arkqueue("prioritize", "papers@2/*/a", "1001").code == 2
 
 
 def test_the_items_of_a_list_are_held_prioritized_released_and_canceled_by_one_name(

@@ -112,11 +112,6 @@ def test_missing_middle_is_marked_where_it_is(arkqueue: Cli, session: Session) -
     assert "bytes are missing here" in arkqueue("logs", "papers@2/a", "--raw").err
 
 
-def test_log_of_a_running_task_is_printed_as_far_as_it_is(arkqueue: Cli, writing: Writing) -> None:
-    writing.write(b"so far\n")
-    assert arkqueue("logs", "papers@2/a").out == "so far\n"
-
-
 def test_each_attempt_has_its_log_and_the_newest_is_printed(arkqueue: Cli, session: Session) -> None:
     writing = Writing(session)
     writing.write(b"first\n")
