@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import httpx
-import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.queue.tokens import Scope
@@ -76,14 +75,3 @@ def test_a_release_of_everything_says_which_approval_steps_it_approves(client: C
         assert done["done"] == ["papers@2/a", "papers@2/seen", "papers@2/deposit"]
         assert done["approved"] == ["papers@2/seen", "papers@2/deposit"]
     assert archive.states() == {"a@2": "ready", "seen@2": "ready", "deposit@2": "ready"}
-
-
-@pytest.mark.parametrize(
-    "call", ["tasks/{task}/hold", "runs/{run}/release", "archives/papers/hold", "archives/papers/unhold"]
-)
-def test_who_only_reads_holds_nothing(reader: httpx.Client, session: Session, call: str) -> None:
-    archive = an_archive(session)
-    archive.commit({"a": ""})
-    where = call.format(task=archive.task("a@2"), run=archive.run_id(2))
-    assert reader.post(f"/{where}").status_code == 403
-    assert archive.states() == {"a@2": "ready"}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from arkqueue.db.session import Session
 from arkqueue.queue import locks
 from arkqueue.queue.tokens import Scope
 from tests.builders import an_archive
 from tests.system.web.conftest import Client, problem
-from tests.system.web.test_archives import a_subversion_repository
 
 
 def test_a_lock_of_the_installation_is_set_by_who_may_touch_every_archive(client: Client, session: Session) -> None:
@@ -34,9 +31,3 @@ def test_a_lock_of_the_installation_is_set_by_who_may_touch_every_archive(client
     assert operator.post("/locks/global/printer/resume").json()["paused_at"] is None
     problem(operator.post("/locks/global/printer/resume"), 409, "lock global/printer: is not paused")
     problem(operator.put("/locks/global/", json={"capacity": 2}), 422, "is not the name of a lock")
-
-
-def test_no_archive_is_called_like_the_locks_of_the_installation(client: Client, tmp_path: Path) -> None:
-    repository = a_subversion_repository(tmp_path)
-    refused = client(Scope.ADMIN).post("/archives", json={"name": "global", "url": str(repository.path)})
-    problem(refused, 422, "the locks of the whole installation are called global/NAME", "Choose another name")
