@@ -43,21 +43,14 @@ def test_receivers_are_named_with_what_they_are_told_of(arkqueue: Cli, archive: 
     assert arkqueue("archive", "set", "papers", "notify", "").lines == ["papers: notify nobody"]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("failed",), "Write a receiver before 'failed'"),
-        (("ann@example.org", "ann@example.org"), "Name each receiver once"),
-        (("ann@example.org", "broken"), "There are: failed, fixed, held, completed, stopped, and branch=GLOB."),
-        (("ann@example.net",), "recipients of arkqueue.toml allows (*@example.org)"),
-        (("https://example.net/x",), "allowed: https://hooks.example.org"),
-    ],
-)
-def test_receivers_that_would_get_nothing_are_refused(
-    arkqueue: Cli, archive: AnArchive, words: tuple[str, ...], said: str
-) -> None:
-    done = arkqueue("archive", "set", "papers", "notify", *words)
-    assert (done.code, said in done.err) == (2, True), done.err
+def test_receivers_that_would_get_nothing_are_refused(arkqueue: Cli, archive: AnArchive) -> None:
+    for words, said in {
+        ("failed",): "Write a receiver before 'failed'",
+        ("ann@example.org", "ann@example.org"): "Name each receiver once",
+        ("ann@example.org", "broken"): "There are: failed, fixed, held, completed, stopped, and branch=GLOB.",
+    }.items():
+        done = arkqueue("archive", "set", "papers", "notify", *words)
+        assert (done.code, said in done.err) == (2, True), done.err
     assert archive.sql("select settings->'notify' as n from archive")[0]["n"] == {}
 
 
