@@ -307,6 +307,21 @@ def test_a_purge_exports_what_was_handed_in(archive: AnArchive, tmp_path: Path) 
     assert [line["text"] for line in lines if line["kind"] == "payload"] == ['{"a": "é"}']
 
 
+def test_payloads_that_came_to_nothing_are_swept(archive: AnArchive) -> None:
+    def left() -> tuple[int, int]:
+        """The parts of payloads, and the payloads without a run."""
+        tables = "select (select count(*) from payload_part) as parts, (select count(*) from payload_left) as payloads"
+        (row,) = archive.sql(tables)
+        return row["parts"], row["payloads"]
+
+    submissions.store_payload(archive.session, [b"a", b"b"])
+    submissions.sweep(archive.session)
+    assert left() == (2, 1), "whoever stores it may still be at it"
+    archive.sql("update payload_left set since = since - interval '7 hours'")
+    submissions.sweep(archive.session)
+    assert left() == (0, 0)
+
+
 @pytest.mark.full
 def test_ten_thousand_items_are_planned_in_portions_and_run(archive: AnArchive) -> None:
     archive.commit({"check": "on: submission", "deposit": "foreach: submission\ndepends: [check]"})

@@ -157,12 +157,15 @@ def test_a_wrong_digest_is_refused_and_the_file_comes_again(operator: httpx.Clie
     assert archive.sql("select count(*) from submission") == [{"count": 0}]
 
 
-def test_what_is_longer_than_it_was_announced_is_refused(operator: httpx.Client) -> None:
+def test_what_was_not_announced_is_refused(operator: httpx.Client) -> None:
     begun = begin(operator, a=b"12345")
     problem(send(operator, part(begun), 0, b"123456"), 413, "a: is longer than the 5 bytes that were announced")
     assert send(operator, part(begun), offset(operator, part(begun)), b"12345").status_code == 204
     wrong = operator.patch(part(begun), content=b"x", headers={"Upload-Offset": "0", "Content-Type": "text/plain"})
     problem(wrong, 415, "no Content-Type of a piece of a file")
+    upload = f"/uploads/{begun.json()['id']}"
+    problem(send(operator, f"{upload}/7", 0, b"1"), 404, "does not exist: the upload has 1, numbered from 0")
+    assert operator.head("/uploads/4711/0").status_code == 404
 
 
 def test_faults_of_the_payload_are_told_before_the_files_are_sent(operator: httpx.Client) -> None:
@@ -423,18 +426,3 @@ def test_a_deleted_run_has_none(
     assert handed is not None
     assert handed.attached is not None
     assert handed.attached.is_removed
-
-
-def test_uploads_are_for_those_who_may_submit(operator: httpx.Client, client: Client) -> None:
-    begun = begin(operator, a=b"1")
-    problem(send(client(Scope.READ), part(begun), 0, b"1"), 403)
-    problem(send(client(Scope.OPERATE, "others"), part(begun), 0, b"1"), 404)
-    problem(client(Scope.OPERATE, "others").get(f"/uploads/{begun.json()['id']}"), 404)
-    problem(begin(client(Scope.READ), "y", a=b"1"), 403)
-    assert client(Scope.READ).get(f"/uploads/{begun.json()['id']}").json()["attachments"][0]["received"] == 0
-    problem(
-        send(operator, f"/uploads/{begun.json()['id']}/7", 0, b"1"),
-        404,
-        "does not exist: the upload has 1, numbered from 0",
-    )
-    assert client(Scope.OPERATE).head("/uploads/4711/0").status_code == 404

@@ -12,11 +12,10 @@ import pytest
 
 from arkqueue.archives import changed
 from arkqueue.db.session import Session
-from arkqueue.queue.tokens import Scope
 from tests.builders import AnArchive, an_archive
 from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository
 from tests.system.task_manager.test_checkouts import commit, watch
-from tests.system.web.conftest import Client, problem
+from tests.system.web.conftest import problem
 from tests.waiting import PATIENCE
 
 Repository = SubversionRepository | GitRepository
@@ -46,24 +45,19 @@ def changes(reader: httpx.Client, archive: AnArchive, number: int, **asked: Any)
     return answer.json()
 
 
-def test_a_run_has_the_files_that_its_revision_changes(reader: httpx.Client, archive: AnArchive) -> None:
+def test_a_run_has_the_files_that_its_revision_changes_or_says_why_they_cannot_be_told(
+    reader: httpx.Client, archive: AnArchive, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert changes(reader, archive, 3) == {
         "files": [{"status": "modified", "path": "a"}, {"status": "deleted", "path": "d/b"}], "total": 2, "fault": "",
     }  # fmt: skip
     assert [file["path"] for file in changes(reader, archive, 2)["files"]] == ["a", "d/b", "é"]
-
-
-def test_files_are_as_many_as_are_asked_for(reader: httpx.Client, archive: AnArchive) -> None:
     assert changes(reader, archive, 2, limit=1) == {
         "files": [{"status": "added", "path": "a"}], "total": 3, "fault": "",
     }  # fmt: skip
     assert changes(reader, archive, 2, limit=0) == {"files": [], "total": 3, "fault": ""}
     problem(reader.get(f"/runs/{archive.run_id(2)}/changes", params={"limit": 10_001}), 422)
-
-
-def test_what_a_repository_cannot_tell_is_said(
-    reader: httpx.Client, archive: AnArchive, repository: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    problem(reader.get("/runs/999/changes"), 404)
     monkeypatch.setattr(changed, "MOST_LOOKED_AT", 2)
     assert changes(reader, archive, 2) == {
         "files": [], "total": 0, "fault": "more than 2 files and folders would have to be compared",
@@ -119,17 +113,12 @@ def reading() -> list[threading.Thread]:
 
 
 @pytest.mark.usefixtures("hanging")
+@pytest.mark.parametrize("repository", ["subversion"], indirect=True)
 def test_repositories_that_hang_hold_up_nobody(reader: httpx.Client, archive: AnArchive) -> None:
     """Not more of them than there are places are asked."""
     for _ in range(2 * changed.MOST_AT_ONCE):
         assert "has not answered" in changes(reader, archive, 2)["fault"]
     assert len(reading()) == changed.MOST_AT_ONCE
-
-
-def test_a_token_for_other_archives_sees_no_files(client: Client, archive: AnArchive) -> None:
-    problem(client(Scope.READ, "others").get(f"/runs/{archive.run_id(2)}/changes"), 404)
-    problem(client(Scope.HOOK).get(f"/runs/{archive.run_id(2)}/changes"), 403)
-    problem(client(Scope.READ).get("/runs/999/changes"), 404)
 
 
 def test_what_a_revision_refers_to_is_told(reader: httpx.Client, archive: AnArchive, repository: Repository) -> None:

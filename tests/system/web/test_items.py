@@ -59,15 +59,6 @@ def test_a_list_is_named_in_a_verb_on_its_run(operator: httpx.Client, session: S
     assert archive.state("fetch/a@2") == "ready"
 
 
-def test_a_verb_on_a_list_needs_its_archive_and_a_scope(client: Client, session: Session) -> None:
-    archive = a_list(session)
-    for verb in ("cancel", "hold", "delete-items"):
-        at = f"{run_of(archive)}/{verb}"
-        assert client(Scope.READ).post(at, json={"list": "fetch"}).status_code == 403
-        assert client(Scope.OPERATE, "other").post(at, json={"list": "fetch"}).status_code == 404
-    assert client(Scope.OPERATE, "other").get("/find", params={"name": "papers@2/fetch/*"}).status_code == 404
-
-
 def test_a_release_of_an_item_releases_nothing_of_another(operator: httpx.Client, session: Session) -> None:
     archive = a_list(session)
     operator.post(f"{run_of(archive)}/hold", json={})
@@ -153,12 +144,18 @@ def test_an_item_is_named_for_runs_alone(operator: httpx.Client, session: Sessio
         for place in (f"/tasks/{archive.task('fetch/a@2')}", "/archives/papers"):
             problem(operator.post(f"{place}/{verb}", json={"item": "a"}), 422, "item")
         problem(operator.post(f"{run_of(archive)}/{verb}", json={"item": ""}), 422, "item")
+    problem(operator.delete(run_of(archive), params={"item": ""}), 422, "item")
 
 
 def test_a_priority_of_an_item_is_for_what_has_not_started_of_it(operator: httpx.Client, session: Session) -> None:
     archive = a_list(session)
     archive.claim_some(1)
     prioritize = f"{run_of(archive)}/prioritize"
+    problem(operator.post(prioritize, json={"item": "a"}), 422, "names no priority")
+    problem(operator.post(prioritize, json={"item": "a", "priority": 1.5}), 422, "priority: must be a whole number")
+    problem(
+        operator.post(prioritize, json={"item": "a", "priority": 3, "force": True}), 422, "force means nothing here"
+    )
     done = operator.post(prioritize, json={"item": "a", "priority": 3}).json()
     assert done["done"] == ["papers@2/check/a", "papers@2/store/a"]
     changed = [task["full_name"] for task in done["run"]["tasks"] if task["priority"] == 3]
@@ -169,20 +166,7 @@ def test_a_priority_of_an_item_is_for_what_has_not_started_of_it(operator: httpx
     problem(
         operator.post(prioritize, json={"item": "a", "priority": 3}), 409, "has no task of the item a to prioritize"
     )
-
-
-def test_a_priority_of_an_item_has_to_be_said_also_where_nothing_is_left(
-    operator: httpx.Client, session: Session
-) -> None:
-    archive = a_list(session)
-    prioritize = f"{run_of(archive)}/prioritize"
     problem(operator.post(prioritize, json={"item": "a"}), 422, "names no priority")
-    operator.post(f"{run_of(archive)}/cancel", json={})
-    problem(operator.post(prioritize, json={"item": "a"}), 422, "names no priority")
-    problem(operator.post(prioritize, json={"item": "a", "priority": 1.5}), 422, "priority: must be a whole number")
-    problem(
-        operator.post(prioritize, json={"item": "a", "priority": 3, "force": True}), 422, "force means nothing here"
-    )
 
 
 def test_a_deleted_item_is_read_with_scope_admin_alone(client: Client, session: Session) -> None:
@@ -209,12 +193,3 @@ def test_a_deleted_item_is_read_with_scope_admin_alone(client: Client, session: 
         "papers@2/fetch/a": "failed", "papers@2/check/a": "skipped", "papers@2/store/a": "skipped",
     }  # fmt: skip
     assert admin.get(f"{run}/deleted-items").json() == []
-
-
-def test_an_item_of_which_a_task_runs_is_not_deleted(operator: httpx.Client, session: Session) -> None:
-    archive = a_list(session)
-    archive.claim("fetch/a@2")
-    problem(operator.delete(run_of(archive), params={"item": "a"}), 409, "papers@2/fetch/a is running")
-    problem(operator.delete(run_of(archive), params={"item": "x"}), 404, "papers@2 has no item 'x'")
-    problem(operator.post(f"{run_of(archive)}/undelete", params={"item": "a"}), 409, "is not deleted")
-    problem(operator.delete(run_of(archive), params={"item": ""}), 422, "item")
