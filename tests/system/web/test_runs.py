@@ -16,14 +16,13 @@ from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, End, RunId, Usage
 from arkqueue.queue import archives
-from arkqueue.queue.tokens import Scope
 from arkqueue.views import runs
 from arkqueue.views.runs import RunDetail
 from arkqueue.web import create_app
 from arkqueue.web.api.responses import MOST
 from tests.builders import AnArchive, an_archive, faulty
 from tests.db.test_example import example
-from tests.system.web.conftest import Client, problem
+from tests.system.web.conftest import problem
 
 CHAIN = {"a": "", "b": "depends: [a]", "c": "depends: [b]"}
 
@@ -56,9 +55,9 @@ def test_runs_are_listed_in_pages_with_filters(reader: httpx.Client, archive: An
     assert [task["name"] for task in run["tasks"]] == ["COMMIT", "a", "b", "c"]
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "said"),
-    [
+@pytest.mark.usefixtures("archive")
+def test_faulty_filters_are_told(reader: httpx.Client) -> None:
+    for query, status, said in (
         ("state=sleeping", 422, "state"),
         ("limit=0", 422, "limit"),
         ("since=yesterday", 422, "since"),
@@ -67,11 +66,8 @@ def test_runs_are_listed_in_pages_with_filters(reader: httpx.Client, archive: An
         ("branch=x", 422, "Give archive too"),
         ("archive=papers&archive=code", 422, "'archive' more than once"),
         ("archiv=papers", 422, "'archiv', which means nothing here. There are: archive, branch, rev"),
-    ],
-)
-@pytest.mark.usefixtures("archive")
-def test_faulty_filters_are_told(reader: httpx.Client, query: str, status: int, said: str) -> None:
-    problem(reader.get(f"/runs?{query}"), status, said)
+    ):
+        problem(reader.get(f"/runs?{query}"), status, said)
 
 
 def test_parameter_that_means_nothing_is_refused_before_anything_is_done(
@@ -272,52 +268,44 @@ def test_trigger_is_refused_with_the_reason(operator: httpx.Client, reader: http
 # Acting on tasks
 
 
-def test_task_is_canceled_retried_and_skipped(operator: httpx.Client, archive: AnArchive) -> None:
+def test_a_verb_answers_with_the_task_as_it_is_then(operator: httpx.Client, archive: AnArchive) -> None:
     task = f"/tasks/{archive.task('a@2')}"
     answer = operator.post(f"{task}/cancel")
     assert (answer.status_code, answer.json()["state"], answer.json()["by"]) == (200, "canceled", "operate test")
     problem(operator.post(f"{task}/cancel"), 409, "papers@2/a: is canceled already")
     assert operator.post(f"{task}/retry").json()["state"] == "ready"
     problem(operator.post(f"{task}/retry"), 409, "is ready")
+    problem(operator.post(f"{task}/restart"), 409, "only a running task is restarted")
     assert operator.post(f"{task}/skip").json()["state"] == "skipped"
     assert archive.states() == {"a@2": "skipped", "b@2": "skipped", "c@2": "skipped"}
-
-
-def test_failure_is_skipped_as_completed(operator: httpx.Client, archive: AnArchive) -> None:
-    archive.fail("a@2")
-    task = operator.post(f"/tasks/{archive.task('a@2')}/skip", json={"as_completed": True}).json()
-    assert (task["state"], task["waived"]) == ("failed", True)
-    assert archive.state("b@2") == "ready"
-
-
-def test_running_task_is_restarted_or_presumed_gone(operator: httpx.Client, archive: AnArchive) -> None:
-    task = f"/tasks/{archive.task('a@2')}"
-    problem(operator.post(f"{task}/restart"), 409, "only a running task is restarted")
-    archive.claim("a@2")
+    archive.commit(CHAIN)
+    archive.claim("a@3")
+    task = f"/tasks/{archive.task('a@3')}"
     assert operator.post(f"{task}/restart").json()["stop"] == "restart"
     assert operator.post(f"{task}/cancel").json()["stop"] == "cancel"
     assert operator.post(f"{task}/cancel", json={"assume_gone": True}).json()["state"] == "canceled"
+    archive.commit(CHAIN)
+    archive.fail("a@4")
+    failed = operator.post(f"/tasks/{archive.task('a@4')}/skip", json={"as_completed": True}).json()
+    assert (failed["state"], failed["waived"]) == ("failed", True)
+    assert archive.state("b@4") == "ready"
 
 
-def test_retry_that_later_revisions_forbid_can_be_forced(operator: httpx.Client, session: Session) -> None:
-    archive = an_archive(session)
-    archive.commit({"a": ""})
-    archive.commit({"a": "depends: [{task: PREV, when: settled}]"})
-    archive.fail("a@2")
-    archive.run("a@3")
-    task = f"/tasks/{archive.task('a@2')}"
-    problem(operator.post(f"{task}/retry"), 409, "tasks of later revisions have started after it: papers@3/a")
-    assert operator.post(f"{task}/retry", json={"force": True}).json()["state"] == "ready"
-
-
-@pytest.mark.parametrize("verb", ["cancel", "restart", "retry", "skip"])
-def test_verbs_on_tasks_need_the_right_and_the_task(
-    reader: httpx.Client, operator: httpx.Client, archive: AnArchive, verb: str
-) -> None:
-    problem(reader.post(f"/tasks/{archive.task('a@2')}/{verb}"), 403, "needs operate")
-    problem(operator.post(f"/tasks/999/{verb}"), 404, "task 999")
-    problem(operator.post(f"/tasks/{archive.task('COMMIT@2')}/{verb}"), 409)
-    problem(operator.post(f"/tasks/{archive.task('a@2')}/{verb}", json={"forse": True}), 422, "forse")
+def test_a_verb_is_for_what_is_there_and_has_its_own_options(operator: httpx.Client, archive: AnArchive) -> None:
+    run, task, before = archive.run_id(2), archive.task("a@2"), archive.states()
+    for verb in ("cancel", "restart", "retry", "skip"):
+        problem(operator.post(f"/tasks/999/{verb}"), 404, "task 999")
+        problem(operator.post(f"/runs/999/{verb}"), 404, "run 999")
+        problem(operator.post(f"/tasks/{archive.task('COMMIT@2')}/{verb}"), 409)
+        problem(operator.post(f"/tasks/{task}/{verb}", json={"forse": True}), 422, "forse")
+    problem(operator.delete("/runs/999"), 404)
+    problem(operator.post(f"/tasks/{task}/explode"), 422, "verb")
+    for path, option in (
+        (f"/runs/{run}/cancel", "assume_gone"), (f"/tasks/{task}/cancel", "force"), (f"/tasks/{task}/restart", "force"),
+        (f"/tasks/{task}/retry", "as_completed"), (f"/tasks/{task}/skip", "assume_gone"),
+    ):  # fmt: skip
+        problem(operator.post(path, json={option: True}), 422, f"{option} means nothing here")
+    assert archive.states() == before
 
 
 def test_a_priority_is_a_whole_number_that_has_to_be_said(operator: httpx.Client, session: Session) -> None:
@@ -337,17 +325,21 @@ def test_a_priority_is_a_whole_number_that_has_to_be_said(operator: httpx.Client
     assert [one["priority"] for one in done["run"]["tasks"] if one["kind"] == "ordinary"] == [7, 7]
 
 
-def test_unknown_verb_is_malformed(operator: httpx.Client, archive: AnArchive) -> None:
-    problem(operator.post(f"/tasks/{archive.task('a@2')}/explode"), 422, "verb")
-
-
 # Acting on runs
 
 
-def test_run_is_canceled_and_deleted(operator: httpx.Client, archive: AnArchive) -> None:
+def test_run_is_restarted_skipped_canceled_and_deleted(operator: httpx.Client, archive: AnArchive) -> None:
     run = f"/runs/{archive.run_id(2)}"
+    problem(operator.post(f"{run}/restart"), 409, "has no task to restart")
+    archive.claim("a@2")
+    assert operator.post(f"{run}/restart").json()["done"] == ["papers@2/a"]
+    done = operator.post(f"{run}/skip").json()
+    assert (done["done"], done["refused"]) == (["papers@2/b"], [])
+    assert archive.states() == {"a@2": "running", "b@2": "skipped", "c@2": "skipped"}
+    archive.commit(CHAIN)
+    run = f"/runs/{archive.run_id(3)}"
     done = operator.post(f"{run}/cancel").json()
-    assert (done["done"], done["run"]["state"]) == (["papers@2/a", "papers@2/b", "papers@2/c"], "canceled")
+    assert (done["done"], done["run"]["state"]) == (["papers@3/a", "papers@3/b", "papers@3/c"], "canceled")
     problem(operator.post(f"{run}/cancel"), 409, "has nothing left to cancel")
     assert operator.delete(run).json()["state"] == "deleted"
     problem(operator.delete(run), 409, "is deleted already")
@@ -509,43 +501,6 @@ def test_run_is_retried_as_far_as_it_can_be(operator: httpx.Client, session: Ses
     told = problem(operator.post(f"{run}/retry"), 409, "tasks of later revisions have started")
     assert told["remedy"] == refusal["remedy"]
     assert operator.post(f"{run}/retry", json={"force": True}).json()["done"] == ["papers@2/a"]
-
-
-def test_run_is_restarted_and_skipped(operator: httpx.Client, archive: AnArchive) -> None:
-    run = f"/runs/{archive.run_id(2)}"
-    problem(operator.post(f"{run}/restart"), 409, "has no task to restart")
-    archive.claim("a@2")
-    assert operator.post(f"{run}/restart").json()["done"] == ["papers@2/a"]
-    done = operator.post(f"{run}/skip").json()
-    assert (done["done"], done["refused"]) == (["papers@2/b"], [])
-    assert archive.states() == {"a@2": "running", "b@2": "skipped", "c@2": "skipped"}
-
-
-@pytest.mark.parametrize(
-    ("path", "option"),
-    [("runs/{run}/cancel", "assume_gone"), ("tasks/{task}/cancel", "force"), ("tasks/{task}/restart", "force"),
-     ("tasks/{task}/retry", "as_completed"), ("tasks/{task}/skip", "assume_gone")],
-)  # fmt: skip
-def test_option_that_a_verb_does_not_have_is_refused(
-    operator: httpx.Client, archive: AnArchive, path: str, option: str
-) -> None:
-    before = archive.states()
-    where = path.format(run=archive.run_id(2), task=archive.task("a@2"))
-    problem(operator.post(f"/{where}", json={option: True}), 422, f"{option} means nothing here")
-    assert archive.states() == before
-
-
-@pytest.mark.parametrize("verb", ["cancel", "restart", "retry", "skip"])
-def test_verbs_on_runs_need_the_right_and_the_run(
-    reader: httpx.Client, operator: httpx.Client, archive: AnArchive, verb: str
-) -> None:
-    problem(reader.post(f"/runs/{archive.run_id(2)}/{verb}"), 403, "needs operate")
-    problem(operator.post(f"/runs/999/{verb}"), 404, "run 999")
-
-
-def test_deleting_needs_the_right(reader: httpx.Client, client: Client, archive: AnArchive) -> None:
-    problem(reader.delete(f"/runs/{archive.run_id(2)}"), 403)
-    problem(client(Scope.OPERATE).delete("/runs/999"), 404)
 
 
 # Long answers
