@@ -311,13 +311,6 @@ def test_output_that_whoever_calls_has_closed_is_not_missed(
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_deeds_are_remembered_with_the_person(arkqueue: Cli, session: Session) -> None:
-    an_archive(session).commit({"a": ""})
-    arkqueue("cancel", "papers@2/a")
-    (deed,) = arkqueue("show", "papers@2/a", "--json").json["deeds"]
-    assert deed["by"].endswith(" (first token)")
-
-
 def test_faulty_configuration_is_told_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "arkqueue.toml").write_text("slotz = 3\n")
     done = run_cli("--home", str(tmp_path), "runs")

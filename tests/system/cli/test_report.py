@@ -53,18 +53,13 @@ def test_shows_the_report_of_a_run_and_makes_another_after_a_repair(arkqueue: Cl
     assert (one["version"], one["number"], one["counts"]["failed"]) == (1, 1, 1)
 
 
-def test_refuses_what_does_not_go_together(arkqueue: Cli, session: Session) -> None:
+def test_refuses_what_does_not_go_together_and_says_why_there_is_no_report(arkqueue: Cli, session: Session) -> None:
     archive = an_archive(session)
-    archive.commit({"a": ""})
+    archive.commit({"a": "", "b": ""})
     assert "--now goes with --update" in arkqueue("report", "papers@2", "--now").err
     assert "Give one of" in arkqueue("report", "papers@2", "--list", "--number", "1").err
     named = arkqueue("report", "papers@2/a")
     assert (named.code, "is the name of a task, not of a run" in named.err) == (2, True)
-
-
-def test_why_there_is_no_report_or_nothing_new_in_it_is_told(arkqueue: Cli, session: Session) -> None:
-    archive = an_archive(session)
-    archive.commit({"a": "", "b": ""})
     assert "papers@1: has no report: its archive's history begins there\n" in arkqueue("report", "papers@1").err
     assert "nothing has settled yet" in arkqueue("report", "papers@2", "--update", "--now").err
     archive.run("a@2", "b@2")

@@ -13,7 +13,7 @@ import pytest
 
 from arkqueue.db.session import Session
 from tests.builders import an_archive
-from tests.system.cli.conftest import Cli, Start, the_rest
+from tests.system.cli.conftest import Start, the_rest
 
 
 def line(process: subprocess.Popen[str]) -> str:
@@ -57,15 +57,6 @@ def test_each_change_is_a_document_for_programs(started: Start, session: Session
     assert (seen[-1]["full_name"], seen[-1]["state"], seen[-1]["counts"]["completed"]) == ("papers@2", "completed", 1)
     assert "tasks" not in seen[-1]
     assert (process.returncode, err) == (0, "")
-
-
-def test_run_that_completed_is_exit_code_0(arkqueue: Cli, session: Session) -> None:
-    archive = an_archive(session)
-    archive.commit({"a": ""})
-    archive.run("a@2")
-    done = arkqueue("watch", "papers@2")
-    assert done.code == 0
-    assert done.lines[-1].endswith("papers@2  completed  1/1")
 
 
 def test_new_runs_are_seen_and_an_interrupt_is_its_end(started: Start, session: Session) -> None:

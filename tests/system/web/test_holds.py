@@ -10,7 +10,7 @@ from tests.builders import an_archive
 from tests.system.web.conftest import Client, problem
 
 
-def test_a_task_is_held_and_released_with_reasons(operator: httpx.Client, session: Session) -> None:
+def test_a_task_and_a_run_are_held_and_released(operator: httpx.Client, session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]"})
     task = f"/tasks/{archive.task('a@2')}"
@@ -25,14 +25,10 @@ def test_a_task_is_held_and_released_with_reasons(operator: httpx.Client, sessio
     ]
     problem(operator.post(f"{task}/release"), 409, "is ready: only a held task is released")
     problem(operator.post(f"{task}/hold", json={"because": "x"}), 422, "because")
-
-
-def test_a_run_is_held_and_released(operator: httpx.Client, session: Session) -> None:
-    archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]", "g": "# gate"})
-    run = f"/runs/{archive.run_id(2)}"
+    run = f"/runs/{archive.run_id(3)}"
     done = operator.post(f"{run}/hold").json()
-    assert (done["done"], done["refused"], done["run"]["state"]) == (["papers@2/a", "papers@2/b"], [], "held")
+    assert (done["done"], done["refused"], done["run"]["state"]) == (["papers@3/a", "papers@3/b"], [], "held")
     assert done["run"]["counts"]["held"] == 2
     assert operator.post(f"{run}/release").json()["run"]["state"] == "pending"
     problem(operator.post(f"{run}/release"), 409, "has no held task")

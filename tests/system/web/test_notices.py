@@ -84,12 +84,6 @@ def test_revision_that_does_not_exist_yet_is_shown_on_the_archive(
     assert (notice["revision"], notice["expected"]) == ("700", True)
 
 
-def test_unknown_repository_and_archive_are_not_found(hook: httpx.Client) -> None:
-    notice = {"repository": "/srv/nowhere", "revision": 1}
-    problem(hook.post("/notices", json=notice), 404, "no archive of this repository is watched")
-    problem(hook.post("/archives/nothing/notices", json={}), 404, "archive nothing")
-
-
 def test_malformed_notice_is_told_what_is_wrong(hook: httpx.Client) -> None:
     malformed: list[tuple[object, str]] = [
         ({"revision": 1}, "repository"),
@@ -114,7 +108,8 @@ def test_archive_that_is_added_or_removed_is_known_at_once(
     hook: httpx.Client, admin: httpx.Client, session: Session
 ) -> None:
     notice = {"repository": "/srv/papers", "revision": 1}
-    problem(hook.post("/notices", json=notice), 404)
+    problem(hook.post("/notices", json=notice), 404, "no archive of this repository is watched")
+    problem(hook.post("/archives/papers/notices", json={}), 404, "archive papers")
     archive = an_archive(session)
     assert hook.post("/notices", json=notice).json()["archives"] == ["papers"]
     assert archive.id in looks(session)

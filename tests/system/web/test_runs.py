@@ -79,7 +79,7 @@ def test_parameter_that_means_nothing_is_refused_before_anything_is_done(
     problem(operator.post("/runs", json={"archive": "papers", "revision": True}), 422, "revision")
 
 
-def test_run_has_its_tasks_and_edges(reader: httpx.Client, session: Session) -> None:
+def test_run_has_its_tasks_and_edges_or_its_faults(reader: httpx.Client, session: Session) -> None:
     archive = example(session)
     run = reader.get(f"/runs/{archive.run_id(3)}").json()
     assert (run["full_name"], run["state"], run["trigger"], run["author"]) == ("papers@3", "pending", "commit", "ann")
@@ -89,19 +89,15 @@ def test_run_has_its_tasks_and_edges(reader: httpx.Client, session: Session) -> 
     assert ("papers@2/build-PDF", "papers@3/build-PDF", "cancels") in {
         (e["source_name"], e["target_name"], e["kind"]) for e in run["edges"]
     }
-    problem(reader.get("/runs/999"), 404, "run 999")
-    problem(reader.get("/runs/x"), 422)
-    problem(reader.get(f"/runs/{10**30}"), 404)
-
-
-def test_run_with_faults_tells_them(reader: httpx.Client, session: Session) -> None:
-    archive = an_archive(session)
     archive.commit(faulty())
-    run = reader.get(f"/runs/{archive.run_id(2)}").json()
+    run = reader.get(f"/runs/{archive.run_id(4)}").json()
     assert run["state"] == "failed"
     assert run["faults"] == [
         {"path": "_workflows/test.yaml", "line": 1, "column": 1, "message": "a fault", "word": "", "suggestion": ""}
     ]
+    problem(reader.get("/runs/999"), 404, "run 999")
+    problem(reader.get("/runs/x"), 422)
+    problem(reader.get(f"/runs/{10**30}"), 404)
 
 
 def test_task_has_its_definition_and_attempts(reader: httpx.Client, archive: AnArchive) -> None:
