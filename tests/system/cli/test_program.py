@@ -123,13 +123,16 @@ def test_option_of_the_program_is_told_its_place(words: list[str], said: str) ->
     assert f"Error: {said}" in done.err
 
 
-def test_help_and_simple_commands_load_only_what_they_need(started_alone: Start, session: Session) -> None:
+def test_help_and_simple_commands_load_only_what_they_need(
+    server: Server,  # noqa: ARG001  it runs
+    configuration: Configuration,
+    session: Session,
+) -> None:
     an_archive(session)
     code = "import sys; from arkqueue.cli import main\ntry:\n main()\nfinally:\n print(*sys.modules, file=sys.stderr)"
 
     def loaded(*arguments: str) -> set[str]:
-        home = started_alone("--version").args[4]
-        command = [sys.executable, "-c", code, "--home", home, *arguments]
+        command = [sys.executable, "-c", code, "--home", str(configuration.home), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, env=_environment())
         assert done.returncode == 0, done.stderr
         return set(done.stderr.split())
@@ -359,7 +362,7 @@ def test_what_the_system_refuses_is_told_without_a_traceback(
     assert (done.code, done.out, done.err) == (1, "", f"arkqueue: {said}\n")
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["runs"], ["runs", "--json"]])
+@pytest.mark.parametrize("arguments", [["--version"], ["runs", "--json"]])
 def test_output_that_finds_no_room_is_told(started_alone: Start, session: Session, arguments: list[str]) -> None:
     archive = an_archive(session)
     for _ in range(30):
