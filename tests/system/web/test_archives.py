@@ -132,8 +132,13 @@ def test_registering_tells_what_is_wrong(admin: httpx.Client, hook: httpx.Client
             admin.post("/archives", json={"name": "a", "url": no_address}), 422, "is not the address of a repository"
         )
         problem(hook.post("/notices", json={"repository": no_address}), 422, "is not the address of a repository")
+    problem(admin.post("/archives", json={"name": "a", "url": "book"}), 422, "book: is a relative path", "whole path")
+    problem(admin.post("/archives", json={"name": "a", "url": url, "task_url": "x y"}), 422, "x y: is a relative")
+    problem(admin.post("/archives", json={"name": "a", "url": url, "branches": ["x"]}), 422, "are for Git archives")
     assert admin.post("/archives", json={"name": "a", "url": url}).status_code == 201
     problem(admin.post("/archives", json={"name": "a", "url": url}), 409, "exists already")
+    problem(admin.patch("/archives/a", json={"task_url": "x y"}), 422, "x y: is a relative path")
+    problem(admin.patch("/archives/a", json={"branches": ["x"]}), 422, "are for Git archives")
 
 
 def test_a_repository_that_does_not_answer_is_named_while_others_are_registered(
@@ -259,23 +264,6 @@ def test_misspelt_field_is_refused_before_anything_is_done(admin: httpx.Client, 
     an_archive(session)
     problem(admin.post("/archives/papers/skip", json={"task": "a", "until": 1, "brnch": "topic"}), 422, "brnch")
     problem(admin.post("/archives/papers/rewind", json={"revision": 1, "brnch": "topic"}), 422, "brnch")
-
-
-def test_a_path_that_depends_on_where_the_server_stands_is_refused(admin: httpx.Client, tmp_path: Path) -> None:
-    url = a_subversion_repository(tmp_path).url
-    problem(
-        admin.post("/archives", json={"name": "papers", "url": "book"}), 422, "book: is a relative path", "whole path"
-    )
-    problem(admin.post("/archives", json={"name": "papers", "url": url, "task_url": "x y"}), 422, "x y: is a relative")
-    admin.post("/archives", json={"name": "papers", "url": url}).raise_for_status()
-    problem(admin.patch("/archives/papers", json={"task_url": "x y"}), 422, "x y: is a relative path")
-
-
-def test_branches_of_a_subversion_archive_are_refused(admin: httpx.Client, tmp_path: Path) -> None:
-    new = {"name": "papers", "url": a_subversion_repository(tmp_path).url}
-    problem(admin.post("/archives", json={**new, "branches": ["x"]}), 422, "are for Git archives")
-    admin.post("/archives", json=new).raise_for_status()
-    problem(admin.patch("/archives/papers", json={"branches": ["x"]}), 422, "are for Git archives")
 
 
 def test_what_containers_may_have_is_checked(admin: httpx.Client, tmp_path: Path) -> None:
