@@ -12,12 +12,11 @@ from tests.repositories import a_git_repository
 from tests.system.cli.conftest import cli_of_ordinary_user
 
 ROOT = Path(__file__).parents[3]
-EXAMPLES = sorted(
-    path
-    for path in (ROOT / "workflows-examples").rglob("*")
-    if path.name == "_workflows" or (path.parent.name == "workflows-examples" and path.suffix in (".yaml", ".json"))
-)
-"""Single workflow files, and the folders of the applications."""
+EXAMPLES = [
+    ROOT / "workflows-examples" / "ingest.json",
+    *sorted((ROOT / "workflows-examples").rglob("_workflows")),
+]
+"""A workflow file, and the folders of the applications. `tests/unit/workflow/test_parse.py` judges the other files."""
 FAULTY = "- name: indexing\n  comand: x\n- name: pdf\n  depends: [indexng]\n"
 
 
