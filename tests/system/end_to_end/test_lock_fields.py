@@ -4,8 +4,6 @@ the lock of the next.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.system.end_to_end.conftest import Archives
 from tests.system.end_to_end.installation import Installation, Stage, tasks
 from tests.waiting import eventually
@@ -43,26 +41,6 @@ def test_tasks_take_turns_at_the_lock_that_an_output_names(
     stage.begun(f"store-{waiting}@2")
     stage.go()
     papers.wait_for_run(2)
-
-
-def test_a_task_whose_lock_has_no_name_fails_and_says_which_output_is_missing(
-    shared: Installation, archives: Archives, tmp_path: Path
-) -> None:
-    papers = archives(shared)
-    ran = tmp_path / "ran"
-    store = {
-        "command": f"touch {ran}",
-        "checkout": "none",
-        "depends": ["mint"],
-        "lock": "storage/${{ needs.mint.ark }}",
-    }
-    papers.commit(tasks({"mint": {"command": "true", "checkout": "none"}, "store": store}))
-    papers.wait_for_run(2, "failed")
-    said = papers.explained("store@2")
-    assert "without an attempt" in said
-    assert "needs.mint.ark" in said
-    assert "which is missing or empty" in said
-    assert not ran.exists()
 
 
 def _mint(ark: str) -> dict[str, str]:

@@ -64,41 +64,6 @@ def test_failure_holds_up_later_revisions_until_it_is_retried_or_waived(
     papers.wait_for_run(2)
 
 
-def test_superseded_task_is_retried_by_force_only(shared: Installation, archives: Archives, stage: Stage) -> None:
-    papers = archives(shared)
-    papers.commit(tasks({"pdf": {"cancels": ["PREV"], "command": stage.held, "checkout": "none"}}))
-    pid = stage.begun("pdf@2")
-    papers.commit({"paper.tex": "third\n"})
-    stage.begun("pdf@3")
-    assert is_gone(pid)
-    assert papers.state("pdf@2") == "canceled"
-    said = refused(papers, "retry", papers.task("pdf@2"))
-    assert f"is superseded by {papers.task('pdf@3')}" in said
-    said = refused(papers, "trigger", papers.name, "pdf", "--revision", "2")
-    assert "pdf is superseded by pdf of revision 3" in said
-    stage.go()
-    papers.wait_for_run(3)
-    shared("retry", "--force", papers.task("pdf@2"))
-    papers.wait("pdf@2")
-    assert shared("trigger", papers.name, "pdf", "--revision", "2", "--force").out == papers.run(2, 2) + "\n"
-    papers.wait("pdf@2.2")
-
-
-def test_restart_begins_another_attempt_without_settling(
-    shared: Installation, archives: Archives, stage: Stage
-) -> None:
-    papers = archives(shared)
-    papers.commit(tasks({"held": {"command": stage.held, "checkout": "none"}}))
-    pid = stage.begun("held@2")
-    shared("restart", papers.task("held@2"))
-    stage.begun("held@2", 2)
-    assert is_gone(pid)
-    stage.go()
-    papers.wait_for_run(2)
-    assert [a["end"] for a in papers.attempts("held@2")] == ["stopped", "exited"]
-    assert "only a running task is restarted" in refused(papers, "restart", papers.task("held@2"))
-
-
 def test_cancel_ends_the_process_and_is_remembered(shared: Installation, archives: Archives, stage: Stage) -> None:
     papers = archives(shared)
     papers.commit(
@@ -123,27 +88,6 @@ def test_cancel_ends_the_process_and_is_remembered(shared: Installation, archive
     stage.go()
     shared("retry", papers.task("held@2"))
     papers.wait_for_run(2)
-
-
-def test_canceled_run_leaves_its_commit(shared: Installation, archives: Archives, stage: Stage) -> None:
-    papers = archives(shared)
-    papers.commit(
-        tasks(
-            {
-                "held": {"command": stage.held, "checkout": "none"},
-                "next": {"depends": ["held"], "command": "true"},
-            }
-        )
-    )
-    stage.begun("held@2")
-    shared("delete", papers.run(2), code=1)
-    shared("cancel", papers.run(2))
-    papers.wait("held@2", "canceled")
-    papers.wait_for_run(2, "canceled")
-    assert papers.state("COMMIT@2") == "completed"
-    shared("delete", papers.run(2))
-    assert papers.shown(2)["state"] == "deleted"
-    assert "deleted" in refused(papers, "retry", papers.task("held@2"))
 
 
 @pytest.mark.full
@@ -182,28 +126,6 @@ def test_silent_task_manager_is_waited_for_unless_a_person_knows_better(
     papers.wait_for_run(3)
     assert papers.attempts("pdf@2") == [attempt], "what it reports late changes nothing"
     assert papers.state("pdf@2") == "canceled"
-
-
-def test_older_revision_replaces_the_work_of_a_newer_one_only_by_force(
-    shared: Installation, archives: Archives, tmp_path: Path
-) -> None:
-    papers, sent = archives(shared), tmp_path / "sent"
-    command = f"test $ARKQUEUE_NUMBER != 2 -o -e {tmp_path}/mended && echo $ARKQUEUE_NUMBER > {sent}"
-    papers.commit(tasks({"upload": {"command": command, "checkout": "none"}}))
-    papers.wait_for_run(2, "failed")
-    papers.commit({"notes": "more"})
-    papers.wait_for_run(3)
-    (tmp_path / "mended").touch()
-    for words in ("retry", papers.task("upload@2")), ("trigger", papers.name, "--revision", "2", "upload"):
-        said = refused(papers, *words)
-        assert f"{papers.task('upload@3')} completed" in said
-        assert "To go back on purpose: arkqueue" in said
-    assert sent.read_text() == "3\n"
-    shared("trigger", papers.name, "--revision", "2", "--force", "upload")
-    papers.wait_for_run(2, run=2)
-    assert sent.read_text() == "2\n"
-    (deed,) = papers.shown(2, run=2)["deeds"]
-    assert (deed["verb"], deed["note"]) == ("trigger", "--force upload")
 
 
 def test_trigger_runs_tasks_by_hand(shared: Installation, archives: Archives, tmp_path: Path) -> None:
