@@ -5,10 +5,9 @@ any other reason.
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 from arkqueue import hooks
-from tests.repositories import GitRepository, run
+from tests.repositories import GitRepository
 from tests.system.conftest import Checker
 from tests.system.end_to_end.conftest import Archives
 from tests.system.end_to_end.installation import Archive, Installation
@@ -23,36 +22,26 @@ def install(arkqueue: Installation, papers: Archive, checker: Checker) -> None:
     hooks.install(papers.repository.path, server=arkqueue.api.url, token=token, check=True, checker=checker.path)
 
 
-def commit(papers: Archive, text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A commit of a workflow file by a person: from a working copy, or as a push."""
-    repository = papers.repository
-    if isinstance(repository, GitRepository):
-        repository.commit({"_workflows/a.yaml": text}, push=False)
-        words = ["git", "-C", str(repository.work), "push", "origin", "main"]
-    else:
-        copy = folder / "copy"
-        if not copy.exists():
-            repository.check_out(copy)
-            (copy / "_workflows").mkdir()
-        (copy / "_workflows" / "a.yaml").write_text(text)
-        run("svn", "add", "-q", "--force", copy / "_workflows")
-        words = ["svn", "commit", "-m", "", str(copy)]
+def push(papers: Archive, text: str) -> subprocess.CompletedProcess[str]:
+    """A commit of a workflow file by a person, and its push."""
+    assert isinstance(papers.repository, GitRepository)
+    papers.repository.commit({"_workflows/a.yaml": text}, push=False)
+    words = ["git", "-C", str(papers.repository.work), "push", "origin", "main"]
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
 def test_faulty_commit_is_refused_and_the_committer_is_told(
-    shared: Installation, archives: Archives, kind: str, tmp_path: Path, checker_alone: Checker
+    shared: Installation, archives: Archives, checker_alone: Checker
 ) -> None:
-    papers = archives(shared, kind, hook=False)
+    papers = archives(shared, "git", hook=False)
     install(shared, papers, checker_alone)
-    done = commit(papers, FAULTY, tmp_path)
+    done = push(papers, FAULTY)
     assert done.returncode != 0
     assert "_workflows/a.yaml:3:13: " in done.stderr
     assert "'index'" in done.stderr
     assert "Traceback" not in done.stderr
-    done = commit(papers, GOOD, tmp_path)
+    done = push(papers, GOOD)
     assert done.returncode == 0, done.stderr
-    papers.wait_for_run(2 if kind == "subversion" else 3)
-    if kind == "git":
-        # The push brought the faulty commit along; only heads are refused.
-        papers.wait_for_run(2, "failed")
+    papers.wait_for_run(3)
+    # The push brought the faulty commit along; only heads are refused.
+    papers.wait_for_run(2, "failed")

@@ -58,17 +58,6 @@ def test_commit_through_svnserve_runs_its_workflow(shared: Installation, archive
     assert papers.wait_for_run(2)["author"] in ("ada", "")
 
 
-def test_push_of_many_commits_is_a_run_for_each(shared: Installation, archives: Archives) -> None:
-    papers = archives(shared, "git")
-    papers.commit(WORKFLOW, push=False)
-    for text in ("one", "two", "three"):
-        papers.commit({"paper.tex": text + "\n"}, push=False)
-    papers.repository.push()  # type: ignore[union-attr]
-    for rev in (2, 3, 4, 5):
-        assert papers.wait_for_run(rev)["counts"]["completed"] == 2
-    assert papers.ledger() == [1, 2, 3, 4, 5]
-
-
 def test_task_of_an_archive_without_an_executor_fails_with_the_remedy(shared: Installation, archives: Archives) -> None:
     papers = archives(shared, process=False)
     papers.commit(WORKFLOW)
@@ -138,19 +127,3 @@ def test_one_notice_reaches_every_archive_of_the_repository(shared: Installation
     whole.wait_for_run(5)
     assert trunk.log("index@5") == "2\n"
     assert (trunk.ledger(), whole.ledger()) == ([2, 3, 5], [1, 2, 3, 4, 5])
-
-
-def test_doubled_and_late_notices_plan_nothing_twice(shared: Installation, archives: Archives) -> None:
-    papers = archives(shared)
-    papers.commit(WORKFLOW)
-    for _ in range(3):
-        shared("notify", papers.name, "2")
-        shared("notify", papers.name)
-    papers.commit({"paper.tex": "third\n"})
-    papers.wait_for_run(3)
-    shared("notify", papers.name, "2")
-    shared("sync", papers.name, "--wait")
-    assert papers.ledger() == [1, 2, 3]
-    assert {run["full_name"] for run in shared("runs", papers.name, "--json").json["runs"]} == {
-        papers.run(rev) for rev in (1, 2, 3)
-    }

@@ -8,10 +8,9 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-import httpx
 import pytest
 
-from tests.repositories import Content, SubversionRepository, a_git_repository, a_subversion_repository, run
+from tests.repositories import Content, SubversionRepository, a_subversion_repository, run
 from tests.system.end_to_end.conftest import Archives
 from tests.system.end_to_end.installation import Archive, Installation, Stage, tasks
 from tests.waiting import eventually
@@ -19,72 +18,28 @@ from tests.waiting import eventually
 WORKFLOW = tasks({"index": {"depends": ["PREV"], "command": "cat paper.tex"}})
 
 
-def post(arkqueue: Installation, path: str, body: object, token: str | None = None) -> httpx.Response:
-    given = token or (arkqueue.home() / "token").read_text().strip()
-    content = body if isinstance(body, bytes) else None
-    return httpx.post(
-        f"{arkqueue.api.url}/api/v1{path}",
-        headers={"Authorization": f"Bearer {given}", "Content-Type": "application/json"},
-        content=content,
-        json=None if content else body,
-        verify=False,  # it speaks no TLS
-    )
-
-
-def test_notice_that_cannot_be_accepted_is_answered_with_a_problem(shared: Installation, archives: Archives) -> None:
-    papers = archives(shared)
-    here = str(papers.repository.path)
-    hook = shared("token", "create", "--scope", "hook").out.strip()
-    other = shared("token", "create", "--scope", "hook", "--archive", archives(shared).name).out.strip()
-    for path, body, token, status in (
-        ("/notices", {"repository": "11111111-2222-3333-4444-555555555555", "revision": 1}, None, 404),
-        ("/notices", {"repository": "/nowhere"}, None, 404),
-        ("/archives/nobody/notices", {}, None, 404),
-        ("/notices", {"repository": here, "revision": 1}, other, 404),
-        ("/notices", {"revision": 1}, None, 422),
-        ("/notices", {"repository": here, "revision": "many"}, None, 422),
-        ("/notices", {"repository": here, "new": "xyz"}, None, 422),
-        ("/notices", b"{", None, 422),
-        ("/notices", {"repository": here}, "wrong", 401),
-        ("/runs", {"archive": papers.name}, hook, 403),
-        ("/archives", {"name": "x", "url": here}, hook, 403),
-        ("/notices", {"repository": here, "revision": 1}, hook, 202),
-    ):
-        answer = post(shared, path, body, token)
-        assert answer.status_code == status, (path, body, answer.text)
-        if status >= 400:
-            assert answer.headers["content-type"] == "application/problem+json"
-            assert answer.json()["detail"]
+def test_notice_of_no_revision_is_a_mistake_of_the_command(shared: Installation, archives: Archives) -> None:
+    papers = archives(shared, hook=False)
     assert "does not exist" in shared("notify", "nobody", code=1).err
     assert "neither a revision number nor a full SHA" in shared("notify", papers.name, "soon", code=2).err
 
 
-def test_revision_that_is_not_there_yet_is_shown_and_found_later(
-    shared: Installation, archives: Archives, kind: str
-) -> None:
-    papers = archives(shared, kind, hook=False)
-    if kind == "git":
-        papers.commit(WORKFLOW, push=False)
-        name = papers.repository.id()  # type: ignore[union-attr]
-    else:
-        name = "2"
+def test_revision_that_is_not_there_yet_is_shown_and_found_later(shared: Installation, archives: Archives) -> None:
+    papers = archives(shared, "git", hook=False)
+    papers.commit(WORKFLOW, push=False)
+    name = papers.repository.id()  # type: ignore[union-attr]
     shared("notify", papers.name, name)
     shown = eventually(
         lambda: (said := shared("archive", "show", papers.name).out) and "not there yet" in said and said
     )
     assert name in shown
-    if kind == "git":
-        papers.repository.push()  # type: ignore[union-attr]
-    else:
-        papers.commit(WORKFLOW)
+    papers.repository.push()  # type: ignore[union-attr]
     papers.wait_for_run(2)
     eventually(lambda: "not there yet" not in shared("archive", "show", papers.name).out)
 
 
-def test_repository_that_vanishes_is_shown_and_holds_up_nobody(
-    shared: Installation, archives: Archives, kind: str
-) -> None:
-    papers, others = archives(shared, kind), archives(shared, kind)
+def test_repository_that_vanishes_is_shown_and_holds_up_nobody(shared: Installation, archives: Archives) -> None:
+    papers, others = archives(shared, "git"), archives(shared, "git")
     papers.commit(WORKFLOW)
     papers.wait_for_run(2)
     path = papers.repository.path
@@ -158,17 +113,13 @@ def test_restored_backup_stops_the_archive_until_it_is_rewound(
 
 
 def replace_repository(papers: Archive, changes: Mapping[str, Content]) -> Path:
-    """Another repository takes the place of an archive's: in Subversion with its UUID and another revision 2. Answers where the right one is kept."""
+    """Another repository takes the place of an archive's, with its UUID and another revision 2. Answers where the right one is kept."""
     repository = papers.repository
+    assert isinstance(repository, SubversionRepository)
     away = repository.path.with_name("right")
-    if isinstance(repository, SubversionRepository):
-        uuid = repository.uuid
-        new = a_subversion_repository(repository.path.parent, "new")
-        run("svnadmin", "setuuid", new.path, uuid)
-        run("sh", "-c", f"svnadmin dump -q -r 0:1 {repository.path} | svnadmin load -q --ignore-uuid {new.path}")
-    else:
-        new = a_git_repository(repository.path.parent, "new")
-        new.commit({"paper.tex": "other thoughts\n"})
+    new = a_subversion_repository(repository.path.parent, "new")
+    run("svnadmin", "setuuid", new.path, repository.uuid)
+    run("sh", "-c", f"svnadmin dump -q -r 0:1 {repository.path} | svnadmin load -q --ignore-uuid {new.path}")
     new.commit(changes)
     repository.path.rename(away)
     new.path.rename(repository.path)
@@ -176,9 +127,9 @@ def replace_repository(papers: Archive, changes: Mapping[str, Content]) -> Path:
 
 
 def test_nothing_of_an_archive_starts_while_its_repository_is_another_one(
-    shared: Installation, archives: Archives, stage: Stage, kind: str
+    shared: Installation, archives: Archives, stage: Stage
 ) -> None:
-    papers, others = archives(shared, kind), archives(shared, kind)
+    papers, others = archives(shared), archives(shared)
     workflow = tasks(
         {
             "hold": {"command": stage.held, "checkout": "none"},
