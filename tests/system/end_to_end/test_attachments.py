@@ -40,10 +40,8 @@ def a_long_file(tmp_path: Path) -> tuple[Path, str]:
     return file, digest.hexdigest()
 
 
-def test_files_and_folders_are_handed_in_and_found(
-    shared: Installation, archives: Archives, tmp_path: Path, kind: str
-) -> None:
-    papers = archives(shared, kind, hook=False)
+def test_files_and_folders_are_handed_in_and_found(shared: Installation, archives: Archives, tmp_path: Path) -> None:
+    papers = archives(shared, hook=False)
     papers.commit(tasks({"check": FILES["check"]}))
     scans = tmp_path / "scans"
     (scans / "of may").mkdir(parents=True)

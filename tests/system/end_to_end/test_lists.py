@@ -76,10 +76,8 @@ def test_a_list_is_read_at_each_revision_whether_or_not_a_workflow_file_changes(
     assert "the key 'b' is also that of the item in line 2" in fault["message"]
 
 
-def test_a_backfill_is_over_the_list_that_each_of_its_revisions_has(
-    shared: Installation, archives: Archives, kind: str
-) -> None:
-    papers = archives(shared, kind)
+def test_a_backfill_is_over_the_list_that_each_of_its_revisions_has(shared: Installation, archives: Archives) -> None:
+    papers = archives(shared)
     for text in ("id,size\na,3\nb,4\n", "id,size\n", None, "id,size\nb,5\nb,6\n", "id,size\nb,7\n"):
         papers.commit({"lists/volumes.csv": text})
     store = {"foreach": {"file": "lists/volumes.csv"}, "command": "echo $ARKQUEUE_ITEM", "checkout": "none"}

@@ -21,10 +21,10 @@ BATCH = "ark,size\n13030/m5,3\n13030/q2,4\n"
 
 
 def test_a_batch_is_submitted_right_after_the_commit_of_its_workflow(
-    shared: Installation, archives: Archives, tmp_path: Path, kind: str
+    shared: Installation, archives: Archives, tmp_path: Path
 ) -> None:
     """No hook tells of the commit: the scan before the submission finds it."""
-    papers = archives(shared, kind, hook=False)
+    papers = archives(shared, hook=False)
     batch = tmp_path / "batch.csv"
     batch.write_text(BATCH)
     papers.commit(tasks(FILES))
@@ -106,8 +106,8 @@ def test_a_submission_says_that_nobody_has_scanned(installations: Installations,
     assert "no queue manager is running" in arkqueue("submit", papers.name, batch).err
 
 
-def test_a_schema_is_read_at_each_revision(shared: Installation, archives: Archives, tmp_path: Path, kind: str) -> None:
-    papers = archives(shared, kind, hook=False)
+def test_a_schema_is_read_at_each_revision(shared: Installation, archives: Archives, tmp_path: Path) -> None:
+    papers = archives(shared, "git", hook=False)
     workflow = "submission: {schema: schemas/batch.json}\ntasks:\n- {name: check, command: 'true', on: submission, checkout: none}\n"
     papers.commit({"_workflows/w.yaml": workflow, "schemas/batch.json": '{"required": ["title"]}'})
     batch = tmp_path / "batch.json"
