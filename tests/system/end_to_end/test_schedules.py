@@ -7,16 +7,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.system.end_to_end.conftest import Archives
-from tests.system.end_to_end.installation import Archive, Installation, tasks
+from tests.system.end_to_end.conftest import Archives, Installations
+from tests.system.end_to_end.installation import Archive, tasks
 from tests.waiting import eventually
 
 NEVER = "0 0 29 2 *"
 """Due so rarely that no test sees it by itself."""
-
-
-def nightly(text: str, cron: str = NEVER) -> dict[str, Any]:
-    return dict(tasks({"nightly": {"schedule": cron, "command": f"echo {text}", "checkout": "none"}}))
 
 
 def schedules(papers: Archive) -> list[dict[str, Any]]:
@@ -36,28 +32,13 @@ def let_be_due(papers: Archive) -> None:
     )
 
 
-def test_schedule_follows_the_head(shared: Installation, archives: Archives) -> None:
-    papers = archives(shared)
-    papers.commit(nightly("old"))
-    papers.wait_for_run(2)
-    papers.commit(nightly("new"))
-    papers.wait_for_run(3)
-    let_be_due(papers)
-    papers.wait_for_run(3, run=2)
-    assert papers.log("nightly@3.2") == "new\n"
-    papers.commit({"_workflows/tasks.json": "{"})
-    papers.wait_for_run(4, "failed")
-    assert len(schedules(papers)) == 1, "a fault ends no schedule"
-    papers.commit(tasks({"nightly": {"command": "true"}}))
-    papers.wait_for_run(5)
-    assert schedules(papers) == []
-
-
 def test_nightly_task_that_waits_for_a_failure_runs_as_soon_as_another_revision_has_its_source(
-    shared: Installation, archives: Archives, tmp_path: Path
+    installations: Installations, archives: Archives, tmp_path: Path
 ) -> None:
     """Revision 2's pdf fails, the nightly task waits, revision 3's pdf completes, and the next fire runs without anybody's hand."""
-    papers, mended = archives(shared), tmp_path / "mended"
+    arkqueue = installations(poll="200ms")
+    arkqueue.start()
+    papers, mended = archives(arkqueue), tmp_path / "mended"
     pdf = {"paths": ["chapters/**"], "command": f"test -e {mended}", "checkout": "none"}
     night = {"schedule": NEVER, "depends": ["pdf"], "command": "echo at $ARKQUEUE_REVISION", "checkout": "none"}
     papers.commit({**tasks({"pdf": pdf, "nightly": night}), "chapters/one": "1\n"})
@@ -69,8 +50,8 @@ def test_nightly_task_that_waits_for_a_failure_runs_as_soon_as_another_revision_
     said = papers.explained("nightly@2.2")
     assert f"{papers.task('pdf@2')}, which failed" in said
     assert "1 fire of its schedule was left out since" in said
-    assert any("left out since" in fault for fault in shared.api.get("/healthz")["faults"])
-    assert papers.run(2, 2) in shared("archive", "show", papers.name).out
+    assert any("left out since" in fault for fault in arkqueue.api.get("/healthz")["faults"])
+    assert papers.run(2, 2) in arkqueue("archive", "show", papers.name).out
     mended.touch()
     papers.commit({"chapters/one": "2\n"})
     papers.wait_for_run(3)
