@@ -463,17 +463,6 @@ def test_what_strangers_wrote_is_shown_and_never_obeyed(
     assert "&lt;img src=x onerror=alert(1)&gt;" in operator.get("/papers@3").text
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["/nothing", "/papers@99", "/papers@2/nothing", "/papers@x", "/papers@2/%2e%2e", "/a/b/c", "/papers:none"],
-)
-@pytest.mark.usefixtures("archive")
-def test_addresses_of_nothing_are_told_with_what_is_near(operator: httpx.Client, address: str) -> None:
-    answer = operator.get(address)
-    assert answer.status_code in (404, 422)
-    assert "Traceback" not in answer.text
-
-
 def test_pages_are_not_framed_run_no_foreign_script_and_say_nothing_to_others(operator: httpx.Client) -> None:
     headers = operator.get("/").headers
     policy = headers["content-security-policy"]
