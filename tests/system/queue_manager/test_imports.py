@@ -34,9 +34,9 @@ def configuration(tmp_path: Path) -> Configuration:
     return Configuration.load({}, home=tmp_path / "home", poll="200ms", import_limit=LIMIT)
 
 
-@pytest.fixture(params=["subversion", "git"])
+@pytest.fixture
 def repository(request: pytest.FixtureRequest, tmp_path: Path) -> SubversionRepository | GitRepository:
-    made = a_subversion_repository(tmp_path) if request.param == "subversion" else a_git_repository(tmp_path)
+    made = (a_git_repository if getattr(request, "param", "") == "git" else a_subversion_repository)(tmp_path)
     made.commit({"_workflows/w.yaml": WORKFLOW})
     return made
 
@@ -69,6 +69,7 @@ def commit(repository: Any, number: int) -> None:
         repository.commit({"readme": f"{n} of {number}"})
 
 
+@pytest.mark.parametrize("repository", ["subversion", "git"], indirect=True)
 def test_an_import_is_held_and_says_why(
     watch: Watch, repository: Any, session: Session, configuration: Configuration
 ) -> None:

@@ -20,7 +20,7 @@ from arkqueue.queue_manager import quick_checks
 from arkqueue.queue_manager.quick_checks import QuickChecks
 from arkqueue.queue_manager.readers import Readers
 from arkqueue.repository.reader.archive import ReadArchive
-from tests.changes import GIT, SUBVERSION
+from tests.changes import GIT
 from tests.repositories import a_git_repository, a_subversion_repository, run
 from tests.system.queue_manager.conftest import WORKFLOW, Watched
 
@@ -72,41 +72,19 @@ def scan(readers: Readers, *watched: Watched) -> None:
     watched[0].wait_for(is_done)
 
 
-@pytest.mark.parametrize(
-    "name", ["a push onto packed refs", "a new nested branch", "a backup in the place of the folder"]
-)
-def test_a_change_of_a_git_repository_is_found_without_a_notice(
-    watch: Watch, readers: Readers, opened: list[str], tmp_path: Path, name: str
-) -> None:
+def test_a_change_is_found_without_a_notice(watch: Watch, readers: Readers, opened: list[str], tmp_path: Path) -> None:
     """What a change is, the fingerprint decides: ``tests/system/repository/test_fingerprint.py`` has all of them."""
+    change = GIT["a backup in the place of the folder"]
     repository = a_git_repository(tmp_path)
     for text in "12":
         repository.commit({"_workflows/w.yaml": WORKFLOW, "x": text})
-    GIT[name].before(repository)
-    papers = watch(repository.path, branches=("**",))
-    scan(readers, papers)
-    before = len(opened)
-    scan(readers, papers)
-    assert len(opened) == before, "nothing has changed yet"
-    GIT[name].happens(repository)
-    scan(readers, papers)
-    assert len(opened) > before
-    readers.close()
-
-
-@pytest.mark.parametrize("name", ["a commit", "a hotcopy of a backup in its place"])
-def test_a_change_of_a_subversion_repository_is_found_without_a_notice(
-    watch: Watch, readers: Readers, opened: list[str], tmp_path: Path, name: str
-) -> None:
-    repository = a_subversion_repository(tmp_path)
-    repository.commit({"_workflows/w.yaml": WORKFLOW})
-    SUBVERSION[name].before(repository)
+    change.before(repository)
     papers = watch(repository.path)
     scan(readers, papers)
     before = len(opened)
     scan(readers, papers)
     assert len(opened) == before, "nothing has changed yet"
-    SUBVERSION[name].happens(repository)
+    change.happens(repository)
     scan(readers, papers)
     assert len(opened) > before
     readers.close()

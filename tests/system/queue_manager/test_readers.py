@@ -181,18 +181,22 @@ def test_a_repository_that_hangs_is_asked_anew_after_a_while(
 
 
 @pytest.mark.usefixtures("manager")
-def test_the_log_tells_a_trouble_once_and_its_end(
+def test_a_repository_that_vanishes_is_told_once_and_taken_up_again_when_it_is_back(
     watch: Watch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     repository = a_subversion_repository(tmp_path)
     papers = watch(repository.path)
     papers.wait_for(lambda: papers.row()["read_at"])
+    repository.commit({"readme": "1"})
     away = repository.path.rename(repository.path.with_name("away"))
     papers.notify()
     papers.wait_for(lambda: papers.row()["trouble"])
+    assert str(repository.path) in papers.row()["trouble"]
     failed = papers.row()["next_read_at"]
     papers.wait_for(lambda: papers.row()["next_read_at"] != failed)
     away.rename(repository.path)
+    papers.wait_for_ledger(2)
+    papers.wait_for(lambda: papers.row()["trouble"] is None)
     papers.wait_for(lambda: "papers is read again" in caplog.text)
     assert caplog.text.count("papers cannot be read") == 1
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,15 +35,6 @@ def test_revisions_are_planned_in_order_however_notices_come(watch: Watch, tmp_p
     papers.notify("2")
     assert papers.wait_for_ledger(3) == [(1, "1"), (2, "2"), (3, "3")]
     assert papers.tasks() == {"index@2": "ready", "index@3": "waiting"}
-
-
-def test_commits_whose_notices_were_lost_are_found_by_the_next(watch: Watch, tmp_path: Path) -> None:
-    repository = a_subversion_repository(tmp_path)
-    papers = watch(repository.path)
-    for n in range(5):
-        repository.commit({"readme": str(n)})
-    papers.notify("5")
-    assert papers.wait_for_ledger(6) == [(n, str(n)) for n in range(6)]
 
 
 def test_a_sweep_finds_commits_without_any_notice(watch: Watch, tmp_path: Path) -> None:
@@ -113,39 +103,6 @@ def test_a_moved_folder_counts_as_changed_paths(watch: Watch, tmp_path: Path) ->
     assert papers.tasks() == {"pdf@2": "ready"}
 
 
-def test_a_repository_that_vanishes_is_told_and_taken_up_again_when_it_is_back(watch: Watch, tmp_path: Path) -> None:
-    repository = a_subversion_repository(tmp_path)
-    papers = watch(repository.path)
-    papers.wait_for(lambda: papers.row()["read_at"])
-    repository.commit({"readme": "1"})
-    away = repository.path.rename(repository.path.with_name("away"))
-    papers.notify()
-    papers.wait_for(lambda: papers.row()["trouble"])
-    assert str(repository.path) in papers.row()["trouble"]
-    away.rename(repository.path)
-    papers.wait_for_ledger(2)
-    papers.wait_for(lambda: papers.row()["trouble"] is None)
-
-
-def test_a_repository_that_hangs_holds_up_only_itself(watch: Watch, tmp_path: Path) -> None:
-    repository = a_subversion_repository(tmp_path)
-    repository.commit({"readme": "1"})
-    with repository.served() as server:
-        slow = watch(server.url, "slow")
-        slow.wait_for(lambda: slow.row()["read_at"])
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"svn://127.0.0.1:{silent.getsockname()[1]}/"
-        slow.sql("update archive set url = %s where id = %s returning id", url, slow.id)
-        other = a_subversion_repository(tmp_path, "other")
-        papers = watch(other.path)
-        slow.notify()
-        connection, _ = silent.accept()
-        with connection:
-            other.commit({"readme": "1"})
-            papers.notify()
-            assert papers.wait_for_ledger(2) == [(0, "0"), (1, "1")]
-
-
 def test_another_repository_in_the_same_place_stops_the_archive(watch: Watch, tmp_path: Path) -> None:
     repository = a_subversion_repository(tmp_path)
     repository.commit({"readme": "1"})
@@ -180,15 +137,11 @@ def restored(tmp_path: Path, watch: Watch) -> tuple[Watched, Path]:
     return papers, repository.path
 
 
-def test_a_restored_backup_stops_the_archive_and_mixes_nothing(watch: Watch, tmp_path: Path) -> None:
-    papers, _ = restored(tmp_path, watch)
-    assert papers.ledger() == [(1, "1"), (2, "2"), (3, "3")]
-
-
 def test_rewind_takes_a_restored_repository_up_again(
     watch: Watch, tmp_path: Path, session: Session, configuration: Configuration
 ) -> None:
     papers, path = restored(tmp_path, watch)
+    assert papers.ledger() == [(1, "1"), (2, "2"), (3, "3")], "the histories are not mixed"
     registration.rewind(session, configuration, papers.id, "2", "ann")
     again = a_subversion_repository_at(path)
     again.commit({"readme": "another 3"})
@@ -422,20 +375,6 @@ def test_rewind_takes_a_number_for_the_ledgers(
     assert papers.wait_for_ledger(4, "main") == [(1, kept[0]), (2, kept[1]), (3, new[0]), (4, new[1])]
 
 
-def test_a_deleted_branch_cancels_what_has_not_started(watch: Watch, tmp_path: Path) -> None:
-    repository = a_git_repository(tmp_path)
-    repository.commit({"_workflows/w.yaml": WORKFLOW})
-    papers = watch(repository.path, branches=("*",))
-    repository.switch("draft", "main")
-    repository.commit({"readme": "x"})
-    papers.notify()
-    papers.wait_for_ledger(2, "draft")
-    repository.switch("main")
-    repository.delete_branch("draft")
-    papers.notify()
-    papers.wait_for(lambda: papers.tasks("draft") == {"index@2": "canceled"})
-
-
 def test_a_queue_manager_takes_the_steps_of_the_end_of_a_large_branch(
     watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -484,16 +423,6 @@ def test_a_branch_that_comes_back_is_new_and_goes_on_in_number(watch: Watch, tmp
     assert papers.wait_for_ledger(3, "draft") == [(1, first), (2, old), (3, own[0]), (4, own[1])]
     assert papers.tasks("draft") == {"index@2": "canceled", "index@3": "ready", "index@4": "waiting"}
     assert papers.row()["stopped"] is None
-
-
-def test_a_remote_is_mirrored_and_read(watch: Watch, tmp_path: Path) -> None:
-    repository = a_git_repository(tmp_path)
-    first = repository.commit({"_workflows/w.yaml": WORKFLOW})
-    with repository.served() as server:
-        papers = watch(server.url)
-        second = repository.commit({"readme": "2"})
-        papers.notify()
-        assert papers.wait_for_ledger(2, "main") == [(1, first), (2, second)]
 
 
 def test_several_queue_managers_plan_each_revision_once(
