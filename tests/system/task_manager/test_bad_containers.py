@@ -48,30 +48,26 @@ def told(archive: AnArchive, key: str) -> str:
 
 
 @pytest.mark.usefixtures("manager")
-@pytest.mark.parametrize(
-    ("fields", "settings", "said"),
-    [
-        ({}, {"images": ["team/*"]}, "may not use the image"),
-        ({"user": "root"}, {"users": ["nobody"]}, "may not use the user root, only nobody"),
-        ({}, {"users": ["nobody"]}, "this task names no user"),
-    ],
-)
 def test_what_is_not_allowed_is_refused_and_a_person_can_allow_it(
-    archive: AnArchive,
-    boxes: Boxes,
-    home_folder: Path,
-    fields: dict[str, Any],
-    settings: dict[str, list[str]],
-    said: str,
+    archive: AnArchive, boxes: Boxes, home_folder: Path
 ) -> None:
-    archive.sql("update archive set settings = settings || %s::jsonb", json.dumps(settings))
-    archive.commit({"bad": boxes.task("true", **fields)})
-
-    assert said in told(archive, "bad@2")
-
-    archive.sql("update archive set settings = settings - %s::text[]", list(settings))
+    for settings, bad in (
+        ({"images": ["team/*"]}, {"image": ({}, "may not use the image")}),
+        (
+            {"users": ["nobody"]},
+            {
+                "root": ({"user": "root"}, "may not use the user root, only nobody"),
+                "none": ({}, "this task names no user"),
+            },
+        ),
+    ):
+        archive.sql("update archive set settings = settings || %s::jsonb", json.dumps(settings))
+        archive.commit({name: boxes.task("true", **fields) for name, (fields, _) in bad.items()})
+        for name, (_, said) in bad.items():
+            assert said in told(archive, f"{name}@{archive.numbers['']}")
+        archive.sql("update archive set settings = settings - %s::text[]", list(settings))
     archive.commit({"good": boxes.task("true")})
-    settled(archive, "good@3", "completed")
+    settled(archive, "good@4", "completed")
     assert eventually(lambda: nothing_is_left(boxes, home_folder))
 
 
@@ -120,25 +116,22 @@ def test_program_of_a_list_that_is_not_there_is_told(archive: AnArchive, boxes: 
 
 
 @pytest.mark.usefixtures("manager")
-@pytest.mark.parametrize(("user", "said"), [("mallory", "no such user"), ("nobody:band", "no group 'band'")])
-def test_unknown_user_names_the_image_as_the_task_does(archive: AnArchive, boxes: Boxes, user: str, said: str) -> None:
-    archive.commit({"task": boxes.task("true", user=user)})
-    message = told(archive, "task@2")
-    assert said in message
-    assert f"image {boxes.image} has" in message
-
-
-@pytest.mark.usefixtures("manager")
-def test_what_was_not_started_is_one_line_of_the_servers_own_log(
+def test_unknown_user_names_the_image_as_the_task_does_once_in_the_servers_own_log(
     archive: AnArchive, boxes: Boxes, caplog: pytest.LogCaptureFixture
 ) -> None:
     archive.sql("select setval('attempt_id', 1000)")  # what people are told counts the task's own
-    archive.commit({"task": boxes.task("true", user="mallory"), "good": boxes.task("false")})
-    message = told(archive, "task@2")
+    bad = {"user": ("mallory", "no such user"), "group": ("nobody:band", "no group 'band'")}
+    tasks = {name: boxes.task("true", user=user) for name, (user, _) in bad.items()}
+    archive.commit({**tasks, "good": boxes.task("false")})
+    messages = {}
+    for name, (_, said) in bad.items():
+        messages[name] = told(archive, f"{name}@2")
+        assert said in messages[name]
+        assert f"image {boxes.image} has" in messages[name]
     settled(archive, "good@2", "failed")
-    assert [one.getMessage() for one in caplog.records if "not started" in one.getMessage()] == [
-        f"attempt 1 of papers@2/task was not started: {message}"
-    ]
+    assert sorted(one.getMessage() for one in caplog.records if "not started" in one.getMessage()) == sorted(
+        f"attempt 1 of papers@2/{name} was not started: {message}" for name, message in messages.items()
+    )
 
 
 @pytest.mark.usefixtures("manager")

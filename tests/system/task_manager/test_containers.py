@@ -105,16 +105,6 @@ def test_user_can_write_where_a_task_writes(archive: AnArchive, boxes: Boxes) ->
         assert attempts(archive, f"t{number}@2")[0]["outputs"] == {"ok": "1"}
 
 
-@pytest.mark.usefixtures("manager")
-def test_index_in_a_mount_lives_from_revision_to_revision(archive: AnArchive, boxes: Boxes) -> None:
-    text = "cat /shared/index 2>/dev/null; echo $ARKQUEUE_REVISION >> /shared/index"
-    for _ in range(4):
-        archive.commit({"index": boxes.task(text) + "depends: [PREV]\n"})
-    settled(archive, "index@5", "completed")
-    assert log_of(archive, "index@5").split() == ["2", "3", "4"]
-    assert (boxes.shared / "index").read_text().split() == ["2", "3", "4", "5"]
-
-
 # --- How it ends -----------------------------------------------------------------------------------------------------
 
 

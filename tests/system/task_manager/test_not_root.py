@@ -201,17 +201,16 @@ def test_a_very_deep_tree_of_roots_is_removed(
     eventually(lambda: nothing_is_left(arkqueue, engine))
 
 
-@pytest.mark.parametrize(("user", "numbers"), [("nobody", "65534 65534"), ("1000", "1000 100"), ("1234:56", "1234 56")])
 def test_another_user_of_the_image_has_a_copy_of_its_own(
-    papers: Archive, arkqueue: Installation, inside: Inside, engine: docker.APIClient, user: str, numbers: str
+    papers: Archive, arkqueue: Installation, inside: Inside, engine: docker.APIClient
 ) -> None:
     text = (
         "echo $(id -u) $(id -g); rm -r old && echo more >> paper && touch bin/mine && bin/say && ./link &&"
         "mkdir closed && touch closed/file && chmod 0 closed && umask 077 && echo answer=42 > $ARKQUEUE_OUTPUT && chmod 0 /arkqueue"
     )
-    rev = commit(papers, {"task": inside(text, user=user)})
+    rev = commit(papers, {"task": inside(text, user="1000")})
     log = done(papers, f"task@{rev}")
-    assert f"{numbers}\nsaid\nsaid\n" in log
+    assert "1000 100\nsaid\nsaid\n" in log
     assert log.count("the files are a copy, given to user") == 1
     assert papers.attempts(f"task@{rev}")[0]["outputs"] == {"answer": "42"}
     eventually(lambda: nothing_is_left(arkqueue, engine))
