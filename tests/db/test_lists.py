@@ -25,12 +25,15 @@ from tests.db.test_races import Connect, InThread, wait_until_blocked
 LIST = "foreach: [a, b]"
 
 
-@pytest.fixture(params=["at once", "in portions"])
+@pytest.fixture
 def archive(session: Session, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AnArchive:
-    """Whether a run is planned at once or in portions changes nothing."""
-    if request.param == "in portions":
+    if getattr(request, "param", "") == "in portions":
         plan_in_portions(monkeypatch, rows=8)
     return an_archive(session)
+
+
+at_once_and_in_portions = pytest.mark.parametrize("archive", ["at once", "in portions"], indirect=True)
+"""Whether a run is planned at once or in portions changes nothing of what a plan decides."""
 
 
 def states(archive: AnArchive, *keys: str) -> list[str]:
@@ -41,6 +44,7 @@ def states(archive: AnArchive, *keys: str) -> list[str]:
 # -- inside a run ------------------------------------------------------------------------------------------------------
 
 
+@at_once_and_in_portions
 def test_each_item_has_a_task_that_gets_the_item(archive: AnArchive) -> None:
     archive.commit({"deposit": "foreach: [{id: a, size: 3}, {id: b}, {id: 'c d'}]"})
     claims = {claim.item: claim.item_body for claim in archive.claim_some(10)}
@@ -51,6 +55,7 @@ def test_each_item_has_a_task_that_gets_the_item(archive: AnArchive) -> None:
     }
 
 
+@at_once_and_in_portions
 def test_tasks_over_the_same_list_are_connected_item_by_item(archive: AnArchive) -> None:
     archive.commit({"fetch": LIST, "store": f"{LIST}\ndepends: [fetch]"})
     archive.run("fetch/a@2")
@@ -80,6 +85,7 @@ def test_a_run_that_is_undeleted_has_no_held_gates(archive: AnArchive) -> None:
     archive.run("fetch/a@2", "fetch/b@2", "publish@2")
 
 
+@at_once_and_in_portions
 @pytest.mark.parametrize("other", ["foreach: [a, b, c]", "foreach: [{id: a}, {id: b}]\nkey: id", ""])
 def test_any_other_edge_waits_for_all_items(archive: AnArchive, other: str) -> None:
     archive.commit({"fetch": LIST, "index": f"{other}\ndepends: [fetch]"})
@@ -98,6 +104,7 @@ def test_a_gate_of_settled_items_passes_when_all_have_settled(archive: AnArchive
     assert states(archive, "tell@2") == ["ready"]
 
 
+@at_once_and_in_portions
 def test_an_empty_list_passes(archive: AnArchive) -> None:
     archive.commit({"fetch": "foreach: []", "index": "depends: [fetch]", "store": "foreach: []\ndepends: [fetch]"})
     archive.run("index@2")
@@ -128,6 +135,7 @@ def test_a_lock_takes_a_field_of_the_item(archive: AnArchive) -> None:
 AFTER = "depends: [PREV]"
 
 
+@at_once_and_in_portions
 def test_prev_of_an_item_is_the_nearest_task_with_its_key(archive: AnArchive) -> None:
     archive.commit({"store": "foreach: [a, b]"})
     archive.commit({"store": "foreach: [b]"})
@@ -139,6 +147,7 @@ def test_prev_of_an_item_is_the_nearest_task_with_its_key(archive: AnArchive) ->
     assert states(archive, "store/b@4") == ["ready"]
 
 
+@at_once_and_in_portions
 def test_prev_of_an_item_goes_back_over_lists_without_its_key_to_a_task_without_a_list(archive: AnArchive) -> None:
     archive.commit({"store": ""})
     archive.commit({"store": "foreach: [b]"})
@@ -150,6 +159,7 @@ def test_prev_of_an_item_goes_back_over_lists_without_its_key_to_a_task_without_
     assert states(archive, "store/a@5") == ["ready"]
 
 
+@at_once_and_in_portions
 def test_prev_of_a_task_without_a_list_waits_for_all_items(archive: AnArchive) -> None:
     archive.commit({"store": LIST})
     archive.commit({"store": "foreach: []"})
@@ -161,6 +171,7 @@ def test_prev_of_a_task_without_a_list_waits_for_all_items(archive: AnArchive) -
     assert states(archive, "store@4", "tell@4") == ["ready", "ready"]
 
 
+@at_once_and_in_portions
 def test_a_task_without_a_list_is_nearer_than_an_earlier_list(archive: AnArchive) -> None:
     archive.commit({"store": LIST})
     archive.commit({"store": ""})
@@ -169,6 +180,7 @@ def test_a_task_without_a_list_is_nearer_than_an_earlier_list(archive: AnArchive
     assert states(archive, "store/a@4", "store/b@4", "tell@4") == ["ready", "ready", "ready"]
 
 
+@at_once_and_in_portions
 @pytest.mark.parametrize("entry", ["PREV:store", "store"])
 def test_what_runs_because_of_a_failure_does_not_wait_for_an_earlier_list(archive: AnArchive, entry: str) -> None:
     """A list as a whole does not fail; `store` is left out of the later run."""
@@ -177,6 +189,7 @@ def test_what_runs_because_of_a_failure_does_not_wait_for_an_earlier_list(archiv
     assert archive.state("mend@3") == "skipped"
 
 
+@at_once_and_in_portions
 def test_revisions_of_one_transaction_follow_one_another_by_key(archive: AnArchive) -> None:
     lists = ["[a, b]", "[b]", "[a]"]
     workflows = [a_workflow({"store": f"foreach: {items}\n{AFTER}"}) for items in lists]
@@ -186,6 +199,7 @@ def test_revisions_of_one_transaction_follow_one_another_by_key(archive: AnArchi
     assert states(archive, "store/b@3", "store/a@4") == ["ready", "waiting"]
 
 
+@at_once_and_in_portions
 @pytest.mark.parametrize("when", ["completed", "settled"])
 def test_everything_before_includes_each_unsettled_item(archive: AnArchive, when: str) -> None:
     archive.commit({"store": LIST})
@@ -197,6 +211,7 @@ def test_everything_before_includes_each_unsettled_item(archive: AnArchive, when
     assert states(archive, "index@4") == ["ready"]
 
 
+@at_once_and_in_portions
 def test_a_strict_order_of_revisions_waits_for_the_items(archive: AnArchive) -> None:
     strict = "depends: [{task: 'PREV:*', when: settled}]"
     archive.commit({"COMMIT": strict, "store": LIST})
@@ -207,6 +222,7 @@ def test_a_strict_order_of_revisions_waits_for_the_items(archive: AnArchive) -> 
     assert states(archive, "store/c@3") == ["ready"]
 
 
+@at_once_and_in_portions
 def test_a_strict_order_of_revisions_waits_for_items_of_earlier_lists(archive: AnArchive) -> None:
     archive.commit({"store": "foreach: [a]"})
     archive.commit({"store": "foreach: [c]"})
@@ -217,6 +233,7 @@ def test_a_strict_order_of_revisions_waits_for_items_of_earlier_lists(archive: A
     assert states(archive, "COMMIT@4", "tell@4") == ["completed", "ready"]
 
 
+@at_once_and_in_portions
 def test_everything_before_includes_items_that_were_canceled_before_what_they_waited_for_was_over(
     archive: AnArchive,
 ) -> None:
@@ -231,6 +248,7 @@ def test_everything_before_includes_items_that_were_canceled_before_what_they_wa
     assert states(archive, "index@4") == ["ready"]
 
 
+@at_once_and_in_portions
 def test_everything_before_includes_a_deleted_item_that_waited_for_what_is_not_over(archive: AnArchive) -> None:
     """The gate of its list has passed without it, and says nothing of `store/a` of revision 2, which runs (decision 0001, point 18)."""
     archive.commit({"store": "foreach: [a]"})
@@ -243,6 +261,7 @@ def test_everything_before_includes_a_deleted_item_that_waited_for_what_is_not_o
     assert archive.state("index@4") == "ready"
 
 
+@at_once_and_in_portions
 def test_everything_before_includes_items_of_a_list_whose_task_came_again_without_one(archive: AnArchive) -> None:
     """The nearest occurrence is the later task, and no gate speaks for the items."""
     archive.commit({"store": "foreach: [a, b]"})
@@ -255,6 +274,7 @@ def test_everything_before_includes_items_of_a_list_whose_task_came_again_withou
     assert archive.state("index@4") == "ready"
 
 
+@at_once_and_in_portions
 @pytest.mark.parametrize("between", ["", "foreach: [b]"])
 def test_everything_before_includes_items_of_a_list_behind_a_revision_that_is_planned_with_it(
     archive: AnArchive, between: str
@@ -272,6 +292,7 @@ def test_everything_before_includes_items_of_a_list_behind_a_revision_that_is_pl
     assert archive.state("index@4") == "ready"
 
 
+@at_once_and_in_portions
 def test_items_supersede_items_of_the_same_key_only(archive: AnArchive) -> None:
     archive.commit({"build": "foreach: [a, b]\ncancels: [PREV]"})
     archive.commit({"build": "foreach: [b, c]\ncancels: [PREV]"})
@@ -284,6 +305,7 @@ def test_items_supersede_items_of_the_same_key_only(archive: AnArchive) -> None:
     assert states(archive, "build/a@2") == ["ready"], "no later task has its key"
 
 
+@at_once_and_in_portions
 def test_a_task_without_a_list_supersedes_all_items_and_is_superseded_by_each(archive: AnArchive) -> None:
     archive.commit({"build": "cancels: [PREV]"})
     archive.commit({"build": "foreach: [a, b]\ncancels: [PREV]"})
@@ -302,6 +324,7 @@ def test_a_task_without_a_list_supersedes_all_items_and_is_superseded_by_each(ar
     ]
 
 
+@at_once_and_in_portions
 def test_a_run_by_hand_of_one_step_takes_the_products_of_the_items(archive: AnArchive) -> None:
     archive.commit({"fetch": LIST, "store": f"{LIST}\ndepends: [fetch]", "index": "depends: [fetch]"})
     archive.run("fetch/a@2")
@@ -485,6 +508,7 @@ def test_base_is_that_of_the_key(archive: AnArchive) -> None:
     assert bases == {("a", 3): "2", ("b", 3): None}
 
 
+@at_once_and_in_portions
 def test_exclusive_items_go_one_at_a_time_and_close_the_gate(archive: AnArchive) -> None:
     archive.commit({"store": f"{LIST}\nexclusive: true"})
     archive.commit({"store": LIST})
@@ -496,6 +520,7 @@ def test_exclusive_items_go_one_at_a_time_and_close_the_gate(archive: AnArchive)
 # -- how they are named and explained ----------------------------------------------------------------------------------
 
 
+@at_once_and_in_portions
 def test_an_empty_list_is_why_there_is_no_task(archive: AnArchive) -> None:
     archive.commit({"store": "foreach: []", "tell": "depends: [store]"})
     told = explain_name(archive.session, "papers@2/store/a")
@@ -529,6 +554,7 @@ def test_the_ready_items_of_a_task_are_claimed_in_the_order_of_their_list(archiv
     assert claimed == keys
 
 
+@at_once_and_in_portions
 @pytest.mark.parametrize("of", ["", "foreach: [a]\n"])
 def test_what_waits_for_all_earlier_tasks_waits_for_what_a_waived_one_waited_for(archive: AnArchive, of: str) -> None:
     """The model found it: the gate of a list passes with an item that was waived as completed, whatever that item had to wait for."""
@@ -569,6 +595,7 @@ def test_what_waits_for_all_earlier_tasks_goes_on_after_a_skipped_item_was_delet
     assert archive.state("index@3") == "ready"
 
 
+@at_once_and_in_portions
 @pytest.mark.parametrize("strict", ["COMMIT", "publish"])
 def test_what_waits_for_all_earlier_tasks_has_one_edge_to_the_nearest_list(archive: AnArchive, strict: str) -> None:
     """Its gate stands for its items, however they end; open items of older lists have an edge each."""
