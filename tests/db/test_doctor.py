@@ -151,8 +151,11 @@ def beside_what_is_garbled(session: Session, garbled: str) -> AnArchive:
 
 @pytest.mark.garbles
 @pytest.mark.parametrize("garbled", IN_ONE_ARCHIVE)
-def test_what_is_garbled_in_one_archive_stops_no_other(session: Session, garbled: str) -> None:
+def test_what_is_garbled_in_one_archive_hides_and_stops_no_other(session: Session, garbled: str) -> None:
     books = beside_what_is_garbled(session, garbled)
+    assert "books@2" in [run.full_name for run in list_runs(session).runs]
+    listed = {archive.name: archive.trouble for archive in list_archives(session)}
+    assert listed == {"papers": UNREADABLE if garbled == "settings that are none" else None, "books": None}
 
     books.run("x@2")  # a claim, an end, and what follows from it
     assert books.state("y@2") == "ready"
@@ -166,15 +169,6 @@ def test_what_is_garbled_in_one_archive_stops_no_other(session: Session, garbled
     assert measure(session).archives == 2
     assert [run.full_name for run in list_runs(session, archives=[books.id], limit=1).runs] == ["books@3"]
     assert explain_name(session, "books@3/y").reasons
-
-
-@pytest.mark.garbles
-@pytest.mark.parametrize("garbled", IN_ONE_ARCHIVE)
-def test_lists_show_the_other_archives_beside_what_is_garbled_in_one(session: Session, garbled: str) -> None:
-    beside_what_is_garbled(session, garbled)
-    assert "books@2" in [run.full_name for run in list_runs(session).runs]
-    listed = {archive.name: archive.trouble for archive in list_archives(session)}
-    assert listed == {"papers": UNREADABLE if garbled == "settings that are none" else None, "books": None}
 
 
 @pytest.mark.garbles
