@@ -90,8 +90,9 @@ def test_pages_are_short_and_complete(session: Session, attempt: AttemptId) -> N
     assert [int(c.data) for c in everything(session, attempt)] == list(range(1200))
 
 
-@pytest.mark.parametrize("storing", ["all at the end", "while it grows"])
-@pytest.mark.parametrize("piece", [1000, CHUNK, 3 * CHUNK])
+@pytest.mark.parametrize(
+    ("storing", "piece"), [("while it grows", 1000), ("all at the end", CHUNK), ("while it grows", 3 * CHUNK)]
+)
 def test_long_log_keeps_head_and_tail_and_shows_the_cut(
     session: Session, attempt: AttemptId, storing: str, piece: int
 ) -> None:
