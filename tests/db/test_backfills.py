@@ -50,6 +50,12 @@ def an_old_archive(session: Session, revisions: int = 5, head: Any = NEW, old: A
     return archive
 
 
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backfill has several steps of few revisions."""
+    monkeypatch.setattr(backfill, "STEP", 5)
+
+
 def plan_all(archive: AnArchive) -> None:
     while backfill.plan(archive.session, no_lists) == 0.0:
         pass
@@ -75,8 +81,9 @@ def test_a_task_runs_at_old_revisions_with_the_definition_of_the_head_one_after_
     assert view_of_run(session, archive.run_id(3)).backfill is None
 
 
+@pytest.mark.usefixtures("small_steps")
 def test_what_is_committed_meanwhile_changes_no_definition_of_a_backfill(session: Session) -> None:
-    archive = an_old_archive(session, 30)
+    archive = an_old_archive(session, 14)
     fill(archive, 2)
     archive.commit({"thumbs": "command: newer"})
     plan_all(archive)
@@ -84,7 +91,7 @@ def test_what_is_committed_meanwhile_changes_no_definition_of_a_backfill(session
         "select distinct d.body->>'command' as c from task t join definition d on d.id = t.definition_id join run r on r.id = t.run_id where r.backfill_id is not null"
     )
     assert commands == [{"c": "new"}]
-    assert len([key for key in archive.states() if key.endswith(".2")]) == 28
+    assert len([key for key in archive.states() if key.endswith(".2")]) == 12
 
 
 def test_a_failure_lets_the_next_revision_go_on_and_depends_prev_does_not(session: Session) -> None:
@@ -380,22 +387,24 @@ def test_a_backfill_says_why_it_waits_and_since_when_until_it_goes_on(session: S
 # Many revisions
 
 
+@pytest.mark.usefixtures("small_steps")
 def test_a_long_backfill_is_planned_in_steps_that_anybody_continues(session: Session) -> None:
-    archive = an_old_archive(session, 50)
+    archive = an_old_archive(session, 14)
     id = fill(archive, 2)
     assert (shown(archive, id).planned, shown(archive, id).is_planned) == (backfill.STEP, False)
     assert backfill.plan(session, no_lists) == 0.0
     assert shown(archive, id).planned == 2 * backfill.STEP
     plan_all(archive)
-    assert (shown(archive, id).planned, shown(archive, id).is_planned) == (48, True)
+    assert (shown(archive, id).planned, shown(archive, id).is_planned) == (12, True)
     assert backfill.plan(session, no_lists) is None
-    for number in range(2, 50):
+    for number in range(2, 14):
         archive.run(f"thumbs@{number}.2")
-    assert shown(archive, id).counts.completed == 48
+    assert shown(archive, id).counts.completed == 12
 
 
+@pytest.mark.usefixtures("small_steps")
 def test_two_that_plan_at_once_make_each_run_once(session: Session, second_connection: Connect) -> None:
-    archive = an_old_archive(session, 90)
+    archive = an_old_archive(session, 22)
     id = fill(archive, 2)
     for planner in one_after_the_other(
         archive, second_connection, *[lambda: backfill.plan(session, no_lists, 10.0)] * 2
@@ -405,17 +414,18 @@ def test_two_that_plan_at_once_make_each_run_once(session: Session, second_conne
     plan_all(archive)
     runs = archive.sql("select number, count(*) as n from run where backfill_id is not null group by number")
     assert {run["n"] for run in runs} == {1}
-    assert len(runs) == 88
+    assert len(runs) == 20
 
 
+@pytest.mark.usefixtures("small_steps")
 def test_a_stopped_archive_is_planned_no_further_until_it_goes_on(session: Session) -> None:
-    archive = an_old_archive(session, 50)
+    archive = an_old_archive(session, 14)
     id = fill(archive, 2)
     archive.sql("update archive set stopped = 'another repository'")
     assert backfill.plan(session, no_lists) is None
     archive.sql("update archive set stopped = null")
     plan_all(archive)
-    assert shown(archive, id).planned == 48
+    assert shown(archive, id).planned == 12
 
 
 def test_a_backfill_ends_with_its_branch(session: Session) -> None:
@@ -457,21 +467,23 @@ def test_a_revision_that_cannot_be_planned_any_more_has_a_failed_run_with_the_re
 # All of a backfill
 
 
+@pytest.mark.usefixtures("small_steps")
 def test_a_hold_keeps_also_what_is_planned_later_until_a_release(session: Session) -> None:
-    archive = an_old_archive(session, 50)
+    archive = an_old_archive(session, 14)
     id = fill(archive, 2)
     assert len(backfill.hold(session, id, "ann", "the disk is full").tasks) == backfill.STEP
     plan_all(archive)
-    assert shown(archive, id).counts.held == 48
-    assert "It is held with its backfill by ann" in explain(session, archive.task("thumbs@40.2")).text
-    assert len(backfill.release(session, id, "ann").tasks) == 48
+    assert shown(archive, id).counts.held == 12
+    assert "It is held with its backfill by ann" in explain(session, archive.task("thumbs@12.2")).text
+    assert len(backfill.release(session, id, "ann").tasks) == 12
     assert archive.state("thumbs@2.2") == "ready"
     with pytest.raises(Conflict, match="papers@fill:1: has no held task"):
         backfill.release(session, id, "ann")
 
 
+@pytest.mark.usefixtures("small_steps")
 def test_a_release_in_the_middle_lets_what_is_planned_later_go(session: Session) -> None:
-    archive = an_old_archive(session, 50)
+    archive = an_old_archive(session, 14)
     id = fill(archive, 2)
     backfill.hold(session, id, "ann")
     backfill.release(session, id, "ann")
@@ -491,8 +503,9 @@ def test_what_a_refused_release_leaves_held_is_still_held_with_its_backfill(sess
     assert told.reasons[0].commands[0] == "arkqueue release papers@fill:1"
 
 
+@pytest.mark.usefixtures("small_steps")
 def test_a_cancellation_ends_the_planning_and_what_runs(session: Session) -> None:
-    archive = an_old_archive(session, 50)
+    archive = an_old_archive(session, 14)
     id = fill(archive, 2)
     archive.claim("thumbs@2.2")
     done = backfill.cancel(session, id, "ann")
@@ -596,8 +609,9 @@ def test_a_cancellation_of_a_large_backfill_leaves_guarded_tasks_as_they_are(
     assert len(backfill.cancel(session, id, "bob", approver).tasks) == 5
 
 
+@pytest.mark.usefixtures("small_steps")
 def test_a_priority_counts_for_what_is_planned_later_and_for_good(session: Session) -> None:
-    archive = an_old_archive(session, 50)
+    archive = an_old_archive(session, 14)
     id = fill(archive, 2)
     backfill.prioritize(session, id, 7, "ann")
     plan_all(archive)

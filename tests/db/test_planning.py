@@ -316,15 +316,13 @@ VERBS: list[Callable[[Session, RunId], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_verbs_on_a_run_that_is_being_planned_are_refused_with_the_reason(
-    archive: AnArchive, verb: Callable[[Session, RunId], Any]
-) -> None:
+def test_verbs_on_a_run_that_is_being_planned_are_refused_with_the_reason(archive: AnArchive) -> None:
     archive.commit(STEPS)
     steps(archive, most=2)
     run = RunId(archive.run_id(2))
-    with pytest.raises(Conflict, match=r"papers@2: is (still being planned \(4 of 9 items\)|not settled)"):
-        verb(archive.session, run)
+    for verb in VERBS:
+        with pytest.raises(Conflict, match=r"papers@2: is (still being planned \(4 of 9 items\)|not settled)"):
+            verb(archive.session, run)
     with pytest.raises(Conflict, match="is still being planned"):
         archive.cancel("fetch/i0@2")
     for name in ("papers@2", "papers@2/fetch/i0"):
