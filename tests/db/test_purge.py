@@ -327,14 +327,6 @@ def test_a_run_by_hand_takes_what_a_purged_task_has_completed(archive: AnArchive
     assert archive.states() == {"deploy@3.2": "ready"}
 
 
-def test_what_runs_if_something_failed_is_skipped_where_a_purged_task_completed(archive: AnArchive) -> None:
-    archive.commit({"a": ""})
-    archive.run("a@2")
-    purged(archive, 2)
-    archive.commit({"a": "", "tell": "depends: [{task: 'PREV:a', when: failed}]"})
-    assert archive.states() == {"a@3": "ready", "tell@3": "skipped"}
-
-
 def test_what_a_purged_run_superseded_stays_so(session: Session, archive: AnArchive) -> None:
     for _ in range(2):
         archive.commit({"a": "cancels: [PREV]"})

@@ -84,10 +84,9 @@ def test_a_task_asks_its_repository_once_before_its_files_are_written(
         asked.clear()
 
 
-def test_changes_are_made_for_a_task_that_asks_for_them(
-    archive: AnArchive, managers: Managers, repository: Repository
-) -> None:
+def test_changes_are_made_for_a_task_that_asks_for_them(archive: AnArchive, managers: Managers, tmp_path: Path) -> None:
     """A program of the archive may read them without being named so."""
+    repository = a_subversion_repository(tmp_path)
     watch(archive, repository)
     managers()
     files = {"tell.sh": TELL}
@@ -221,8 +220,9 @@ def test_nobody_may_have_made_a_revision_and_said_nothing(archive: AnArchive, ma
 
 
 def test_container_sees_the_author_the_message_and_the_changes(
-    archive: AnArchive, managers: Managers, boxes: Boxes, repository: Repository, home_folder: Path
+    archive: AnArchive, managers: Managers, boxes: Boxes, tmp_path: Path, home_folder: Path
 ) -> None:
+    repository = a_subversion_repository(tmp_path)
     watch(archive, repository)
     home_folder.mkdir()
     managers(**boxes.settings)

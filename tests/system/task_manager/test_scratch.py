@@ -158,6 +158,10 @@ def test_a_folder_that_was_lost_is_not_made_anew(archive: AnArchive, managers: M
     settled(archive, "read@2", "failed")
     assert "scratch folder: it was lost" in log_of(archive, "read@2")
     assert folders(home_folder) == []
+    with pytest.raises(Conflict, match="Start at its first task: arkqueue retry papers@2 --from fetch"):
+        archive.retry("read@2")
+    redo.retry_from(archive.session, RunId(archive.run_id(2)), "fetch", "ann")
+    settled(archive, "read@2", "completed")
 
 
 @needs_root
@@ -433,18 +437,3 @@ def test_a_run_goes_on_elsewhere_from_the_first_task_of_its_folder_where_the_hos
     assert len(folders(tmp_path / "one")) == 1
     managers(home=tmp_path / "one")
     eventually(lambda: folders(tmp_path / "one") == [])
-
-
-def test_a_run_goes_on_from_the_first_task_of_a_folder_that_was_lost(
-    archive: AnArchive, managers: Managers, home_folder: Path
-) -> None:
-    managers()
-    archive.commit({"fetch": command("exit 0"), "read": command("exit 0", depends="[fetch]", hold="true")})
-    settled(archive, "fetch@2", "completed")
-    shutil.rmtree(folders(home_folder)[0].parent)
-    holds.release(archive.session, archive.task("read@2"), "ann")
-    settled(archive, "read@2", "failed")
-    with pytest.raises(Conflict, match="Start at its first task: arkqueue retry papers@2 --from fetch"):
-        archive.retry("read@2")
-    redo.retry_from(archive.session, RunId(archive.run_id(2)), "fetch", "ann")
-    settled(archive, "read@2", "completed")
