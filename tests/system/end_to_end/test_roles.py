@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
+import signal
+from pathlib import Path
 
 import pytest
 from psycopg.conninfo import make_conninfo
 
 from arkqueue.db.session import Session
 from tests.builders import an_archive
+from tests.loaded import fork
 from tests.system.end_to_end.conftest import Archives, Installations
-from tests.system.end_to_end.installation import Archive, Installation, Role, Stage, is_gone, tasks
-from tests.waiting import eventually
+from tests.system.end_to_end.installation import Archive, Installation, Role, Stage, environment, is_gone, tasks
+from tests.waiting import PATIENCE, eventually
 
 COMMITS = 8
 
@@ -120,16 +122,20 @@ def test_second_server_of_a_home_ends_and_leaves_the_first_one_alone(shared: Ins
     assert first.process.poll() is None
 
 
-def test_another_api_of_a_home_leaves_the_command_line_to_the_first_one(shared: Installation) -> None:
+def test_another_api_of_a_home_leaves_the_command_line_to_the_first_one(shared: Installation, tmp_path: Path) -> None:
     arkqueue = shared
     home = arkqueue.home("home")
     address = (home / "url").read_text()
-    command = [arkqueue.python, "-m", "arkqueue", "--home", str(home), "web", "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as second:
-        assert second.stdout is not None
-        assert "serves at" in second.stdout.readline()
+    words = ["arkqueue", "--home", str(home), "web", "--listen", "127.0.0.1:0"]
+    log = tmp_path / "said"
+    log.touch()
+    second = fork("arkqueue.cli.main()", words, out=log, err=log, environment=environment())
+    try:
+        eventually(lambda: "serves at" in log.read_text())
         assert (home / "url").read_text() == address
-        second.terminate()
+    finally:
+        second.send_signal(signal.SIGTERM)
+        second.wait(PATIENCE)
     assert (home / "url").read_text() == address
     assert arkqueue("archive", "list").code == 0
 

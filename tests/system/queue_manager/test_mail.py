@@ -178,29 +178,25 @@ def test_a_server_that_hangs_is_given_up_and_tried_again(
     assert row["tries"] == 2
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"ca_file": None}, "certificate"),
-        ({"username": "mallory"}, "refuses the password"),
-        ({"server": "localhost:1"}, "cannot be reached"),
-        ({"recipients": ("*@example.net",)}, "recipients of arkqueue.toml allows"),
-    ],
-)
+WRONG: list[tuple[dict[str, object], str]] = [
+    ({"ca_file": None}, "certificate"),
+    ({"username": "mallory"}, "refuses the password"),
+    ({"server": "localhost:1"}, "cannot be reached"),
+    ({"recipients": ("*@example.net",)}, "recipients of arkqueue.toml allows"),
+]
+"""What is wrong with the configuration, and what is said of it."""
+
+
 def test_what_is_wrong_with_the_configuration_stands_with_the_delivery(
-    session: Session,
-    configuration: Configuration,
-    archive: AnArchive,
-    server: MailServer,
-    wrong: dict[str, object],
-    said: str,
+    session: Session, configuration: Configuration, archive: AnArchive, server: MailServer
 ) -> None:
     assert configuration.mail is not None
-    broken = configuration.model_copy(update={"mail": configuration.mail.model_copy(update=wrong)})
     failed_runs(archive, 2)
-    with managing(session, broken):
-        eventually(lambda: said in deliveries(archive)[0]["fault"], lambda: deliveries(archive))
-    assert server.mails == []
+    for wrong, said in WRONG:
+        broken = configuration.model_copy(update={"mail": configuration.mail.model_copy(update=wrong)})
+        with managing(session, broken):
+            eventually(lambda said=said: said in deliveries(archive)[0]["fault"], lambda: deliveries(archive))  # type: ignore[misc]
+        assert server.mails == []
     with managing(session, configuration):
         until_all(archive, "sent")
 
