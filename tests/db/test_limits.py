@@ -120,7 +120,9 @@ def test_no_more_run_at_once_than_may_and_an_end_makes_room(session: Session) ->
     archive = crowd(session, "papers", 6, max_running=2)
     assert claimed(session, 10) == ["papers"] * 2
     assert claimed(session, 10) == []
-    assert explain(session, archive.task("t5@2")).reasons[0].kind is Why.MAX_RUNNING
+    reason = explain(session, archive.task("t5@2")).reasons[0]
+    assert reason.kind is Why.MAX_RUNNING
+    assert "papers already runs as many tasks as its limit allows (max_running is 2)" in reason.text
     end(archive, 1)
     assert claimed(session, 10) == ["papers"]
     assert live(archive) == 2
