@@ -319,11 +319,7 @@ class Graph:
         """
         cancelers = self.rows("cancelers", entering=entering, most=MOST_VICTIMS + 1)
         if sum(row.victims for row in cancelers) > MOST_VICTIMS:
-            begun = [row.id for row in cancelers if row.victims]
-            self.do("fire", firing=[row.id for row in cancelers])
-            self.do("begin_to_supersede", firing=begun, beaten=self._beaten(cancelers))
-            self.to_wake.add("superseding")
-            return [], begun
+            return [], self._begin_to_supersede(cancelers)
         canceled, tied = self._cancel_victims([row.id for row in cancelers if row.across], here=False)
         if inside := [row.id for row in cancelers if row.here]:
             # A canceler without victims counts as fired, too, before another canceler of its run
@@ -333,6 +329,23 @@ class Graph:
                 more_canceled, more_tied = self._cancel_victims([canceler], here=True)
                 canceled, tied = canceled + more_canceled, tied + more_tied
         return canceled, tied
+
+    def _begin_to_supersede(self, cancelers: Sequence[Any]) -> list[int]:
+        """Let the ``cancels`` of the entering tasks fire, whose victims are then canceled in steps.
+        The running victims are asked to stop at once: a task that a person cancels during the steps
+        still holds up later runs until they have stopped. Returns the tasks that now wait.
+        """
+        begun = [row.id for row in cancelers if row.victims]
+        beaten = self._beaten(cancelers)
+        self.do("fire", firing=[row.id for row in cancelers])
+        inside = [row.id for row in cancelers if row.here and row.id not in beaten]
+        for firing, here in (([row.id for row in cancelers if row.across], False), (inside, True)):
+            if firing:
+                self.do("lock_victims", firing=firing, here=here, in_steps=True)
+                self._stop_victims(firing, here=here)
+        self.do("begin_to_supersede", firing=begun, beaten=beaten)
+        self.to_wake.add("superseding")
+        return begun
 
     def _beaten(self, cancelers: Sequence[Any]) -> list[int]:
         """The firing tasks that another firing task cancels before their ``cancels`` inside the run
@@ -368,13 +381,18 @@ class Graph:
     def _cancel_victims(self, firing: Sequence[int], *, here: bool) -> tuple[list[int], list[int]]:
         if not firing:
             return [], []
-        if not self.rows("lock_victims", firing=firing, here=here):
+        if not self.rows("lock_victims", firing=firing, here=here, in_steps=False):
             return [], []  # `advance` notes that they fired
         # Stop requests come first: all cancelers fire together, so one that another canceler cancels fires as well.
+        tied = self._stop_victims(firing, here=here)
+        return self.ids("cancel_victims", firing=firing, here=here), tied
+
+    def _stop_victims(self, firing: Sequence[int], *, here: bool) -> list[int]:
+        """Ask the running victims of the firing tasks to stop. Returns the tasks that wait for them."""
         fired = self.rows("stop_victims", firing=firing, here=here)
         if any(row.asked for row in fired):
             self.to_wake.add("stop")
-        return self.ids("cancel_victims", firing=firing, here=here), [row.id for row in fired if row.is_tied]
+        return [row.id for row in fired if row.is_tied]
 
 
 def change(session: Session, archives: Iterable[int], work: Callable[[Graph], T], *ahead: Block) -> T:

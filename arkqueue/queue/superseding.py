@@ -2,11 +2,11 @@
 transaction cancels, as the items of a long list are.
 
     begin    a task's last edge is met: the transaction notes its ``cancels`` in ``superseding``
-             (`Graph`); the task has fired, and waits
+             (`Graph`); the task has fired, and waits; running victims are asked to stop, and each
+             becomes an edge
     cancel   the victims are canceled, the oldest run first, and in a large run each victim before
-             its dependencies; running victims are asked to stop; as often as needed
-    end      the rows of ``superseding`` are deleted, and the task enters again; each victim that
-             is still stopping becomes an edge
+             its dependencies; as often as needed
+    end      the rows of ``superseding`` are deleted, and the task enters again
 
 Each step is a transaction of its own under the archive's lock. A queue manager takes the steps,
 also after a crash. From the first transaction on, no claim takes a victim (`claim.sql`), and no

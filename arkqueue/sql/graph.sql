@@ -379,7 +379,7 @@ order by f.number, f.run, f.position, f.id;
 
 -- name: lock_victims
 -- Lock the victims of the firing tasks before the next statements judge them, so that no claim
--- takes a victim in between (design 6).
+-- takes a victim in between (design 6). `in_steps`: lock only those that a claim could take.
 select v.id from task v
 where v.id in (
     select u.id
@@ -390,6 +390,7 @@ where v.id in (
         where case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
         offset 0) u
     where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f})
+  and (not %(in_steps)s or {from claim v})
 order by v.id for no key update;
 
 -- name: would_be_canceled

@@ -95,7 +95,7 @@ HOT: dict[str, dict[str, Any]] = {
     "judge_blocking": {"tasks": [10_500], "less": []},
     "skip_dependents": {"settled": [10_500], "completed": None},
     "cancelers": {"entering": [10_500], "most": 251},
-    "lock_victims": {"firing": [10_500], "here": False},
+    "lock_victims": {"firing": [10_500], "here": False, "in_steps": False},
     "cancel_victims": {"firing": [10_500], "here": False},
     "stop_victims": {"firing": [10_500], "here": False},
     "nearest": {"branch": 1, "names": ["t1", "t2"], "items": ["", ""], "every_name": True, "number": 5000, "run": 1},

@@ -152,6 +152,24 @@ def test_a_person_who_cancels_what_supersedes_in_steps_changes_nothing_of_it(ses
 
 
 @pytest.mark.usefixtures("in_steps")
+def test_what_supersedes_in_steps_and_is_canceled_holds_up_later_runs_until_its_victims_have_stopped(session: Session) -> None:  # fmt: skip
+    archive = an_archive(session)
+    archive.commit({"fetch": ITEMS})
+    archive.claim("fetch/b@2", slots=2)
+    archive.commit({"all": "cancels: ['PREV:fetch']"})
+    archive.commit({"next": "depends: [{task: 'PREV:all', when: settled}]"})
+    archive.cancel("all@3")
+    assert archive.state("next@4") == "waiting"
+    steps(session)
+    assert of_items(archive, "fetch") == dict.fromkeys("cd", "canceled") | dict.fromkeys("ab", "running")
+    assert archive.state("next@4") == "waiting"
+    end(archive, "fetch/a@2", how=End.STOPPED)
+    assert archive.state("next@4") == "waiting"
+    end(archive, "fetch/b@2", how=End.STOPPED)
+    assert archive.state("next@4") == "ready"
+
+
+@pytest.mark.usefixtures("in_steps")
 def test_what_has_been_superseded_supersedes_nothing_any_more(session: Session) -> None:
     """It enters while a newer task cancels it in steps: its own ``cancels`` do not fire."""
     archive = an_archive(session)
