@@ -3,7 +3,7 @@
 #   make demo             set everything up and show arkqueue at work (ARGS=--git for a Git archive)
 #   make example-NAME     an application of workflows-examples/NAME/ on a server of its own (ARGS=--git, ARGS=--help)
 #   make test             the test suite, but for what takes minutes (ARGS=… goes to pytest)
-#   make test-full        what `make test` leaves out: builds images, deploys, breaks engines, looks at pages in a browser, draws half of the random examples
+#   make test-full        what `make test` leaves out: builds images, deploys, breaks engines, looks at pages in a browser, draws most of the random examples
 #   make test-long        `make test` with many more random examples, and what takes many minutes
 #   make screenshots      pictures of the pages in docs/screenshots/ (ARGS="FOLDER --only archive run")
 #   make recording        `make demo` as an animation, docs/demo.svg (ARGS=FILE)

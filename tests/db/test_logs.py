@@ -119,6 +119,7 @@ def test_long_log_keeps_head_and_tail_and_shows_the_cut(
     assert tail <= len(text) - gaps[0].position <= tail + 3 * CHUNK
 
 
+@pytest.mark.full
 def test_memory_of_a_log_that_is_not_stored_is_bounded(session: Session, attempt: AttemptId) -> None:
     head, tail = 100_000, 200_000
     writer = Logs(a_gateway(session), head, tail).open(attempt)

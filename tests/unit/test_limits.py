@@ -39,6 +39,7 @@ def test_workflow_files_are_counted_and_added_up() -> None:
     assert "have 4,198,400 bytes, more than 4,194,304" in too_many_workflows([4_198_400 // 5] * 5)
 
 
+@pytest.mark.full
 def test_too_many_tasks_are_one_fault() -> None:
     texts = [json.dumps([{"name": f"t{n}-{m}"} for m in range(11_000)]) for n in range(2)]
     files = [SourceFile(f"_workflows/{n}.json", text.encode()) for n, text in enumerate(texts)]

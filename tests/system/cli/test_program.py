@@ -142,6 +142,7 @@ def test_help_and_simple_commands_load_only_what_they_need(
     assert not loaded("runs") & (heavy | {"yaml"})
 
 
+@pytest.mark.full
 def test_garbage_is_looked_for_as_soon_as_the_server_is_there(tmp_path: Path, pg_uri: str) -> None:
     code = (
         "import gc, os, signal, sys, threading, time\n"

@@ -161,6 +161,7 @@ def test_each_target_gets_the_package_in_its_own_way_and_a_reviewer_accepts_it_l
     assert len(deposits.repository.items(f"{id}.zip")) == 1
 
 
+@pytest.mark.full
 def test_a_submission_without_files_fails_and_makes_no_deposit(deposits: Deposits) -> None:
     deposits.commit()
     id = deposits.submit("vault", "theses", files=False)
@@ -634,6 +635,7 @@ def test_a_killed_server_between_the_remotes_yes_and_its_record_deposits_nothing
     assert repository.overview()["asked"]["workflow"] == asked
 
 
+@pytest.mark.full
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_deposit_that_is_in_review_for_a_week_is_asked_about_each_hour_and_then_accepted(deposits: Deposits) -> None:

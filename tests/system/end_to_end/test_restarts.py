@@ -71,6 +71,7 @@ def test_killed_server_goes_on_where_it_was(
     Embedded(arkqueue.home()).destroy()
 
 
+@pytest.mark.full
 def test_stopped_server_ends_the_git_that_waits_for_a_remote(installations: Installations, tmp_path: Path) -> None:
     arkqueue = installations()
     server = arkqueue.start()

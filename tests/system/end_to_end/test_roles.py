@@ -122,6 +122,7 @@ def test_second_server_of_a_home_ends_and_leaves_the_first_one_alone(shared: Ins
     assert first.process.poll() is None
 
 
+@pytest.mark.full
 def test_another_api_of_a_home_leaves_the_command_line_to_the_first_one(shared: Installation, tmp_path: Path) -> None:
     arkqueue = shared
     home = arkqueue.home("home")

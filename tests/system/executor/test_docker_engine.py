@@ -62,6 +62,7 @@ def test_engine_that_is_restarted_loses_the_task(stage: Stage) -> None:
     assert bench.left() == []
 
 
+@pytest.mark.full
 def test_engine_that_crashes_loses_the_task_but_no_output(stage: Stage) -> None:
     engine, bench = stage()
     running, recorder = bench.start("i=0; while :; do i=$((i + 1)); echo $i; sleep 0.01; done")
@@ -164,6 +165,7 @@ def test_engine_that_keeps_containers_alive_keeps_the_task(stage: Stage) -> None
     assert len(lines) > 290
 
 
+@pytest.mark.full
 def test_full_disk_is_said_and_the_next_task_runs(stage: Stage) -> None:
     def small_disk(folder: Path) -> None:
         (folder / "data").mkdir()

@@ -46,6 +46,7 @@ def test_a_single_file_that_is_sent_along_is_a_batch_of_one_job(ingest: Ingest) 
     assert ingest.subjects(batch) == ["is queued: 1 object", "completed: 1 of 1 objects"]
 
 
+@pytest.mark.full
 def test_a_batch_that_its_depositor_gave_no_id_gets_one(ingest: Ingest) -> None:
     file = ingest.folder / "batch.json"
     document = {"profile_name": "demo_content", "submitter": "ann@example.org", "items": []}
@@ -58,6 +59,7 @@ def test_a_batch_that_its_depositor_gave_no_id_gets_one(ingest: Ingest) -> None:
         assert ingest.subjects(batch) == ["is queued: 1 object", "completed: 1 of 1 objects"]
 
 
+@pytest.mark.full
 def test_a_corrupt_manifest_is_rejected_for_good(ingest: Ingest) -> None:
     manifest = ingest.manifest(ingest.content())
     path = ingest.services.folder / "content" / ingest.name / manifest["name"]
@@ -184,6 +186,7 @@ def test_a_manifest_of_jobs_has_the_files_or_the_payload_of_each_job(ingest: Ing
         completed(ingest, batch, f"{number:04}")
 
 
+@pytest.mark.full
 def test_a_document_that_is_no_submission_is_refused_with_all_its_faults(ingest: Ingest) -> None:
     ingest.submit(code=2, submitter="Ann", digest_type="crc", payload_url="http://example.org/x")
     assert "$.submitter" in ingest.said

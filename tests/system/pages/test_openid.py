@@ -377,6 +377,7 @@ def test_signing_in_again_ends_the_session_before(visitor: Visitors) -> None:
     assert browser.get("/").status_code == 303
 
 
+@pytest.mark.full
 def test_a_provider_that_hangs_holds_up_nobody_else(visitor: Visitors, provider: OpenIdProvider, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     signed_in = visitor()
     sign_in(signed_in, "ann")

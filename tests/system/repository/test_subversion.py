@@ -402,6 +402,7 @@ print(scan() - before)
 """A program that scans a repository 60 times and prints how many blocks of memory the last 20 scans have left."""
 
 
+@pytest.mark.full
 def test_scans_of_a_repository_leave_nothing_in_memory(repository: SubversionRepository) -> None:
     with repository.served(users={"bob": "pass word"}) as server:
         for url in (repository.url, server.url):
@@ -830,6 +831,7 @@ def test_folders_without_end_are_not_written_for_ever(
     assert (tmp_path / "some/a/h/b/x").read_text() == "x"
 
 
+@pytest.mark.full
 def test_folders_without_end_are_counted_once_there_is_much(
     repository: SubversionRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ def in_container(image: str, text: str, **fields: str) -> str:
     return f"command: {text!r}\n" + "".join(f"{name}: {value}\n" for name, value in known.items())
 
 
+@pytest.mark.full
 def test_task_whose_engine_is_restarted_is_lost_and_does_what_it_says_of_that(
     archive: AnArchive, managers: Managers, home_folder: Path, own_engine: OwnEngines, an_image: AnImage
 ) -> None:

@@ -189,6 +189,7 @@ def test_what_the_root_of_an_image_leaves_is_removed(
     eventually(lambda: nothing_is_left(arkqueue, engine))
 
 
+@pytest.mark.full
 def test_a_very_deep_tree_of_roots_is_removed(
     papers: Archive, arkqueue: Installation, inside: Inside, engine: docker.APIClient
 ) -> None:

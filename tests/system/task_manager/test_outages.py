@@ -134,6 +134,7 @@ def test_log_tells_an_outage_once_and_its_end(
     becomes(archive, "task@2", "completed")
 
 
+@pytest.mark.full
 def test_task_manager_that_never_got_to_work_leaves_its_home_to_the_next(
     archive: AnArchive, server: OwnPostgres, managers: Managers
 ) -> None:
@@ -145,6 +146,7 @@ def test_task_manager_that_never_got_to_work_leaves_its_home_to_the_next(
     becomes(archive, "task@2", "completed")
 
 
+@pytest.mark.full
 def test_stop_gives_up_when_the_database_stays_away(
     archive: AnArchive, server: OwnPostgres, managers: Managers, bells: MakeBells
 ) -> None:

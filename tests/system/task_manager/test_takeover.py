@@ -90,6 +90,7 @@ def test_frozen_task_manager_leaves_nothing_running_past_its_lease(
     assert first["message"] == "stopped: its task manager could not renew its lease in time; it will be run again"
 
 
+@pytest.mark.full
 def test_time_that_was_up_while_a_task_manager_was_frozen_is_not_the_tasks_failure(
     archive: AnArchive, drivers: Drivers, bells: MakeBells
 ) -> None:
