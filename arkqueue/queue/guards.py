@@ -135,8 +135,8 @@ def _why_not(
         return None
     guarded = f"is guarded by {guard}{' ' if guard == 'require-approval' else ' and '}--not-author"
     if not approver.persons:
-        remedy = "use a token of a person: arkqueue token create --scope approve --author NAME (or, of a person, [[openid.persons]])"
-        return Conflict(here, f"{guarded}, and this token stands for no person", remedy)
+        remedy = "use a token of a person: arkqueue token create --scope approve --author NAME (for a sign-in by OpenID Connect, the administrator sets [[openid.persons]])"
+        return Conflict(here, f"{guarded}, and your token or sign-in names no person", remedy)
     if not all(_spellings(author) for author in (row.author, definer) if author is not None):
         remedy = f"give the revision an author in the repository, or let authors approve: arkqueue archive set {row.archive} require-approval GLOB (without --not-author)"
         return Conflict(here, f"{guarded}, and its revision has no author to compare a person with", remedy)
@@ -148,8 +148,7 @@ def _why_not(
         whom = "somebody who changed its workflow files since they were accepted"
     else:
         return None
-    fault = f"{guarded}, and this token stands for {whom}"
-    return Conflict(here, fault, "ask another person with a token of scope approve")
+    return Conflict(here, f"{guarded}, and you are {whom}", "ask another person with a token of scope approve")
 
 
 def _spellings(person: str) -> set[str]:

@@ -690,9 +690,9 @@ def test_the_author_of_the_definitions_approves_nothing_of_a_backfill(session: S
     archive.commit({"thumbs": ""}, author="mallory")
     id = fill(archive, 2)
     assert archive.state("thumbs@2.2") == "held"
-    with pytest.raises(Conflict, match="stands for the author of the revision whose workflow files its backfill has"):
+    with pytest.raises(Conflict, match="you are the author of the revision whose workflow files its backfill has"):
         backfill.release(session, id, "m", how=How(approver=Approver(("mallory",))))
-    with pytest.raises(Conflict, match="stands for the author"):
+    with pytest.raises(Conflict, match="you are the author"):
         backfill.cancel(session, id, "m", Approver(("mallory",)))
     assert backfill.release(session, id, "bob", how=How(approver=Approver(("bob",)))).tasks
 

@@ -131,13 +131,11 @@ def test_nobody_approves_his_own_work(guarded: AnArchive) -> None:
     guarded.commit(TASKS, author="Ann <ann@example.org>")
     publish = guarded.task("publish@2")
     for persons in (("ann",), ("ANN@example.org",), ("Bob", "Ann  <ann@example.org>")):
-        with pytest.raises(
-            Conflict, match="require-approval --not-author, and this token stands for the author of its"
-        ):
+        with pytest.raises(Conflict, match="require-approval --not-author, and you are the author of its"):
             holds.release(guarded.session, publish, "ann", how=How(approver=Approver(persons)))
-    with pytest.raises(Conflict, match="stands for no person"):
+    with pytest.raises(Conflict, match="names no person"):
         holds.release(guarded.session, publish, "ann", how=How(approver=SOMEBODY))
-    with pytest.raises(Forbidden, match="stands for the author"):
+    with pytest.raises(Forbidden, match="you are the author"):
         guards.refuse_unapproved(guarded.session, [publish], ANN)
     holds.release(guarded.session, publish, "bob", how=How(approver=BOB))
     assert guarded.state("publish@2") == "waiting"
@@ -244,8 +242,8 @@ def test_nobody_accepts_his_own_files_below_somebody_elses_commit(watched: AnArc
     watched.commit(RENAMED, author="carl")  # has changed something else
     of_mallory, of_carl = Approver(("mallory",)), Approver(("carl",))
     for key in ("build@3", "publisch@4"):
-        who = r"stands for (the author|somebody who changed its workflow files)"
-        with pytest.raises(Conflict, match=f"is guarded by workflow-authors and --not-author, and this token {who}"):
+        who = r"you are (the author|somebody who changed its workflow files)"
+        with pytest.raises(Conflict, match=f"is guarded by workflow-authors and --not-author, and {who}"):
             holds.release(watched.session, watched.task(key), "mallory", how=How(approver=of_mallory))
     holds.release_run(watched.session, RunId(watched.run_id(3)), "carl", how=How(approver=of_carl))
     assert watched.state("build@3") == "ready"

@@ -529,7 +529,7 @@ def test_a_person_who_is_no_author_approves_nothing_that_needs_another_person(vi
     sign_in(cleo, "cleo")
     refused = press(dora, "/papers@3/publish", "papers@3/publish", "release")
     assert refused.status_code in (403, 409)
-    assert "stands for no person" in refused.text
+    assert "names no person" in refused.text
     own = press(cleo, "/papers@2/publish", "papers@2/publish", "release")
     assert own.status_code in (403, 409)
     assert archive.states()["publish@2"] == "held"

@@ -76,7 +76,7 @@ def test_the_guard_is_an_administrators_and_tokens_stand_for_persons(
     assert (settings["require_approval"], settings["approval_not_author"]) == (["publish"], True)
     guarded.commit({"publish": ""}, author="ann")
     task = f"/tasks/{guarded.task('publish@2')}"
-    problem(approver.post(f"{task}/release"), 409, "stands for no person", "--author NAME")
+    problem(approver.post(f"{task}/release"), 409, "names no person", "--author NAME")
     for authors, status in ((["ann"], 409), (["bob", "Ann <x@y>"], 409), (["bob"], 200)):
         made = admin.post("/tokens", json={"name": "approver", "scope": "approve", "authors": authors}).json()
         own = {"Authorization": f"Bearer {made['token']}"}
