@@ -128,18 +128,18 @@ class Content:
                     "keep_workflows",
                     {
                         "digests": workflows,
-                        "tasks": [w[0] for w in new_workflows],
-                        "faults": [w[1] for w in new_workflows],
+                        "tasks": _array_of_texts([w[0] for w in new_workflows]),
+                        "faults": _array_of_texts([w[1] for w in new_workflows]),
                         "files": [w[2] for w in new_workflows],
-                        "schemas": [w[3] for w in new_workflows],
+                        "schemas": _array_of_texts([w[3] for w in new_workflows]),
                     },
                 ),
                 (
                     "keep_definitions",
                     {
                         "digests": definitions,
-                        "bodies": [d[0] for d in new_definitions],
-                        "cancels": [d[1] for d in new_definitions],
+                        "bodies": _array_of_texts([d[0] for d in new_definitions]),
+                        "cancels": _array_of_texts([d[1] for d in new_definitions]),
                     },
                 ),
             )
