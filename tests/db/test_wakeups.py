@@ -146,15 +146,28 @@ def test_what_is_said_in_a_hurry_is_sent_together(
 
 def test_who_always_has_something_to_say_says_it_less_often(ours: Wakeups, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
+    idle, burst = threading.Event(), threading.Event()
+    next_topic = ours._to_send.wait  # what the sender does between its pauses cannot be seen from outside
 
     def wait(seconds: float) -> None:
         waits.append(seconds)
-        if len(waits) < 5:
+        if burst.is_set() and len(waits) < 5:
             ours.wake("ready")
 
+    def rest() -> bool:
+        if waits and not ours._to_send.is_set():  # there was something to send, and now there is nothing
+            idle.set()
+        return next_topic()
+
     monkeypatch.setattr(ours._closed, "wait", wait)  # the sender's pauses cannot be seen from outside
+    monkeypatch.setattr(ours._to_send, "wait", rest)  # nor can it be seen when it has nothing to send
     ours.wake("ready")
-    eventually(lambda: len(waits) >= 5)
+    assert idle.wait(LONG)
+    waits.clear()
+    idle.clear()
+    burst.set()
+    ours.wake("ready")
+    assert idle.wait(LONG)
     ours.wake("ready")
     eventually(lambda: len(waits) >= 6)
     assert waits[:6] == [0.005, 0.01, 0.02, 0.02, 0.02, 0.005]

@@ -85,7 +85,7 @@ def test_an_archive_guards_what_its_committers_may_not_start(
     papers.wait("publish@2", "held")
     assert "require-approval" in papers.explained("publish@2")
     name = papers.task("publish@2")
-    assert "stands for no person" in refused(papers, "release", name), "the first token is nobody's in particular"
+    assert "names no person" in refused(papers, "release", name), "the first token is nobody's in particular"
     author = papers.shown(2)["author"]
     for who, code in ((author, 1), ("somebody else", 0)):
         token = shared("token", "create", "--scope", "approve", "--author", who).out.strip()
