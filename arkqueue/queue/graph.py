@@ -368,8 +368,9 @@ class Graph:
         return beaten
 
     def supersede(self, tasks: Sequence[int]) -> list[int]:
-        """Cancel those of some locked tasks that were superseded in steps, and ask the running ones
-        to stop. Returns the canceled tasks.
+        """Cancel those of some locked tasks that were superseded in steps. Returns the canceled tasks.
+
+        Running ones are asked to stop: steps that an older version began have not done so.
         """
         if not (found := self.rows("still_to_supersede", tasks=list(tasks))):
             return []

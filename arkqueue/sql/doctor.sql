@@ -60,7 +60,7 @@ where not e.met and e.kind = 'depends'
   and case when e.failed then s.state in ('completed', 'canceled', 'skipped')
            else not e.settled and s.state in ('failed', 'rejected', 'canceled', 'skipped') and not s.as_completed
                 and (not e.crossing or e.product and (r.state <> 'failed' or r.waived)) end
-  and {from skip t} and not is_superseded(t.id)
+  and {from skip t} and t.id not in (select id from being_superseded)
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_roots

@@ -982,7 +982,7 @@ def test_queue_and_model_agree_after_every_step(
             seed = (more * RUNS + part) * SHARDS + shard
             run_state_machine_as_test(seeded(BesideQueue, seed), settings=some)
         assert BesideQueue.examples["examples"] >= EXAMPLES // SHARDS
-        if (shard < FEW and not IS_LONG) or not (missing := _missing(folder_of_the_run, shard)):
+        if not (missing := _missing(folder_of_the_run, shard)):
             return
         led = {verb for what in missing for word, verbs in LEADS.items() if word in what for verb in verbs}
         named = {verb for what in missing for verb, *_ in VERBS if verb in what}
@@ -992,8 +992,10 @@ def test_queue_and_model_agree_after_every_step(
 
 def _missing(folder: Path, shard: int) -> set[str]:
     """Stores the counts of a shard. The last shard of a test run to end finds the counts of all, and
-    returns the events that are missing in their sum.
+    returns the events that are missing in their sum. In `make test`, none is looked for.
     """
+    if shard < FEW and not IS_LONG:
+        return set()
     written = folder / f"drawn-{shard}.new"
     written.write_text(json.dumps(BesideQueue.examples))
     written.rename(folder / f"drawn-{shard}.json")

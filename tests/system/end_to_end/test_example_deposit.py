@@ -635,7 +635,6 @@ def test_a_killed_server_between_the_remotes_yes_and_its_record_deposits_nothing
     assert repository.overview()["asked"]["workflow"] == asked
 
 
-@pytest.mark.full
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_deposit_that_is_in_review_for_a_week_is_asked_about_each_hour_and_then_accepted(deposits: Deposits) -> None:

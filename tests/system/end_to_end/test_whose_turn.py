@@ -1,4 +1,4 @@
-"""Whose task is next (design 5.24, 5.26), as a person sees it."""
+"""The order of tasks by tier and priority (design 5.24, 5.26), on a whole server."""
 
 from __future__ import annotations
 

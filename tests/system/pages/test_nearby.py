@@ -51,7 +51,7 @@ NEAR: list[tuple[str, list[str]]] = [
     ("/a/b/c", ["/-/search?q=a"]),
     ("/papers@2/%2e%2e", ["/papers@2", "/papers", "/-/search?q=.."]),
 ]
-"""What is offered for an address."""
+"""Addresses of nothing, and the links that the page offers."""
 
 
 def test_an_unknown_address_offers_what_is_near_it(admin: httpx.Client, papers: AnArchive) -> None:

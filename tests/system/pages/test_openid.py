@@ -682,7 +682,7 @@ WRONG_LOGOUTS: list[tuple[dict[str, Any], str]] = [
     ({"key": RSAKey.generate_key(2048)}, "is not signed by"),
     ({"header": {"alg": "HS256"}, "key": OctKey.import_key(SECRET)}, "is not signed by"),
 ]
-"""Claims of a logout token, and what is said of them."""
+"""Claims of a logout token, and words of the refusal."""
 
 
 def test_a_logout_token_that_is_not_right_signs_nobody_out(

@@ -46,7 +46,7 @@ ADDRESSES = [
     ("papers@3/tile/*", "/papers@3/tile/*"), ("papers@3/tile", "/papers@3/tile"), ("papers@3/*/north", "/papers@3/*/north"),
     ("/papers@3/tile/north", "/papers@3/tile/north"), ("https://queue.example.org/papers@3?list=tile#L4", "/papers@3"),
 ]  # fmt: skip
-"""What is looked for, and where it leads."""
+"""Texts of the search field, and the addresses to which they lead."""
 
 
 @pytest.mark.usefixtures("archive")

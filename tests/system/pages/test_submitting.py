@@ -137,7 +137,7 @@ NOT_HANDED_IN: list[tuple[tuple[str, bytes] | None, dict[str, str], str]] = [
     (("a.json", b"\xff"), {}, "UTF-8"),
     (("a.json", b""), {}, "fault"),
 ]
-"""A file, the fields of the form, and what is said of them."""
+"""A file, the fields of the form, and words of the refusal."""
 
 
 def test_what_cannot_be_handed_in_is_told(visitor: Visitors, archive: AnArchive) -> None:

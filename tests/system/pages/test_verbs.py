@@ -496,7 +496,7 @@ IMPOSSIBLE_BACKFILLS = [
     ({"first": "2", "task": "nothing"}, "nothing"),
     ({"first": "9", "task": "index"}, "papers"),
 ]
-"""What is asked for, and what is said of it."""
+"""The fields of the form, and the fault that the page names."""
 
 
 def test_a_backfill_that_cannot_be_is_refused_with_its_reason(operator: httpx.Client, archive: AnArchive) -> None:

@@ -184,7 +184,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"server": "localhost:1"}, "cannot be reached"),
     ({"recipients": ("*@example.net",)}, "recipients of arkqueue.toml allows"),
 ]
-"""What is wrong with the configuration, and what is said of it."""
+"""Mistakes of the configuration, and words of the fault that stands with the delivery."""
 
 
 def test_what_is_wrong_with_the_configuration_stands_with_the_delivery(

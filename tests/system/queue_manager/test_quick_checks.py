@@ -73,7 +73,7 @@ def scan(readers: Readers, *watched: Watched) -> None:
 
 
 def test_a_change_is_found_without_a_notice(watch: Watch, readers: Readers, opened: list[str], tmp_path: Path) -> None:
-    """What a change is, the fingerprint decides: ``tests/system/repository/test_fingerprint.py`` has all of them."""
+    """One kind of change is enough here: ``tests/system/repository/test_fingerprint.py`` has all of them."""
     change = GIT["a backup in the place of the folder"]
     repository = a_git_repository(tmp_path)
     for text in "12":
