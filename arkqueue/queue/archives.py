@@ -82,6 +82,8 @@ def register(
         graph.do("rename_removed", name=name)
         fit_slots(graph, found[0], is_limited=settings.max_running is not None)
         _start(graph, found[0], starts)
+        if settings.workflow_authors:
+            graph.do("accept_heads", archive=found[0])
         if by is not None:
             note = f"{kind} {without_password(url)}"
             graph.do("remember", by=by, verb="add", archive=found[0], run=None, task=None, note=note)

@@ -167,13 +167,24 @@ def begin(graph: Graph, archive: int, starts: Sequence[tuple[Branch, Entry]]) ->
         return
     content = Content(graph.kept, [entry.workflow for _, entry in starts])
     ids = new_ids(graph, [Workflow()] * len(starts))
+    # These branches have no accepted workflow files yet, so the main branch's count for all of them.
+    (head,) = graph.rows("head", branch=starts[0][0].id)
     drafts, heads = [], []
+    accepted: dict[int, bytes | None] = {}
     for branch, entry in starts:
         draft = Draft(branch.id, branch.name, Known(), ids)
         (generation,) = generations([entry.revision], 0, None)
-        heads.append(Head(branch.id, draft.append_baseline(entry, None, generation), branch.head))
+        foreign = False
+        if head.authors:
+            guard = WorkflowGuard(head.authors, head.accepted, is_clean=True)
+            foreign = guard.refuses(entry.workflow, entry.revision.author)
+            if guard.accepted != head.accepted:
+                accepted[branch.id] = guard.accepted
+        heads.append(Head(branch.id, draft.append_baseline(entry, None, generation, is_foreign=foreign), branch.head))
         drafts.append(draft)
     write(graph, archive, drafts, content, heads)
+    for id, files in accepted.items():
+        graph.do("accept_workflow", branch=id, files=files)
     for branch, entry in starts:
         if any(task.schedule for task in entry.workflow.tasks):
             schedules.refresh(graph, branch.id, branch.name, branch.main, entry.workflow)

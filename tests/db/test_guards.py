@@ -10,8 +10,8 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden
-from arkqueue.model import ArchiveSettings, RunId, SourceFile, Workflow
-from arkqueue.queue import archives, control, guards, holds, schedules
+from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, RunId, SourceFile, Workflow
+from arkqueue.queue import archives, control, guards, holds, ledger, schedules
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.holds import How
 from arkqueue.queue.storage import files_of
@@ -310,6 +310,61 @@ def test_no_trigger_schedule_or_branch_gets_around_the_authors(session: Session)
     assert archive.states(branch="side")["build@2"] == "held"
     archive.trigger(2, "build", branch="main", force=True)
     assert archive.states(branch="main")["build@2.2"] == "ready", "these files were accepted"
+
+
+def begun_at(branch: str, files: dict[str, str], author: str) -> archives.Start:
+    """The start of a ledger at revision 7, which has these files."""
+    return archives.Start(branch, branch == "", an_entry(7, a_workflow(files), author=author, branch=branch))
+
+
+def started(archive: AnArchive, branch: str) -> None:
+    """Let the builder know a branch whose ledger has begun at revision 7."""
+    (row,) = archive.sql(
+        "select b.id, b.head_id from branch b where b.archive_id = %s and b.name = %s and b.deleted_at is null", archive.id, branch
+    )  # fmt: skip
+    archive.branches[branch] = ledger.Branch(row["id"], archive.id, branch, branch == "", row["head_id"])
+    archive.numbers[branch], archive.revisions[branch, 7] = 7, row["head_id"]
+
+
+@pytest.mark.parametrize(("files", "author", "state"), [
+    (RENAMED, "mallory", "held"), (RENAMED, "ann", "ready"), ({"build": "", "publish": "depends: [build]"}, "mallory", "ready"),
+])  # fmt: skip
+def test_a_branch_that_is_tracked_from_now_on_begins_with_the_files_of_the_main_branch(
+    watched: AnArchive, files: dict[str, str], author: str, state: str
+) -> None:
+    start = begun_at("try", files, author)
+    archives.change_settings(watched.session, watched.id, AUTHORS, "ann", [start])
+    started(watched, "try")
+    watched.trigger(7, "build", branch="try")
+    assert watched.states(branch="try")["build@7.2"] == state
+    watched.commit(files, author="mallory", branch="try")
+    assert watched.states(branch="try")["build@8"] == state
+
+
+def test_a_ledger_that_is_begun_anew_accepts_no_files_of_others(watched: AnArchive) -> None:
+    watched.commit(RENAMED, author="mallory")
+    start = begun_at("", RENAMED, "mallory")
+    archives.rewind(watched.session, ArchiveId(watched.id), BranchId(watched.branches[""].id), start, "", "ann")
+    started(watched, "")
+    watched.trigger(7, "build")
+    assert watched.state("build@7.2") == "held"
+    holds.release_run(watched.session, RunId(watched.run_id(7, 2)), "bob", how=How(approver=SOMEBODY))
+    watched.commit(RENAMED, author="mallory")
+    assert watched.state("build@8") == "ready", "they are accepted now"
+
+
+def test_an_archive_accepts_the_files_with_which_it_is_registered(session: Session) -> None:
+    first = archives.Start("", True, an_entry(7, a_workflow(RENAMED), author="mallory"))
+    id = archives.register(
+        session, name="books", kind="subversion", url="/srv/books", repository="/srv/books", uuid="", folder="",
+        settings=AUTHORS, starts=[first],
+    )  # fmt: skip
+    books = AnArchive(session, id, "books")
+    started(books, "")
+    books.commit(RENAMED, author="mallory")
+    assert books.state("build@8") == "ready"
+    books.commit(RENAMED | {"more": ""}, author="mallory")
+    assert books.state("more@9") == "held"
 
 
 def test_several_revisions_of_one_scan_are_judged_one_after_the_other(watched: AnArchive) -> None:
