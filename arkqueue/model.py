@@ -1,10 +1,9 @@
 """The terms of design section 1 as types. Every module may import them; they import none but
-``text``. Nothing here reads a database, a file or a clock.
+``text`` and ``archive_settings``. Nothing here reads a database, a file or a clock.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, NewType
 
+from arkqueue.archive_settings import ArchiveSettings, read_settings
 from arkqueue.text import name_visible, on_one_line
 
 ArchiveId = NewType("ArchiveId", int)
@@ -27,9 +27,6 @@ PRIORITY = "arkqueue.priority"
 """The output by which a task sets the priority of the tasks that follow it in its run."""
 RETRY_AFTER = "arkqueue.retry_after"
 """The output by which a task that ends with exit code 75 sets the seconds until its next attempt."""
-
-USUAL_TIER = 5
-"""The tier of an archive whose tier nobody has set."""
 
 COMMIT = "COMMIT"
 REPORT = "REPORT"
@@ -272,54 +269,6 @@ OF_BRANCH = "branch="
 """The beginning of a glob of branches among the occasions of a receiver."""
 USUAL_OCCASIONS = (Occasion.FAILED, Occasion.FIXED, Occasion.HELD, Occasion.STOPPED)
 """The occasions of a receiver for which none are set."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveSettings:
-    """The settings of one archive, which a person sets with ``archive add`` or later.
-
-    ``branches``: globs of the Git branches that are tracked (none: the main branch). ``process``:
-    True if its tasks may run as processes on a task manager's host, as the operating system's user
-    ``process_user`` (None: the task manager's own). ``author``: the author of its tasks' commits.
-    ``task_url``: the URL to which working copies commit (None: the archive's own). ``follow``:
-    prefixes of the URLs that working copies fetch beside the archive (none: nothing).
-
-    ``image``: the container image of tasks that name none (None: these run as processes, if that is
-    allowed). ``images``, ``users``, ``networks``: globs of the images, users and networks that its
-    tasks may name (none: every image, every user of the image, the networks ``bridge`` and
-    ``none``).
-
-    ``require_approval``: globs of the tasks that are held until somebody with a token of scope
-    `approve` releases them. ``approval_not_author``: True if the author of their revision may not
-    release them (design 5.22). ``workflow_authors``: globs of the authors who may change workflow
-    files; if somebody else changes them, tasks are held until a person accepts the files. ``tier``: archives of a
-    lower tier go first at claims. ``max_running``: the most attempts that run at once (None: any
-    number).
-
-    ``keep``: for each state, how long runs are kept after they reached it: ``{"completed": "30d"}``
-    (none: for ever). ``keep_logs``: the same for logs alone (5.27). ``notify``: the receivers of
-    notifications, each with its occasions (`Occasion`) and branches: ``{"ann@example.org":
-    ["failed", "fixed", "branch=main"]}`` (15).
-    """
-
-    branches: tuple[str, ...] = ()
-    process: bool = False
-    process_user: str | None = None
-    author: str | None = None
-    task_url: str | None = None
-    follow: tuple[str, ...] = ()
-    image: str | None = None
-    images: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()
-    networks: tuple[str, ...] = ()
-    require_approval: tuple[str, ...] = ()
-    approval_not_author: bool = False
-    workflow_authors: tuple[str, ...] = ()
-    tier: int = USUAL_TIER
-    max_running: int | None = None
-    keep: Mapping[str, str] = field(default_factory=dict)
-    keep_logs: str | None = None
-    notify: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -768,10 +717,10 @@ class Registration(NamedTuple):
 
     @property
     def settings(self) -> ArchiveSettings:
-        """The settings. Each attempt parses its own, so that settings that cannot be parsed, for
-        example of a newer version, affect no other task of the same claim.
+        """The settings. Each attempt reads its own, so that settings that cannot be read, for
+        example of a newer version, affect no other task of the same claim. Raises ``Conflict``.
         """
-        return ArchiveSettings(**json.loads(self.stored))
+        return read_settings(self.stored, self.name)
 
 
 class Claim(NamedTuple):

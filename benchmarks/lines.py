@@ -23,20 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from arkqueue import workflow
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db import Database
 from arkqueue.db.session import Session
-from arkqueue.model import (
-    ArchiveId,
-    ArchiveSettings,
-    AttemptId,
-    Claim,
-    End,
-    Outcome,
-    Receipt,
-    Revision,
-    SourceFile,
-    Workflow,
-)
+from arkqueue.model import ArchiveId, AttemptId, Claim, End, Outcome, Receipt, Revision, SourceFile, Workflow
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, claim, finish, ledger
 from arkqueue.task_manager.recorder import FEW_ENDS, LANES

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, End, Outcome
+from arkqueue.model import ArchiveId, ArchiveKind, End, Outcome
 from arkqueue.queue import archives, claim, finish, ledger
 from arkqueue.repository.opening import open_registered
 from arkqueue.repository.reader.entries import EntryReader, last_known

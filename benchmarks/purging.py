@@ -14,9 +14,11 @@ from functools import partial
 import psycopg
 from psycopg.types.json import Jsonb
 
+from arkqueue.archive_settings import read_settings
 from arkqueue.archives import retention
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId, ArchiveSettings, TaskId
+from arkqueue.keeping import AGED
+from arkqueue.model import ArchiveId, TaskId
 from arkqueue.queue import archives as registered
 from arkqueue.queue import purge
 from arkqueue.views.explain import explain
@@ -97,8 +99,8 @@ def _took(ask: Callable[[Session, str], object], session: Session, name: str) ->
 def _purge(session: Session, uri: str, most: int) -> Iterator[Figure]:
     """Purges runs older than a day, like a queue manager, until ``most`` runs are gone."""
     for id in past.archives_of(uri, 10**9):
-        present = ArchiveSettings(**registered.one(session, ArchiveId(id)).settings)
-        settings = asdict(replace(present, keep=dict.fromkeys(retention.AGED, "1d")))
+        present = read_settings(registered.one(session, ArchiveId(id)).settings, str(id))
+        settings = asdict(replace(present, keep=dict.fromkeys(AGED, "1d")))
         session.do("change_archive", archive=id, settings=Jsonb(settings))
     other = Line.register(session, "other")
     other.append(session, CHAIN)

@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from arkqueue import workflow
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.gateway.sql import SqlGateway
 from arkqueue.model import (
     ArchiveId,
-    ArchiveSettings,
     Attachment,
     AttemptId,
     Claim,

@@ -18,6 +18,7 @@ def assert_sound(connection: Connection) -> None:
     if not connection.execute("select from run limit 1").fetchall():
         return
     found = answers(connection, *((check.block, {"archive": None, "most": 10}) for check in CHECKS))
-    broken = [f"{check.name}: {row}" for check, rows in zip(CHECKS, found, strict=True) for row in rows]
+    told = zip(CHECKS, found, strict=True)
+    broken = [f"{check.name}: {what}: {row}" for check, rows in told for row, what in check.broken(rows)]
     if broken:
         pytest.fail("arkqueue doctor finds what no test may leave behind:\n" + "\n".join(broken), pytrace=False)

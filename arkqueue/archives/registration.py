@@ -14,19 +14,19 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from arkqueue.archive_settings import ArchiveSettings, read_settings
 from arkqueue.archives.patience import answer_within
 from arkqueue.archives.settings import check_settings, check_whole
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Conflict, Invalid, NotFound
-from arkqueue.model import GLOBAL, ArchiveId, ArchiveKind, ArchiveSettings, BranchId, Revision
+from arkqueue.model import GLOBAL, ArchiveId, ArchiveKind, BranchId, Revision
 from arkqueue.names import RESERVED, name_of
 from arkqueue.plan import Entry
 from arkqueue.queue import archives
 from arkqueue.repository import Archive, Identity, Location
 from arkqueue.repository.opening import location_of, open_registered
 from arkqueue.repository.reader.entries import EntryReader, last_known, named
-from arkqueue.views.archives import settings_of
 from arkqueue.views.find import no_main_branch
 
 T = TypeVar("T")
@@ -102,9 +102,10 @@ def change_settings(
     heads, as when an archive is added.
     """
     row = archives.one(session, archive)
-    check_settings(session, configuration, row.name, ArchiveKind(row.kind), settings, settings_of(row.settings))
+    present = read_settings(row.settings, row.name)
+    check_settings(session, configuration, row.name, ArchiveKind(row.kind), settings, present)
     starts = []
-    if tuple(settings.branches) != tuple(row.settings.get("branches", ())):
+    if settings.branches != present.branches:
         known = {branch.name: branch for branch in archives.branches(session, archive)}
         main = next((name for name, branch in known.items() if branch.main), None)
         location = location_of(configuration, row.url, ArchiveKind(row.kind))
@@ -183,7 +184,7 @@ def _still_stopped(opened: Archive, row: Any, others: Sequence[Any], main: str |
     """The reason why an archive stays stopped after a rewind of one branch: the repository lacks
     the last known revision of one of the ``others``. None: it does not stay stopped.
     """
-    heads = opened.heads(ArchiveSettings(**row.settings).branches, main) if others else {}
+    heads = opened.heads(read_settings(row.settings, row.name).branches, main) if others else {}
     for branch in others:
         if branch.main or branch.name in heads:
             try:
@@ -278,7 +279,7 @@ def take_up(session: Session, configuration: Configuration, archive: ArchiveId) 
 
     def read() -> None:
         opened = open_registered(configuration, row.url, ArchiveKind(row.kind), row.uuid)
-        heads = opened.heads(ArchiveSettings(**row.settings).branches)
+        heads = opened.heads(read_settings(row.settings, row.name).branches)
         opened.check_known(*(last_known(branch) for branch in known if branch.main or branch.name in heads))
 
     try:

@@ -11,17 +11,17 @@ The queue manager takes the steps in the background. A person takes all of them 
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
+from arkqueue.archive_settings import read_settings
 from arkqueue.db.session import Session
-from arkqueue.errors import Conflict, DatabaseUnavailable, Invalid
+from arkqueue.errors import Conflict, DatabaseUnavailable
+from arkqueue.keeping import Rules, rules
 from arkqueue.model import ArchiveId
 from arkqueue.names import run_name
 from arkqueue.queue import purge
@@ -33,8 +33,6 @@ from arkqueue.states import SETTLED, RunState, run_state
 
 log = logging.getLogger("arkqueue")
 
-AGED = (RunState.COMPLETED, RunState.FAILED, RunState.CANCELED, RunState.SUPERSEDED, RunState.DELETED)
-"""The states in which a run is purged by its age: no work continues in these states."""
 PAGE = 500
 """The runs that one step reads."""
 LONGEST = 60.0
@@ -49,24 +47,6 @@ one for a removal that was interrupted.
 """
 WHO = "the queue manager"
 """The name in the audit log for purges by age."""
-
-_AGE = re.compile(r"0*([1-9][0-9]{0,4})([hd])")
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """An archive's rules, from its settings. ``runs``: the age at which a run is purged, by its
-    state. ``logs``: the age at which a log is removed. ``text``: the rules as a person set them.
-    """
-
-    runs: Mapping[RunState, timedelta]
-    logs: timedelta | None
-    text: str
-
-    @property
-    def youngest(self) -> timedelta:
-        """The age below which nothing is removed."""
-        return min([*self.runs.values(), *([self.logs] if self.logs is not None else [])])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,36 +91,6 @@ def _made(run: AgedRun) -> datetime:
     return run.created_at
 
 
-def age(text: str, what: str) -> timedelta:
-    """The age that a text such as ``30d`` or ``12h`` means. Raises `Invalid`."""
-    found = _AGE.fullmatch(text)
-    if found is None:
-        raise Invalid(what, f"is not a valid age: {text!r}", "Write a number of days or hours: 30d, 12h.")
-    number = int(found[1])
-    return timedelta(days=number) if found[2] == "d" else timedelta(hours=number)
-
-
-def check(keep: Mapping[str, str], keep_logs: str | None) -> None:
-    """Raise ``Invalid`` if a setting has no valid state or no valid age."""
-    for state, text in keep.items():
-        if state not in AGED:
-            raise Invalid(f"keep {state}", "is not a state in which runs are purged", f"There are: {', '.join(AGED)}.")
-        age(text, f"keep {state}")
-    if keep_logs is not None:
-        age(keep_logs, "keep-logs")
-
-
-def rules(settings: Mapping[str, Any]) -> Rules | None:
-    """The rules of an archive, from its settings. None: it keeps everything."""
-    keep, keep_logs = settings.get("keep") or {}, settings.get("keep_logs")
-    if not (keep or keep_logs):
-        return None
-    runs = {RunState(state): age(text, f"keep {state}") for state, text in keep.items()}
-    words = [f"keep {' '.join(f'{state}={text}' for state, text in sorted(keep.items()))}"] if keep else []
-    words += [f"keep-logs {keep_logs}"] if keep_logs else []
-    return Rules(runs, age(keep_logs, "keep-logs") if keep_logs else None, ", ".join(words))
-
-
 def purge_by_age(
     session: Session,
     archive: ArchiveId,
@@ -159,7 +109,7 @@ def purge_by_age(
     """
     check_reason(reason)
     (row,) = session.rows("archive", archive=archive)
-    found = rules(row.settings)
+    found = rules(read_settings(row.settings, row.name))
     if not dry_run:
         purge.sweep(session)
     if found is None:
@@ -205,7 +155,7 @@ class Retention:
         purge.sweep(self._session)
         for row in self._session.rows("archives_with_rules"):
             try:
-                found = rules(row.settings)
+                found = rules(read_settings(row.settings, row.name))
                 if found is not None:
                     yield from _steps(self._session, row.id, found, WHO, found.text)
             except TOO_LONG as error:

@@ -12,13 +12,14 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from arkqueue.archives import retention
+from arkqueue import keeping
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.config import Configuration
 from arkqueue.config.receivers import is_mail_address, origin_of
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.executor.exposure import exposure
-from arkqueue.model import AUTHOR, LONGEST_GLOB, OF_BRANCH, ArchiveKind, ArchiveSettings, Occasion
+from arkqueue.model import AUTHOR, LONGEST_GLOB, OF_BRANCH, ArchiveKind, Occasion
 from arkqueue.names import without_password
 from arkqueue.plan.globs import matches
 from arkqueue.repository import is_relative, locate
@@ -58,7 +59,7 @@ def check_settings(
                 fault = "matches no branch: [ stands for itself in a glob here, and no branch's name can hold it"
                 raise Invalid(f"branch {glob}", fault, "Use * or ?, or name each branch.")
     if changed & {"keep", "keep_logs"}:
-        retention.check(settings.keep, settings.keep_logs)
+        keeping.check(settings.keep, settings.keep_logs)
     if "users" in changed:
         _check_users(settings.users)
     if "networks" in changed:

@@ -11,10 +11,10 @@ from urllib.parse import unquote
 
 import click
 
+from arkqueue.archive_settings import USUAL_TIER
 from arkqueue.cli.archive_settings import as_text, given_settings, set_, settings_options, tell_what_it_grants, ways
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import ago, at, bold, dim, moment, print_json, say, table
-from arkqueue.model import USUAL_TIER
 from arkqueue.text import one_line, visible
 
 if TYPE_CHECKING:

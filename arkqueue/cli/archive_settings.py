@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from arkqueue.archive_settings import USUAL_TIER
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import at, bold, print_json, say
-from arkqueue.model import AUTHOR, OF_BRANCH, USUAL_TIER
+from arkqueue.model import AUTHOR, OF_BRANCH
 from arkqueue.text import visible
 
 if TYPE_CHECKING:

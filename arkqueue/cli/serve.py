@@ -12,7 +12,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,14 @@ from typing import Any
 import click
 
 from arkqueue import __version__
+from arkqueue.archive_settings import ArchiveSettings, read_settings
 from arkqueue.cli import beginning
 from arkqueue.cli.installation import load, opened
 from arkqueue.cli.options import database
 from arkqueue.config import Configuration, is_address
 from arkqueue.config.values import MOST_SLOTS
 from arkqueue.db.session import Session
-from arkqueue.errors import HomeTaken
+from arkqueue.errors import Conflict, HomeTaken
 from arkqueue.model import LABEL
 from arkqueue.queue import archives
 from arkqueue.runtime import address
@@ -62,10 +63,11 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
             from arkqueue.gateway.sql import gateways
             from arkqueue.task_manager import TaskManager
 
+            watched = _watched(session)
             task_manager = TaskManager(
                 gateways(session, configuration.slots, configuration.labels, configuration.scratch_limit), configuration
             )
-            engine = task_manager.start(engine=_containers_are_meant(session, configuration))
+            engine = task_manager.start(engine=_containers_are_meant(watched, configuration))
             stack.callback(_stopper(task_manager, drain, signals))
         start.close()
         _have_no_pauses()
@@ -80,8 +82,8 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
             )
             _tell_about_names(session)
         if worker:
-            _tell_about_processes(session)
-            _tell_about_mounts(session, configuration)
+            _tell_about_processes(watched)
+            _tell_about_mounts(watched, configuration)
             click.echo(engine, nl=bool(engine))
         # A signal just before a wait begins does not end the wait: its handler runs in the next
         # iteration.
@@ -180,13 +182,24 @@ def _stopper(task_manager: Any, drain: bool, signals: Callable[[], int]) -> Call
     return stop
 
 
-def _containers_are_meant(session: Session, configuration: Configuration) -> bool:
+def _watched(session: Session) -> list[tuple[Any, ArchiveSettings]]:
+    """The rows of the watched archives, each with its settings. Archives whose settings cannot be
+    read are logged and left out: the others are served all the same.
+    """
+    watched = []
+    for archive in archives.watched(session):
+        try:
+            watched.append((archive, read_settings(archive.settings, archive.name)))
+        except Conflict as error:
+            log.warning("%s", error)
+    return watched
+
+
+def _containers_are_meant(watched: Sequence[tuple[Any, ArchiveSettings]], configuration: Configuration) -> bool:
     """Whether tasks are meant to run in containers, by the configuration or by the settings of an
     archive.
     """
-    return "docker" in configuration.model_fields_set or any(
-        archive.settings.get("image") for archive in archives.watched(session)
-    )
+    return "docker" in configuration.model_fields_set or any(settings.image for _, settings in watched)
 
 
 def _tell_about_names(session: Session) -> None:
@@ -209,26 +222,25 @@ def _tell_about_names(session: Session) -> None:
             )
 
 
-def _tell_about_processes(session: Session) -> None:
+def _tell_about_processes(watched: Sequence[tuple[Any, ArchiveSettings]]) -> None:
     """Print plainly what the right of archives to run processes means."""
-    for archive in archives.watched(session):
-        if archive.settings.get("process"):
-            user = archive.settings.get("process_user") or account()
+    for archive, settings in watched:
+        if settings.process:
+            user = settings.process_user or account()
             click.echo(
                 f"archive {archive.name}: its tasks run as processes of this host, as the user {user}. "
                 f"Whoever may commit to {archive.url} can do here whatever {user} may do."
             )
 
 
-def _tell_about_mounts(session: Session, configuration: Configuration) -> None:
+def _tell_about_mounts(watched: Sequence[tuple[Any, ArchiveSettings]], configuration: Configuration) -> None:
     """Print the archives whose processes do not start here, because a committer could become root
     through a mount.
     """
     from arkqueue.executor.exposure import exposure
-    from arkqueue.views.archives import settings_of
 
-    for archive in archives.watched(session):
-        if found := exposure(archive.name, settings_of(archive.settings), configuration.mounts):
+    for archive, settings in watched:
+        if found := exposure(archive.name, settings, configuration.mounts):
             log.warning("%s: %s. Its process tasks wait. %s", found.thing, found.fault, found.remedy)
 
 

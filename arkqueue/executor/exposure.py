@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.config import PersistentMount
-from arkqueue.model import ArchiveSettings
 from arkqueue.plan.globs import matches
 
 MOUNTS = Path("/proc/self/mountinfo")

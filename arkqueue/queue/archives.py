@@ -16,9 +16,10 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from arkqueue.archive_settings import ArchiveSettings, read_settings
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, Workflow
+from arkqueue.model import ArchiveId, BranchId, Workflow
 from arkqueue.names import without_password
 from arkqueue.plan import Entry
 from arkqueue.plan.globs import matches
@@ -117,13 +118,14 @@ def change_settings(
         return fit_slots(graph, archive, is_limited=settings.max_running is not None)
 
     def work(graph: Graph) -> bool:
-        (before,) = graph.rows("archive", archive=archive)
+        (row,) = graph.rows("archive", archive=archive)
+        before = read_settings(row.settings, row.name)
         graph.do("change_archive", archive=archive, settings=Jsonb(asdict(settings)))
-        if changed := _what_changes(before.settings, settings):
+        if changed := _what_changes(row.settings, settings):
             graph.do("remember", by=by, verb="set", archive=archive, run=None, task=None, note=changed)
-        if settings.workflow_authors and not before.settings.get("workflow_authors"):
+        if settings.workflow_authors and not before.workflow_authors:
             graph.do("accept_heads", archive=archive)
-        _guard(graph, archive, settings.require_approval, before.settings.get("require_approval") or ())
+        _guard(graph, archive, settings.require_approval, before.require_approval)
         graph.do("change_pool", archive=archive)
         graph.judges_all = True
         graph.do("change_turn", archive=archive)

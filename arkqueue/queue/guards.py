@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from arkqueue.archive_settings import read_settings
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden
 from arkqueue.model import Workflow
@@ -78,7 +79,7 @@ def unapproved(
     ``approver`` None: a caller without the scope `approve`.
     """
     for row in source.rows("guarded", tasks=list(tasks)) if tasks else ():
-        if row.hold_id not in (BY_A_GUARD, BY_WORKFLOW_AUTHORS) and not matches(row.globs or (), row.name):
+        if row.hold_id not in (BY_A_GUARD, BY_WORKFLOW_AUTHORS) and not _is_named(row):
             continue
         here = task_name(row)
         guard = "workflow-authors" if row.hold_id == BY_WORKFLOW_AUTHORS else "require-approval"
@@ -101,19 +102,23 @@ def hold_again(graph: Graph, back: Collection[int], reopened: Collection[int]) -
     """
     graph.do("hold_again", tasks=list(back))
     rows = graph.rows("guarded", tasks=list(reopened)) if reopened else ()
-    guarded = [
-        row.id for row in rows if (row.hold_id, row.release_id) == (None, None) and matches(row.globs or (), row.name)
-    ]
+    guarded = [row.id for row in rows if (row.hold_id, row.release_id) == (None, None) and _is_named(row)]
     if guarded:
         graph.hold(guarded, BY_A_GUARD)
+
+
+def _is_named(row: Any) -> bool:
+    """True if ``require_approval`` names the task of a row of ``guarded``."""
+    return matches(read_settings(row.settings, row.archive).require_approval, row.name)
 
 
 def refuse_left_out(here: str, row: Any, left_out: Collection[str], approver: Approver | None) -> None:
     """Raise `Forbidden` if a run by hand leaves out guarded tasks on which its tasks depend.
     ``row``: the row of its revision, from ``revision_at``.
     """
+    globs = read_settings(row.settings, row.archive).require_approval
     for name in sorted(left_out):
-        if matches(row.guards or (), name) and (why := _why_not(here, row, approver)):
+        if matches(globs, name) and (why := _why_not(here, row, approver)):
             raise Forbidden(here, f"would leave out {name}: {why.fault}", why.remedy)
 
 
@@ -131,7 +136,7 @@ def _why_not(
     """
     if approver is None:
         return Conflict(here, f"is guarded by {guard}", "ask somebody with a token of scope approve")
-    if not row.not_author:
+    if not read_settings(row.settings, row.archive).approval_not_author:
         return None
     guarded = f"is guarded by {guard}{' ' if guard == 'require-approval' else ' and '}--not-author"
     if not approver.persons:

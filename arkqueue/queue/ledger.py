@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TypedDict, Unpack
 
+from arkqueue.archive_settings import read_settings
 from arkqueue.db.session import Block, Session
 from arkqueue.errors import Invalid
 from arkqueue.model import Revision, Workflow
@@ -102,9 +103,10 @@ def append_in(
     is_imported = False
     links = generations((entry.revision for entry in added), head.generation or 0, author)
     guard = None
-    if head.authors:
+    settings = read_settings(head.settings, head.archive)
+    if settings.workflow_authors:
         is_clean = not head.is_foreign or head.files == head.accepted
-        guard = WorkflowGuard(head.authors, head.accepted, is_clean=is_clean)
+        guard = WorkflowGuard(settings.workflow_authors, head.accepted, is_clean=is_clean)
     for entry, generation in zip(added, links, strict=True):
         foreign = guard is not None and guard.refuses(entry.workflow, entry.revision.author)
         if entry is baseline:
@@ -115,7 +117,7 @@ def append_in(
             hold = (
                 BY_WORKFLOW_AUTHORS if foreign else endless or (None if is_imported else head.import_id) or head.hold_id
             )
-            last = draft.append(entry, previous, generation, entry.workflow.faults, hold, head.guards or ())
+            last = draft.append(entry, previous, generation, entry.workflow.faults, hold, settings.require_approval)
             if endless:
                 chains[endless] = draft.runs[-1].id
         is_imported = is_imported or entry.revision.id == head.import_until
@@ -169,14 +171,15 @@ def begin(graph: Graph, archive: int, starts: Sequence[tuple[Branch, Entry]]) ->
     ids = new_ids(graph, [Workflow()] * len(starts))
     # These branches have no accepted workflow files yet, so the main branch's count for all of them.
     (head,) = graph.rows("head", branch=starts[0][0].id)
+    authors = read_settings(head.settings, head.archive).workflow_authors
     drafts, heads = [], []
     accepted: dict[int, bytes | None] = {}
     for branch, entry in starts:
         draft = Draft(branch.id, branch.name, Known(), ids)
         (generation,) = generations([entry.revision], 0, None)
         foreign = False
-        if head.authors:
-            guard = WorkflowGuard(head.authors, head.accepted, is_clean=True)
+        if authors:
+            guard = WorkflowGuard(authors, head.accepted, is_clean=True)
             foreign = guard.refuses(entry.workflow, entry.revision.author)
             if guard.accepted != head.accepted:
                 accepted[branch.id] = guard.accepted

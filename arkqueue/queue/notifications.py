@@ -15,18 +15,22 @@ not affected.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from arkqueue.archive_settings import read_settings
 from arkqueue.config.receivers import address_of
 from arkqueue.db import Connection
 from arkqueue.db.session import Session, execute, rows
-from arkqueue.errors import Conflict, NotFound
+from arkqueue.errors import ArkqueueError, Conflict, NotFound
 from arkqueue.model import AUTHOR, OF_BRANCH, Occasion
 from arkqueue.plan import matches_branch
 from arkqueue.states import RunState, run_state
+
+log = logging.getLogger("arkqueue")
 
 MOST_JUDGED = 200
 """The most runs that one transaction judges."""
@@ -126,34 +130,51 @@ def _judge(connection: Connection, moved: Sequence[Any], patience: float) -> Non
     was_faulty = {row.run_id for row in rows(connection, "faulty_before", runs=completed)} if completed else set()
     told = rows(connection, "told", archives=[row.archive_id for row in moved], runs=[row.run_id for row in moved])
     for known in told:
-        key = {"archive": known.archive_id, "run": known.run_id}
-        if known.run_id == 0:
-            news = _News(Occasion.STOPPED, known.stopped, what=known.stopped) if known.stopped else None
-        elif known.run_id not in shown:
+        run = known.run_id
+        if run and run not in shown:
             continue  # the run was purged
-        else:
-            run = known.run_id
-            news = _news(known, shown[run], failures.get(run), holds.get(run), good.get(run), run in was_faulty)
-        if news is None:
-            if known.occasion in (Occasion.HELD, Occasion.STOPPED):
-                execute(connection, "tell", {**key, "occasion": None, "digest": "", "is_failed": known.is_failed})
+        try:
+            if run:
+                news = _news(known, shown[run], failures.get(run), holds.get(run), good.get(run), run in was_faulty)
+            else:
+                news = _News(Occasion.STOPPED, known.stopped, what=known.stopped) if known.stopped else None
+            receivers = read_settings(known.settings, known.archive).notify
+        except ArkqueueError as error:  # the other archives get their notifications
+            log.warning("nobody is notified: %s", error)
             continue
-        if (known.occasion, known.digest) == (news.occasion, news.digest):
-            continue
-        has_failed = news.occasion is Occasion.FAILED or (known.is_failed and news.occasion is Occasion.HELD)
-        execute(
-            connection, "tell",
-            {**key, "occasion": str(news.occasion), "digest": news.digest, "is_failed": has_failed},
-        )  # fmt: skip
-        wanted = _wanted(known.receivers or {}, news.occasion, shown[known.run_id].branch if known.run_id else "")
-        author = address_of(shown[known.run_id].author) if known.run_id else ""
-        if not author or author.lower() in (receiver.lower() for receiver in wanted):
-            # News of an archive has no author, a repository may have no addresses, and one mail is enough.
-            wanted.pop(AUTHOR, None)
-        if wanted:
-            post = {"tasks": list(news.tasks), "attempts": list(news.attempts), "count": news.count, "what": news.what}
-            told_to = {"receivers": list(wanted), "occasions": [str(occasion) for occasion in wanted.values()]}
-            execute(connection, "post", {**key, **post, **told_to, "patience": patience})
+        _tell(connection, known, news, receivers, shown.get(run), patience)
+
+
+def _tell(
+    connection: Connection,
+    known: Any,
+    news: _News | None,
+    receivers: Mapping[str, Sequence[str]],
+    row: Any,
+    patience: float,
+) -> None:
+    """Put a delivery into the outbox for each receiver of news that differ from the last. ``known``:
+    a row of ``told``. ``row``: the run; None: the news is about the archive.
+    """
+    key = {"archive": known.archive_id, "run": known.run_id}
+    if news is None:
+        if known.occasion in (Occasion.HELD, Occasion.STOPPED):
+            execute(connection, "tell", {**key, "occasion": None, "digest": "", "is_failed": known.is_failed})
+        return
+    if (known.occasion, known.digest) == (news.occasion, news.digest):
+        return
+    has_failed = news.occasion is Occasion.FAILED or (known.is_failed and news.occasion is Occasion.HELD)
+    told = {"occasion": str(news.occasion), "digest": news.digest, "is_failed": has_failed}
+    execute(connection, "tell", {**key, **told})
+    wanted = _wanted(receivers, news.occasion, row.branch if row else "")
+    author = address_of(row.author) if row else ""
+    if not author or author.lower() in (receiver.lower() for receiver in wanted):
+        # News of an archive has no author, a repository may have no addresses, and one mail is enough.
+        wanted.pop(AUTHOR, None)
+    if wanted:
+        post = {"tasks": list(news.tasks), "attempts": list(news.attempts), "count": news.count, "what": news.what}
+        told_to = {"receivers": list(wanted), "occasions": [str(occasion) for occasion in wanted.values()]}
+        execute(connection, "post", {**key, **post, **told_to, "patience": patience})
 
 
 def _by_run(connection: Connection, block: str, runs: Sequence[int]) -> dict[int, Any]:

@@ -29,6 +29,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from arkqueue.archive_settings import read_settings
 from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import Key, TaskId, Trigger, Workflow
@@ -174,7 +175,7 @@ def _store(graph: Graph, row: Any, workflow: Workflow) -> None:
         Place(row.run_id, row.revision_id, row.number, row.run, trigger, row.report_id),
         {Key(task.name, task.item): TaskId(task.id) for task in stored},
         row.hold,
-        row.guards or (),
+        read_settings(row.settings, row.archive).require_approval,
         row.behind,
     )
     write(graph, row.archive_id, [draft], Content(graph.kept, [replace(workflow, lists={})]))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from arkqueue.archive_settings import read_settings
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import Fault, Item, Key, TaskKind, Trigger, Workflow
@@ -217,7 +218,8 @@ def propose(
     )
     chosen = list(dict.fromkeys(node.key.name for node in planned.nodes if node.kind is TaskKind.ORDINARY))
     is_asked = cause in (Trigger.MANUAL, Trigger.SUBMISSION) and (part is None or part.is_first)
-    if is_asked and files.guards and cause is not Trigger.SUBMISSION:  # a submission's sender does not choose its tasks
+    settings = read_settings(row.settings, row.archive)
+    if is_asked and cause is not Trigger.SUBMISSION:  # a submission's sender does not choose its tasks
         refuse_left_out(there, files, {*without, *sources_left_out(workflow, chosen)}, approver)
     if is_asked:
         refuse_idle_without(here, workflow, chosen, without)
@@ -237,7 +239,7 @@ def propose(
         workflow=workflow,
         reading=reading,
         planned=planned,
-        guards=row.guards or (),
+        guards=settings.require_approval,
         hold=BY_WORKFLOW_AUTHORS if row.is_foreign and part is None else row.hold_id,
         without=without,
         part=part,

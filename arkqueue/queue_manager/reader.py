@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from arkqueue.archive_settings import ArchiveSettings, read_settings
 from arkqueue.config import Configuration
 from arkqueue.db import Overdue
 from arkqueue.db.session import Session
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, ArkqueueError, DatabaseUnavailable, TooLarge
-from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId, Revision
+from arkqueue.model import ArchiveId, ArchiveKind, BranchId, Revision
 from arkqueue.plan import MOST_ROWS, Entry, portions
 from arkqueue.queue import archives, ledger, planning
 from arkqueue.queue_manager.quick_checks import QuickChecks
@@ -234,7 +235,7 @@ class Reader(threading.Thread):
                 )
                 self._entries = EntryReader(open_location(self._configuration, location))
                 self._take_fingerprint, self._where = fingerprint_of(location), where
-            settings = ArchiveSettings(**registered.settings)
+            settings = read_settings(registered.settings, row.name)
             if settings.author is None and registered.kind == ArchiveKind.GIT:
                 # The default author, a name that no real committer has. For Subversion there is
                 # none: commits by people's own programs may come from that account.

@@ -2,7 +2,8 @@
 -- selects the rows that break its rule; the comment of the block is the rule, which people read.
 --
 -- Each block returns at most %(most)s rows. `archive`, `run` and `task` are ids (null: the row belongs
--- to none that exists); `what` says what is wrong. %(archive)s: the archive to check; null: all. All
+-- to none that exists); `what` says what is wrong. Blocks without `what` select all rows, and views/doctor.py
+-- judges them. %(archive)s: the archive to check; null: all. All
 -- checks see one snapshot, which has only the results of whole transactions.
 
 -- name: doctor_unmet
@@ -508,9 +509,14 @@ from schedule s join branch b on b.id = s.branch_id left join run on run.id = s.
 where s.run_id is not null and run.branch_id is distinct from s.branch_id and (%(archive)s::bigint is null or b.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_settings
--- The settings of an archive are an object.
-select id as archive, null::bigint as run, null::bigint as task, format('its settings are of the type %%s', jsonb_typeof(settings)) as what
-from archive where jsonb_typeof(settings) <> 'object' and (%(archive)s::bigint is null or id = %(archive)s) limit %(most)s;
+-- The settings of an archive can be read, and its `keep` and `keep_logs` are valid ages.
+select id as archive, null::bigint as run, null::bigint as task, name, settings
+from archive where %(archive)s::bigint is null or id = %(archive)s order by id;
+
+-- name: doctor_times
+-- The cron expression and the time zone of a schedule are valid.
+select distinct b.archive_id as archive, null::bigint as run, null::bigint as task, b.name, s.cron, s.zone
+from schedule s join branch b on b.id = s.branch_id where %(archive)s::bigint is null or b.archive_id = %(archive)s order by 1, 4, 5, 6;
 
 -- name: doctor_sequences
 -- No sequence will give an id that exists already.

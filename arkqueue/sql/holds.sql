@@ -141,11 +141,11 @@ with held as materialized (
   group by h.id
 )
 select t.id, t.number, t.run, t.name, t.item, t.hold_id, t.release_id, a.name as archive, b.name as branch, b.main, r.author, d.author as definer, c.authors as changers,
-       a.settings->'require_approval' as globs, coalesce((a.settings->>'approval_not_author')::boolean, false) as not_author
+       a.settings::text as settings
 from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id join run on run.id = t.run_id join revision r on r.id = run.revision_id
 left join backfill f on f.id = run.backfill_id left join revision d on d.id = f.revision_id
 left join changed c on c.id = r.id and t.hold_id = -2
-where t.id = any(%(tasks)s) and (t.hold_id < 0 or a.settings->'require_approval'->0 is not null)
+where t.id = any(%(tasks)s) and (t.hold_id < 0 or coalesce(a.settings->'require_approval', '[]') <> '[]' or jsonb_typeof(a.settings) <> 'object')
 order by t.number, t.run, t.position, t.id;
 
 -- name: to_guard

@@ -189,8 +189,8 @@ update branch set deleted_at = clock_timestamp() where id = %(branch)s;
 -- head's commit run, and in manual and scheduled runs.
 select b.head_id, r.number, r.name as revision, r.generation,
        b.deleted_at is not null or a.removed_at is not null as gone, a.stopped is not null as stopped, a.hold_id, b.import_id, b.import_until,
-       a.settings->'require_approval' as guards, a.settings->'workflow_authors' as authors, w.files, r.is_foreign,
-       case when b.accepted_files is not null or coalesce(jsonb_array_length(a.settings->'workflow_authors'), 0) = 0 then b.accepted_files
+       a.name as archive, a.settings::text as settings, w.files, r.is_foreign,
+       case when b.accepted_files is not null or a.settings->'workflow_authors'->0 is null then b.accepted_files
             else (select m.accepted_files from branch m where m.archive_id = a.id and m.main limit 1) end as accepted,
        exists (select from planning p where p.branch_id = b.id and p.next < p.items) as planning, exists (select from schedule s where s.branch_id = b.id) as scheduled,
        array(select t.id from task t join run on run.id = t.run_id
@@ -282,7 +282,7 @@ where a.stopped is null and (p.to_let_in is null or c.settled_at is not null) or
 -- name: planning
 -- The part of a run that is still to be planned, and the place of the run. `gone`: the run's
 -- revision, branch or archive is gone. `commit_id`, `commit_state`: the run's COMMIT.
-select p.*, c.id as commit_id, c.state as commit_state, c.settled_at is not null as has_commit_settled, run.number, run.run, run.trigger, run.report_id, run.revision_id, run.backfill_id, coalesce(p.hold_id, a.hold_id) as hold, a.settings->'require_approval' as guards, b.name as branch, b.main, a.name as archive,
+select p.*, c.id as commit_id, c.state as commit_state, c.settled_at is not null as has_commit_settled, run.number, run.run, run.trigger, run.report_id, run.revision_id, run.backfill_id, coalesce(p.hold_id, a.hold_id) as hold, a.settings::text as settings, b.name as branch, b.main, a.name as archive,
        a.stopped is not null as stopped, w.tasks, d.id as files_id, b.deleted_at is not null or a.removed_at is not null or r.dropped_at is not null as gone,
        (select u.store from upload u where u.run_id = p.run_id) as store
 from planning p join run on run.id = p.run_id join branch b on b.id = p.branch_id join archive a on a.id = p.archive_id
@@ -613,9 +613,9 @@ update task set unmet = unmet + (select count(*) from stored) where id = %(gate)
 
 -- name: revision_at
 -- A revision with its workflow files. `gone`: the revision, its branch or its archive is gone.
--- `hold_id`, `guards`: the hold and the guards of its archive.
+-- `hold_id`, `settings`: the hold and the settings of its archive.
 select r.id, r.number, r.name, r.author, r.date, r.message, r.paths_digest, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone, a.hold_id,
-       a.settings->'require_approval' as guards, coalesce((a.settings->>'approval_not_author')::boolean, false) as not_author, w.tasks, w.faults, w.schema,
+       a.settings::text as settings, w.tasks, w.faults, w.schema,
        r.is_foreign and w.files is distinct from b.accepted_files as is_foreign,
        a.name as archive, a.kind, a.url, a.uuid, b.name as branch, b.main, b.archive_id, b.id as branch_id
 from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id

@@ -30,9 +30,8 @@ with next as (delete from to_judge where id = any(array(select id from to_judge 
 select archive_id, run_id from next group by archive_id, run_id order by min(id);
 
 -- name: told
--- The last notification about some runs and archives, and the receivers of each archive with their
--- occasions.
-select a.id as archive_id, w.run_id, a.settings->'notify' as receivers, a.stopped, t.occasion, t.digest, coalesce(t.is_failed, false) as is_failed
+-- The last notification about some runs and archives, and the settings of each archive.
+select a.id as archive_id, w.run_id, a.name as archive, a.settings::text as settings, a.stopped, t.occasion, t.digest, coalesce(t.is_failed, false) as is_failed
 from unnest(%(archives)s::bigint[], %(runs)s::bigint[]) w(archive_id, run_id)
 join archive a on a.id = w.archive_id and a.removed_at is null
 left join told t on t.archive_id = w.archive_id and t.run_id = w.run_id;
@@ -172,7 +171,7 @@ update delivery set state = 'dropped', ended_at = clock_timestamp(), sending_unt
 
 -- name: is_receiver
 -- Whether a watched archive has a receiver, and whether the run of the delivery exists.
-select a.removed_at is null and coalesce(a.settings->'notify', '{}') ? %(receiver)s as is_receiver,
+select a.removed_at is null and jsonb_typeof(a.settings->'notify') = 'object' and a.settings->'notify' ? %(receiver)s as is_receiver,
        %(run)s = 0 or exists (select from run r where r.id = %(run)s and r.deleted_at is null) as is_there
 from archive a where a.id = %(archive)s;
 

@@ -28,7 +28,7 @@ create table archive (
     repository  text not null,                      -- the normalized root of the repository, which notices name
     uuid        text not null default '',           -- the UUID of a Subversion repository
     folder      text not null default '',           -- Subversion: the watched folder inside the repository
-    settings    jsonb not null default '{}',        -- the fields of `model.ArchiveSettings`
+    settings    jsonb not null default '{}',        -- the fields of `archive_settings.ArchiveSettings`
     created_at  timestamptz not null default now(),
     removed_at  timestamptz,
     -- Why arkqueue neither reads the repository nor starts its tasks; a person resumes the archive;

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.config import Configuration, Docker, PersistentMount
 from arkqueue.errors import Forbidden
 from arkqueue.executor import ATTEMPT_LABEL, TASK_ID_LABEL, TASK_LABEL, Container, Mount
-from arkqueue.model import ArchiveSettings, AttemptId, MountUse, Resources, TaskDefinition, TaskId
+from arkqueue.model import AttemptId, MountUse, Resources, TaskDefinition, TaskId
 from arkqueue.plan import matches
 from arkqueue.workflow.spelling import nearest
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from arkqueue.archive_settings import ArchiveSettings, read_settings
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings
+from arkqueue.errors import Conflict
+from arkqueue.model import ArchiveId, ArchiveKind
 from arkqueue.names import run_name, without_password
 from arkqueue.views.rows import view_of
 
@@ -206,8 +208,8 @@ def _views(session: Session, rows: Sequence[Any]) -> list[ArchiveView]:
 def _archive(row: Any, branches: list[BranchView], schedules: list[ScheduleView]) -> ArchiveView:
     kind, trouble = ArchiveKind(row.kind), row.trouble
     try:
-        settings = settings_of(row.settings)
-    except (AttributeError, TypeError):
+        settings = read_settings(row.settings, row.name)
+    except Conflict:
         # The list then still shows the other archives.
         settings, trouble = ArchiveSettings(), UNREADABLE
     return view_of(
@@ -247,12 +249,6 @@ def pause_of(row: Any, name: str) -> PauseView | None:
         twice=row.paused_twice,
         resume="arkqueue resume --all" if row.paused_with_all else f"arkqueue resume {name}",
     )
-
-
-def settings_of(stored: dict[str, Any]) -> ArchiveSettings:
-    """Settings from their stored form, in which JSON has lists in place of tuples."""
-    given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()}
-    return ArchiveSettings(**given)
 
 
 def _branch(row: Any) -> BranchView:

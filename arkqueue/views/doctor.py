@@ -10,11 +10,18 @@ database: no command and no crash may leave one. The test suite runs all checks 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
+from cronsim import CronSim, CronSimError
+
+from arkqueue.archive_settings import read_settings
 from arkqueue.db.session import SQL, Session
+from arkqueue.errors import Conflict, Invalid
+from arkqueue.keeping import rules
 from arkqueue.names import run_name
 from arkqueue.views.naming import task_names
 
@@ -31,11 +38,13 @@ LOCKED = "In a transaction that locks the archive's row (select … for no key u
 @dataclass(frozen=True, slots=True)
 class Check:
     """One rule. ``block``: the query for the rows that break it. ``remedy``: a sentence that says
-    how to repair these rows.
+    how to repair these rows. ``judge``: says what is wrong with a row, if SQL cannot tell; empty:
+    nothing.
     """
 
     block: str
     remedy: str
+    judge: Callable[[Any], str] | None = None
 
     @property
     def name(self) -> str:
@@ -44,6 +53,29 @@ class Check:
     @property
     def rule(self) -> str:
         return SQL.describe(self.block)
+
+    def broken(self, rows: Iterable[Any]) -> list[tuple[Any, str]]:
+        """Those of the block's rows that break the rule, and what is wrong with each."""
+        judged = ((row, row.what if self.judge is None else self.judge(row)) for row in rows)
+        return [(row, what) for row, what in judged if what]
+
+
+def _fault_of_settings(row: Any) -> str:
+    try:
+        rules(read_settings(row.settings, row.name))
+    except Conflict as error:
+        return error.fault
+    except Invalid as error:
+        return f"{error.thing} {error.fault}"
+    return ""
+
+
+def _fault_of_times(row: Any) -> str:
+    try:
+        CronSim(row.cron, datetime.now(ZoneInfo(row.zone)))
+    except (CronSimError, LookupError, ValueError, OSError) as error:
+        return f"branch {row.name!r}: the schedule {row.cron!r} of the time zone {row.zone!r} cannot be read: {error}"
+    return ""
 
 
 CHECKS = (
@@ -83,7 +115,8 @@ CHECKS = (
     Check("doctor_purged", REPORT_IT),
     Check("doctor_purging", "Repeat the purge (arkqueue purge), or start a queue manager (arkqueue manager): the purge goes on where it was killed."),
     Check("doctor_schedules", "Set schedule.run_id to null."),
-    Check("doctor_settings", f"{LOCKED}, set archive.settings to {{}}, and set them anew (arkqueue archive set)."),
+    Check("doctor_times", "Delete the row of schedule; then commit anything: the schedules of the newest revision are stored anew.", _fault_of_times),
+    Check("doctor_settings", f"{LOCKED}, correct archive.settings; or set it to {{}}, and set them anew (arkqueue archive set).", _fault_of_settings),
     Check("doctor_sequences", "Set the sequence to the highest id (setval) before you start arkqueue: otherwise ids are given twice."),
 )  # fmt: skip
 """All rules, in the order in which they are reported."""
@@ -129,14 +162,14 @@ class Diagnosis:
 
 def examine(session: Session, archive: int | None = None) -> Diagnosis:
     """Run all checks for one archive; without one, for all archives and the rest of the database."""
-    broken: list[tuple[Check, Any]] = []
+    broken: list[tuple[Check, Any, str]] = []
     checks: list[Checked] = []
     with session.snapshot(timeout=PATIENCE) as moment:
         for check in CHECKS:
             since = time.perf_counter()
-            rows = moment.rows(check.block, archive=archive, most=MOST + 1)
+            rows = check.broken(moment.rows(check.block, archive=archive, most=MOST + 1))[: MOST + 1]
             seconds = time.perf_counter() - since
-            broken += [(check, row) for row in rows[:MOST]]
+            broken += [(check, *row) for row in rows[:MOST]]
             found = min(len(rows), MOST)
             checks.append(
                 Checked(check=check.name, rule=check.rule, seconds=seconds, found=found, more=len(rows) > MOST)
@@ -145,8 +178,8 @@ def examine(session: Session, archive: int | None = None) -> Diagnosis:
     return Diagnosis(findings=findings, checks=checks)
 
 
-def _told(session: Session, broken: Iterable[tuple[Check, Any]]) -> list[Finding]:
-    rows = [row for _, row in broken]
+def _told(session: Session, broken: Sequence[tuple[Check, Any, str]]) -> list[Finding]:
+    rows = [row for _, row, _ in broken]
     archives = {row.id: row.name for row in session.rows("doctor_archives", archives=_ids(row.archive for row in rows))}
     tasks = task_names(session, (row.task for row in rows))
     runs = {row.id: run_name(row) for row in session.rows("doctor_places", runs=_ids(row.run for row in rows))}
@@ -157,10 +190,10 @@ def _told(session: Session, broken: Iterable[tuple[Check, Any]]) -> list[Finding
             name=tasks.get(row.task) or (f"task {row.task}" if row.task is not None else runs.get(row.run)),
             task=row.task,
             run=row.run,
-            what=row.what,
+            what=what,
             remedy=check.remedy,
         )
-        for check, row in broken
+        for check, row, what in broken
     ]
 
 

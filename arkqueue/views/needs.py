@@ -13,7 +13,7 @@ from arkqueue.db.session import Session
 from arkqueue.durations import age_of, in_clock, took
 from arkqueue.model import ArchiveId, TaskKind, Trigger
 from arkqueue.states import State
-from arkqueue.views.archives import ArchiveView, archives, in_short
+from arkqueue.views.archives import UNREADABLE, ArchiveView, archives, in_short
 from arkqueue.views.attention import (
     FailuresOfBackfill,
     Hanging,
@@ -168,6 +168,8 @@ def _of_archive(archive: ArchiveView) -> list[Need]:
     if archive.stopped:
         text = f"stopped: {archive.stopped}"
         needs.append(Need("failed", archive.name, text, command=f"arkqueue archive show {shlex.quote(archive.name)}"))
+    elif archive.trouble is UNREADABLE:
+        needs.append(Need("failed", archive.name, archive.trouble, command=archive.remedy))
     elif archive.trouble:
         needs.append(_need("failed", archive.name, archive.trouble, "sync"))
     if archive.hold is not None:

@@ -254,7 +254,7 @@ def task(session: Session, task: TaskId) -> TaskDetail:
         deferred_at=row.deferred_at,
         deadline_at=row.deadline_at,
         retry_count=row.retries,
-        definition=definition[0].body if definition else None,
+        definition=definition[0].body if definition and isinstance(definition[0].body, dict) else None,
         history=attempts(session, task),
         deeds=deeds(session, tasks=[task]),
         expected=expected_of(session, [task]).get(task) if view.state not in SETTLED else None,

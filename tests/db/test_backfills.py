@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden, Invalid, NotFound
-from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, End, Item, RunId, SourceFile, Workflow
+from arkqueue.model import ArchiveId, BranchId, End, Item, RunId, SourceFile, Workflow
 from arkqueue.queue import archives, backfill, control, deletion, holds, many, purge
 from arkqueue.queue.backfill import Lists, Wanted
 from arkqueue.queue.guards import Approver

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId, ArchiveSettings, AttemptId, End, Outcome, Pool, Receipt
+from arkqueue.model import ArchiveId, AttemptId, End, Outcome, Pool, Receipt
 from arkqueue.queue import archives, claim, finish
 from tests.builders import HOST, PROCESS, an_archive
 

@@ -6,16 +6,22 @@ from __future__ import annotations
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
+from arkqueue.errors import Conflict
 from arkqueue.model import RunId
-from arkqueue.queue import control, deletion, finish, holds, many, schedules
+from arkqueue.queue import archives, control, deletion, finish, holds, many, notifications, schedules
+from arkqueue.queue.guards import Approver
 from arkqueue.views.archives import UNREADABLE
 from arkqueue.views.archives import archives as list_archives
 from arkqueue.views.doctor import CHECKS, MOST, examine
 from arkqueue.views.explain import explain_name
 from arkqueue.views.installation import measure
+from arkqueue.views.needs import status
 from arkqueue.views.runs import runs as list_runs
+from arkqueue.views.tasks import task as show_task
 from tests.builders import AnArchive, an_archive
+from tests.db.test_notifications import set_receivers
 from tests.db.test_retention import a_pass, let_age, set_to_keep
 
 GARBLED = {
@@ -56,6 +62,7 @@ GARBLED = {
     "purged": ("insert into purged_run select branch_id, number, run, id, 1 from run where number = 3", "papers@3"),
     "purging": ("update archive set purges = true", None),
     "schedules": ("insert into schedule (branch_id, cron, zone, tasks, next_at, run_id) select id, '', '', '{a}', now(), 99 from branch", None),
+    "times": ("insert into schedule (branch_id, cron, zone, tasks, next_at) select id, '0 3 * * *', 'Nowhere', '{a}', now() from branch", None),
     "settings": ("update archive set settings = '[]'", None),
     "sequences": ("select setval('task_id', 1)", None),
 }  # fmt: skip
@@ -131,9 +138,12 @@ IN_ONE_ARCHIVE = {
     "an attempt that has ended": "update attempt set ended_at = now(), \"end\" = 'exited' where task_id in (select id from task where archive_id = 1)",
     "settings that are none": "update archive set settings = '[]' where id = 1",
     "a rule of age that is none": 'update archive set settings = settings || \'{"keep": {"completed": "soon"}}\' where id = 1',
+    "receivers that are none": "update archive set settings = settings || '{\"notify\": 3}' where id = 1",
+    "guards that are none": 'update archive set settings = settings || \'{"require_approval": "publish"}\' where id = 1',
     "a schedule that is none": "insert into schedule (branch_id, cron, zone, tasks, next_at) select id, 'nonsense', 'Nowhere', '{a}', now() - interval '1 day' from branch where archive_id = 1",
     "a pool that nobody has": "update ready_archive set pools = '{nothing}' where archive_id = 1",
 }  # fmt: skip
+OF_SETTINGS = ("settings that are none", "receivers that are none", "guards that are none")
 
 
 def beside_what_is_garbled(session: Session, garbled: str) -> AnArchive:
@@ -144,6 +154,8 @@ def beside_what_is_garbled(session: Session, garbled: str) -> AnArchive:
     papers.commit({"a": "", "mine": "command: other", "b": "depends: [a]", "c": "depends: [mine]\ncancels: [PREV]"})
     papers.claim("a@2")
     books = an_archive(session, "books")
+    for archive in (papers, books):
+        set_receivers(archive, ci=["completed"])
     books.commit({"x": "command: x", "y": "command: y\ndepends: [x]\nretries: {max: 1, delay: 0.001s}"})
     session.database.retrying(lambda connection: connection.execute(IN_ONE_ARCHIVE[garbled].encode()))
     return books
@@ -155,7 +167,7 @@ def test_what_is_garbled_in_one_archive_hides_and_stops_no_other(session: Sessio
     books = beside_what_is_garbled(session, garbled)
     assert "books@2" in [run.full_name for run in list_runs(session).runs]
     listed = {archive.name: archive.trouble for archive in list_archives(session)}
-    assert listed == {"papers": UNREADABLE if garbled == "settings that are none" else None, "books": None}
+    assert listed == {"papers": UNREADABLE if garbled in OF_SETTINGS else None, "books": None}
 
     books.run("x@2")  # a claim, an end, and what follows from it
     assert books.state("y@2") == "ready"
@@ -169,6 +181,8 @@ def test_what_is_garbled_in_one_archive_hides_and_stops_no_other(session: Sessio
     assert measure(session).archives == 2
     assert [run.full_name for run in list_runs(session, archives=[books.id], limit=1).runs] == ["books@3"]
     assert explain_name(session, "books@3/y").reasons
+    judged, told = notifications.judge(session), books.sql("select occasion from delivery")
+    assert (judged, told) == (False, [{"occasion": "completed"}] * 2)
 
 
 @pytest.mark.garbles
@@ -211,3 +225,57 @@ def test_what_is_garbled_in_one_archive_stops_no_purge_by_age_and_no_verb_on_man
     deletion.delete_run(session, four, "ann")
     deletion.undelete_run(session, four, "ann")
     assert states(4) == ["canceled"] * 3
+
+
+SETTINGS = {
+    '{"notify": 3}': "notify is a number, not an object of lists of texts",
+    '{"notify": {"ann@example.org": "failed"}}': "notify is an object, not an object of lists of texts",
+    '{"require_approval": "publish"}': "require_approval is a text, not a list of texts",
+    '{"approval_not_author": "yes"}': "approval_not_author is a text, not true or false",
+    '{"image": 7}': "image is a number, not a text",
+    '{"keep": {"completed": "soon"}}': "keep completed is not a valid age: 'soon'",
+    '{"keep": {"done": "30d"}}': "keep done is not a state in which runs are purged",
+    '{"colour": "red"}': "'colour' is no setting of this version",
+}
+
+
+@pytest.mark.garbles
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_settings_that_cannot_be_read_are_named_by_doctor(archive: AnArchive, session: Session, settings: str) -> None:
+    archive.sql("update archive set settings = settings || %s::jsonb", settings)
+    (found,) = examine(session).findings
+    assert (found.check, found.archive) == ("settings", "papers")
+    assert SETTINGS[settings] in found.what
+
+
+@pytest.mark.garbles
+@pytest.mark.parametrize("settings", ['{"require_approval": "publish"}', '{"approval_not_author": 3}', "[]"])
+def test_no_task_is_planned_or_released_unheld_because_settings_cannot_be_read(session: Session, settings: str) -> None:
+    """A text in place of a list would match no task."""
+    papers = an_archive(session, "papers")
+    archives.change_settings(session, papers.id, ArchiveSettings(require_approval=("publish",)), "ann")
+    papers.commit({"a": "", "publish": "depends: [a]"})
+    papers.sql(
+        "update archive set settings = case when %s = '[]' then '[]' else settings || %s::jsonb end", *[settings] * 2
+    )
+    for act in (
+        lambda: papers.commit({"a": "", "publish": "depends: [a]"}),
+        lambda: papers.trigger(2, "a"),
+        lambda: holds.release_archive(session, papers.id, "ben", how=holds.How(approver=Approver(("ben",)))),
+        lambda: control.cancel_run(session, RunId(papers.run_id(2)), "ben", approver=Approver(("ben",))),
+        lambda: archives.change_settings(session, papers.id, ArchiveSettings(), "ann"),
+    ):
+        with pytest.raises(Conflict, match=r"its settings in the database cannot be read: .* `arkqueue doctor`"):
+            act()
+    assert papers.state("publish@2") == "held"
+    assert [run.full_name for run in list_runs(session).runs] == ["papers@2", "papers@1"]
+
+
+@pytest.mark.garbles
+def test_what_cannot_be_read_is_told_with_the_command_that_helps(archive: AnArchive, session: Session) -> None:
+    archive.commit({"a": ""})
+    archive.sql("update archive set settings = '[]'")
+    archive.sql("update definition set body = '[1, 2]'")
+    (need,) = status(session, None, None, lease=30.0).needs
+    assert (need.name, need.text, need.command) == ("papers", UNREADABLE, "arkqueue doctor")
+    assert show_task(session, archive.task("a@2")).definition is None

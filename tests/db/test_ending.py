@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveSettings, End, RunId
+from arkqueue.model import End, RunId
 from arkqueue.queue import archives, ending, finish, holds, many
 from arkqueue.queue.done import MOST_TASKS
 from arkqueue.queue.ending import Ender

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden
-from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, RunId, SourceFile, Workflow
+from arkqueue.model import ArchiveId, BranchId, RunId, SourceFile, Workflow
 from arkqueue.queue import archives, control, guards, holds, ledger, schedules
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.holds import How

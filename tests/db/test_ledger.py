@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db import Connection, Database, connections, pipelines
 from arkqueue.db import session as sessions
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
-from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, Origin, Revision
+from arkqueue.model import ArchiveId, BranchId, Origin, Revision
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, graph, ledger
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry, the_archive

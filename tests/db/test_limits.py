@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId, ArchiveSettings, AttemptId, End, Outcome, Pool
+from arkqueue.model import ArchiveId, AttemptId, End, Outcome, Pool
 from arkqueue.queue import archives, claim, finish, pauses
 from arkqueue.views.explain import explain
 from arkqueue.views.reasons import Why

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import SQL, Session
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import ArchiveSettings, End, RunId
+from arkqueue.model import End, RunId
 from arkqueue.queue import archives, deletion, holds, redo
 from arkqueue.queue.claim import Turns, inputs, parameters
 from arkqueue.queue.claim import claim as claim_tasks

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db import session as db_session
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, Forbidden
-from arkqueue.model import ArchiveId, ArchiveSettings, End, Outcome, RunId, TaskId
+from arkqueue.model import ArchiveId, End, Outcome, RunId, TaskId
 from arkqueue.queue import archives, control, deletion, finish, graph, holds, many, redo, reports, steps
 from arkqueue.queue import done as steps_of
 from arkqueue.queue.done import MOST_TASKS, Done

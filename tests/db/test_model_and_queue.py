@@ -24,13 +24,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session, answers
 from arkqueue.errors import Conflict, Forbidden, Invalid, NotFound
 from arkqueue.model import (
     REPORT,
     ArchiveId,
-    ArchiveSettings,
     AttemptId,
     BranchId,
     End,

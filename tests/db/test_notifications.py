@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session, rows
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import USUAL_OCCASIONS, ArchiveId, ArchiveSettings, End, Occasion, RunId
+from arkqueue.model import USUAL_OCCASIONS, ArchiveId, End, Occasion, RunId
 from arkqueue.queue import archives, deletion, holds, many, notifications, purge
 from arkqueue.queue.notifications import Delivery
 from tests.builders import AnArchive, an_archive, faulty

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, NotFound
-from arkqueue.model import ArchiveId, ArchiveSettings, End
+from arkqueue.model import ArchiveId, End
 from arkqueue.queue import archives, claim, finish, pauses
 from arkqueue.queue.graph import Graph
 from arkqueue.views import archives as views

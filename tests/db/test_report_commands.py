@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden
-from arkqueue.model import ArchiveSettings, End
+from arkqueue.model import End
 from arkqueue.queue import archives, deletion, holds, many
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.reports import Made, update_report

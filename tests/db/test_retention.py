@@ -9,11 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from arkqueue import logs
+from arkqueue import keeping, logs
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.archives import retention
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, DatabaseUnavailable, Invalid, NotFound
-from arkqueue.model import ArchiveId, ArchiveSettings, RunId, Stream, TaskId
+from arkqueue.keeping import AGED
+from arkqueue.model import ArchiveId, RunId, Stream, TaskId
 from arkqueue.queue import archives, control, deletion, purge, purge_batch
 from arkqueue.views import find, tasks
 from arkqueue.views.doctor import examine
@@ -97,7 +99,7 @@ def test_each_state_has_its_own_age_and_that_of_a_deleted_run_begins_with_its_de
 
 
 def test_all_states_together_leave_what_is_not_settled(aged: AnArchive) -> None:
-    set_to_keep(aged, dict.fromkeys(retention.AGED, "39d"))
+    set_to_keep(aged, dict.fromkeys(AGED, "39d"))
     purge_by_age(aged)
     assert aged.states() == {"a@8": "ready"}
 
@@ -254,7 +256,7 @@ def test_what_a_killed_purge_left_goes_with_the_next_pass(
 
 
 def test_a_dry_run_says_what_would_go(aged: AnArchive) -> None:
-    set_to_keep(aged, dict.fromkeys(retention.AGED, "39d"), "1d")
+    set_to_keep(aged, dict.fromkeys(AGED, "39d"), "1d")
     before = left_of(aged)
     done = purge_by_age(aged, dry_run=True)
     assert (set(done.runs), done.is_whole) == ({f"papers@{number}" for number in range(2, 8)}, True)
@@ -267,7 +269,7 @@ def test_the_oldest_and_the_newest_run_are_those_that_were_made_first_and_last(
 ) -> None:
     monkeypatch.setattr(retention, "PAGE", 2)
     aged.sql("update run set created_at = created_at - interval '9 days' where number = 4")
-    set_to_keep(aged, dict.fromkeys(retention.AGED, "39d"))
+    set_to_keep(aged, dict.fromkeys(AGED, "39d"))
     done = purge_by_age(aged, dry_run=True)
     assert done.oldest is not None
     assert done.newest is not None
@@ -277,7 +279,7 @@ def test_the_oldest_and_the_newest_run_are_those_that_were_made_first_and_last(
 def test_a_command_works_for_so_long_and_goes_on_when_it_is_given_again(
     aged: AnArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_to_keep(aged, dict.fromkeys(retention.AGED, "39d"))
+    set_to_keep(aged, dict.fromkeys(AGED, "39d"))
     monkeypatch.setattr(purge, "MOST_RUNS", 2)
     archive = ArchiveId(aged.id)
     done = retention.purge_by_age(aged.session, archive, "ann", longest=0)
@@ -305,7 +307,7 @@ def test_pages_are_gone_through_until_the_first_young_run(
     session: Session, aged: AnArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "PAGE", 2)
-    set_to_keep(aged, dict.fromkeys(retention.AGED, "39d"))
+    set_to_keep(aged, dict.fromkeys(AGED, "39d"))
     a_pass(session)
     assert aged.states() == {"a@8": "ready"}
 
@@ -320,7 +322,7 @@ def test_pages_are_gone_through_until_the_first_young_run(
 )
 def test_what_is_no_rule_is_refused(keep: dict[str, str], logs: str | None, fault: str) -> None:
     with pytest.raises(Invalid, match=fault):
-        retention.check(keep, logs)
+        keeping.check(keep, logs)
 
 
 def test_a_pass_begins_anew_after_the_database_was_away(

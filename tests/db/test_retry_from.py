@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden, NotFound
-from arkqueue.model import ArchiveSettings, BranchId, End, Outcome, RunId, TaskId
+from arkqueue.model import BranchId, End, Outcome, RunId, TaskId
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, control, deletion, finish, holds, redo
 from arkqueue.queue import done as steps_of

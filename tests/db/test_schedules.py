@@ -397,6 +397,7 @@ def test_fires_left_out_are_measured_until_the_run_begins(archive: AnArchive) ->
     assert measure(archive.session).fires_left_out[0] == 0
 
 
+@pytest.mark.garbles
 def test_one_that_fails_holds_up_no_other(archive: AnArchive) -> None:
     archive.commit(NIGHTLY | {"broken": "schedule: '0 4 * * *'"})
     make_due(archive, days=1)

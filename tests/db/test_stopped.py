@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
-from arkqueue.model import ArchiveSettings, AttemptId, End
+from arkqueue.model import AttemptId, End
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, claim, control, deletion, finish, ledger, schedules
 from arkqueue.queue.graph import Graph

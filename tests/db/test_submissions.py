@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict
-from arkqueue.model import ArchiveSettings, PayloadKind, RunId
+from arkqueue.model import PayloadKind, RunId
 from arkqueue.queue import archives, holds, planning, purge, submissions
 from arkqueue.queue.export import Export
 from arkqueue.views import runs

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveSettings, End, RunId
+from arkqueue.model import End, RunId
 from arkqueue.queue import archives, control, ending, finish, graph, pauses, superseding
 from arkqueue.queue.purge import purge_runs
 from arkqueue.queue.superseding import Superseder

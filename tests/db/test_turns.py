@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db import Connection
 from arkqueue.db.session import SQL, Session
-from arkqueue.model import ArchiveSettings, End, Pool
+from arkqueue.model import End, Pool
 from arkqueue.queue import archives, claim, control, finish
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 

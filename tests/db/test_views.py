@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.errors import Invalid, NotFound
-from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, End, RunId, Trigger
+from arkqueue.model import ArchiveId, BranchId, End, RunId, Trigger
 from arkqueue.queue import archives, claim, control, deletion, locks
 from arkqueue.states import State
 from arkqueue.views import find, installation

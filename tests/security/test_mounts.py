@@ -21,10 +21,10 @@ import docker
 import psycopg
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.config import PersistentMount
 from arkqueue.db.embedded.server import Embedded
 from arkqueue.executor.exposure import exposure
-from arkqueue.model import ArchiveSettings
 from tests.postgres import a_database
 from tests.requirements import a_mount, missing
 from tests.security.conftest import Site, a_site

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.config import Configuration
 from arkqueue.errors import Forbidden
 from arkqueue.executor import Container, Mount
-from arkqueue.model import ArchiveSettings, AttemptId, Pull, Resources, TaskDefinition, TaskId
+from arkqueue.model import AttemptId, Pull, Resources, TaskDefinition, TaskId
 from arkqueue.task_manager.containers import WORKSPACE, Identity, check_account, container_for, working_folder
 from tests.builders import a_workflow
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator
 
+from arkqueue.archive_settings import USUAL_TIER, ArchiveSettings, read_settings
 from arkqueue.archives import registration
 from arkqueue.archives.retention import PurgedByAge, purge_by_age
 from arkqueue.errors import Invalid, NotFound
-from arkqueue.model import OF_BRANCH, USUAL_OCCASIONS, USUAL_TIER, ArchiveId, ArchiveKind, ArchiveSettings
+from arkqueue.model import OF_BRANCH, USUAL_OCCASIONS, ArchiveId, ArchiveKind
 from arkqueue.names import Name
 from arkqueue.queue import archives, control, pauses
 from arkqueue.queue.tokens import Scope
@@ -260,7 +261,7 @@ def change_archive(request: Request, name: str, settings: Settings, dry_run: Dry
     if dry_run and others:
         raise Invalid("the request", f"tries {others[0]}", "Only keep and keep_logs can be tried.")
     archive = _watched(caller, name) if others else caller.archive(name)
-    present = views.settings_of(archives.one(caller.session, archive).settings)
+    present = read_settings(archives.one(caller.session, archive).settings, name)
     changed = settings.applied_to(present)
     with caller.acting(dry_run, archive=archive) as caller:
         registration.change_settings(caller.session, caller.configuration, archive, changed, caller.by)

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.errors import Invalid
-from arkqueue.model import ArchiveSettings
 from arkqueue.names import branch_name
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.archives import ArchiveView, ScheduleView, scheduled

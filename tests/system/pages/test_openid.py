@@ -17,10 +17,10 @@ import httpx
 import pytest
 from joserfc.jwk import OctKey, RSAKey
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.config import Configuration
 from arkqueue.config.openid import OpenId
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveSettings
 from arkqueue.queue import archives, sign_ins
 from arkqueue.queue.sign_ins import Person
 from arkqueue.queue.tokens import Scope

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.archives import registration
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId, ArchiveSettings
+from arkqueue.model import ArchiveId
 from arkqueue.queue import archives
 from arkqueue.queue_manager import QueueManager
 from tests.system.waking import waking_session

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.archives import registration
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
-from arkqueue.model import ArchiveSettings
 from arkqueue.queue import archives, ending
 from arkqueue.queue_manager import QueueManager
 from tests.repositories import a_git_repository, a_subversion_repository, run

@@ -10,8 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId, ArchiveSettings
+from arkqueue.model import ArchiveId
 from arkqueue.queue import archives
 from arkqueue.repository import Identity, location
 from arkqueue.web import access
