@@ -49,8 +49,10 @@ PURGED = "a task of a run that was purged"
 
 RESERVED = frozenset({"api", "docs", "favicon.ico", "healthz", "metrics", "openapi.json", "robots.txt"})
 """Names that no new archive may have. The path of an archive's page is its name, and the server has
-other pages at these paths (design 8).
+other pages at these paths (design 8). An archive of an earlier version may have one: `page_path`.
 """
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./:@~%-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,13 @@ def parse_branch(text: str) -> tuple[str, str | None]:
 def branch_name(archive: str, branch: str | None) -> str:
     """The name of an archive (``branch`` None: its main branch), or of one of its branches."""
     return _quoted(archive) if branch is None else f"{_quoted(archive)}:{_quoted(branch)}"
+
+
+def page_path(name: str) -> str:
+    """The path of the page of an archive, a branch, a run or a task, without its first slash."""
+    if name in RESERVED:
+        return f"-/archives/{name}"
+    return name if _PLAIN.fullmatch(name) else quote(name, safe="/:@.~%")
 
 
 def _remedy(text: str) -> str:

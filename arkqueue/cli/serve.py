@@ -213,7 +213,7 @@ def _tell_about_names(session: Session) -> None:
         if archive.name in RESERVED:
             click.echo(
                 f"archive {archive.name}: the server has an address of its own at /{archive.name}. The archive keeps its name; "
-                f"its page will lie under /-/archives/{archive.name}."
+                f"its page is at /-/archives/{archive.name}."
             )
         if archive.name == GLOBAL:
             click.echo(

@@ -15,7 +15,7 @@ from arkqueue import logs
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, AttemptId, Occasion, Stream
-from arkqueue.names import branch_name
+from arkqueue.names import branch_name, page_path
 from arkqueue.queue.notifications import Delivery
 from arkqueue.states import State
 from arkqueue.text import one_line, visible
@@ -136,7 +136,7 @@ def write(session: Session, configuration: Configuration, delivery: Delivery) ->
     commands = [f"arkqueue archive show {archive.name}", f"arkqueue sync {archive.name} --wait"]
     return Message(
         delivery, archive.name, f"{archive.name} is stopped", None, [], 0, [], _line(delivery.what, LONGEST_MESSAGE),
-        commands, f"{configuration.pages_url}/{archive.name}",
+        commands, f"{configuration.pages_url}/{page_path(archive.name)}",
     )  # fmt: skip
 
 
@@ -189,7 +189,7 @@ def _of_many(session: Session, configuration: Configuration, delivery: Delivery)
         if more := row.count - len(row.runs):
             others.append(f"… and {more:,} more that {(_VERBS if more == 1 else _MANY)[Occasion(row.occasion)]}")
     author = next((run.author for run in views_of_runs(session, [delivery.run])), "") if delivery.run else ""
-    base = f"{configuration.pages_url}/{branch_name(archive.name, None)}"
+    base = f"{configuration.pages_url}/{page_path(archive.name)}"
     return Message(
         delivery, archive.name, _line(f"{archive.name}: {', '.join(parts)}", LONGEST_LINE), None, [], 0, [], "",
         [f"arkqueue runs {archive.name} --state failed", f"arkqueue delivery list {archive.name}"], f"{base}?state=unhandled", others, author,

@@ -15,7 +15,7 @@ from arkqueue.archives import registration
 from arkqueue.archives.retention import purge_by_age
 from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, USUAL_PRIORITY, RunId, TaskId
-from arkqueue.names import EVERY_TASK, as_backfill, is_list, parse_branch, parse_name, run_name
+from arkqueue.names import EVERY_TASK, as_backfill, is_list, page_path, parse_branch, parse_name, run_name
 from arkqueue.queue import backfill, control, deletion, holds, many, pauses, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.holds import How
@@ -87,7 +87,7 @@ def _acted(caller: Caller, request: Request, form: Form) -> Shown | Response:
     if isinstance(done, Done) and done.refused:
         return partly(caller, done, form, back)
     if verb in GONE and "/" not in name:
-        back = local(f"/{name.partition('@')[0]}")
+        back = local(f"/{page_path(name.partition('@')[0])}")
     return RedirectResponse(back, 303, HEADERS)
 
 

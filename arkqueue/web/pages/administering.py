@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from arkqueue.errors import Invalid, NotFound
 from arkqueue.lock_names import is_global
-from arkqueue.names import branch_name
+from arkqueue.names import page_path
 from arkqueue.web.api import administration, archives, locks
 from arkqueue.web.api.administration import NewToken
 from arkqueue.web.api.archives import Correction, NewArchive, NewPause, Rewind, Settings, Waiver
@@ -74,7 +74,7 @@ def _change_settings(visitor: Visitor, request: Request, form: Form) -> Shown | 
 def _add_archive(visitor: Visitor, request: Request, form: Form) -> str:  # noqa: ARG001
     given: dict[str, Any] = {name: form[name] for name in ("name", "url", "kind", "start", "image") if form[name]}
     archives.add_archive(request, Response(), valid(NewArchive, **given, process=form["process"] == "yes"))
-    return f"/{branch_name(form['name'], None)}"
+    return f"/{page_path(form['name'])}"
 
 
 def _remove_archive(visitor: Visitor, request: Request, form: Form) -> str | Response:

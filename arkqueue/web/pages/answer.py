@@ -24,6 +24,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from arkqueue import __version__
 from arkqueue.durations import age, age_of, took
 from arkqueue.errors import ArkqueueError, Busy, Forbidden, Invalid, NotFound
+from arkqueue.names import page_path
 from arkqueue.text import LONGEST as LONGEST_LINE
 from arkqueue.text import one_line, shortened, visible
 from arkqueue.views.search import LONGEST
@@ -62,7 +63,6 @@ LONGEST_KEY: Final = 20
 """The most characters of an item's key in a table."""
 SHORTEST_NAME: Final = 11
 """The fewest characters of the name of an item's task beside a long key."""
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_./:@~%-]*")
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9_./:@~%,;() -]*")
 
 
@@ -258,14 +258,9 @@ def environment() -> Environment:
     )
     made.filters |= {
         "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ends": ends, "unquoted": unquote, "ago": ago, "until": until, "took": took,
-        "person": person, "sentence": as_sentence, "path": path, "relative": relative, "number": lambda n: f"{n:,}", "shape": shape_of, "run_words": run_words, "drawn": drawn_state, "marked": marked,
+        "person": person, "sentence": as_sentence, "path": page_path, "relative": relative, "number": lambda n: f"{n:,}", "shape": shape_of, "run_words": run_words, "drawn": drawn_state, "marked": marked,
     }  # fmt: skip
     return made
-
-
-def path(name: str) -> str:
-    """A name quoted as a part of an address."""
-    return name if _PLAIN.fullmatch(name) else quote(name, safe="/:@.~%")
 
 
 def ends(label: str) -> str:

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
+from arkqueue.names import page_path
 from arkqueue.states import State
 from arkqueue.text import shortened
-from arkqueue.web.pages.answer import drawn_state, environment, in_markup, path, relative
+from arkqueue.web.pages.answer import drawn_state, environment, in_markup, relative
 from arkqueue.web.pages.grid import Cell, Column
 
 LONGEST_HEAD: Final = 24
@@ -113,7 +114,7 @@ def link_of(cell: Cell, stand_ins: Mapping[int, int] = MappingProxyType({})) -> 
     alarm = ' class="alarm"' if cell.needs else ""
     bar = _NOTHING if cell.progress is None else _BAR.format(round(60 * cell.progress, 1))
     return Markup(
-        f'<a id="t{task.id}" href="/{in_markup(path(task.full_name))}"{alarm}{log}{edges}'
+        f'<a id="t{task.id}" href="/{in_markup(page_path(task.full_name))}"{alarm}{log}{edges}'
         f' title="{in_markup(cell.says)}">{drawn_state(task.state)}<span class="t"{since}>'
         f"{in_markup(cell.words)}{' · noted' if cell.note else ''}</span>{bar}</a>"
     )

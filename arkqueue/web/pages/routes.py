@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 
 from arkqueue.errors import ArkqueueError, Forbidden, Invalid, NotFound
 from arkqueue.model import ArchiveId, AttemptId, RunId, TaskId
-from arkqueue.names import EVERY_TASK, Name, as_backfill, parse_branch, parse_name
+from arkqueue.names import EVERY_TASK, Name, as_backfill, page_path, parse_branch, parse_name
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_item, find_run, find_task
@@ -50,7 +50,6 @@ from arkqueue.web.pages.answer import (
     local,
     mistake_page,
     page,
-    path,
     refused_page,
     sent_path,
     to_sign_in,
@@ -132,6 +131,7 @@ def _routes() -> list[BaseRoute]:
         Route("/-/notifications", page(_signed_in_only(administration.notifications_page))),
         Route("/-/audit-log", page(_signed_in_only(administration.audit_page))),
         Route("/-/trigger", page(_signed_in_only(_trigger_form))),
+        Route("/-/archives/{name}", page(_archive)),
         Route("/-/settings/{name}", page(_signed_in_only(administration.settings_page))),
         Route("/-/add-archive", page(_signed_in_only(administration.adding_page))),
         Route("/-/submit/{name}", page(_signed_in_only(submitting.submit_page))),
@@ -161,6 +161,11 @@ def _trigger_form(visitor: Visitor, request: Request) -> Shown:
     chosen, without = (request.query_params.getlist(one)[:MOST_FIELDS] for one in ("task", "without"))
     between = asked(request, "first"), asked(request, "last")
     return preview.choices(visitor.at(name).caller, name, chosen, without, between)
+
+
+def _archive(visitor: Visitor, request: Request) -> Shown | Response:
+    """The page of an archive whose name is an address of the server."""
+    return archive.archive(visitor, request, request.path_params["name"], None)
 
 
 def _thing(visitor: Visitor, request: Request) -> Shown | Response:
@@ -218,7 +223,7 @@ def _task_or_list(visitor: Visitor, request: Request, name: Name) -> Shown | Res
         id = visitor.caller.run(RunId(find_run(session, of_run)))
         if not has_list(session, id, name.task):
             raise
-        address = f"/{path(str(of_run))}?list={quote(name.task, safe='')}"
+        address = f"/{page_path(str(of_run))}?list={quote(name.task, safe='')}"
         return RedirectResponse(local(address), 303, HEADERS)
 
 

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from arkqueue.errors import ArkqueueError
+from arkqueue.names import page_path
 from arkqueue.states import RunState
 from arkqueue.views.attention import last_lines
 from arkqueue.views.runs import RunView
@@ -53,7 +54,7 @@ def look_for(visitor: Visitor, request: Request) -> Shown | Response:
     caller = visitor.caller
     text, author = asked(request, "q"), asked(request, "author")
     if text and (address := _address(caller, text, asked(request, "archive"))):
-        return RedirectResponse(local(f"/{address}"), 303, HEADERS)
+        return RedirectResponse(local(f"/{page_path(address)}"), 303, HEADERS)
     covered = caller.archives()
     if author:
         nothing = Found([], [], [], [], [])

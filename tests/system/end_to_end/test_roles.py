@@ -147,7 +147,7 @@ def test_archive_that_is_called_like_an_address_of_the_server_is_told_of_at_the_
     an_archive(session, "docs")  # no version of today would register it
     an_archive(session, "papers")
     web = installations().start("web")
-    said = "archive docs: the server has an address of its own at /docs. The archive keeps its name; its page will lie under /-/archives/docs."
+    said = "archive docs: the server has an address of its own at /docs. The archive keeps its name; its page is at /-/archives/docs."
     eventually(lambda: said in web.said)
     assert web.said.count("/-/archives/") == 1
 

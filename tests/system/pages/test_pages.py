@@ -715,3 +715,18 @@ def test_a_state_that_no_item_is_in_shows_and_offers_nothing(operator: httpx.Cli
     assert "fetch/b" not in page.text.partition('id="items"')[2]
     assert 'value="papers@3/fetch/*"' not in page.text
     assert 'value="papers@3/fetch/*"' in operator.get("/papers@3?list=fetch").text
+
+
+def test_the_page_of_an_archive_of_an_earlier_version_that_is_called_like_an_address_of_the_server(
+    visitor: Visitors, session: Session
+) -> None:
+    """Such an archive keeps its name; at the address of its name is the description of the API."""
+    an_archive(session, "docs").commit({"a": ""})
+    browser = visitor(Scope.ADMIN)
+    assert 'href="/-/archives/docs"' in browser.get("/").text
+    shown = browser.get("/-/archives/docs")
+    assert (shown.status_code, ">docs</b>" in shown.text, 'href="/docs@2"' in shown.text) == (200, True, True)
+    assert 'href="/-/archives/docs"' in browser.get("/docs@2").text
+    assert browser.get("/-/search", params={"q": "docs"}).headers["location"] == "/-/archives/docs"
+    assert visitor(Scope.READ, "papers").get("/-/archives/docs").status_code == 404
+    assert browser.get("/-/archives/other").status_code == 404

@@ -43,7 +43,7 @@ def found(browser: httpx.Client, **asked: str) -> dict[str, list[str]]:
 
 ADDRESSES = [
     ("papers", "/papers"), ("papers@2", "/papers@2"), (" papers@3/tile/north ", "/papers@3/tile/north"), (SHA[:8], "/papers@2"), ("g" + SHA[:6], "/papers@2"),
-    ("papers@3/tile/*", "/papers@3/tile/*"), ("papers@3/tile", "/papers@3/tile"), ("papers@3/*/north", "/papers@3/*/north"),
+    ("papers@3/tile/*", "/papers@3/tile/%2A"), ("papers@3/tile", "/papers@3/tile"), ("papers@3/*/north", "/papers@3/%2A/north"),
     ("/papers@3/tile/north", "/papers@3/tile/north"), ("https://queue.example.org/papers@3?list=tile#L4", "/papers@3"),
 ]  # fmt: skip
 """Texts of the search field, and the addresses to which they lead."""

@@ -11,9 +11,9 @@ import re
 import httpx
 import pytest
 
-from arkqueue.archives.retention import AGED
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
+from arkqueue.keeping import AGED
 from arkqueue.logs import Logs
 from arkqueue.model import RunId, Stream
 from arkqueue.names import EVERY_TASK, task_in_run
