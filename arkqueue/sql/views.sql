@@ -1068,12 +1068,25 @@ cross join lateral (
 group by n.name;
 
 -- name: held_tasks
--- The tasks of watched archives that wait only for a person's release, the newest first.
+-- The tasks of watched archives that wait only for a person's release, the newest first. Left out are
+-- tasks of an archive on hold, which refuses a release, and those of `held_together`.
 select t.id
 from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id
-where t.state = 'held' and t.unmet = 0 and run.deleted_at is null and a.removed_at is null
+where t.state = 'held' and t.unmet = 0 and run.deleted_at is null and a.removed_at is null and a.hold_id is null
+  and not exists (select from deed h where h.id = t.hold_id and h.run_id is null and h.task_id is null)
   and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
 order by t.run_id desc, t.position, t.id limit %(most)s;
+
+-- name: held_together
+-- The holds of whole archives, backfills and imports (by whom, and why) that still hold tasks which
+-- wait only for a release, with the number of tasks that each holds; the newest runs first.
+-- `backfill`: its number, as in `show_tasks`.
+select a.name as archive, h.by, h.note, count(*) as tasks,
+       max((select f.number from backfill f where f.id = run.backfill_id and h.verb = 'hold' and starts_with(h.note, a.name || '@fill:' || f.number))) as backfill
+from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id join deed h on h.id = t.hold_id
+where t.state = 'held' and run.deleted_at is null and a.removed_at is null and a.hold_id is null and h.run_id is null and h.task_id is null
+  and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
+group by a.id, h.id having bool_or(t.unmet = 0) order by max(t.run_id) desc limit %(most)s;
 
 -- name: completed_places
 -- The highest revision at which each task of a branch has completed.

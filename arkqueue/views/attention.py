@@ -80,6 +80,18 @@ class FailuresOfBackfill:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldTogether:
+    """The tasks that one hold of an archive, a backfill or an import holds. ``full_name``: the
+    archive or the backfill. ``by``, ``reason``: who held them, and why.
+    """
+
+    full_name: str
+    by: str
+    reason: str
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
 class Hanging:
     """A running task that a person may have to look at. ``seen_at``: the last report of its task
     manager, if that is silent. ``usual``: the usual seconds of such tasks, if this one takes far
@@ -96,13 +108,15 @@ class Hanging:
 class Attention:
     """The things that need a person. ``failures``: as in `unhandled_failures`. ``backfills``: those
     with failures that nobody has waived, the newest first. ``hanging``: hanging tasks, the oldest
-    first. ``held``: tasks that wait only for a person's release, the newest first.
+    first. ``held``: tasks that wait only for a person's release, the newest first, without those of
+    ``together``.
     """
 
     failures: list[TaskView]
     backfills: list[FailuresOfBackfill]
     hanging: list[Hanging]
     held: list[TaskView]
+    together: list[HeldTogether]
 
 
 def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> Attention:
@@ -112,11 +126,12 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int)
     """
     asked = {"archives": None if archives is None else list(archives), "most": most}
     limits = {"silence": SILENCE, "times": TIMES, "longer": LONGER, "looked_at": MOST_RUNNING}
-    failed, backfills, hanging, held = session.rows_of(
+    failed, backfills, hanging, held, together = session.rows_of(
         ("unhandled_failures", asked),
         ("failures_of_backfills", asked),
         ("hanging_tasks", asked | limits),
         ("held_tasks", asked),
+        ("held_together", asked),
     )
     tasks = {task.id: task for task in tasks_by_id(session, [row.id for row in (*failed, *hanging, *held)])}
     return Attention(
@@ -124,6 +139,12 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int)
         [FailuresOfBackfill(backfill_name(row.archive, row.number), row.failed) for row in backfills],
         [Hanging(tasks[row.id], row.is_silent, row.seen_at, row.seconds) for row in hanging if row.id in tasks],
         [tasks[row.id] for row in held if row.id in tasks],
+        [
+            HeldTogether(
+                backfill_name(row.archive, row.backfill) if row.backfill else row.archive, row.by, row.note, row.tasks
+            )
+            for row in together
+        ],
     )
 
 

@@ -17,6 +17,7 @@ from arkqueue.views.archives import UNREADABLE, ArchiveView, archives, in_short
 from arkqueue.views.attention import (
     FailuresOfBackfill,
     Hanging,
+    HeldTogether,
     attention,
     last_lines,
     recent_runs,
@@ -126,6 +127,7 @@ def needs_of(
         *(_failure(task, lines.get(task.id, ""), is_late=task.id in late) for task in failures),
         *(_failed_in(one) for one in known.backfills),
         *(_hanging(one) for one in known.hanging),
+        *(_held_together(one) for one in known.together),
         *(_need("held", task.full_name, f"is held {task.why}".strip(), "release") for task in known.held),
     ]  # fmt: skip
 
@@ -208,6 +210,13 @@ def _failure(task: TaskView, line: str, *, is_late: bool) -> Need:
 def _failed_in(backfill: FailuresOfBackfill) -> Need:
     command = f"arkqueue show {shlex.quote(backfill.full_name)}"
     return Need("failed", backfill.full_name, f"{backfill.failed:,} of its tasks failed", command=command)
+
+
+def _held_together(one: HeldTogether) -> Need:
+    tasks = "1 task is" if one.tasks == 1 else f"{one.tasks:,} tasks are"
+    text = f"{tasks} held by {one.by}{f': {one.reason}' if one.reason else ''}"
+    whole = "" if "@" in one.full_name else " --all"
+    return Need("held", one.full_name, text, command=f"arkqueue release {shlex.quote(one.full_name)}{whole}")
 
 
 def _hanging(one: Hanging) -> Need:

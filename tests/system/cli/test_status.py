@@ -57,6 +57,25 @@ def test_each_thing_that_needs_a_person_has_the_command_that_helps(
     assert arkqueue("status").lines[0].startswith("failed   stamps: stopped")
 
 
+def test_what_was_held_together_is_told_once_with_one_command(
+    arkqueue: Cli, archive: AnArchive, session: Session
+) -> None:
+    holds.hold_archive(session, ArchiveId(archive.id), "ben", reason="an audit")
+    for _ in range(30):
+        archive.commit({"a": "", "b": "depends: [a]"})
+    assert arkqueue("status").lines[:-1] == [
+        "held     papers: on hold by ben: an audit",
+        "         arkqueue unhold papers",
+    ]
+    holds.unhold(session, ArchiveId(archive.id), "ben")
+    assert arkqueue("status").lines[:-1] == [
+        "held     papers: 60 tasks are held by ben: an audit",
+        "         arkqueue release papers --all",
+    ]
+    assert arkqueue("release", "papers", "--all").code == 0
+    assert arkqueue("status").lines[0] == "nothing needs a person"
+
+
 def test_a_failure_that_a_later_revision_has_made_good_is_left_out(arkqueue: Cli, archive: AnArchive) -> None:
     for _ in range(2):
         archive.commit({"a": "", "b": "depends: [a]"})
