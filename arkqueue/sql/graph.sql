@@ -24,6 +24,20 @@ select n.* from task n where n.branch_id = f.branch_id and n.name = c.name and n
 union all
 select n.* from task n where n.branch_id = f.branch_id and n.name = c.name and n.number <= f.number and n.settled_at is null and f.item = ''
 
+-- part: leading
+-- The entries of the `cancels` of the tasks `firing`. Of entries across runs that name the same tasks,
+-- only that of the latest task: it reaches all tasks that the others reach. Otherwise a thousand tasks
+-- that fire together would look at half a million pairs.
+select distinct on (f.branch_id, c.name, f.item, c.here, case when c.here then f.id end, coalesce(c.unstarted, false), g.trigger = 'submission')
+       f.id, f.archive_id, f.branch_id, f.run_id, f.number, f.run, f.item, c.name, c.here, coalesce(c.unstarted, false) as unstarted
+from firing f join run g on g.id = f.run_id join definition d on d.id = f.definition_id
+cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
+order by f.branch_id, c.name, f.item, c.here, case when c.here then f.id end, coalesce(c.unstarted, false), g.trigger = 'submission', f.number desc, f.run desc, f.id desc
+
+-- part: reaches
+-- Whether an entry `c` of the `cancels` of `f` reaches a task `u` that it names.
+case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
+
 -- name: lock_archives
 -- Lock the archives whose graphs are about to change, in the order of their ids. `server_since`:
 -- when the server started; after a restart the database may be a restored one, so callers empty
@@ -361,35 +375,33 @@ returning t.id;
 -- name: cancelers
 -- The entering tasks whose `cancels` fire now, in the order of revisions, runs and files. `across`:
 -- an entry names tasks of earlier runs. `here`: an entry names tasks of the same run. `victims`:
--- the number of tasks that the task would cancel or ask to stop, counted up to `most`.
+-- the number of tasks that the task would cancel or ask to stop and no later one reaches, counted up
+-- to `most` for each entry.
+with firing as (select * from task f where f.id = any(%(entering)s) and f.cancels and {from enable f} and f.unmet = 0), victim as (
+    select f.id, count(*)::int as n
+    from ({part leading}) f cross join lateral (select f.name, f.here, f.unstarted) c
+    cross join lateral (
+        select from ({part named}) u
+        where {part reaches} and not (c.unstarted and u.attempts > 0) and u.stop is distinct from 'cancel'
+        limit %(most)s) u
+    group by f.id
+)
 select f.id,
        exists (select from jsonb_array_elements(d.cancels) c where not (c->>'here')::boolean) as across,
-       exists (select from jsonb_array_elements(d.cancels) c where (c->>'here')::boolean) as here,
-       (select count(*)::int from (
-           select from jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
-           cross join lateral (
-               select from ({part named}) u
-               where case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
-                 and not (c.unstarted and u.attempts > 0) and u.stop is distinct from 'cancel'
-               offset 0) u
-           limit %(most)s) v) as victims
-from task f join definition d on d.id = f.definition_id
-where f.id = any(%(entering)s) and f.cancels and {from enable f} and f.unmet = 0
+       exists (select from jsonb_array_elements(d.cancels) c where (c->>'here')::boolean) as here, coalesce(v.n, 0) as victims
+from firing f join definition d on d.id = f.definition_id left join victim v on v.id = f.id
 order by f.number, f.run, f.position, f.id;
 
 -- name: lock_victims
 -- Lock the victims of the firing tasks before the next statements judge them, so that no claim
 -- takes a victim in between (design 6). `in_steps`: lock only those that a claim could take.
+with firing as (select * from task f where f.id = any(%(firing)s) and {from enable f})
 select v.id from task v
 where v.id in (
     select u.id
-    from task f join definition d on d.id = f.definition_id
-    cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
-    cross join lateral (
-        select u.id from ({part named}) u
-        where case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
-        offset 0) u
-    where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f})
+    from ({part leading}) f cross join lateral (select f.name, f.here) c
+    cross join lateral (select u.id from ({part named}) u where {part reaches} offset 0) u
+    where f.here = %(here)s)
   and (not %(in_steps)s or {from claim v})
 order by v.id for no key update;
 
@@ -414,16 +426,11 @@ update task t set fired = true where t.id = any(%(firing)s) and {from enable} an
 -- name: cancel_victims
 -- Cancel the victims that are not running (design 5.10). If a victim has several cancelers, its row
 -- names the latest one.
-with victim as (
+with firing as (select * from task f where f.id = any(%(firing)s) and {from enable f}), victim as (
     select distinct on (u.id) u.id, f.id as canceler
-    from task f join definition d on d.id = f.definition_id
-    cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
-    cross join lateral (
-        select u.id, u.attempts from ({part named}) u
-        where case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end and {from cancel u}
-        offset 0) u
-    where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f}
-      and not (c.unstarted and u.attempts > 0)
+    from ({part leading}) f cross join lateral (select f.name, f.here, f.unstarted) c
+    cross join lateral (select u.id, u.attempts from ({part named}) u where {part reaches} and {from cancel u} offset 0) u
+    where f.here = %(here)s and not (c.unstarted and u.attempts > 0)
     order by u.id, f.number desc, f.run desc, f.id desc
 )
 update task t set state = {to cancel}, superseded_by = v.canceler, settled_at = clock_timestamp(), due_at = null
@@ -434,15 +441,17 @@ returning t.id;
 -- Ask running victims to stop. Each canceler gets an additional edge from each of its running
 -- victims, and so waits for their ends. `asked`: the number of tasks that were asked. `is_tied`:
 -- the canceler has a new edge.
-with pair as (
+with firing as (select * from task f where f.id = any(%(firing)s) and {from enable f}), running as materialized (
+    select u.*
+    from ({part leading}) f cross join lateral (select f.name, f.here) c
+    cross join lateral (select u.* from ({part named}) u where {part reaches} and {from stop u} offset 0) u
+    where f.here = %(here)s and not f.unstarted
+), pair as (
     select distinct u.id as victim, f.id as canceler, u.run_id <> f.run_id as crossing, f.number, f.run
-    from task f join definition d on d.id = f.definition_id
+    from firing f join definition d on d.id = f.definition_id
     cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
-    cross join lateral (
-        select u.id, u.run_id from ({part named}) u
-        where case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end and {from stop u}
-        offset 0) u
-    where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f} and not c.unstarted
+    join running u on u.branch_id = f.branch_id and u.name = c.name and (f.item = '' or u.item = any(array[f.item, '']))
+    where c.here = %(here)s and not coalesce(c.unstarted, false) and {part reaches}
 ), asked as (
     update task t set stop = 'cancel',
         superseded_by = case when t.stop = 'cancel' then t.superseded_by else l.canceler end,
@@ -485,15 +494,14 @@ where f.id = any(%(firing)s);
 
 -- name: begin_to_supersede
 -- Mark tasks as fired and store the entries of their `cancels`, whose victims are then canceled in
--- steps (queue/superseding.py). The tasks wait until the steps are done. `beaten`: the tasks that
--- are canceled before their entries for tasks of the same run would fire.
-with noted as (
+-- steps (queue/superseding.py). The tasks with a stored entry wait until the steps are done.
+-- `beaten`: the tasks that are canceled before their entries for tasks of the same run would fire.
+with firing as (select * from task f where f.id = any(%(firing)s) and {from enable f}), noted as (
     insert into superseding (task_id, name, here, unstarted, archive_id, branch_id, run_id, number, run, item)
-    select f.id, c.name, c.here, bool_and(coalesce(c.unstarted, false)), f.archive_id, f.branch_id, f.run_id, f.number, f.run, f.item
-    from task f join definition d on d.id = f.definition_id
-    cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
-    where f.id = any(%(firing)s::bigint[]) and not (c.here and f.id = any(%(beaten)s::bigint[]))
-    group by f.id, c.name, c.here
+    select f.id, f.name, f.here, bool_and(f.unstarted), f.archive_id, f.branch_id, f.run_id, f.number, f.run, f.item
+    from ({part leading}) f
+    where not (f.here and f.id = any(%(beaten)s::bigint[]))
+    group by f.id, f.name, f.here, f.archive_id, f.branch_id, f.run_id, f.number, f.run, f.item
     returning task_id
 )
 update task t set fired = true, unmet = t.unmet + 1 where t.id = any(array(select task_id from noted)) and {from enable t};

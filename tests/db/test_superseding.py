@@ -10,7 +10,7 @@ import pytest
 from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.model import End, RunId
-from arkqueue.queue import archives, control, ending, finish, graph, pauses, superseding
+from arkqueue.queue import archives, control, ending, finish, graph, holds, pauses, superseding
 from arkqueue.queue.purge import purge_runs
 from arkqueue.queue.superseding import Superseder
 from arkqueue.views.doctor import examine
@@ -339,3 +339,31 @@ def test_the_end_of_a_branch_beside_what_supersedes_in_steps_cancels_all_of_it(
     archives.track(session, archive.id, "")
     archive.retry("all@3", force=True)
     assert archive.state("all@3") == "ready"
+
+
+def test_of_tasks_that_fire_together_the_latest_alone_keeps_the_entry_that_names_the_tasks_of_all(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand tasks that a person releases at once would otherwise look at half a million pairs."""
+
+    def make(name: str) -> AnArchive:
+        archive = an_archive(session, name)
+        archive.commit({"pdf": "", "other": "", "list": ITEMS})
+        archive.claim("pdf@2")
+        holds.hold_archive(session, archive.id, "ann")
+        newer = {"pdf": "cancels: [PREV]", "tell": "cancels: ['PREV:pdf']", "list": f"{ITEMS}\ncancels: [PREV]"}
+        for _ in range(5):
+            archive.commit(newer)
+        holds.unhold(session, archive.id, "ann")
+        holds.release_archive(session, archive.id, "ann")
+        kept = archive.sql("select s.name, s.item, s.number from superseding s order by 1, 2")
+        of_list = [{"name": "list", "item": item, "number": 7} for item in "abcd"]
+        assert kept == ([] if name == "one" else [*of_list, {"name": "pdf", "item": "", "number": 7}])
+        return archive
+
+    tasks, _ = at_once_and_in_steps(session, monkeypatch, make)
+    states = {(row["name"], row["number"]): row["state"] for row in tasks if not row["item"]}
+    assert [states["pdf", number] for number in range(2, 8)] == ["running", *["canceled"] * 4, "waiting"]
+    assert [states["tell", number] for number in range(3, 8)] == ["waiting"] * 5, "each waits for the end of pdf@2"
+    by = {(row["name"], row["item"], row["number"]): row["by"] for row in tasks}
+    assert {by["pdf", "", number] for number in range(3, 7)} == {"tell"}, "the latest, in the order of the run"
