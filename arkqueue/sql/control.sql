@@ -281,9 +281,11 @@ where t.id = run.report_id and t.state in ('waiting', 'held', 'ready') and run.u
 -- name: started_after
 -- Tasks of later runs that some tasks (`sources`) have let start, directly, through gates that
 -- passed, or through tasks that never began (design 5.19). A task that never began has also let
--- start the tasks that were skipped because of it. `purged_start` covers purged tasks. `source`:
--- the given tasks and the gates of their lists. The tasks that a gate has let start count as
--- started even if the gate waits again.
+-- start the tasks that were skipped because of it. `purged_start` covers purged tasks. A task that is
+-- being purged counts as started if it has let a task of a further run start, as in
+-- `starts_in_runs`: `purged_start` may not have all starts yet. `source`: the given tasks and the
+-- gates of their lists. The tasks that a gate has let start count as started even if the gate waits
+-- again.
 with recursive source(id) as materialized (
     select unnest(%(sources)s::bigint[])
     union
@@ -307,10 +309,12 @@ with recursive source(id) as materialized (
     select number, run, name, item from (
         select p.number, p.run, p.name, p.item from purged_start p where p.task_id = any(array(select id from source))
         union all
-        select coalesce(p.number, t.number), coalesce(p.run, t.run), coalesce(p.name, t.name), coalesce(p.item, t.item)
+        select coalesce(p.number, t.number), coalesce(p.run, t.run), coalesce(p.name, case when t.kind = 'gate' then 'COMMIT' else t.name end), coalesce(p.item, t.item)
         from behind b join task t on t.id = b.id
         left join purged_start p on p.task_id = t.id and t.attempts = 0 and t.state in ('completed', 'canceled', 'skipped')
-        where t.attempts > 0 or p.task_id is not null) t limit %(most)s
+        where t.attempts > 0 or p.task_id is not null
+           or t.run_id = any(array(select run_id from purging)) and t.state in ('completed', 'canceled', 'skipped')
+              and exists (select from edge e where e.source = t.id and e.crossing and e.met and e.kind <> 'cancels')) t limit %(most)s
 )
 select distinct a.name as archive, b.name as branch, b.main, f.number, f.run, f.name, f.item
 from found f, task s join branch b on b.id = s.branch_id join archive a on a.id = b.archive_id

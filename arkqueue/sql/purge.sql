@@ -179,12 +179,20 @@ from ended where a.id = ended.archive_id;
 
 -- name: leave_purged
 -- For tasks that come back to work, delete the edges from tasks that are being purged. These edges
--- count as met.
+-- count as met. A deleted edge that was met has let its target start. Tasks of earlier runs may
+-- have led to that start through the edge's source. So `purged_start` keeps the start for the source
+-- until the starts of the source's run are stored (`starts_in_runs`).
 with gone as (
     delete from edge e using task s
     where e.target = any(%(tasks)s) and e.crossing and s.id = e.source and s.run_id = any(array(select run_id from purging))
       and (select t.settled_at is null from task t where t.id = e.target)
-    returning e.target, e.kind, e.met
+    returning e.source, e.target, e.kind, e.met
+), starts as (
+    insert into purged_start (task_id, number, run, name, item)
+    select distinct on (g.source) g.source, t.number, t.run, case when t.kind = 'ordinary' then t.name else 'COMMIT' end, t.item
+    from gone g join task t on t.id = g.target
+    where g.met and g.kind <> 'cancels' order by g.source, t.number, t.run, t.name, t.item
+    on conflict do nothing
 )
 update task t set unmet = t.unmet - c.n
 from (select target, count(*)::int as n from gone where not met and kind <> 'cancels' group by target) c

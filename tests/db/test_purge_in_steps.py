@@ -21,12 +21,13 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
 from arkqueue.names import PURGED
-from arkqueue.queue import claim, control, deletion, many, purge, purge_batch, removal
+from arkqueue.queue import claim, control, deletion, many, purge, purge_batch, redo, removal
 from arkqueue.queue.export import Export
 from arkqueue.views import explain, find, graph, runs, tasks
 from arkqueue.views.doctor import examine
 from tests.builders import AnArchive, an_archive
 from tests.db.purges import purged_in_steps
+from tests.db.test_backfills import fill, plan_all
 from tests.db.test_purge import kept_of, left_of, nobody_waits, purged, uri_of
 from tests.db.test_races import Connect, one_after_the_other, wait_until_blocked
 from tests.db.test_removal import write
@@ -198,6 +199,55 @@ def test_a_gate_of_it_that_let_others_start_is_remembered(session: Session, arch
         with pytest.raises(Conflict, match=r"have started after it: papers@[34]"):
             archive.retry("build@2")
         purge_the_rest(session)
+
+
+def test_a_gate_of_it_that_let_another_gate_pass_counts_as_started_at_each_step(
+    session: Session, archive: AnArchive, steps: int
+) -> None:
+    """A killed purge refuses what the whole purge refuses. A long run of the model test has found
+    this case: no task behind these gates has a command.
+    """
+    archive.commit()
+    archive.commit({"a": "# gate", "b": "# gate"})
+    fill(archive, 1, 3, "a", "b", force=True)
+    plan_all(archive)
+    first = RunId(archive.run_id(1, 2))
+    redo.retry_from(session, first, "a", "ann")
+    with purged_in_steps(2, steps=steps):
+        assert purged(archive, (2, 2)).runs == ["papers@2.2"]
+    for _ in range(2):
+        for name in "ab":
+            with pytest.raises(Conflict, match=f"have started after it: papers@2.2/{name}"):
+                redo.retry_from(session, first, name, "ann")
+        purge_the_rest(session)
+    redo.retry_from(session, first, "a", "ann", force=True)
+
+
+@pytest.mark.parametrize(
+    "between", ["# gate\ndepends: ['PREV:build']", "depends: ['PREV:build']"], ids=["gate", "canceled"]
+)
+def test_a_task_that_comes_back_behind_it_has_started_because_of_earlier_ones(
+    session: Session, archive: AnArchive, steps: int, between: str
+) -> None:
+    """The task loses its edge from the run at once. An older revision nevertheless replaces nothing
+    that was built on it (design 5.19).
+    """
+    archive.commit({"build": ""})
+    archive.fail("build@2")
+    archive.skip("build@2")
+    archive.commit({"between": between})
+    if "gate" not in between:
+        archive.cancel("between@3")
+    archive.commit({"deploy": "depends: ['PREV:between']"})
+    archive.fail("deploy@4")
+    half_purged(archive, 3, steps=steps)
+    archive.retry("deploy@4")
+    archive.run("deploy@4")
+    for _ in range(2):
+        with pytest.raises(Conflict, match="have started after it: papers@"):
+            archive.retry("build@2")
+        purge_the_rest(session)
+    assert archive.states() == {"build@2": "failed", "deploy@4": "completed"}
 
 
 def test_its_edges_count_as_met_for_what_comes_back(session: Session, archive: AnArchive, steps: int) -> None:
