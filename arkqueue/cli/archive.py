@@ -87,8 +87,8 @@ def list_(client: Client, as_json: bool) -> None:
 
 
 def _tell_pauses(archives: Sequence[Any]) -> None:
-    """Print who has paused archives, since when and why; a pause of the whole installation is
-    printed once.
+    """Print who has paused archives and locks, since when and why; a pause of the whole
+    installation, or of one of its locks, is printed once.
     """
     told: set[str] = set()
     for one in archives:
@@ -98,6 +98,10 @@ def _tell_pauses(archives: Sequence[Any]) -> None:
             if whose or pause not in told:
                 say(whose + click.style(pause, fg="yellow"))
             told.add(pause)
+        for lock in one["paused_locks"]:
+            if lock["name"] not in told:
+                say(click.style(_paused_lock(lock), fg="yellow"))
+            told.add(lock["name"])
 
 
 @archive.command()
@@ -168,6 +172,9 @@ def _tell_what_holds_it_up(archive: Any, client: Client) -> None:
         say(f"  None of its tasks starts until: {visible(pause['resume'])}")
         if pause["twice"]:
             say("  The whole installation is paused, too: arkqueue resume --all")
+    for lock in archive["paused_locks"]:
+        say(f"\n{click.style(_paused_lock(lock), fg='yellow')}")
+        say(f"  No task that names it starts until: {visible(lock['resume'])}")
     if is_overdue(archive) and nobody_reads(client):
         say(f"\n{click.style('no queue manager is running, so its repository is not read', fg='red')}")
         say("  Start one: arkqueue manager")
@@ -204,6 +211,12 @@ def _pause(archive: Any) -> str:
     what = "the whole installation is paused" if pause["with_all"] else "it is paused"
     since, by = f" since {at(pause['at'])}" if pause["at"] else "", f" by {pause['by']}" if pause["by"] else ""
     return visible(f"{what}{since}{by}" + (f": {pause['reason']}" if pause["reason"] else ""))
+
+
+def _paused_lock(lock: Any) -> str:
+    """Who has paused a lock, since when and why."""
+    why = f": {lock['reason']}" if lock["reason"] else ""
+    return visible(f"the lock {lock['name']} is paused since {at(lock['at'])} by {lock['by']}{why}")
 
 
 def _left_out(schedule: Any) -> str:
@@ -338,6 +351,8 @@ def _health(archive: Any) -> str:
         return click.style("no branch", fg="red")
     if archive["held"]:
         return click.style(f"watched, {archive['held']} held", fg="magenta")
+    if archive["paused_locks"]:
+        return click.style("watched, lock paused", fg="yellow")
     return click.style("watched", fg="green")
 
 

@@ -283,6 +283,25 @@ on conflict (scope, name) do update set paused_at = coalesce(k.paused_at, clock_
 update lock set paused_at = null, paused_by = null, pause_reason = null
 where scope = %(scope)s and name = %(name)s and paused_at is not null returning name;
 
+-- name: paused_locks
+-- The paused locks of some archives, and those of the installation in each archive whose tasks have
+-- ever asked for a lock.
+select p.archive_id, p.scope, a.name as archive, p.name, p.paused_at, p.paused_by, p.pause_reason
+from (select k.scope as archive_id, k.scope, k.name, k.paused_at, k.paused_by, k.pause_reason from lock k where k.scope <> 0 and k.paused_at is not null
+      union all
+      select o.id, k.scope, k.name, k.paused_at, k.paused_by, k.pause_reason from lock k cross join archive o where k.scope = 0 and k.paused_at is not null and o.uses_locks) p
+join archive a on a.id = p.archive_id
+where p.archive_id = any(%(archives)s) order by p.archive_id, p.scope <> 0, p.name;
+
+-- name: paused_everywhere
+-- The paused locks of the installation. If only some archives are asked about (null: all), one of
+-- them must have tasks that have ever asked for a lock.
+select k.scope, null as archive, k.name, k.paused_at, k.paused_by, k.pause_reason
+from lock k
+where k.scope = 0 and k.paused_at is not null
+  and (%(archives)s::bigint[] is null or exists (select from archive a where a.id = any(%(archives)s) and a.uses_locks))
+order by k.name;
+
 -- name: show_locks
 -- The locks of some archives (null: all) whose settings are stored, or that a task occupies, has
 -- been granted or waits for. Those of the installation come first.

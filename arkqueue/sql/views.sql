@@ -66,8 +66,9 @@ select id, name from archive where starts_with(name, %(name)s || '~') order by i
 
 -- name: archives_in_short
 -- The names of watched archives. `needs`: whether an archive may need a person.
-select a.id, a.name, a.stopped is not null or a.trouble is not null or a.hold_id is not null or a.paused_at is not null or jsonb_typeof(a.settings) <> 'object' as needs
-from archive a where a.removed_at is null and (%(names)s::text[] is null or a.name = any(%(names)s)) order by a.name;
+select a.id, a.name,
+       a.stopped is not null or a.trouble is not null or a.hold_id is not null or a.paused_at is not null or k.scope is not null or jsonb_typeof(a.settings) <> 'object' as needs
+from archive a left join (select distinct scope from lock where paused_at is not null) k on k.scope = a.id where a.removed_at is null and (%(names)s::text[] is null or a.name = any(%(names)s)) order by a.name;
 
 -- name: scheduled_archives
 -- The names of the watched archives that have schedules.
@@ -877,6 +878,7 @@ select
     (select count(*) from archive where removed_at is null and trouble is not null) as archives_in_trouble,
     (select count(*) from archive where removed_at is null and stopped is not null) as archives_stopped,
     (select count(*) from archive where removed_at is null and is_paused) as archives_paused,
+    (select count(*) from lock k where k.paused_at is not null and (k.scope = 0 or exists (select from archive a where a.id = k.scope and a.removed_at is null))) as locks_paused,
     (select count(*) from delivery where state = 'waiting' and tries > 2 and fault <> '') as deliveries_failing,
     (select count(*) from delivery where state = 'failed' and ended_at > clock_timestamp() - interval '7 days') as deliveries_failed,
     (select paused_at is not null from pause) as all_paused,

@@ -13,6 +13,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import ArchiveId, ArchiveKind
 from arkqueue.names import run_name, without_password
+from arkqueue.views.locks import command, full_name
 from arkqueue.views.rows import view_of
 
 UNREADABLE = "its settings in the database cannot be read, and are shown as if there were none"
@@ -85,6 +86,23 @@ class PauseView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PausedLockView:
+    """The pause of a lock (design 5.25): no task starts that names the lock. ``name``: its name in
+    commands, ``ARCHIVE/NAME`` or ``global/NAME``. ``resume``: the command that ends the pause.
+    """
+
+    name: str
+    at: datetime
+    by: str
+    reason: str
+    resume: str
+
+    def __str__(self) -> str:
+        why = f": {self.reason}" if self.reason else ""
+        return f"paused since {self.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC by {self.by}{why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HoldView:
     """The hold of an archive: by whom, since when, and why (empty: no reason was given)."""
 
@@ -98,8 +116,9 @@ class ArchiveView:
     """An archive. ``stopped``: the stop reason; the archive is not read until a person rewinds it.
     ``trouble``: the fault of the last scan, which is repeated. ``remedy``: the command that helps.
 
-    ``paused``: its pause; it is still read. ``hold``: its hold (design 5.21). ``held``: the number
-    of its tasks that wait for a release.
+    ``paused``: its pause; it is still read. ``paused_locks``: its paused locks, after those of the
+    installation, if its tasks have ever asked for a lock. ``hold``: its hold (design 5.21).
+    ``held``: the number of its tasks that wait for a release.
     """
 
     id: int
@@ -114,6 +133,7 @@ class ArchiveView:
     removed_at: datetime | None
     stopped: str | None
     paused: PauseView | None
+    paused_locks: list[PausedLockView]
     trouble: str | None
     trouble_since: datetime | None
     hold: HoldView | None
@@ -195,17 +215,24 @@ def archive(session: Session, archive: ArchiveId) -> ArchiveView:
 
 def _views(session: Session, rows: Sequence[Any]) -> list[ArchiveView]:
     ids = {"archives": [row.id for row in rows]}
-    of_branches, of_schedules = session.rows_of(("show_branches", ids), ("show_schedules", ids))
+    of_branches, of_schedules, of_locks = session.rows_of(
+        ("show_branches", ids), ("show_schedules", ids), ("paused_locks", ids)
+    )
     branches: dict[int, list[BranchView]] = defaultdict(list)
     for row in of_branches:
         branches[row.archive_id].append(_branch(row))
     schedules: dict[int, list[ScheduleView]] = defaultdict(list)
     for row in of_schedules:
         schedules[row.archive_id].append(_schedule(row))
-    return [_archive(row, branches[row.id], schedules[row.id]) for row in rows]
+    locks: dict[int, list[PausedLockView]] = defaultdict(list)
+    for row in of_locks:
+        locks[row.archive_id].append(paused_lock(row))
+    return [_archive(row, branches[row.id], schedules[row.id], locks[row.id]) for row in rows]
 
 
-def _archive(row: Any, branches: list[BranchView], schedules: list[ScheduleView]) -> ArchiveView:
+def _archive(
+    row: Any, branches: list[BranchView], schedules: list[ScheduleView], locks: list[PausedLockView]
+) -> ArchiveView:
     kind, trouble = ArchiveKind(row.kind), row.trouble
     try:
         settings = read_settings(row.settings, row.name)
@@ -222,6 +249,7 @@ def _archive(row: Any, branches: list[BranchView], schedules: list[ScheduleView]
         trouble=trouble,
         remedy="arkqueue doctor" if trouble is UNREADABLE else remedy(row.name, row.stopped, trouble),
         paused=pause_of(row, row.name),
+        paused_locks=locks,
         hold=row.hold_at and HoldView(at=row.hold_at, by=row.hold_by, reason=row.hold_note),
         notice=row.notice_at
         and NoticeView(at=row.notice_at, revision=row.notice_revision, expected=bool(row.expected)),
@@ -248,6 +276,18 @@ def pause_of(row: Any, name: str) -> PauseView | None:
         with_all=row.paused_with_all,
         twice=row.paused_twice,
         resume="arkqueue resume --all" if row.paused_with_all else f"arkqueue resume {name}",
+    )
+
+
+def paused_lock(row: Any) -> PausedLockView:
+    """A paused lock. ``row``: of the block ``paused_locks`` or ``paused_everywhere``."""
+    name = full_name(row)
+    return PausedLockView(
+        name=name,
+        at=row.paused_at,
+        by=row.paused_by or "",
+        reason=row.pause_reason or "",
+        resume=command("resume --lock", name),
     )
 
 

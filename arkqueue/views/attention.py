@@ -14,6 +14,7 @@ from functools import lru_cache
 from arkqueue.db.session import Session
 from arkqueue.model import COMMIT, REPORT, SILENCE, ArchiveId, BranchId
 from arkqueue.names import backfill_name
+from arkqueue.views.archives import PausedLockView, paused_lock
 from arkqueue.views.runs import RunInShort, RunView, runs_in_short, views_of_runs
 from arkqueue.views.tasks import TaskView, tasks_by_id
 
@@ -109,7 +110,7 @@ class Attention:
     """The things that need a person. ``failures``: as in `unhandled_failures`. ``backfills``: those
     with failures that nobody has waived, the newest first. ``hanging``: hanging tasks, the oldest
     first. ``held``: tasks that wait only for a person's release, the newest first, without those of
-    ``together``.
+    ``together``. ``paused_locks``: those of the whole installation.
     """
 
     failures: list[TaskView]
@@ -117,6 +118,7 @@ class Attention:
     hanging: list[Hanging]
     held: list[TaskView]
     together: list[HeldTogether]
+    paused_locks: list[PausedLockView]
 
 
 def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> Attention:
@@ -126,12 +128,13 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int)
     """
     asked = {"archives": None if archives is None else list(archives), "most": most}
     limits = {"silence": SILENCE, "times": TIMES, "longer": LONGER, "looked_at": MOST_RUNNING}
-    failed, backfills, hanging, held, together = session.rows_of(
+    failed, backfills, hanging, held, together, paused_locks = session.rows_of(
         ("unhandled_failures", asked),
         ("failures_of_backfills", asked),
         ("hanging_tasks", asked | limits),
         ("held_tasks", asked),
         ("held_together", asked),
+        ("paused_everywhere", asked),
     )
     tasks = {task.id: task for task in tasks_by_id(session, [row.id for row in (*failed, *hanging, *held)])}
     return Attention(
@@ -145,6 +148,7 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int)
             )
             for row in together
         ],
+        [paused_lock(row) for row in paused_locks],
     )
 
 

@@ -170,6 +170,7 @@ class About(StrEnum):
     QUEUE_MANAGERS = "queue managers"
     TASK_MANAGERS = "task managers"
     ARCHIVES = "archives"
+    LOCKS = "locks"
     PAUSE = "pause"
     DRAINED = "drained"
     SCHEDULES = "schedules"
@@ -207,6 +208,9 @@ def told_faults(numbers: Any, lease: float) -> list[tuple[About, str]]:
         what = "1 archive is" if count == 1 else f"{count} archives are"
         their = "its" if count == 1 else "their"
         faults.append((About.ARCHIVES, f"{what} paused: none of {their} tasks starts (arkqueue archive list)"))
+    if count := numbers.locks_paused:
+        what, names = ("1 lock is", "it") if count == 1 else (f"{count} locks are", "one of them")
+        faults.append((About.LOCKS, f"{what} paused: no task that names {names} starts (arkqueue lock list)"))
     if count := numbers.task_managers_drained:
         what = "1 task manager is" if count == 1 else f"{count} task managers are"
         faults.append((About.DRAINED, f"{what} drained: no task starts there (arkqueue undrain)"))

@@ -82,13 +82,20 @@ def _view(session: Session, row: Any, archives: Sequence[ArchiveId] | None, most
     names = task_names(session, [task.id for task in shown])
     tasks = [LockTask(full_name=names[task.id], state=State(task.state)) for task in shown if task.id in names]
     return LockView(
-        name=row.name if row.scope == INSTALLATION else f"{row.archive}/{row.name}", capacity=row.capacity, paused_at=row.paused_at,
+        name=full_name(row), capacity=row.capacity, paused_at=row.paused_at,
         paused_by=row.paused_by, pause_reason=row.pause_reason,
         holders=[task for task in tasks if task.state is not State.WAITING],
         waiting=[task for task in tasks if task.state is State.WAITING],
         elsewhere=sum(archives is not None and task.archive_id not in archives for task in having),
         more=max(len(having), len(waiting)) > most,
     )  # fmt: skip
+
+
+def full_name(row: Any) -> str:
+    """The name of a lock in commands. ``row``: has its scope, the name of that archive, and its
+    name in workflow files.
+    """
+    return str(row.name) if row.scope == INSTALLATION else f"{row.archive}/{row.name}"
 
 
 def command(verb: str, name: str) -> str:

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from arkqueue.db.session import Session
 from arkqueue.durations import age_of, in_clock, took
+from arkqueue.lock_names import is_global
 from arkqueue.model import ArchiveId, TaskKind, Trigger
 from arkqueue.states import State
-from arkqueue.views.archives import UNREADABLE, ArchiveView, archives, in_short
+from arkqueue.views.archives import UNREADABLE, ArchiveView, PausedLockView, archives, in_short
 from arkqueue.views.attention import (
     FailuresOfBackfill,
     Hanging,
@@ -37,11 +38,15 @@ workflow files.
 """
 
 
+RESUME_LOCK: Final = "resume --lock"
+"""The verb that helps a paused lock."""
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
-    """An archive, run or task that needs a person. ``verb``: the verb of the remedy, for ``name``,
-    with ``--force`` if ``force``; empty: a person has to read more first. ``command``: the command
-    line.
+    """An archive, lock, run or task that needs a person. ``verb``: the verb of the remedy, for
+    ``name``, with ``--force`` if ``force``; `RESUME_LOCK` for a lock; empty: a person has to read
+    more first. ``command``: the command line.
     """
 
     state: str
@@ -114,7 +119,7 @@ def needs_of(
     found: Sequence[ArchiveView],
     recent: Mapping[str, Sequence[RunInShort]],
 ) -> list[Need]:
-    """Everything that needs a person: archives of ``found``, newest commit runs of ``recent`` whose
+    """Everything that needs a person: archives of ``found``, paused locks of the installation, newest commit runs of ``recent`` whose
     workflow files have faults, and tasks of ``covered`` archives (None: all).
     """
     known = attention(session, covered, MOST_NEEDS)
@@ -122,6 +127,7 @@ def needs_of(
     lines = last_lines(session, failures)
     late = outdated(session, [task.id for task in failures if task.state is State.FAILED])
     return [
+        *(_paused_lock(lock) for lock in known.paused_locks),
         *(need for one in found for need in _of_archive(one)),
         *_of_runs(session, recent),
         *(_failure(task, lines.get(task.id, ""), is_late=task.id in late) for task in failures),
@@ -133,10 +139,10 @@ def needs_of(
 
 
 def faults_of_installation(session: Session, numbers: Any, lease: float) -> list[Fault]:
-    """The faults of the installation, by the row of `measure`. Archives are left out, because they are needs; task managers are named."""
+    """The faults of the installation, by the row of `measure`. Archives and locks are left out, because they are needs; task managers are named."""
     told = told_faults(numbers, lease)
     of_managers = (About.DRAINED, About.UNFIT, About.DISK)
-    found = [Fault(about, text) for about, text in told if about not in (About.ARCHIVES, *of_managers)]
+    found = [Fault(about, text) for about, text in told if about not in (About.ARCHIVES, About.LOCKS, *of_managers)]
     if not any(about in of_managers for about, _ in told):
         return found
     known = task_managers(session)
@@ -179,7 +185,13 @@ def _of_archive(archive: ArchiveView) -> list[Need]:
         needs.append(_need("held", archive.name, f"on hold by {archive.hold.by}{why}", "unhold"))
     if archive.paused is not None and not archive.paused.with_all:
         needs.append(_need("held", archive.name, str(archive.paused), "resume"))
+    # The locks of the installation are no needs of an archive.
+    needs += [_paused_lock(lock) for lock in archive.paused_locks if not is_global(lock.name)]
     return needs
+
+
+def _paused_lock(lock: PausedLockView) -> Need:
+    return Need("held", lock.name, str(lock), RESUME_LOCK, command=lock.resume)
 
 
 def _of_runs(session: Session, recent: Mapping[str, Sequence[RunInShort]]) -> list[Need]:

@@ -213,6 +213,7 @@ def metrics(request: Request) -> PlainTextResponse:
         ("archives_in_trouble", "gauge", "Archives whose last scan failed.", {"": n.archives_in_trouble}),
         ("archives_stopped", "gauge", "Archives that are not read until they are rewound.", {"": n.archives_stopped}),
         ("archives_paused", "gauge", "Archives whose tasks do not start until a person resumes them.", {"": n.archives_paused}),
+        ("locks_paused", "gauge", "Locks that a person has paused, so that no task that names one of them starts.", {"": n.locks_paused}),
         ("deliveries_failing", "gauge", "Notifications that failed more than twice, and are tried again.", {"": n.deliveries_failing}),
         ("deliveries_failed", "gauge", "Notifications that were given up in the last week.", {"": n.deliveries_failed}),
         ("fires_left_out", "gauge", "Fires of schedules that made no run, because the last run waits or failed.", {"": n.fires_left_out[0]}),

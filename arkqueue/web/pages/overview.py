@@ -15,7 +15,7 @@ from arkqueue.states import OPEN, RunState, State
 from arkqueue.views.archives import ArchiveView, archives, in_public, in_short
 from arkqueue.views.attention import recent_runs
 from arkqueue.views.installation import About, Depth, measure, queue_depth
-from arkqueue.views.needs import MOST_ARCHIVES, Fault, faults_of_installation, needs_of, waiting_in
+from arkqueue.views.needs import MOST_ARCHIVES, RESUME_LOCK, Fault, faults_of_installation, needs_of, waiting_in
 from arkqueue.views.runs import RunInShort
 from arkqueue.views.waits import Wait, waits_of
 from arkqueue.web.pages.answer import Shown, run_words, shape_of
@@ -88,6 +88,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
         {
             "needs": needs_of(caller.session, covered, found, recent),
             "_buttons": BUTTONS,
+            "_resume_lock": RESUME_LOCK,
             "lines": [_line(archive, recent.get(archive.name, []), waits.get(archive.id, [])) for archive in on_page],
             "count": len(known),
             "more": max(len(bad) - MOST_ARCHIVES, 0),
@@ -174,6 +175,8 @@ def _line(archive: ArchiveView, runs: list[RunInShort], waits: list[Wait]) -> Li
         now += ", paused"
     elif archive.hold is not None:
         now += ", on hold"
+    elif archive.paused_locks:
+        now += ", lock paused"
     message, author = (head.message or "", head.author or "") if head else ("", "")
     return Line(archive, head.rev if head else None, message, author, newest, runs[::-1], state, now, waits)
 

@@ -32,6 +32,37 @@ def test_an_archive_is_paused_shown_and_resumed(arkqueue: Cli, session: Session)
     assert arkqueue("resume", "papers").code == 1
 
 
+def test_a_paused_lock_is_shown_with_its_archive(arkqueue: Cli, session: Session) -> None:
+    papers, books = an_archive(session, "papers"), an_archive(session, "books")
+    papers.commit({"a": "lock: [tex, global/printer]"})
+    books.commit({"a": "lock: global/printer"})
+    arkqueue("pause", "--lock", "papers/tex", "--reason", "the licence")
+    assert [row.split()[3:6] for row in arkqueue("archive", "list").lines[1:3]] == [
+        ["watched", "/srv/books"],
+        ["watched,", "lock", "paused"],
+    ]
+    arkqueue("pause", "--lock", "global/printer", "--reason", "no paper")
+    told = [re.sub(r"since .* by", "since then by", line) for line in arkqueue("archive", "list").lines[3:]]
+    assert told == [
+        "the lock global/printer is paused since then by root (first token): no paper",
+        "the lock papers/tex is paused since then by root (first token): the licence",
+    ]
+    shown = arkqueue("archive", "show", "papers").out
+    assert "the lock papers/tex is paused since" in shown
+    assert "No task that names it starts until: arkqueue resume --lock papers/tex" in shown
+    assert "No task that names it starts until: arkqueue resume --lock global/printer" in shown
+    done = arkqueue("status")
+    assert done.code == 1
+    assert [line.strip() for line in done.lines if "resume --lock" in line] == [
+        "arkqueue resume --lock global/printer",
+        "arkqueue resume --lock papers/tex",
+    ]
+    assert "held     papers/tex: paused since" in done.out
+    for name in ("global/printer", "papers/tex"):
+        arkqueue("resume", "--lock", name)
+    assert "lock" not in arkqueue("archive", "list").out + arkqueue("status").out
+
+
 def test_everything_is_paused_and_resumed(arkqueue: Cli, session: Session) -> None:
     an_archive(session)
     assert arkqueue("pause").code == 2

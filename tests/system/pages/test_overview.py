@@ -128,6 +128,27 @@ def test_what_is_wrong_with_the_installation_has_a_button_that_helps(
     assert "paused" not in said(operator.get("/"))
 
 
+def test_a_paused_lock_is_shown_with_a_button_that_resumes_it(
+    operator: httpx.Client, visitor: Visitors, archive: AnArchive
+) -> None:
+    archive.commit({"pdf": "lock: [tex, global/printer]"})
+    locks.pause(archive.session, ArchiveId(archive.id), "tex", "the licence", "ann")
+    locks.pause(archive.session, INSTALLATION, "global/printer", "no paper", "ann")
+    page = operator.get("/")
+    for name, why in (("papers/tex", "the licence"), ("global/printer", "no paper")):
+        assert re.search(rf"{name} paused since .* by ann: {why}", said(page))
+    assert page.text.count('action="/-/act/resume-lock"') == 2
+    assert 'href="/papers/tex"' not in page.text
+    assert line(operator)[0] == "1 run waiting, lock paused"
+    assert re.search(r"The lock papers/tex is paused since .* by ann: the licence\.", said(operator.get("/papers")))
+    confined = visitor(Scope.OPERATE, "papers").get("/")
+    assert "global/printer paused since" in said(confined)
+    assert confined.text.count('action="/-/act/resume-lock"') == 1, "that of the installation concerns every archive"
+    resume = {"form": form_of(page), "name": "papers/tex", "back": "/"}
+    assert operator.post("/-/act/resume-lock", data=resume).headers["location"] == "/"
+    assert "papers/tex" not in said(operator.get("/"))
+
+
 def line(browser: httpx.Client, name: str = "papers") -> tuple[str, list[str]]:
     """What the overview says of an archive: what goes on there, and why its tasks wait."""
     (found,) = [one for one in browser.get("/?format=json").json()["lines"] if one["archive"]["name"] == name]

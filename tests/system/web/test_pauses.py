@@ -44,6 +44,40 @@ def test_the_installation_is_paused_by_who_may_touch_every_archive(
     assert operator.get("/archives/papers").json()["paused"] is None
 
 
+def test_a_paused_lock_is_shown_where_a_paused_archive_is(client: Client, server: ApiServer, session: Session) -> None:
+    papers, secret, books = (an_archive(session, name) for name in ("papers", "secret", "books"))
+    papers.commit({"a": "lock: [tex, global/printer]"})
+    secret.commit({"a": "lock: [vault, global/printer]"})
+    books.commit({"a": ""})
+    operator, confined = client(Scope.OPERATE), client(Scope.READ, "papers", "books")
+    assert "lock" not in faults(server, operator)
+    for name, reason in (("papers/tex", "the licence"), ("secret/vault", "an audit"), ("global/printer", "no paper")):
+        operator.post(f"/locks/{name}/pause", json={"reason": reason})
+
+    assert "3 locks are paused: no task that names one of them starts (arkqueue lock list)" in faults(server, confined)
+    assert "arkqueue_locks_paused 3" in operator.get("/metrics").text
+    shown = {one["name"]: one["paused_locks"] for one in confined.get("/archives").json()}
+    assert {name: [lock["name"] for lock in found] for name, found in shown.items()} == {
+        "papers": ["global/printer", "papers/tex"],
+        "books": [],
+    }
+    first, last = confined.get("/archives/papers").json()["paused_locks"]
+    assert (first["reason"], first["by"]) == ("no paper", "operate test")
+    assert last["resume"] == "arkqueue resume --lock papers/tex"
+    needs = confined.get("/status").json()["needs"]
+    assert [(need["name"], need["command"]) for need in needs] == [
+        ("global/printer", "arkqueue resume --lock global/printer"),
+        ("papers/tex", "arkqueue resume --lock papers/tex"),
+    ]
+    assert [need["name"] for need in client(Scope.READ, "books").get("/status").json()["needs"]] == []
+    assert sorted(need["name"] for need in operator.get("/status").json()["needs"]) == [
+        "global/printer", "papers/tex", "secret/vault",
+    ]  # fmt: skip
+    for name in ("papers/tex", "secret/vault", "global/printer"):
+        operator.post(f"/locks/{name}/resume")
+    assert "lock" not in faults(server, operator)
+
+
 def test_a_task_manager_is_drained(client: Client, server: ApiServer, session: Session) -> None:
     claim.register(session, PROCESS, HOST, "build-1", 4)
     problem(client(Scope.OPERATE, "papers").post("/task-managers/build-1/drain"), 403, "concerns every one")
