@@ -244,6 +244,8 @@ MOST_LOCKS = 16
 """The most locks that one task may name."""
 MOST_CAPACITY = 1_000_000
 """The greatest capacity that a person can set for a lock, other than unlimited."""
+MOST_COUNTED = 10_000
+"""The most tasks of one lock that are counted for a person."""
 
 
 class Pool(StrEnum):

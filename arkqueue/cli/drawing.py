@@ -103,7 +103,7 @@ def as_mermaid(graph: Graph) -> str:
     for place, (lock, having, waiting) in enumerate(_standing(graph)):
         lines.append(f'  l{place}{{{{"{"<br/>".join(_escaped(line) for line in _label_of(lock))}"}}}}')
         lines += [f"  t{id} --- l{place}" for id in having]
-        lines += [f"  l{place} -.->|{number}.| t{id}" for number, id in waiting]
+        lines += [f"  l{place} -.->|{number}| t{id}" for number, id in waiting]
     states = dict.fromkeys(node["state"] for node in graph["nodes"])
     lines += [f"  classDef {name} fill:{_FILLS[name]},stroke:#666,color:#000" for name in states]
     return "\n".join(lines)
@@ -133,7 +133,7 @@ def as_dot(graph: Graph) -> str:
     for place, (lock, having, waiting) in enumerate(_standing(graph)):
         lines.append(f"  l{place} [shape=hexagon style=solid label={_quoted(*_label_of(lock))}]")
         lines += [f"  t{id} -> l{place} [dir=none]" for id in having]
-        lines += [f'  l{place} -> t{id} [style=dashed label="{number}."]' for number, id in waiting]
+        lines += [f'  l{place} -> t{id} [style=dashed label="{number}"]' for number, id in waiting]
     return "\n".join([*lines, "}"])
 
 
@@ -171,15 +171,19 @@ def _task_of(node: Mapping[str, Any]) -> str:
     return str(node["full_name"]).partition("/")[2]
 
 
-def _standing(graph: Graph) -> list[tuple[Any, list[int], list[tuple[int, int]]]]:
+def _standing(graph: Graph) -> list[tuple[Any, list[int], list[tuple[str, int]]]]:
     """Each lock, the nodes that have it, and those that wait for it with their places in the line."""
     ids = {node["full_name"]: node["id"] for node in graph["nodes"]}
     found = []
     for lock in graph["locks"]:
         having = [ids[task["full_name"]] for task in lock["holders"] if task["full_name"] in ids]
-        line = [(place, ids.get(task["full_name"])) for place, task in enumerate(lock["waiting"], 1)]
+        line = [(_place(task), ids.get(task["full_name"])) for task in lock["waiting"]]
         found.append((lock, having, [(place, id) for place, id in line if id is not None]))
     return found
+
+
+def _place(task: Mapping[str, Any]) -> str:
+    return "not in line" if task["place"] is None else f"{task['place']}."
 
 
 def _label_of(lock: Mapping[str, Any]) -> list[str]:
@@ -192,9 +196,19 @@ def _label_of(lock: Mapping[str, Any]) -> list[str]:
         having.append(f"{lock['elsewhere']} of other archives")
     if having:
         lines.append(f"has it: {', '.join(having[:MOST_NAMED])}{' …' if len(having) > MOST_NAMED else ''}")
-    if lock["waiting"]:
-        lines.append(f"next: {lock['waiting'][0]['full_name']}")
+    if following := _next_at(lock):
+        lines.append(following)
     return [visible(line) for line in lines]
+
+
+def _next_at(lock: Mapping[str, Any]) -> str:
+    """The next task at a lock, or why the first one in line cannot go; empty if nobody stands in line."""
+    if lock["next"] is not None:
+        return f"next: {lock['next']}"
+    if lock["next_elsewhere"]:
+        return "next: a task of another archive"
+    first = next((task for task in lock["waiting"] if task["place"] == 1), None)
+    return f"first in line: {first['full_name']}; {first['obstacle']}" if first and first["obstacle"] else ""
 
 
 def _escaped(text: str) -> str:

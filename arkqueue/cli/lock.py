@@ -9,6 +9,7 @@ import click
 
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import bold, print_json, say
+from arkqueue.model import MOST_COUNTED
 from arkqueue.text import visible
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def lock() -> None:
 @as_json
 @calls_server
 def list_(client: Client, archive: str | None, as_json: bool) -> None:
-    """List the locks with the tasks that have them, and those that wait, the next first."""
+    """List the locks with the tasks that have them, and those that wait, in order."""
     found = client.get("/locks", **({"archive": archive} if archive else {}))
     if as_json:
         print_json(found)
@@ -83,8 +84,8 @@ def room(one: Any) -> str:
 
 
 def lines_of(one: Any) -> list[str]:
-    """The lines about a lock: the tasks that have it, and those that wait for it, the next one
-    first. ``one``: the lock in the API's JSON.
+    """The lines about a lock: the tasks that have it, and those that wait for it, in order. ``one``:
+    the lock in the API's JSON.
     """
     from arkqueue.cli.output import at
 
@@ -96,7 +97,28 @@ def lines_of(one: Any) -> list[str]:
         how = "occupied by" if task["state"] == "running" else "granted to"
         lines.append(f"  {how} {visible(task['full_name'])}, which is {task['state']}")
     if one["elsewhere"]:
-        many = f"{one['elsewhere']} tasks have" if one["elsewhere"] > 1 else "1 task has"
-        lines.append(f"  {many} it in other archives")
-    lines += [f"  {place}. {visible(task['full_name'])} waits" for place, task in enumerate(one["waiting"], 1)]
+        lines.append(f"  {counted(one['elsewhere'], 'has', 'have')} it in other archives")
+    lines += [f"  {_waits(one, task)}" for task in one["waiting"]]
+    if one["waiting_elsewhere"]:
+        is_next = ", one of which is next" if one["next_elsewhere"] else ""
+        lines.append(f"  {counted(one['waiting_elsewhere'], 'waits', 'wait')} for it in other archives{is_next}")
     return [*lines, "  more tasks have it or wait for it"] if one["more"] else lines
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """The subject and the verb of a sentence about tasks. ``one``, ``many``: the verb."""
+    if number >= MOST_COUNTED:
+        return f"at least {number:,} tasks {many}"
+    return f"1 task {one}" if number == 1 else f"{number:,} tasks {many}"
+
+
+def _waits(lock: Any, task: Any) -> str:
+    """The line of a waiting task: its place, and why it cannot go, or that it is next without being
+    the first.
+    """
+    name, place, obstacle = visible(task["full_name"]), task["place"], visible(task["obstacle"])
+    if place is None:
+        return f"{name} waits, but does not stand in line: {obstacle}"
+    if obstacle:
+        return f"{place}. {name} waits; {obstacle}"
+    return f"{place}. {name} waits" + (", and is next" if place > 1 and lock["next"] == task["full_name"] else "")

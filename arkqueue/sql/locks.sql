@@ -342,39 +342,120 @@ left join archive a on a.id = n.scope
 left join lock k on k.scope = n.scope and k.name = n.name
 order by n.is_awaited desc, n.scope <> 0, a.name, n.name;
 
--- name: lock_tasks_of
--- The tasks at a lock: those that occupy it, then those that have been granted it, then the waiting
--- ones. The next waiting task of each archive comes first, in the order of the archives' turns.
-with recursive waiting as (
+-- part: waiting_at
+-- The archives with tasks that wait for a lock, each found by one look into the index; the last row
+-- is null.
+waiting as (
     (select archive_id from lock_use where scope = %(scope)s and name = %(name)s and not granted order by archive_id limit 1)
     union all
     select (select u.archive_id from lock_use u
             where u.scope = %(scope)s and u.name = %(name)s and not u.granted and u.archive_id > w.archive_id order by u.archive_id limit 1)
     from waiting w where w.archive_id is not null
 )
-(select u.task_id as id, u.archive_id, t.state from lock_use u join task t on t.id = u.task_id
- where u.scope = %(scope)s and u.name = %(name)s and u.granted
+
+-- name: lock_tasks_of
+-- The tasks at a lock, at most %(most)s of each `kind`, of some archives (null: all). `having`: they
+-- occupy it, then those that have been granted it. `standing`: they wait in line; the first one of
+-- each archive comes first, in the order of the archives' turns, as in `archives_waiting`. `first`:
+-- the first ones in the lines of all other archives. `outside`: they wait and do not stand in line,
+-- because their archive is stopped or paused, or one of their locks is `paused`, or else because no
+-- task manager could run them. At most %(looked_at)s waiting tasks are looked at, shared among the
+-- archives.
+with recursive {part living}, {part waiting_at}, line as materialized (
+    select w.archive_id, greatest(%(looked_at)s / count(*) over (), 2) as share, a.stopped is not null as is_stopped, a.is_paused,
+           not a.withheld and not exists (select from lock k where k.scope = %(scope)s and k.name = %(name)s and k.paused_at is not null) as is_open,
+           %(archives)s::bigint[] is null or w.archive_id = any(%(archives)s) as is_shown,
+           w.archive_id <= coalesce((select t.archive_id from lock_turn t where %(scope)s = 0 and t.name = %(name)s), 0) as had_turn
+    from waiting w join archive a on a.id = w.archive_id
+), standing as materialized (
+    select l.is_shown, l.had_turn, s.*
+    from line l cross join lateral (
+        select u.task_id, u.archive_id, row_number() over (order by u.priority, u.entry_id, u.run, u.position, u.task_id) as place
+        from (select u.* from (select * from lock_use u where l.is_open and u.scope = %(scope)s and u.name = %(name)s and u.archive_id = l.archive_id and not u.granted
+                               order by u.priority, u.entry_id, u.run, u.position, u.task_id limit l.share) u
+              where {part stands}
+              order by u.priority, u.entry_id, u.run, u.position, u.task_id limit case when l.is_shown then least(%(most)s, l.share) else 1 end) u) s
+), outside as materialized (
+    select l.had_turn, l.is_stopped, l.is_paused, s.*
+    from line l cross join lateral (
+        select u.task_id, u.archive_id, row_number() over (order by u.priority, u.entry_id, u.run, u.position, u.task_id) as place
+        from (select * from lock_use u where l.is_shown and u.scope = %(scope)s and u.name = %(name)s and u.archive_id = l.archive_id and not u.granted
+              order by u.priority, u.entry_id, u.run, u.position, u.task_id limit least(%(most)s, l.share)) u
+        where not l.is_open or not {part stands}) s
+)
+(select 'having' as kind, u.task_id as id, u.archive_id, t.state, false as had_turn, false as is_stopped, false as is_paused, null::text[] as paused
+ from lock_use u join task t on t.id = u.task_id
+ where u.scope = %(scope)s and u.name = %(name)s and u.granted and (%(archives)s::bigint[] is null or u.archive_id = any(%(archives)s))
  order by t.state <> 'running', u.archive_id, u.priority, u.entry_id, u.run, u.position, u.task_id limit %(most)s)
 union all
-(select u.task_id, u.archive_id, 'waiting'
- from waiting w cross join lateral (
-    select u.*, row_number() over (order by u.priority, u.entry_id, u.run, u.position, u.task_id) as place
-    from (select * from lock_use u where u.scope = %(scope)s and u.name = %(name)s and u.archive_id = w.archive_id and not u.granted
-          order by u.priority, u.entry_id, u.run, u.position, u.task_id limit %(most)s) u) u
- order by u.place, u.archive_id <= coalesce((select t.archive_id from lock_turn t where %(scope)s = 0 and t.name = %(name)s), 0), u.archive_id limit %(most)s);
+(select 'standing', task_id, archive_id, 'waiting', had_turn, false, false, null from standing where is_shown order by place, had_turn, archive_id limit %(most)s)
+union all
+(select 'first', task_id, archive_id, 'waiting', had_turn, false, false, null from standing where not is_shown order by had_turn, archive_id limit %(most)s)
+union all
+(select 'outside', o.task_id, o.archive_id, 'waiting', o.had_turn, o.is_stopped, o.is_paused,
+        array(select case when v.scope = 0 then v.name else (select name from archive where id = v.scope) || '/' || v.name end
+              from lock_use v join lock k on k.scope = v.scope and k.name = v.name where v.task_id = o.task_id and k.paused_at is not null order by v.name)
+ from (select * from outside order by place, had_turn, archive_id limit %(most)s) o order by o.place, o.had_turn, o.archive_id);
+
+-- name: lock_counts
+-- The numbers of tasks of some archives (null: all) that have a lock, and that wait for it, and
+-- those of all other archives. At most %(counted)s of each are counted.
+with recursive {part waiting_at}, line as materialized (
+    select w.archive_id, %(archives)s::bigint[] is not null and w.archive_id <> all(%(archives)s) as is_elsewhere from waiting w where w.archive_id is not null
+), holder as materialized (
+    select %(archives)s::bigint[] is not null and u.archive_id <> all(%(archives)s) as is_elsewhere
+    from lock_use u where u.scope = %(scope)s and u.name = %(name)s and u.granted
+)
+select (select count(*) from (select from holder where not is_elsewhere limit %(counted)s) h) as having,
+       (select count(*) from (select from holder where is_elsewhere limit %(counted)s) h) as elsewhere,
+       (select count(*) from (select from line l cross join lateral (
+            select from lock_use u where u.scope = %(scope)s and u.name = %(name)s and u.archive_id = l.archive_id and not u.granted limit %(counted)s) u
+        where not l.is_elsewhere limit %(counted)s) u) as waiting,
+       (select count(*) from (select from line l cross join lateral (
+            select from lock_use u where u.scope = %(scope)s and u.name = %(name)s and u.archive_id = l.archive_id and not u.granted limit %(counted)s) u
+        where l.is_elsewhere limit %(counted)s) u) as waiting_elsewhere;
+
+-- name: locks_without_room
+-- The locks other than one (%(scope)s, %(name)s) that have no room for some tasks that stand in
+-- line, judged as in `judge_lines`. Of the tasks that wait before each of them, the first
+-- %(looked_at)s are looked at.
+with {part living}
+select l.task_id as id, l.scope, a.name as archive, l.name
+from (select u.* from unnest(%(tasks)s::bigint[]) t(id) join lock_use u on u.task_id = t.id and not (u.scope = %(scope)s and u.name = %(name)s)) l
+{part room}
+cross join lateral (
+    select count(*) as n
+    from (select from (select * from lock_use u
+                       where u.scope = l.scope and u.name = l.name and u.archive_id = l.archive_id and not u.granted
+                         and (u.priority, u.entry_id, u.run, u.position, u.task_id) < (l.priority, l.entry_id, l.run, l.position, l.task_id)
+                       order by u.priority, u.entry_id, u.run, u.position, u.task_id limit %(looked_at)s) u
+          where {part stands} limit case when r.room < 0 then 0 else r.room end) u) w
+cross join lateral (
+    select count(*) as n
+    from lock_use u
+    where u.scope = l.scope and u.name = l.name and u.archive_id = l.archive_id and u.granted
+      and (u.priority, u.entry_id, u.run, u.position, u.task_id) < (l.priority, l.entry_id, l.run, l.position, l.task_id)
+      and (select t.state = 'ready' from task t where t.id = u.task_id) and {part stands}) g
+left join archive a on a.id = l.scope
+where r.room is not null and w.n + g.n >= r.room
+order by l.task_id, l.scope <> 0, l.name;
 
 -- name: locks_of_tasks
 -- The locks that some tasks ask for, with capacities and pauses. `holders`: the tasks of the
 -- archive that have the lock. `elsewhere`: the number of tasks of other archives that have it.
--- `ahead`: the tasks of the archive that wait before the task.
-select u.task_id, u.archive_id, u.scope, u.name, case when k.name is null then 1 else k.capacity end as capacity, k.paused_at, k.paused_by, k.pause_reason,
+-- `stands`: whether the task stands in line. `ahead`: the tasks of the archive that stand in line
+-- before the task, at most %(most)s; as many waiting tasks are looked at.
+with {part living}
+select u.task_id, u.archive_id, u.scope, (select name from archive where id = u.archive_id) as archive, u.name, case when k.name is null then 1 else k.capacity end as capacity, k.paused_at, k.paused_by, k.pause_reason,
        (select array_agg(o.id order by o.state <> 'running', o.priority, o.entry_id, o.run, o.position, o.id)
         from lock_use w join task o on o.id = w.task_id where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id = u.archive_id) as holders,
        (select count(*) from lock_use w where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id <> u.archive_id) as elsewhere,
+       {part stands} as stands,
        (select array_agg(w.task_id order by w.priority, w.entry_id, w.run, w.position, w.task_id)
-        from (select * from lock_use w
-              where w.scope = u.scope and w.name = u.name and w.archive_id = u.archive_id and not w.granted
-                and (w.priority, w.entry_id, w.run, w.position, w.task_id) < (u.priority, u.entry_id, u.run, u.position, u.task_id)
-              order by w.priority, w.entry_id, w.run, w.position, w.task_id limit %(most)s) w) as ahead
+        from (select u.* from (select * from lock_use w
+                               where w.scope = u.scope and w.name = u.name and w.archive_id = u.archive_id and not w.granted
+                                 and (w.priority, w.entry_id, w.run, w.position, w.task_id) < (u.priority, u.entry_id, u.run, u.position, u.task_id)
+                               order by w.priority, w.entry_id, w.run, w.position, w.task_id limit %(most)s) u
+              where {part stands}) w) as ahead
 from lock_use u left join lock k on k.scope = u.scope and k.name = u.name
 where u.task_id = any(%(tasks)s) order by u.task_id, u.name;

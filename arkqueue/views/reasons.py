@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.model import INSTALLATION, End, Pool, TaskKind
+from arkqueue.model import INSTALLATION, SILENCE, End, Pool, TaskKind
 from arkqueue.names import EVERY_TASK, PURGED, backfill_name, item_name, run_name, task_in_run
 from arkqueue.plan.edges import EVERYTHING
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
@@ -27,7 +27,7 @@ from arkqueue.text import name_visible
 from arkqueue.views.archives import PauseView, pause_of, remedy
 from arkqueue.views.find import RETIRED
 from arkqueue.views.installation import TaskManagerView, no_queue_manager_since, task_managers
-from arkqueue.views.locks import command
+from arkqueue.views.locks import also_waits, command, full_name, without_room
 from arkqueue.views.naming import task_name, task_names
 from arkqueue.views.tasks import how_it_ended
 from arkqueue.workflow import from_json
@@ -120,9 +120,16 @@ class Around:
     def locks(self) -> dict[int, list[Any]]:
         """The locks of each task that asks for some."""
         found: dict[int, list[Any]] = defaultdict(list)
-        for row in self.session.rows("locks_of_tasks", tasks=self.tasks, most=MOST_AHEAD):
+        for row in self.session.rows("locks_of_tasks", tasks=self.tasks, most=MOST_AHEAD, silence=SILENCE):
             found[row.task_id].append(row)
         return found
+
+    def without_room(self, lock: Any, task: int) -> str:
+        """The clause on the other locks that have no room for a task in the line of a lock; empty if
+        all have.
+        """
+        block, asked = without_room(lock, [task])
+        return also_waits(self.session.rows(block, **asked), "waits")
 
     @cached_property
     def names(self) -> dict[int, str]:
@@ -237,29 +244,42 @@ def asking(
     ):
         return [replace(reason, tasks=[name])]
     found = []
-    for lock in around.locks.get(row.id, []):
-        is_global = lock.scope == INSTALLATION
-        called = lock.name if is_global else f"{row.archive}/{lock.name}"
+    asked = around.locks.get(row.id, [])
+    for lock in asked:
+        called = full_name(lock)
         if lock.paused_at is not None:
             found.append(replace(lock_paused(subject, lock, called), tasks=[name]))
-        elif lock.capacity is not None and (
-            is_global or len(lock.holders or ()) + len(lock.ahead or ()) >= lock.capacity
-        ):
-            found.append(_locked(around.names, row, subject, lock, called))
+        elif lock.capacity is not None and _lacks_room(lock):
+            found.append(_locked(around, row, subject, lock, called))
     _, _, labels, store, is_attached = around.pools[row.id]
     managers = around.managers
     alive = [m for m in managers if m.alive]
     there = [m for m in alive if store in (None, m.store)]
+    labeled = [m for m in there if {*labels} <= {*m.labels}]
     waits = f"{subject} waits for its locks"
     if alive and not there:
         found.append(_no_store(session, row, waits, store, managers, is_attached=is_attached, brief=brief))
-    elif labels and alive and not any({*labels} <= {*m.labels} for m in there):
+    elif labels and alive and not labeled:
         found.append(_no_label(waits, name, labels, there, brief=brief))
+    elif labeled and all(_claims_nothing(m) for m in labeled) and not all(lock.stands for lock in asked):
+        nowhere = f"{waits}, but no host can start it for now."
+        no_host = Reason(kind=Why.NO_FIT_HOST, text=nowhere, tasks=[name])
+        found.append(no_host if brief else no_fit_host(f"{waits}, but ", [name], labeled))
     if not found:
         meanwhile = "" if brief else "; meanwhile other tasks may get them"
         text = f"{waits}, but no running task manager can run it{meanwhile}."
         found.append(Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"]))
     return found
+
+
+def _lacks_room(lock: Any) -> bool:
+    """True if a task waits for this lock, among its locks. A task that does not stand in line waits for
+    the lock only while others have all of it.
+    """
+    holders = len(lock.holders or ())
+    if not lock.stands:
+        return bool(holders + lock.elsewhere >= lock.capacity)
+    return bool(lock.scope == INSTALLATION or holders + len(lock.ahead or ()) >= lock.capacity)
 
 
 def lock_paused(subject: str, lock: Any, called: str) -> Reason:
@@ -269,16 +289,18 @@ def lock_paused(subject: str, lock: Any, called: str) -> Reason:
     return Reason(kind=Why.LOCK_PAUSED, text=text, commands=[command("resume --lock", called)])
 
 
-def _locked(names: dict[int, str], row: Any, subject: str, lock: Any, called: str) -> Reason:
+def _locked(around: Around, row: Any, subject: str, lock: Any, called: str) -> Reason:
     """The reason that a task waits for a lock: the tasks that have it, and those before this task
     in its line. Tasks of other archives are only counted, because the reader may not be allowed to
     know their names.
     """
-    holders, ahead = lock.holders or [], lock.ahead or []
+    names, holders, ahead = around.names, lock.holders or [], lock.ahead or []
     line = f"; waiting before it: {_some_of(ahead, names)}" if ahead else "; it is next in line"
     if lock.scope == INSTALLATION:
         line += " of its archive, and archives take turns" if not ahead else ""
-    text = f"{subject} waits for the lock {called}{having(lock, names)}{line}."
+    text = f"{subject} waits for the lock {called}{having(lock, names)}{line if lock.stands else ''}."
+    if ahead and len(holders) + lock.elsewhere < lock.capacity and (full := around.without_room(lock, ahead[0])):
+        text += f" {names[ahead[0]]} {full}."
     tasks = [names[id] for id in [*holders, *ahead] if id in names]
     return Reason(kind=Why.LOCKED, text=text, tasks=tasks, commands=[f"arkqueue lock list {row.archive}"])
 

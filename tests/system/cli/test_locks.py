@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from arkqueue.db.session import Session
 from arkqueue.queue import locks
 from tests.builders import an_archive
@@ -22,7 +24,7 @@ def test_a_lock_of_the_installation_is_shown_set_and_paused(arkqueue: Cli, sessi
         "  1. other@2/x waits",
         "  2. one@2/b waits",
         "one/tex: 1 task at once",
-        "  1. one@2/b waits",
+        "  1. one@2/b waits; it waits for the lock global/printer, too",
     ]
     assert "which a task of another archive has" in arkqueue("explain", "other@2/x").out
     paused = arkqueue("pause", "--lock", "global/printer", "--reason", "no paper")
@@ -34,6 +36,46 @@ def test_a_lock_of_the_installation_is_shown_set_and_paused(arkqueue: Cli, sessi
     assert arkqueue("resume", "--lock", "global/printer").lines == ["lock global/printer: resumed"]
     assert arkqueue("lock", "set", "global/printer", "2").lines == ["global/printer: 2 tasks at once"]
     assert arkqueue("lock", "set", "global/printer", "0").code == 2
+
+
+def test_a_list_of_locks_says_who_cannot_go_and_counts_what_it_may_not_name(
+    arkqueue: Cli, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other, third = (an_archive(session, name) for name in ("one", "other", "third"))
+    one.commit({"a": "lock: global/printer"})
+    locks.pass_on(session)
+    one.claim("a@2")
+    one.commit({"tex": "lock: tex"})
+    one.claim("tex@3")
+    one.commit({"both": "lock: [tex, global/printer]"})
+    for archive in (other, third):
+        archive.commit({"x": "lock: global/printer", "y": "lock: global/printer"})
+    assert arkqueue("pause", "other").code == 0
+    assert arkqueue("lock", "list").lines[:7] == [
+        "global/printer: 1 task at once",
+        "  occupied by one@2/a, which is running",
+        "  1. third@2/x waits",
+        "  2. one@4/both waits; it waits for the lock one/tex, too",
+        "  3. third@2/y waits",
+        "  other@2/x waits, but does not stand in line: its archive is paused",
+        "  other@2/y waits, but does not stand in line: its archive is paused",
+    ]
+    dot = arkqueue("graph", "one@4", "--format", "dot").out
+    assert r"has it: one@2/a\nnext: third@2/x" in dot
+    assert 'label="2."' in dot
+    assert 'label="not in line"' in arkqueue("graph", "other@2", "--format", "dot").out
+
+    made = arkqueue("token", "create", "--scope", "read", "--archive", "one")
+    monkeypatch.setenv("ARKQUEUE_TOKEN", made.out.strip())
+    assert arkqueue("lock", "list").lines[:4] == [
+        "global/printer: 1 task at once",
+        "  occupied by one@2/a, which is running",
+        "  1. one@4/both waits; it waits for the lock one/tex, too",
+        "  4 tasks wait for it in other archives, one of which is next",
+    ]
+    assert "next: a task of another archive" in arkqueue("graph", "one@4", "--format", "mermaid").out
+    archive = arkqueue("lock", "list", "--json").json
+    assert "third" not in str(archive) + arkqueue("graph", "one@4", "--json").out
 
 
 def test_graph_shows_who_has_a_lock_and_who_is_next(arkqueue: Cli, session: Session) -> None:

@@ -21,6 +21,15 @@ def test_a_lock_of_the_installation_is_set_by_who_may_touch_every_archive(client
     (seen,) = confined.get("/locks").json()
     assert (seen["name"], seen["holders"], seen["elsewhere"]) == ("global/printer", [], 1)
     assert [task["full_name"] for task in seen["waiting"]] == ["papers@2/print"]
+    assert (seen["waiting_elsewhere"], seen["next"], seen["next_elsewhere"]) == (0, "papers@2/print", False)
+    secret.commit({"buried": "lock: global/printer", "deeper": "lock: global/printer"})
+    (seen,) = confined.get("/locks").json()
+    assert (seen["waiting_elsewhere"], seen["more"]) == (2, False)
+    assert [task["full_name"] for task in seen["waiting"]] == ["papers@2/print"]
+    (other,) = client(Scope.READ, "secret").get("/locks").json()
+    assert (other["next"], other["next_elsewhere"], other["waiting_elsewhere"]) == (None, True, 1)
+    assert "papers" not in str(other)
+    assert "secret" not in str(seen)
     assert "secret" not in confined.get(f"/tasks/{papers.task('print@2')}/explain").text
 
     found = operator.put("/locks/global/printer", json={"capacity": 2}).json()
