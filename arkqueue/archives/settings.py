@@ -21,7 +21,7 @@ from arkqueue.errors import Conflict, Invalid
 from arkqueue.executor.exposure import exposure
 from arkqueue.model import AUTHOR, LONGEST_GLOB, OF_BRANCH, ArchiveKind, Occasion
 from arkqueue.names import without_password
-from arkqueue.plan.globs import matches
+from arkqueue.plan.globs import matches, matches_no_task
 from arkqueue.repository import is_relative, locate
 from arkqueue.repository.following.addresses import NoAddress
 from arkqueue.repository.following.allowance import OWN, check_prefix
@@ -64,6 +64,10 @@ def check_settings(
         _check_users(settings.users)
     if "networks" in changed:
         _check_networks(settings.networks)
+    if "require_approval" in changed:
+        _check_guards(settings.require_approval)
+    if "workflow_authors" in changed:
+        _check_authors(settings.workflow_authors)
     if settings.author is not None and "author" in changed:
         check_author(kind, settings.author)
     if settings.task_url is not None and "task_url" in changed:
@@ -103,6 +107,27 @@ def _check_networks(globs: Sequence[str]) -> None:
         host = "is the network of the machine itself, which no task gets"
         fault = host if glob == "host" else "matches no network that a task may name"
         raise Invalid(f"allowed network {glob!r}", fault, "Write bridge, or a network's name.")
+
+
+def _check_guards(globs: Sequence[str]) -> None:
+    for glob in globs:
+        if matches_no_task(glob.removeprefix("!")):
+            fault = "matches no task: names have letters, digits, dots, hyphens and underscores"
+            raise Invalid(f"require-approval {glob!r}", fault, "Write publish, or a glob with * and ?: deploy-*")
+    if globs and all(glob.startswith("!") for glob in globs):
+        fault = "leaves tasks out and names none that are left"
+        raise Invalid(f"require-approval {globs[0]!r}", fault, "Write '*' before it, for all tasks.")
+
+
+def _check_authors(globs: Sequence[str]) -> None:
+    for glob in globs:
+        bare = glob.removeprefix("!")
+        if not bare or bare != " ".join(bare.split()):
+            fault = "matches no author: arkqueue compares names without surrounding or double spaces"
+            raise Invalid(f"workflow-authors {glob!r}", fault, "Write ann, ann@example.org or '*@example.org'.")
+    if globs and all(glob.startswith("!") for glob in globs):
+        fault = "leaves authors out and names none who are left"
+        raise Invalid(f"workflow-authors {globs[0]!r}", fault, "Write '**' before it, for all authors.")
 
 
 def check_whole(url: str) -> None:

@@ -95,7 +95,13 @@ def set_(
 
     given: dict[str, Any] = {}
     key, values = (words[0].replace("_", "-"), words[1:]) if words else ("", ())
+    if key in ("require-approval", "workflow-authors") and len(values) > 1 and "" in values:
+        raise click.UsageError(f"An empty text ends {key}, and stands alone. Leave it out beside globs.")
     if key == "require-approval" and values:
+        if not_author and values == ("",):
+            raise click.UsageError(
+                "--not-author goes with the globs of tasks, and an empty text ends require-approval."
+            )
         given = {"require_approval": [glob for glob in values if glob], "approval_not_author": not_author}
     elif key == "workflow-authors" and values and not not_author:
         given = {"workflow_authors": [glob for glob in values if glob]}

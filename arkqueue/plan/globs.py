@@ -15,8 +15,10 @@ from typing import Any
 
 import re2
 
-from arkqueue.model import LONGEST_GLOB
+from arkqueue.model import LONGEST_GLOB, PREV
 
+_LONGEST_TASK = 100
+"""The most characters of a task's name."""
 _TOKENS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
@@ -41,16 +43,35 @@ def matches(globs: Iterable[str], path: str) -> bool:
     return found
 
 
+def matches_no_task(glob: str) -> bool:
+    """True if a glob matches no name that a task may have. ``glob``: without ``!``."""
+    parts = [part for part in _parts(glob) if part and part != "**/"]
+    literal = "".join(part for part in parts if part not in _TOKENS)
+    is_possible = (
+        parts
+        and re.fullmatch("[A-Za-z0-9._-]*", literal)
+        and not parts[0].startswith((".", "_", "-"))
+        and len(literal) + parts.count("?") <= _LONGEST_TASK
+        and len(glob) <= LONGEST_GLOB
+        and parts != [PREV]
+    )
+    return not is_possible
+
+
 def _matches(glob: str, path: str) -> bool:
     return len(glob) <= LONGEST_GLOB and bool(_pattern(glob).fullmatch(path))
 
 
 @lru_cache(maxsize=1000)
 def _pattern(glob: str) -> Any:
+    return re2.compile("(?s)" + "".join(_TOKENS.get(part) or re2.escape(part) for part in _parts(glob)))
+
+
+def _parts(glob: str) -> list[str]:
+    """The wildcards of a glob, and the texts between them."""
     if glob.endswith("/"):
         glob += "**"
-    parts = re.split(r"(\*\*/|\*\*|\*|\?)", _encodable(glob.removeprefix("/")))
-    return re2.compile("(?s)" + "".join(_TOKENS.get(part) or re2.escape(part) for part in parts))
+    return re.split(r"(\*\*/|\*\*|\*|\?)", _encodable(glob.removeprefix("/")))
 
 
 def _encodable(text: str) -> str:

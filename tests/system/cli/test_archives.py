@@ -145,6 +145,22 @@ def test_tier_and_limit_are_set_in_words_or_by_options_and_unset(arkqueue: Cli, 
     assert "max_running" in arkqueue("archive", "set", "papers", "max_running", "0").err
 
 
+def test_a_guard_that_could_hold_nothing_is_refused(arkqueue: Cli, tmp_path: Path) -> None:
+    assert arkqueue("archive", "add", "papers", a_git_repository(tmp_path).url).code == 0
+    refused = arkqueue("archive", "set", "papers", "require-approval", "x y")
+    assert refused.code == 2
+    assert "require-approval 'x y': matches no task" in refused.err
+    assert (
+        "An empty text ends require-approval" in arkqueue("archive", "set", "papers", "require-approval", "", "a").err
+    )
+    no_globs = arkqueue("archive", "set", "papers", "require-approval", "", "--not-author")
+    assert "--not-author goes with the globs" in no_globs.err
+    assert (
+        arkqueue("archive", "set", "papers", "require-approval", "", "--json").json["settings"]["require_approval"]
+        == []
+    )
+
+
 def test_how_long_runs_and_logs_are_kept_is_set_in_words_shown_and_unset(arkqueue: Cli, tmp_path: Path) -> None:
     repository = a_subversion_repository(tmp_path)
     arkqueue("archive", "add", "papers", repository.url)

@@ -55,6 +55,31 @@ def test_what_is_guarded_takes_the_scope_approve(
     assert approver.post(f"{task}/retry").json()["state"] == "ready"
 
 
+@pytest.mark.parametrize(
+    "glob", ["x y", "[", "pub[ab]", "docs/", "a/b", "***/", ".x", "-x*", "PREV", "x" * 101, "!publish"]
+)
+def test_a_guard_that_no_task_can_match_is_refused(client: Client, session: Session, glob: str) -> None:
+    an_archive(session)
+    admin = client(Scope.ADMIN)
+    problem(admin.patch("/archives/papers", json={"require_approval": [glob]}), 422, f"require-approval {glob!r}")
+    assert admin.get("/archives/papers").json()["settings"]["require_approval"] == []
+
+
+@pytest.mark.parametrize("glob", ["**/deploy", "a**/b", "/deploy", "*", "**/", "?x*", "*.x", "REP*"])
+def test_a_guard_that_some_task_can_match_is_accepted(client: Client, session: Session, glob: str) -> None:
+    an_archive(session)
+    globs = [glob, "!deploy-test"]
+    changed = client(Scope.ADMIN).patch("/archives/papers", json={"require_approval": globs})
+    assert changed.json()["settings"]["require_approval"] == globs
+
+
+@pytest.mark.parametrize("glob", [" ann", "ann  b", "!ann"])
+def test_authors_whom_no_revision_can_have_are_refused(client: Client, session: Session, glob: str) -> None:
+    an_archive(session)
+    answer = client(Scope.ADMIN).patch("/archives/papers", json={"workflow_authors": [glob]})
+    problem(answer, 422, f"workflow-authors {glob!r}")
+
+
 def test_to_leave_it_out_of_a_run_takes_the_scope(
     operator: httpx.Client, approver: httpx.Client, guarded: AnArchive
 ) -> None:

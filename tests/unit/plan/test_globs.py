@@ -6,9 +6,12 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from arkqueue.model import LONGEST_GLOB
 from arkqueue.plan import matches
+from arkqueue.plan.globs import matches_no_task
 
 HOSTILE = ["*a" * 10 + "*b", "**/a/" * 10 + "x", "**" * 50 + "b", "*?" * 100 + "b"]
 
@@ -36,3 +39,9 @@ def test_every_name_is_matched(name: str) -> None:
     assert matches(["*.tex"], name)
     assert matches([name], name)
     assert not matches(["?"], name)
+
+
+@given(st.text("aP.-_*?/[ ", max_size=6), st.from_regex("[aP][aP._-]{0,5}", fullmatch=True))
+def test_a_glob_that_matches_a_task_is_not_called_impossible(glob: str, name: str) -> None:
+    if matches([glob], name):
+        assert not matches_no_task(glob)
