@@ -33,7 +33,15 @@ from arkqueue.queue import control
 from arkqueue.queue.done import LONGEST, MOST_TASKS, Done, Refused
 from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change, change_in_turn
 from arkqueue.queue.guards import Approver, unapproved
-from arkqueue.queue.holds import MOST_RUNS, How, in_portions, lock_held, refuse_on_hold, release_locked
+from arkqueue.queue.holds import (
+    MOST_RUNS,
+    How,
+    in_portions,
+    lock_held,
+    refuse_held_already,
+    refuse_on_hold,
+    release_locked,
+)
 from arkqueue.queue.proposed import ProposedRun, as_proposed
 from arkqueue.queue.steps import NOTE, set_aside
 from arkqueue.queue.triggering import Part, propose, store, store_failed
@@ -278,6 +286,8 @@ def hold(session: Session, backfill: int, by: str, reason: str = "") -> Done:
     """
     fill = _found(session, backfill)
     if fill.next is None and not session.rows("runs_to_hold_of_backfill", backfill=backfill):
+        runs = [row.id for row in session.rows("runs_held_of_backfill", backfill=backfill)]
+        refuse_held_already(session, _name(fill), [row.id for row in session.rows("held_of_runs", runs=runs)])
         raise Conflict(_name(fill), "has no unstarted task")
 
     def begin(graph: Graph) -> int:

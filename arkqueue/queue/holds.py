@@ -16,9 +16,11 @@ archive is being released ends the release. After a crash, the same command, giv
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -26,6 +28,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
 from arkqueue.names import run_name
+from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.queue.control import in_portions as tasks_in_portions
 from arkqueue.queue.done import LONGEST, MOST_TASKS, Done, Refused, give_way, portions
 from arkqueue.queue.graph import Graph, change
@@ -44,6 +47,8 @@ from arkqueue.states import MOVES, SETTLED, Event, State
 
 MOST_RUNS = 500
 """The most runs of one such transaction."""
+MOST_HOLDERS = 3
+"""The most holds that a message names."""
 
 
 # Hold
@@ -56,9 +61,10 @@ def hold(session: Session, task: TaskId, by: str, reason: str = "") -> None:
         row = locked_task(graph, task)
         refuse_implicit(row, "held")
         if row.state not in MOVES[Event.HOLD].sources:
-            raise Conflict(
-                task_name_of(graph, task), _not_held(row.state), _instead(row.state, task_name_of(graph, task))
-            )
+            here = task_name_of(graph, task)
+            if row.state == State.HELD:
+                refuse_held_already(graph, here, [task])
+            raise Conflict(here, _not_held(row.state), _instead(row.state, here))
         graph.hold([task], _remember(graph, by, "hold", row, reason))
 
     change(session, [_archive_of_task(session, task)], work)
@@ -78,6 +84,7 @@ def hold_run(session: Session, run: RunId, by: str, reason: str = "") -> Done:
         left[:], entry[:] = tasks[MOST_TASKS:], [_keep(graph, by, "hold", row.archive_id, run, reason)]
         done.tasks = act(graph, tasks[:MOST_TASKS]).tasks
         if not (done.tasks or left):
+            refuse_held_already(graph, run_name(row), graph.ids("held_of_runs", runs=[run]))
             raise Conflict(run_name(row), "has no unstarted task")
 
     def act(graph: Graph, tasks: Sequence[int]) -> Done:
@@ -116,8 +123,34 @@ def hold_archive(session: Session, archive: ArchiveId, by: str, reason: str = ""
 
     done = in_portions(session, archive, session.rows("runs_not_begun", archive=archive), "to_hold", work)
     if was and not (done.tasks or done.left):
-        raise Conflict(f"archive {was[0].name}", f"is on hold already ({said(was[0])})")
+        fault = f"is on hold already ({said(was[0])}, since {_at(was[0].at)})"
+        raise Conflict(f"archive {was[0].name}", fault, f"To end the hold: arkqueue unhold {was[0].name}")
     return done
+
+
+def refuse_held_already(source: Session | Graph, here: str, tasks: Sequence[int]) -> None:
+    """Raise ``Conflict`` if some tasks of a run, a backfill or one task, ``here``, are held. The
+    message says by whom, since when and why.
+    """
+    holders = source.rows("holders", tasks=list(tasks)) if tasks else []
+    if not holders:
+        return
+    by = " and ".join(map(_by_whom, holders[:MOST_HOLDERS])) + (" and others" if len(holders) > MOST_HOLDERS else "")
+    count = f" ({len(tasks)} tasks)" if len(tasks) > 1 else ""
+    raise Conflict(here, f"is held already{count}, {by}", f"To let it start: arkqueue release {shlex.quote(here)}")
+
+
+def _by_whom(holder: Any) -> str:
+    if holder.hold_id == BY_ITS_FILE:
+        return "by its workflow file (hold: true)"
+    guard = {BY_A_GUARD: "require-approval", BY_WORKFLOW_AUTHORS: "workflow-authors"}.get(holder.hold_id)
+    if guard:
+        return f"by its archive ({guard})"
+    return f"by {holder.by} since {_at(holder.at)}" + (f" ({' '.join(holder.note.split())})" if holder.note else "")
+
+
+def _at(time: datetime) -> str:
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def unhold(session: Session, archive: ArchiveId, by: str, reason: str = "") -> None:
@@ -367,8 +400,6 @@ def _keep(graph: Graph, by: str, verb: str, archive: int, run: RunId | None, rea
 
 
 def _not_held(state: str) -> str:
-    if state == State.HELD:
-        return "is held already"
     if state in SETTLED:
         return f"is {state} already"
     return f"is {state}: it has started, and goes on to its end"

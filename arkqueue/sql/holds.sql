@@ -47,6 +47,13 @@ select id from task where run_id = any(%(runs)s) and {from hold} and kind = 'ord
 -- The held tasks of runs, in the order of their places.
 select id from task where run_id = any(%(runs)s) and state = 'held' order by number, run, position, id;
 
+-- name: holders
+-- The holds of some held tasks, the oldest first: the audit log entries, or the numbers below 1 that
+-- stand for a workflow file or a guard.
+select h.hold_id, d.by, d.at, d.note
+from (select distinct hold_id from task where id = any(%(tasks)s) and state = 'held') h left join deed d on d.id = h.hold_id
+order by h.hold_id;
+
 -- name: hold
 -- Hold unstarted tasks; with %(unbegun)s only tasks whose run, or item, has not begun.
 with begun as materialized (

@@ -624,6 +624,8 @@ def test_a_priority_counts_for_what_is_held(session: Session) -> None:
     archive = an_old_archive(session)
     id = fill(archive, 2)
     backfill.hold(session, id, "ann")
+    with pytest.raises(Conflict, match=r"papers@fill:1: is held already \(3 tasks\), by ann since"):
+        backfill.hold(session, id, "bob")
     assert len(backfill.prioritize(session, id, 7, "ann").tasks) == 3
     assert archive.sql("select distinct priority from task where run = 2 and kind = 'ordinary'") == [{"priority": 7}]
 

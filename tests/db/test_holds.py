@@ -118,6 +118,20 @@ def test_what_has_started_or_is_over_is_not_held(archive: AnArchive) -> None:
         release(archive, "runs@2")
 
 
+def test_what_is_held_already_says_by_whom_since_when_and_why(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "depends: [a]", "signed": "hold: true"})
+    run = RunId(archive.run_id(2))
+    holds.hold_run(archive.session, run, "ann", "the disk is\nfull")
+    again = (
+        r"papers@2: is held already \(3 tasks\), by its workflow file \(hold: true\)"
+        r" and by ann since 20\d\d-[^,]* UTC \(the disk is full\)\..*arkqueue release papers@2"
+    )
+    with pytest.raises(Conflict, match=again):
+        holds.hold_run(archive.session, run, "bob")
+    with pytest.raises(Conflict, match=r"papers@2/a: is held already, by ann since 20.* release papers@2/a"):
+        holds.hold(archive.session, archive.task("a@2"), "bob")
+
+
 def test_a_hold_of_a_run_leaves_gates_and_what_runs_alone(archive: AnArchive) -> None:
     archive.commit({"runs": "", "next": "depends: [runs]", "g": "depends: [runs]\n# gate", "beside": ""})
     archive.claim("runs@2")
@@ -248,7 +262,7 @@ def test_a_hold_is_sticky(archive: AnArchive) -> None:
         release_all(archive)
     with pytest.raises(Conflict, match="arkqueue unhold papers"):
         release(archive, "a@2")
-    with pytest.raises(Conflict, match="is on hold already"):
+    with pytest.raises(Conflict, match=r"is on hold already \(by ann.*, since 20.* UTC\).*arkqueue unhold papers"):
         hold(archive)
     unhold(archive)
     with pytest.raises(Conflict, match="is not on hold"):
