@@ -15,7 +15,7 @@ from arkqueue.archive_settings import USUAL_TIER
 from arkqueue.cli.archive_settings import as_text, given_settings, set_, settings_options, tell_what_it_grants, ways
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import ago, at, bold, dim, moment, print_json, say, table
-from arkqueue.text import one_line, visible
+from arkqueue.text import on_one_line, one_line, visible
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
@@ -84,6 +84,9 @@ def list_(client: Client, as_json: bool) -> None:
         for one in found:
             if one["hold"]:
                 say(f"{one['name']}: {click.style(_hold(one), fg='magenta')}")
+            for held in _further_holds(one):
+                if held["is_whole"]:
+                    say(f"{one['name']}: {click.style(_held(held), fg='magenta')}")
 
 
 def _tell_pauses(archives: Sequence[Any]) -> None:
@@ -163,6 +166,8 @@ def _tell_what_holds_it_up(archive: Any, client: Client) -> None:
     if archive["held"]:
         wait = "task waits" if archive["held"] == 1 else "tasks wait"
         say(f"\n{archive['held']} {wait} for a release: arkqueue release {archive['name']} --all")
+        for held in _further_holds(archive):
+            say(f"  {_held(held)}")
     if archive["stopped"] or archive["trouble"]:
         since = f" (since {at(archive['trouble_since'])})" if archive["trouble_since"] else ""
         say(f"\n{click.style(visible(archive['stopped'] or archive['trouble']), fg='red')}{since}")
@@ -201,8 +206,24 @@ def _tell_branches_and_schedules(archive: Any) -> None:
 def _hold(archive: Any) -> str:
     """Who has put an archive on hold, since when and why."""
     hold = archive["hold"]
-    said = f": {one_line(hold['reason'])}" if hold["reason"] else ""
-    return f"on hold by {visible(hold['by'])} since {at(hold['at'])}{said}"
+    return f"on hold by {_who(hold)}"
+
+
+def _further_holds(archive: Any) -> list[Any]:
+    """The holds of an archive's tasks, without the present hold of the archive itself."""
+    own = archive["hold"]
+    return [held for held in archive["holds"] if own is None or (held["at"], held["by"]) != (own["at"], own["by"])]
+
+
+def _held(held: Any) -> str:
+    """The number of tasks of one hold, who has held them, since when and why."""
+    return f"{held['tasks']:,} {'task' if held['tasks'] == 1 else 'tasks'} held by {_who(held)}"
+
+
+def _who(hold: Any) -> str:
+    """Who holds, since when and why. A reason may have several lines."""
+    since = f" since {at(hold['at'])}" if hold["at"] else ""
+    return f"{on_one_line(hold['by'])}{since}" + (f": {on_one_line(hold['reason'])}" if hold["reason"] else "")
 
 
 def _pause(archive: Any) -> str:
@@ -210,13 +231,13 @@ def _pause(archive: Any) -> str:
     pause = archive["paused"]
     what = "the whole installation is paused" if pause["with_all"] else "it is paused"
     since, by = f" since {at(pause['at'])}" if pause["at"] else "", f" by {pause['by']}" if pause["by"] else ""
-    return visible(f"{what}{since}{by}" + (f": {pause['reason']}" if pause["reason"] else ""))
+    return on_one_line(f"{what}{since}{by}" + (f": {pause['reason']}" if pause["reason"] else ""))
 
 
 def _paused_lock(lock: Any) -> str:
     """Who has paused a lock, since when and why."""
     why = f": {lock['reason']}" if lock["reason"] else ""
-    return visible(f"the lock {lock['name']} is paused since {at(lock['at'])} by {lock['by']}{why}")
+    return on_one_line(f"the lock {lock['name']} is paused since {at(lock['at'])} by {lock['by']}{why}")
 
 
 def _left_out(schedule: Any) -> str:

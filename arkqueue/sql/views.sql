@@ -19,6 +19,17 @@ where (%(archive)s::bigint is null and a.removed_at is null or a.id = %(archive)
   and (%(names)s::text[] is null or a.name = any(%(names)s))
 order by a.name;
 
+-- name: show_holds
+-- Why tasks of archives are held: for each archive, the holds with the most tasks, at most `most`,
+-- the oldest first. `is_whole`: an import, a hold of the whole archive, or one of a backfill.
+select h.archive_id, h.hold_id, h.tasks, d.by, d.at, d.note, d.id is not null and d.run_id is null and d.task_id is null as is_whole
+from unnest(%(archives)s::bigint[]) a(id)
+cross join lateral (
+    select t.archive_id, t.hold_id, count(*) as tasks from task t where t.archive_id = a.id and t.state = 'held'
+    group by t.archive_id, t.hold_id order by tasks desc, t.hold_id limit %(most)s) h
+left join deed d on d.id = h.hold_id
+order by h.archive_id, h.hold_id;
+
 -- name: show_branches
 -- The branches of archives with their heads, the main one first.
 select b.archive_id, b.id, b.name, b.main, b.deleted_at, r.number, r.name as revision, r.author, r.date, r.message

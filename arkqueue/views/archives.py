@@ -13,11 +13,16 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import ArchiveId, ArchiveKind
 from arkqueue.names import run_name, without_password
+from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.views.locks import command, full_name
 from arkqueue.views.rows import view_of
 
 UNREADABLE = "its settings in the database cannot be read, and are shown as if there were none"
 """The trouble of an archive whose row is garbled."""
+MOST_HOLDS = 5
+"""The most holds that are shown with an archive."""
+_BY = {BY_ITS_FILE: "the workflow file", BY_A_GUARD: "require-approval", BY_WORKFLOW_AUTHORS: "workflow-authors"}
+"""Who holds tasks, if no entry of the audit log does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,13 +117,29 @@ class HoldView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TasksHeld:
+    """Tasks that one hold holds. ``by``: a person, or arkqueue itself, which holds an import; for a
+    workflow file or a guard, in words. ``at`` None: of a workflow file or a guard.
+
+    ``is_whole``: True if the hold is an import, or one of a whole archive or backfill.
+    """
+
+    tasks: int
+    by: str
+    at: datetime | None
+    reason: str
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveView:
     """An archive. ``stopped``: the stop reason; the archive is not read until a person rewinds it.
     ``trouble``: the fault of the last scan, which is repeated. ``remedy``: the command that helps.
 
     ``paused``: its pause; it is still read. ``paused_locks``: its paused locks, after those of the
     installation, if its tasks have ever asked for a lock. ``hold``: its hold (design 5.21).
-    ``held``: the number of its tasks that wait for a release.
+    ``held``: the number of its tasks that wait for a release. ``holds``: by whom, since when and
+    why; of many holds, those with the most tasks.
     """
 
     id: int
@@ -138,6 +159,7 @@ class ArchiveView:
     trouble_since: datetime | None
     hold: HoldView | None
     held: int
+    holds: list[TasksHeld]
     remedy: str
     read_at: datetime | None
     next_read_at: datetime
@@ -160,6 +182,7 @@ def in_public(view: ArchiveView) -> ArchiveView:
         stopped="an administrator has to look at it" if view.stopped else None,
         trouble="Its repository cannot be read for now." if view.trouble else None,
         remedy="",
+        holds=[],
     )
 
 
@@ -215,8 +238,9 @@ def archive(session: Session, archive: ArchiveId) -> ArchiveView:
 
 def _views(session: Session, rows: Sequence[Any]) -> list[ArchiveView]:
     ids = {"archives": [row.id for row in rows]}
-    of_branches, of_schedules, of_locks = session.rows_of(
-        ("show_branches", ids), ("show_schedules", ids), ("paused_locks", ids)
+    of_held = {"archives": [row.id for row in rows if row.held], "most": MOST_HOLDS}
+    of_branches, of_schedules, of_locks, of_holds = session.rows_of(
+        ("show_branches", ids), ("show_schedules", ids), ("paused_locks", ids), ("show_holds", of_held)
     )
     branches: dict[int, list[BranchView]] = defaultdict(list)
     for row in of_branches:
@@ -227,11 +251,23 @@ def _views(session: Session, rows: Sequence[Any]) -> list[ArchiveView]:
     locks: dict[int, list[PausedLockView]] = defaultdict(list)
     for row in of_locks:
         locks[row.archive_id].append(paused_lock(row))
-    return [_archive(row, branches[row.id], schedules[row.id], locks[row.id]) for row in rows]
+    holds: dict[int, list[TasksHeld]] = defaultdict(list)
+    for row in of_holds:
+        holds[row.archive_id].append(_held(row))
+    return [_archive(row, branches[row.id], schedules[row.id], locks[row.id], holds[row.id]) for row in rows]
+
+
+def _held(row: Any) -> TasksHeld:
+    by = _BY.get(row.hold_id, row.by)
+    return TasksHeld(tasks=row.tasks, by=by, at=row.at, reason=row.note or "", is_whole=row.is_whole)
 
 
 def _archive(
-    row: Any, branches: list[BranchView], schedules: list[ScheduleView], locks: list[PausedLockView]
+    row: Any,
+    branches: list[BranchView],
+    schedules: list[ScheduleView],
+    locks: list[PausedLockView],
+    holds: list[TasksHeld],
 ) -> ArchiveView:
     kind, trouble = ArchiveKind(row.kind), row.trouble
     try:
@@ -255,6 +291,7 @@ def _archive(
         and NoticeView(at=row.notice_at, revision=row.notice_revision, expected=bool(row.expected)),
         branches=branches,
         schedules=schedules,
+        holds=holds,
     )
 
 

@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
+from arkqueue.queue import ledger
 from arkqueue.queue_manager import QueueManager
 from arkqueue.queue_manager.reader import Reader
 from arkqueue.views import archives as views
@@ -159,6 +161,38 @@ def test_a_guard_that_could_hold_nothing_is_refused(arkqueue: Cli, tmp_path: Pat
         arkqueue("archive", "set", "papers", "require-approval", "", "--json").json["settings"]["require_approval"]
         == []
     )
+
+
+def test_list_and_show_say_who_holds_an_import_and_why(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    branch = archive.branches[""]
+    assert ledger.begin_import(session, branch, until="4", limit=2)
+    archive.branches[""] = replace(branch, until="4")
+    for _ in range(3):
+        archive.commit({"a": "", "b": "hold: true"})
+    shown = arkqueue("archive", "show", "papers").out
+    told = [line for line in arkqueue("archive", "list").lines if line.startswith("papers:")]
+    assert len(told) == 1, "only holds of the whole archive"
+    for said in (told[0], shown):
+        assert "3 tasks held by arkqueue since 20" in said
+        assert "one scan has found more than 2 new revisions, up to 4" in said
+    assert "3 tasks held by the workflow file" in shown
+    holds = arkqueue("archive", "show", "papers", "--json").json["holds"]
+    assert [(one["by"], one["tasks"], one["is_whole"]) for one in holds] == [
+        ("the workflow file", 3, False),
+        ("arkqueue", 3, True),
+    ]
+
+
+def test_a_reason_of_several_lines_is_printed_whole_on_one_line(arkqueue: Cli, session: Session) -> None:
+    an_archive(session)
+    an_archive(session, "books")
+    reason = "the disk\nis full\x1b[2J\nuntil Monday"
+    assert arkqueue("hold", "papers", "--reason", reason).code == 0
+    assert arkqueue("pause", "books", "--reason", reason).code == 0
+    for said in (arkqueue("archive", "list").lines, arkqueue("archive", "show", "papers").lines):
+        assert any(line.endswith("the disk is full\\x1b[2J until Monday") for line in said)
+    assert sum(line.endswith("until Monday") for line in arkqueue("archive", "list").lines) == 2
 
 
 def test_how_long_runs_and_logs_are_kept_is_set_in_words_shown_and_unset(arkqueue: Cli, tmp_path: Path) -> None:
