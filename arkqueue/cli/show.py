@@ -388,4 +388,4 @@ def _show_deleted(run: str, items: Sequence[Any], as_json: bool) -> None:
 def _show_deeds(deeds: Sequence[Any]) -> None:
     if deeds:
         say()
-        table([(at(d["at"]), visible(d["by"]), on_one_line(" ".join(filter(None, (d["verb"], d["task"], d["note"]))))) for d in deeds], ("WHEN", "WHO", "DID"))  # fmt: skip
+        table([(at(d["at"]), visible(d["by"]), on_one_line(" ".join(filter(None, (d["verb"], d["of"] or d["task"], d["note"]))))) for d in deeds], ("WHEN", "WHO", "DID"))  # fmt: skip

@@ -278,6 +278,8 @@ def release_locked(
     outdated = {refused.task for refused in done.refused}
     if how.skip_outdated and outdated:
         skipped = graph.ids("skip", tasks=sorted(outdated), by=by, as_completed=False)
+        note = f"as out of date: release {what} --skip-outdated"
+        graph.do("remember_of_tasks", by=by, verb="skip", tasks=skipped, note=note)
         done.skipped, done.refused = skipped, []
         graph.follow(skipped)
     if fit := [task for task in tasks if task not in outdated]:

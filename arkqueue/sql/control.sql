@@ -586,6 +586,11 @@ order by t.position, t.id;
 -- Add an entry to the audit log.
 insert into deed (by, verb, archive_id, run_id, task_id, note) values (%(by)s, %(verb)s, %(archive)s, %(run)s, %(task)s, %(note)s) returning id;
 
+-- name: remember_of_tasks
+-- Add an entry to the audit log for each of some tasks.
+insert into deed (by, verb, archive_id, run_id, task_id, note)
+select %(by)s, %(verb)s, t.archive_id, t.run_id, t.id, %(note)s from task t where t.id = any(%(tasks)s::bigint[]) order by t.number, t.run, t.position, t.id;
+
 -- name: set_run_of_deed
 -- Set the run of an audit log entry that is older than the run.
 update deed set run_id = %(run)s where id = %(entry)s;

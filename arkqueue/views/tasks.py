@@ -11,7 +11,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import SILENCE, AttemptId, AttemptKind, End, RunId, TaskId, TaskKind
-from arkqueue.names import PURGED, task_in_run
+from arkqueue.names import PURGED, run_name, task_in_run
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import ATTENTION, EX_TEMPFAIL, MOST_LOSSES, SETTLED, State
 from arkqueue.usage import usage_in_words
@@ -126,12 +126,17 @@ class TaskView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeedView:
-    """An entry of the audit log. ``task``: the task as in an address (``deposit/13030%2Fm5``); None: the entry is about a whole run."""
+    """An entry of the audit log. ``task``: the task as in an address (``deposit/13030%2Fm5``); None: the entry is about a whole run or archive.
+
+    ``of``: the archive on all of which the verb acted, or, in the history of a task, the whole run;
+    None: the verb acted on the thing that is shown.
+    """
 
     at: datetime
     by: str
     verb: str
     task: str | None
+    of: str | None
     note: str
 
 
@@ -285,7 +290,17 @@ def attempt(session: Session, attempt: AttemptId) -> AttemptView:
 def deeds(session: Session, *, tasks: Sequence[TaskId] = (), runs: Sequence[RunId] = ()) -> list[DeedView]:
     """The audit log entries of tasks, or of runs and their tasks."""
     rows = session.rows("show_deeds", tasks=list(tasks) or None, runs=list(runs) or None)
-    return [DeedView(at=row.at, by=row.by, verb=row.verb, task=_in_run(row), note=row.note) for row in rows]
+    return [
+        DeedView(at=row.at, by=row.by, verb=row.verb, task=_in_run(row), of=_of_whole(row, runs), note=row.note)
+        for row in rows
+    ]
+
+
+def _of_whole(row: Any, runs: Sequence[RunId]) -> str | None:
+    if row.is_of_archive:
+        # The note on a backfill begins with its name.
+        return None if row.note.startswith(f"{row.archive}@") else row.archive + " --all" * (row.verb == "release")
+    return run_name(row) if row.is_of_run and not runs else None
 
 
 def _in_run(row: Any) -> str | None:

@@ -286,6 +286,39 @@ def test_what_is_retried_in_an_archive_on_hold_is_held_unless_its_run_has_begun(
     assert archive.states() == {"a@2": "held", "a@3": "ready", "b@3": "waiting"}
 
 
+def history(archive: AnArchive, task: str) -> list[tuple[str, str, str | None, str]]:
+    return [(d.by, d.verb, d.of, d.note) for d in task_view(archive.session, archive.task(task)).deeds]
+
+
+def test_the_history_of_a_task_names_the_release_of_its_run_or_archive(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": ""})
+    hold(archive)
+    archive.commit({"a": ""})
+    assert history(archive, "a@3") == [("ann", "hold", "papers", "")]
+    unhold(archive)
+    release_all(archive)
+    assert history(archive, "a@3") == [("bob", "release", "papers --all", "")]
+    run = RunId(archive.run_id(3))
+    assert [(d.verb, d.of) for d in run_view(archive.session, run).deeds] == [("release", "papers --all")]
+    holds.hold_run(archive.session, run, "ann")
+    holds.release_run(archive.session, run, "bob", "seen")
+    assert history(archive, "a@3") == [("bob", "release", "papers@3", "seen")]
+    assert [(d.verb, d.of) for d in run_view(archive.session, run).deeds] == [("hold", None), ("release", None)]
+
+
+def test_the_history_of_a_task_says_that_a_release_skipped_it_as_out_of_date(archive: AnArchive) -> None:
+    hold(archive)
+    archive.commit({"upload": ""})
+    archive.commit({"upload": ""})
+    unhold(archive)
+    archive.commit({"upload": ""})
+    archive.run("upload@4")
+    release_all(archive, skip_outdated=True)
+    note = "as out of date: release papers --all --skip-outdated"
+    for task in ("upload@2", "upload@3"):
+        assert history(archive, task)[-1] == ("bob", "skip", None, note)
+
+
 def test_a_release_names_what_it_would_overwrite(archive: AnArchive) -> None:
     hold(archive)
     archive.commit({"upload": "", "other": ""})
