@@ -488,4 +488,5 @@ def _waive(
     count = answer["waived"]
     if not count:
         raise Conflict(f"{archive}/{task}", f"has no failure up to {until} that nobody waived")
-    return answer, [f"{bold(f'{archive}/{task}')}: {count} failure{'s' if count != 1 else ''} up to {until} waived"]
+    waived = f"{bold(f'{archive}/{task}')}: {count} failure{'s' if count != 1 else ''} up to {until} waived"
+    return answer, [waived, *map(refusal_line, answer["refused"])]

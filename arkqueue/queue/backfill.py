@@ -32,7 +32,7 @@ from arkqueue.names import backfill_command, backfill_name, name_of
 from arkqueue.queue import control
 from arkqueue.queue.done import LONGEST, MOST_TASKS, Done, Refused
 from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change, change_in_turn
-from arkqueue.queue.guards import Approver, unapproved
+from arkqueue.queue.guards import Approver, refusals, unapproved
 from arkqueue.queue.holds import (
     MOST_RUNS,
     How,
@@ -349,7 +349,7 @@ def cancel(session: Session, backfill: int, by: str, approver: Approver | None =
         return _remember(graph, fill, by, "cancel", NOTE if _is_large(open_runs) else "")[0]
 
     def work(graph: Graph, tasks: Sequence[int]) -> Done:
-        guarded = [Refused(task, why) for task, why in unapproved(graph, tasks, approver)]
+        guarded = refusals(graph, tasks, approver)
         locked = graph.rows("lock_tasks", tasks=list(tasks))
         kept = {refused.task for refused in guarded}
         running = [task.id for task in locked if task.state == State.RUNNING and task.id not in kept]
@@ -362,7 +362,7 @@ def cancel(session: Session, backfill: int, by: str, approver: Approver | None =
         )
         graph.follow(canceled)
         graph.do("forget_set_aside", tasks=canceled)
-        return Done([*canceled, *running], refused=guarded)
+        return Done([*canceled, *running], refused=control.unsettled(graph, guarded))
 
     entry = change(session, [fill.archive_id], begin)
     if _is_large(open_runs) and not session.is_rehearsal:

@@ -21,7 +21,7 @@ from arkqueue.queue import scratch
 from arkqueue.queue.done import MOST_TASKS, Done, Refused, give_way, portions
 from arkqueue.queue.finish import presume_gone
 from arkqueue.queue.graph import Graph, change
-from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved, unapproved
+from arkqueue.queue.guards import Approver, hold_again, refusals, refuse_unapproved, unapproved
 from arkqueue.queue.places import (
     archive_of_run,
     on_run,
@@ -83,16 +83,21 @@ def cancel(
 
 
 def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | None = None) -> Done:
-    """Cancel the unsettled tasks of a run; its COMMIT and REPORT go on.
+    """Cancel the unsettled tasks of a run; its COMMIT and REPORT go on. Guarded tasks on which
+    ``approver`` may not act are refused, and the others are canceled.
 
     A large run takes several transactions (`steps`). Before anything is canceled, running tasks are
     asked to stop, and tasks that could start are held. After a crash, the other tasks stay held.
     """
-    done = Done()
+    done, kept = Done(), dict[int, Refused]()
     archive = archive_of_run(session, run)
     found = [row.id for row in session.rows("cancelable", runs=[run])]
-    if is_large := len(found) > MOST_TASKS:
-        refuse_unapproved(session, found, approver)
+    is_large = len(found) > MOST_TASKS
+
+    def judge(graph: Graph, tasks: Sequence[int]) -> list[int]:
+        refused = {one.task: one for one in refusals(graph, tasks, approver)}
+        kept.update(refused)
+        return [task for task in tasks if task not in refused]
 
     def act(graph: Graph, tasks: Sequence[int]) -> list[int]:
         locked = graph.rows("lock_tasks", tasks=list(tasks))
@@ -110,25 +115,51 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
         tasks = graph.ids("cancelable", runs=[run])
         if not tasks:
             raise Conflict(run_name(row), "has nothing left to cancel")
-        if not is_large:
-            refuse_unapproved(graph, tasks, approver)
-        graph.do("cancel_run", run=run, by=by)
+        kept.clear()
+        allowed = judge(graph, tasks)
+        if not allowed:
+            Done(refused=[*kept.values()]).unless_refused()
         note = NOTE if is_large else ""
         (entry,) = graph.ids("remember", by=by, verb="cancel", archive=row.archive_id, run=run, task=None, note=note)
-        done.tasks = [] if is_large else act(graph, tasks)
+        if not is_large:
+            done.tasks = act(graph, allowed)
+            end(graph)
+        elif not kept:
+            graph.do("cancel_run", run=run, by=by)
         return entry
 
     def go_on(graph: Graph, tasks: Sequence[int]) -> Done:
-        guarded = [Refused(task, why) for task, why in unapproved(graph, tasks, approver)]
-        return Done(act(graph, sorted({*tasks} - {refused.task for refused in guarded})), refused=guarded)
+        return Done(act(graph, judge(graph, tasks)))
+
+    def end(graph: Graph) -> None:
+        """Note the refusals. A refused task that was skipped because of a canceled one is none."""
+        done.refused = unsettled(graph, kept.values())
+        if not (done.refused or done.left):
+            graph.do("cancel_run", run=run, by=by)
 
     entry = change(session, [archive], begin)
     if is_large:
-        set_aside(session, archive, [run], entry, lambda graph, running: ask_to_stop(graph, running, "cancel", by))
+        set_aside(
+            session,
+            archive,
+            [run],
+            entry,
+            lambda graph, running: ask_to_stop(graph, running, "cancel", by),
+            lambda graph, tasks: [task for task, _ in unapproved(graph, tasks, approver)],
+        )
         tasks = last_first(session, run, found)
         done.add(change(session, [archive], partial(go_on, tasks=tasks[:MOST_TASKS])))
         in_portions(session, archive, done, tasks[MOST_TASKS:], go_on)
+        if kept:
+            change(session, [archive], end)
     return done
+
+
+def unsettled(graph: Graph, refused: Collection[Refused]) -> list[Refused]:
+    """The refusals of tasks that have not settled, in the order of the tasks."""
+    rows = graph.rows("lock_tasks", tasks=[one.task for one in refused]) if refused else []
+    settled = {row.id for row in rows if row.state in SETTLED}
+    return [one for one in refused if one.task not in settled]
 
 
 def restart(session: Session, task: TaskId, by: str, *, approver: Approver | None = None) -> None:
@@ -312,20 +343,24 @@ def skip(
 
 def skip_until(
     session: Session, archive: int, branch: int, name: str, until: int, by: str, approver: Approver | None = None
-) -> int:
-    """Waive every failure of a task up to a revision. Returns the number of waived failures."""
+) -> Done:
+    """Waive every failure of a task up to a revision. Guarded tasks on which ``approver`` may not
+    act are refused, such as those of revisions of which the approver is the author.
+    """
 
-    def work(graph: Graph) -> int:
-        tasks = graph.ids("to_waive", branch=branch, name=name, until=until)
-        refuse_unapproved(graph, tasks, approver)
+    def work(graph: Graph) -> Done:
+        found = graph.ids("to_waive", branch=branch, name=name, until=until)
+        refused = refusals(graph, found, approver)
+        kept = {one.task for one in refused}
+        tasks = [task for task in found if task not in kept]
         if tasks:
             _waive(graph, graph.rows("lock_tasks", tasks=tasks), by)
             refuse_to_let_go_on(graph, archive)
             note = f"{name} until {until}"
             graph.do("remember", by=by, verb="skip", archive=archive, run=None, task=None, note=note)
-        return len(tasks)
+        return Done(tasks, refused=refused)
 
-    return change(session, [archive], work)
+    return change(session, [archive], work).unless_refused()
 
 
 def prioritize(session: Session, task: TaskId, priority: int, by: str) -> None:

@@ -27,6 +27,7 @@ from arkqueue.model import Workflow
 from arkqueue.names import task_name
 from arkqueue.plan.globs import matches
 from arkqueue.plan.ledger import BY_A_GUARD, BY_WORKFLOW_AUTHORS
+from arkqueue.queue.done import Refused
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.storage import files_of
 
@@ -91,6 +92,15 @@ def refuse_unapproved(source: Session | Graph, tasks: Sequence[int], approver: A
     """Raise `Forbidden` if one of the tasks is guarded and the caller may not act on it."""
     for _, why in unapproved(source, tasks, approver):
         raise Forbidden(why.thing, why.fault, why.remedy)
+
+
+def refusals(source: Session | Graph, tasks: Collection[int], approver: Approver | None) -> list[Refused]:
+    """The refusals of a verb on many tasks: the guarded tasks on which the caller may not act. The
+    verb acts on the others (design 5.33).
+    """
+    return [
+        Refused(task, Forbidden(why.thing, why.fault, why.remedy)) for task, why in unapproved(source, tasks, approver)
+    ]
 
 
 def hold_again(graph: Graph, back: Collection[int], reopened: Collection[int]) -> None:

@@ -695,7 +695,7 @@ def test_the_author_of_the_definitions_approves_nothing_of_a_backfill(session: S
     assert archive.state("thumbs@2.2") == "held"
     with pytest.raises(Conflict, match="you are the author of the revision whose workflow files its backfill has"):
         backfill.release(session, id, "m", how=How(approver=Approver(("mallory",))))
-    with pytest.raises(Conflict, match="you are the author"):
+    with pytest.raises(Forbidden, match="you are the author"):
         backfill.cancel(session, id, "m", Approver(("mallory",)))
     assert backfill.release(session, id, "bob", how=How(approver=Approver(("bob",)))).tasks
 

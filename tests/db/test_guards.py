@@ -142,6 +142,21 @@ def test_nobody_approves_his_own_work(guarded: AnArchive) -> None:
     assert guarded.state("publish@2") == "waiting"
 
 
+def test_who_waives_many_failures_waives_those_of_others(guarded: AnArchive) -> None:
+    not_by_authors(guarded)
+    for author in ("ann", "bob", "carl"):
+        guarded.commit({"publish": ""}, author=author)
+        number = guarded.numbers[""]
+        holds.release(guarded.session, guarded.task(f"publish@{number}"), "eve", how=How(approver=Approver(("eve",))))
+        guarded.fail(f"publish@{number}")
+    until = guarded.branches[""].id, "publish", 9, "bob"
+    done = control.skip_until(guarded.session, guarded.id, *until, approver=BOB)
+    assert done.tasks == [guarded.task("publish@2"), guarded.task("publish@4")]
+    assert [(one.task, "author of its" in one.why.fault) for one in done.refused] == [(guarded.task("publish@3"), True)]
+    with pytest.raises(Forbidden, match=r"papers@3/publish: .* you are the author of its revision"):
+        control.skip_until(guarded.session, guarded.id, *until, approver=BOB)
+
+
 def test_a_revision_without_an_author_is_approved_by_nobody(guarded: AnArchive) -> None:
     not_by_authors(guarded)
     guarded.commit(TASKS, author="")

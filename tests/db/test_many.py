@@ -602,7 +602,6 @@ def test_every_verb_asks_for_an_approver_itself(session: Session) -> None:
         assert archive.states() == before
 
     refused(control.cancel, publish, "ann")
-    refused(control.cancel_run, run, "ann")
     refused(control.skip, publish, "ann")
     holds.release(session, publish, "bob", how=holds.How(approver=Approver()))
     archive.fail("publish@2", "build@2")
@@ -618,6 +617,31 @@ def test_every_verb_asks_for_an_approver_itself(session: Session) -> None:
     control.retry(session, publish, "bob", approver=Approver())
     control.cancel_run(session, run, "bob", approver=Approver())
     assert set(archive.states().values()) == {"canceled"}
+
+
+@pytest.mark.parametrize("number", [3, MOST_TASKS + 1])
+def test_a_cancellation_leaves_what_is_guarded_and_does_the_rest(session: Session, number: int) -> None:
+    archive = an_archive(session)
+    guards = ArchiveSettings(process=True, require_approval=("publish", "sign"))
+    archives.change_settings(session, archive.id, guards, "ann")
+    items = ", ".join(f"i{n}" for n in range(number))
+    archive.commit(
+        {"build": f"foreach: [{items}]", "publish": "", "sign": "depends: [build]", "later": "depends: [publish]"}
+    )
+    run = RunId(archive.run_id(2))
+    done = control.cancel_run(session, run, "ann")
+    assert len(done.tasks) == number + 1
+    assert names(archive, [one.task for one in done.refused]) == ["publish@2"], "sign is skipped because of build"
+    assert isinstance(done.refused[0].why, Forbidden)
+    states = archive.states()
+    assert (states["publish@2"], states["sign@2"], states["later@2"]) == ("held", "skipped", "canceled")
+    with pytest.raises(Forbidden, match=r"papers@2/publish: is guarded by require-approval"):
+        control.cancel_run(session, run, "ann")
+    shown = "select canceled_by from run where id = %s"
+    assert archive.sql(shown, run) == [{"canceled_by": None}]
+    control.cancel_run(session, run, "bob", approver=Approver())
+    assert archive.sql(shown, run) == [{"canceled_by": "bob"}]
+    assert archive.state("publish@2") == "canceled"
 
 
 # What would be done

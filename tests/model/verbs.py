@@ -31,8 +31,10 @@ class Verbs(Looking):
         tasks = [task for task in run.own if not task.settled]
         if run.deleted or not tasks:
             raise Refused(Reason.GONE if run.deleted else Reason.NOTHING)
-        self._refuse_unapproved(tasks)
-        for task in tasks:
+        allowed = [task for task in tasks if not self.is_closed(task)]
+        if not allowed:
+            self._refuse_unapproved(tasks)
+        for task in allowed:
             self._stop_by_person(task)
         return self._follow(before)
 
@@ -305,8 +307,10 @@ class Verbs(Looking):
         runs = [r for r in self.on_branch(branch) if r.place.number <= until and not r.deleted]
         tasks = [task for run in runs for task in run.named(name) if not (task.implicit or task.deleted)]
         bad = [task for task in tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
-        self._refuse_unapproved(bad)
-        for task in bad:
+        allowed = [task for task in bad if not self.is_closed(task)]
+        if not allowed:
+            self._refuse_unapproved(bad)
+        for task in allowed:
             task.waived = True
         return self._follow(before)
 

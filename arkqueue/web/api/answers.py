@@ -70,7 +70,7 @@ def on_run(caller: Caller, run: RunId, done: Done, item: str | None = None) -> R
     """The answer of an action on a run, or an item of it."""
     tasks = _named(caller, [*done.tasks, *done.skipped])
     shown = runs.run(caller.session, run, item)
-    return RunAction(done=tasks, refused=_refusals(caller, done), left=done.left, run=shown)
+    return RunAction(done=tasks, refused=refusals(caller, done), left=done.left, run=shown)
 
 
 def on_archive(caller: Caller, archive: ArchiveId, done: Done) -> ArchiveAction:
@@ -80,7 +80,7 @@ def on_archive(caller: Caller, archive: ArchiveId, done: Done) -> ArchiveAction:
         done=_named(caller, done.tasks),
         approved=_named(caller, done.approvals),
         skipped=_named(caller, done.skipped),
-        refused=_refusals(caller, done),
+        refused=refusals(caller, done),
         left=done.left,
         archive=view,
     )
@@ -92,7 +92,7 @@ def on_backfill(caller: Caller, backfill: int, done: Done) -> BackfillAction:
         done=_named(caller, done.tasks),
         approved=_named(caller, done.approvals),
         skipped=_named(caller, done.skipped),
-        refused=_refusals(caller, done),
+        refused=refusals(caller, done),
         left=done.left,
         backfill=backfills.backfill(caller.session, backfill),
     )
@@ -103,7 +103,8 @@ def _named(caller: Caller, tasks: Sequence[int]) -> list[str]:
     return [names[task] for task in tasks]
 
 
-def _refusals(caller: Caller, done: Done) -> list[Refusal]:
+def refusals(caller: Caller, done: Done) -> list[Refusal]:
+    """The refusals of a verb, with the names of the tasks."""
     names = task_names(caller.session, [refused.task for refused in done.refused])
     return [
         Refusal(task=names[refused.task], reason=f"{refused.why.thing}: {refused.why.fault}", remedy=refused.why.remedy)

@@ -20,6 +20,7 @@ from arkqueue.views import find
 from arkqueue.views.archives import AcceptedView, ArchiveView, RewoundView
 from arkqueue.views.rows import view_of
 from arkqueue.web.access import Caller, admit
+from arkqueue.web.api.answers import Refusal, refusals
 from arkqueue.web.api.calls import DryRun, calls
 
 router = calls("archives", "/archives")
@@ -214,7 +215,10 @@ class NewPause(BaseModel):
 
 
 class Waived(BaseModel):
+    """The number of failures that were waived, and the refusals of others."""
+
     waived: int
+    refused: list[Refusal] = []
 
 
 @router.get("")
@@ -343,8 +347,8 @@ def waive_until(request: Request, name: str, waiver: Waiver, dry_run: DryRun = F
     find.check_task_name(caller.session, branch, waiver.task, name)
     task, until = waiver.task, waiver.until
     with caller.acting(dry_run, archive=archive) as caller:
-        waived = control.skip_until(caller.session, archive, branch, task, until, caller.by, caller.approver)
-        return Waived(waived=waived)
+        done = control.skip_until(caller.session, archive, branch, task, until, caller.by, caller.approver)
+        return Waived(waived=len(done.tasks), refused=refusals(caller, done))
 
 
 def _watched(caller: Caller, name: str) -> ArchiveId:

@@ -35,7 +35,6 @@ def test_what_is_guarded_takes_the_scope_approve(
     before = guarded.states()
     refused: dict[str, tuple[int, Any]] = {
         f"{task}/release": (409, {"force": True}), f"{task}/cancel": (403, {}), f"{task}/skip": (403, {}), f"{task}/retry": (403, {}),
-        f"{run}/cancel": (403, {}),
     }  # fmt: skip
     for call, (status, body) in refused.items():
         problem(
@@ -78,6 +77,21 @@ def test_authors_whom_no_revision_can_have_are_refused(client: Client, session: 
     an_archive(session)
     answer = client(Scope.ADMIN).patch("/archives/papers", json={"workflow_authors": [glob]})
     problem(answer, 422, f"workflow-authors {glob!r}")
+
+
+def test_a_run_is_canceled_but_for_what_is_guarded(
+    operator: httpx.Client, approver: httpx.Client, guarded: AnArchive
+) -> None:
+    guarded.commit({"publish": "", "other": "", "after": "depends: [publish]"})
+    run = f"/runs/{guarded.run_id(2)}"
+    answer = operator.post(f"{run}/cancel").json()
+    assert answer["done"] == ["papers@2/other", "papers@2/after"]
+    (refused,) = answer["refused"]
+    assert refused["task"] == "papers@2/publish"
+    assert "is guarded by require-approval" in refused["reason"]
+    assert guarded.states() == {"publish@2": "held", "other@2": "canceled", "after@2": "canceled"}
+    problem(operator.post(f"{run}/cancel"), 403, "papers@2/publish", "guarded by require-approval", "scope approve")
+    assert approver.post(f"{run}/cancel").json()["done"] == ["papers@2/publish"]
 
 
 def test_to_leave_it_out_of_a_run_takes_the_scope(
