@@ -295,6 +295,8 @@ def run_state(row: Any) -> RunState:
         if row.begun:
             return RunState.PROCESSING
         return RunState.HELD if row.held else RunState.PENDING
+    if row.report_state == State.HELD:
+        return RunState.HELD
     if row.report_state not in (None, *SETTLED):
         return RunState.REPORTING
     if row.canceled_otherwise:

@@ -111,8 +111,9 @@ def tally(run: Any) -> str:
     superseded = counts["superseded"]
     numbers = {**counts, "canceled": counts["canceled"] - superseded}
     words += [f"{numbers[word]} {word}" for word in ("running", "held", "failed", "rejected", "canceled", "superseded", "skipped") if numbers[word]]  # fmt: skip
+    words += ["REPORT held"] if run["report"] == "held" else []
     words += [CHANGED] if run["changed_since_report"] else []
-    return ", ".join(words) if counts["tasks"] else "-"
+    return ", ".join(words if counts["tasks"] else words[1:]) or "-"
 
 
 def whence(run: Any) -> str:

@@ -309,7 +309,7 @@ cross join lateral (
 select run.id, run.archive_id, run.branch_id, run.revision_id, a.name as archive, b.name as branch, b.main, run.number, run.run, run.trigger, run.by,
        run.faults, run.created_at, run.canceled_at, run.canceled_by, run.deleted_at, run.deleted_by,
        run.left_out, run.left_out_since, f.number as backfill_number, d.number as definitions_number, s.sender_id, r.name as revision, r.author, r.date, r.message, r.origin, r.generation, r.baseline and run.trigger = 'commit' as baseline, r.previous, r.dropped_at,
-       report.state as report_state, changed.since_report as changed_since_report, p.next as planned, p.items as planned_items, c.*
+       run.report_id, report.state as report_state, changed.since_report as changed_since_report, p.next as planned, p.items as planned_items, c.*
 from run
 join archive a on a.id = run.archive_id
 join branch b on b.id = run.branch_id

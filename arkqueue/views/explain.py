@@ -487,19 +487,21 @@ def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
     if row.planned is not None:
         return _explanation(str(name), None, [being_planned(row)])
     unsettled = [r.id for r in session.rows("unsettled_beside", run=run)]
+    held_report = [row.report_id] if row.report_state == State.HELD else []
     if not unsettled:
         text = (
             "Its task is settled."
             if row.tasks == 1
             else f"All of its {row.tasks} tasks are settled."
             if row.tasks
-            else "It has no tasks, and has ended."
+            else f"It has no tasks, and {'waits for its REPORT' if held_report else 'has ended'}."
         )
         failed = _reasons_of(session, [r.id for r in session.rows("failed_of_run", run=run)])
         said = any(reason.kind is Why.KEPT_SCRATCH for reason in failed)
         kept = [] if said else kept_scratch(session, run, None, str(name))
-        return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text), *failed, *kept])
-    return _explanation(str(name), None, _reasons_of(session, unsettled))
+        held = _reasons_of(session, held_report)
+        return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text), *held, *failed, *kept])
+    return _explanation(str(name), None, _reasons_of(session, [*unsettled, *held_report]))
 
 
 def _again(session: Session, run: Any) -> str:

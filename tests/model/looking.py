@@ -186,7 +186,7 @@ class Looking:
         if not settled:
             return "processing" if begun else "held" if held else "pending"
         if Name(REPORT) in run.tasks and not run.tasks[Name(REPORT)].settled:
-            return "reporting"
+            return "held" if run.tasks[Name(REPORT)].state is State.HELD else "reporting"
         if any(task.superseded_by is None for task in canceled):
             return "canceled"
         if any(task.superseded_by is not None and task.superseded_by.run is not run for task in canceled):
