@@ -19,7 +19,7 @@ from arkqueue.config.receivers import is_mail_address, origin_of
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.executor.exposure import exposure
-from arkqueue.model import AUTHOR, LONGEST_GLOB, OF_BRANCH, ArchiveKind, Occasion
+from arkqueue.model import AUTHOR, COMMIT, LONGEST_GLOB, OF_BRANCH, ArchiveKind, Occasion
 from arkqueue.names import without_password
 from arkqueue.plan.globs import matches, matches_no_task
 from arkqueue.repository import is_relative, locate
@@ -114,6 +114,10 @@ def _check_guards(globs: Sequence[str]) -> None:
         if matches_no_task(glob.removeprefix("!")):
             fault = "matches no task: names have letters, digits, dots, hyphens and underscores"
             raise Invalid(f"require-approval {glob!r}", fault, "Write publish, or a glob with * and ?: deploy-*")
+        if glob.removeprefix("/") == COMMIT:
+            fault = f"cannot be held: {COMMIT} runs nothing, and every later revision waits for it"
+            remedy = "To approve all that a revision runs, write '*', or name its first tasks."
+            raise Invalid(f"require-approval {glob!r}", fault, remedy)
     if globs and all(glob.startswith("!") for glob in globs):
         fault = "leaves tasks out and names none that are left"
         raise Invalid(f"require-approval {globs[0]!r}", fault, "Write '*' before it, for all tasks.")

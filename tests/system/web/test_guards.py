@@ -64,6 +64,20 @@ def test_a_guard_that_no_task_can_match_is_refused(client: Client, session: Sess
     assert admin.get("/archives/papers").json()["settings"]["require_approval"] == []
 
 
+@pytest.mark.parametrize("glob", ["COMMIT", "/COMMIT"])
+def test_commit_is_no_step_that_a_guard_can_hold(client: Client, session: Session, glob: str) -> None:
+    """Design 5.3. The remedy holds all that a revision runs."""
+    archive = an_archive(session)
+    admin = client(Scope.ADMIN)
+    refused = admin.patch("/archives/papers", json={"require_approval": ["publish", glob]})
+    problem(refused, 422, f"require-approval {glob!r}: cannot be held", "every later revision waits", "write '*'")
+    assert admin.patch("/archives/papers", json={"require_approval": ["*"]}).status_code == 200
+    archive.commit({"a": "", "g": "depends: [a]\n# gate", "b": "depends: [g]"})
+    assert archive.states() == {"a@2": "held", "g@2": "held", "b@2": "held"}
+    archive.commit({"a": ""})
+    assert archive.state("a@3") == "held"
+
+
 @pytest.mark.parametrize("glob", ["**/deploy", "a**/b", "/deploy", "*", "**/", "?x*", "*.x", "REP*"])
 def test_a_guard_that_some_task_can_match_is_accepted(client: Client, session: Session, glob: str) -> None:
     an_archive(session)
