@@ -43,6 +43,15 @@ def matches(globs: Iterable[str], path: str) -> bool:
     return found
 
 
+def is_guarded(globs: Iterable[str], name: str, *, is_empty_report: bool = False) -> bool:
+    """True if the globs of ``require_approval`` hold a task. ``is_empty_report``: it is a REPORT
+    without a command, which only a glob without a wildcard holds: it has to be named (design 5.21).
+    """
+    if is_empty_report:
+        globs = [glob for glob in globs if glob.startswith("!") or not ("*" in glob or "?" in glob)]
+    return matches(globs, name)
+
+
 def matches_no_task(glob: str) -> bool:
     """True if a glob matches no name that a task may have. ``glob``: without ``!``."""
     parts = [part for part in _parts(glob) if part and part != "**/"]

@@ -38,7 +38,7 @@ from arkqueue.model import (
 )
 from arkqueue.plan.edges import EVERYTHING, Occurrence
 from arkqueue.plan.entry import Entry
-from arkqueue.plan.globs import matches
+from arkqueue.plan.globs import is_guarded
 from arkqueue.plan.graph import Plan, plan, tasks_needed
 from arkqueue.plan.items import BEGINNING
 
@@ -359,6 +359,8 @@ class Draft:
             self._passes[commit], self._failed[commit] = True, False
         self._add_edges(edges, unmet)
         self.exclusives = []
+        if faults:
+            guards = ()  # the run has nothing that could be approved
         place = Place(id, revision, number, run, trigger, report)
         self._add_tasks(planned, place, ids, unmet, hold, guards, behind)
         return id
@@ -405,7 +407,7 @@ class Draft:
         ids: Mapping[Key, TaskId],
         unmet: Mapping[TaskId, int],
         hold: int | None,
-        guards: Sequence[str],
+        globs: Sequence[str],
         behind: int,
     ) -> None:
         id, revision, number, run, trigger, report = place
@@ -424,10 +426,12 @@ class Draft:
                 held_by = BY_ITS_FILE if definition.hold else hold if program and task != report else None
                 if hold == BY_WORKFLOW_AUTHORS and program:
                     held_by = hold
-                if guards and matches(guards, key.name):
+                if globs and is_guarded(globs, key.name):
                     held_by = BY_A_GUARD
                 if task != report:
                     self.names[key.name] = self.names.get(key.name, False) or trigger is Trigger.COMMIT
+            elif task == report and is_guarded(globs, key.name, is_empty_report=True):
+                held_by = BY_A_GUARD
             # REPORT is the last task. It has no edges, and waits for every other task that has not
             # settled (design 5.4).
             waits_for, passed = unsettled if task == report else unmet[task], task in self._passes

@@ -22,7 +22,7 @@ from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, BranchId, Workflow
 from arkqueue.names import without_password
 from arkqueue.plan import Entry
-from arkqueue.plan.globs import matches
+from arkqueue.plan.globs import is_guarded
 from arkqueue.plan.ledger import BY_A_GUARD
 from arkqueue.queue import ending, schedules
 from arkqueue.queue.graph import Graph, change, change_in_turn
@@ -158,7 +158,12 @@ def _guard(graph: Graph, archive: int, globs: Sequence[str], before: Sequence[st
     if set(globs) <= set(before):
         return
     names = graph.rows("to_guard", archive=archive)
-    tasks = [row.id for row in names if matches(globs, row.name) and not matches(before, row.name)]
+    tasks = [
+        row.id
+        for row in names
+        if is_guarded(globs, row.name, is_empty_report=row.is_empty_report)
+        and not is_guarded(before, row.name, is_empty_report=row.is_empty_report)
+    ]
     if tasks:
         graph.rows("lock_tasks", tasks=tasks)
         graph.hold(tasks, BY_A_GUARD)

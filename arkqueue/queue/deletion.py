@@ -50,7 +50,8 @@ def delete_run(session: Session, run: RunId, by: str, approver: Approver | None 
     """
 
     def work(graph: Graph, row: Any) -> None:
-        refuse_unapproved(graph, graph.ids("tasks_of_run", runs=[run]), approver)
+        guarded = [*graph.ids("tasks_of_run", runs=[run]), *graph.ids("report_to_cancel", run=run)]
+        refuse_unapproved(graph, guarded, approver)
         if row.deleted_at is not None:
             raise Conflict(run_name(row), "is deleted already")
         polled = _stop_polls(graph, run_name(row), graph.ids("unsettled_of_run", run=run), by)
@@ -73,7 +74,7 @@ def _guarded_in_steps(session: Session, run: RunId, approver: Approver | None) -
     """True if a run is so large that it is deleted and undeleted in steps. Raises if one of its tasks is guarded."""
     tasks = [row.id for row in session.rows("tasks_of_run", runs=[run])]
     if is_large := len(tasks) > MOST_TASKS:
-        refuse_unapproved(session, tasks, approver)
+        refuse_unapproved(session, [*tasks, *(row.id for row in session.rows("report_to_cancel", run=run))], approver)
     return is_large
 
 

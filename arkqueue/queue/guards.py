@@ -25,7 +25,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden
 from arkqueue.model import Workflow
 from arkqueue.names import task_name
-from arkqueue.plan.globs import matches
+from arkqueue.plan.globs import is_guarded, matches
 from arkqueue.plan.ledger import BY_A_GUARD, BY_WORKFLOW_AUTHORS
 from arkqueue.queue.done import Refused
 from arkqueue.queue.graph import Graph
@@ -80,7 +80,7 @@ def unapproved(
     ``approver`` None: a caller without the scope `approve`.
     """
     for row in source.rows("guarded", tasks=list(tasks)) if tasks else ():
-        if row.hold_id not in (BY_A_GUARD, BY_WORKFLOW_AUTHORS) and not _is_named(row):
+        if row.hold_id not in (BY_A_GUARD, BY_WORKFLOW_AUTHORS) and not _is_guarded(row):
             continue
         here = task_name(row)
         guard = "workflow-authors" if row.hold_id == BY_WORKFLOW_AUTHORS else "require-approval"
@@ -112,14 +112,9 @@ def hold_again(graph: Graph, back: Collection[int], reopened: Collection[int]) -
     """
     graph.do("hold_again", tasks=list(back))
     rows = graph.rows("guarded", tasks=list(reopened)) if reopened else ()
-    guarded = [row.id for row in rows if (row.hold_id, row.release_id) == (None, None) and _is_named(row)]
+    guarded = [row.id for row in rows if (row.hold_id, row.release_id) == (None, None) and _is_guarded(row)]
     if guarded:
         graph.hold(guarded, BY_A_GUARD)
-
-
-def _is_named(row: Any) -> bool:
-    """True if ``require_approval`` names the task of a row of ``guarded``."""
-    return matches(read_settings(row.settings, row.archive).require_approval, row.name)
 
 
 def refuse_left_out(here: str, row: Any, left_out: Collection[str], approver: Approver | None) -> None:
@@ -128,8 +123,14 @@ def refuse_left_out(here: str, row: Any, left_out: Collection[str], approver: Ap
     """
     globs = read_settings(row.settings, row.archive).require_approval
     for name in sorted(left_out):
-        if matches(globs, name) and (why := _why_not(here, row, approver)):
+        if is_guarded(globs, name) and (why := _why_not(here, row, approver)):
             raise Forbidden(here, f"would leave out {name}: {why.fault}", why.remedy)
+
+
+def _is_guarded(row: Any) -> bool:
+    """True if the guards of its archive name a task. ``row``: from ``guarded``."""
+    globs = read_settings(row.settings, row.archive).require_approval
+    return is_guarded(globs, row.name, is_empty_report=row.is_empty_report)
 
 
 def _why_not(

@@ -97,7 +97,7 @@ def update_report(
             raise Conflict(
                 here, count, f"Wait for its end, or report its present state: arkqueue report {here} --update --now"
             )
-        if row.has_command:
+        if row.has_command or row.state == State.HELD:
             refuse_unapproved(graph, [row.report], approver)
             _refuse_beside_another(here, row)
         made = _write(graph.rows, run, by)

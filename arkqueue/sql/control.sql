@@ -381,8 +381,8 @@ where run_id = any(%(runs)s) and state in ('waiting', 'held', 'ready', 'deferred
 order by id;
 
 -- name: report_to_cancel
--- The REPORT of a run, if it would still run its command.
-select t.id from run join task t on t.id = run.report_id where run.id = %(run)s and t.program and {from cancel t};
+-- The REPORT of a run, if it would still run its command, or is held.
+select t.id from run join task t on t.id = run.report_id where run.id = %(run)s and (t.program or t.state = 'held') and {from cancel t};
 
 -- name: cancel_run
 -- Record that a person canceled a run.

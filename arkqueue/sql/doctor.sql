@@ -151,7 +151,7 @@ select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s
 from task t cross join lateral (select concat(
     case when t.state = 'held' and t.hold_id is null then ', and nothing holds it' end,
     case when t.hold_id is not null and t.state not in ('held', 'canceled', 'skipped') then ', and nobody has released it' end,
-    case when t.hold_id is not null and t.kind <> 'ordinary' and not (t.kind = 'report' and t.program) then ', and no task that can be held' end,
+    case when t.hold_id is not null and t.kind not in ('ordinary', 'report') then ', and no task that can be held' end,
     case when t.hold_id > 0 and not exists (select from deed d where d.id = t.hold_id and d.archive_id = t.archive_id) then ', and held by an entry that is not there' end,
     case when t.hold_id is not null and t.release_id is not null then ', and held and released at once' end,
     case when t.release_id is not null and not exists (select from deed d where d.id = t.release_id) then ', and released by an entry that is not there' end) as what) w

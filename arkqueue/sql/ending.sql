@@ -6,16 +6,16 @@
 -- Whether the end `e` of a run, recorded by the audit log entry `d`, cancels a task `t`: the task
 -- existed when the end began and was not running then, and nobody has started, released or retried
 -- it since.
-{from cancel t} and (t.kind = 'ordinary' or t.kind = 'report' and t.program) and t.id <= e.until
+{from cancel t} and (t.kind = 'ordinary' or t.kind = 'report' and (t.program or t.state = 'held')) and t.id <= e.until
 and not exists (select from spared s where s.run_id = t.run_id and s.task_id = t.id)
 and not (t.attempts > 0 and exists (select from attempt a where a.id = t.attempt_id and a.ended_at > d.at))
 
 -- name: not_started_of_gone
--- The unstarted tasks of some runs of a rewritten or deleted branch, and a REPORT with a command;
--- at most `most` (null: all).
+-- The unstarted tasks of some runs of a rewritten or deleted branch, and a REPORT with a command or
+-- a hold; at most `most` (null: all).
 select id from task
 where run_id = any(%(runs)s) and state in ('waiting', 'held', 'ready', 'deferred')
-  and (kind = 'ordinary' or kind = 'report' and program)
+  and (kind = 'ordinary' or kind = 'report' and (program or state = 'held'))
 order by id limit %(most)s;
 
 -- name: ready_of_runs

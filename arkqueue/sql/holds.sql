@@ -147,7 +147,7 @@ with held as materialized (
     where branch_id = b.id and dropped_at is null and number between coalesce(accepted.number, -1) and r.number) c
   group by h.id
 )
-select t.id, t.number, t.run, t.name, t.item, t.hold_id, t.release_id, a.name as archive, b.name as branch, b.main, r.author, d.author as definer, c.authors as changers,
+select t.id, t.number, t.run, t.name, t.item, t.kind = 'report' and not t.program as is_empty_report, t.hold_id, t.release_id, a.name as archive, b.name as branch, b.main, r.author, d.author as definer, c.authors as changers,
        a.settings::text as settings
 from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id join run on run.id = t.run_id join revision r on r.id = run.revision_id
 left join backfill f on f.id = run.backfill_id left join revision d on d.id = f.revision_id
@@ -156,9 +156,18 @@ where t.id = any(%(tasks)s) and (t.hold_id < 0 or coalesce(a.settings->'require_
 order by t.number, t.run, t.position, t.id;
 
 -- name: to_guard
--- The unstarted tasks of an archive with their names, including a REPORT with a command.
-select t.id, t.name from branch b join task t on t.branch_id = b.id and t.settled_at is null and {from hold t} and (t.kind = 'ordinary' or t.kind = 'report' and t.program)
-where b.archive_id = %(archive)s order by t.id;
+-- The unstarted tasks of an archive with their names, including REPORTs. `is_empty_report`: a
+-- REPORT without a command, of a run that is not gone and has no faults.
+select t.id, t.name, t.kind = 'report' and not t.program as is_empty_report
+from branch b join task t on t.branch_id = b.id and t.settled_at is null and {from hold t}
+where b.archive_id = %(archive)s
+  and (t.kind = 'ordinary'
+       or t.kind = 'report'
+          and (t.program
+               or b.deleted_at is null
+                  and exists (select from run join revision r on r.id = run.revision_id
+                              where run.id = t.run_id and run.deleted_at is null and run.faults = '[]' and r.dropped_at is null)))
+order by t.id;
 
 -- name: tasks_of_run
 -- The ordinary tasks of runs.

@@ -308,8 +308,10 @@ def _in_run(row: Any) -> str | None:
 
 
 def is_implicit(row: Any) -> bool:
-    """True if a task is shown only where it has an effect: a REPORT without a command, or a gate."""
-    return bool(row.kind == TaskKind.GATE or (row.kind == TaskKind.REPORT and row.gate))
+    """True if a task is shown only where it has an effect: a gate, or a REPORT without a command
+    that is not held.
+    """
+    return bool(row.kind == TaskKind.GATE or (row.kind == TaskKind.REPORT and row.gate and row.state != State.HELD))
 
 
 def _views(

@@ -990,8 +990,13 @@ class Beside(RuleBasedStateMachine):
         return self.model.run(data.draw(st.sampled_from([run.key for run in runs])))
 
     def keys(self, *states: State) -> list[Key]:
+        """The tasks in these states, without the gates that exist in every run. Only REPORT can be
+        held among these.
+        """
         return [
-            task.key for task in self.model.tasks() if task.state in states and not (task.implicit and task.is_gate)
+            task.key
+            for task in self.model.tasks()
+            if task.state in states and (task.state is State.HELD or not (task.implicit and task.is_gate))
         ]
 
     def pick(self, data: st.DataObject, *states: State) -> Key:

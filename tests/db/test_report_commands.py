@@ -4,7 +4,7 @@ report was sent, and only an update runs the command again.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -230,6 +230,48 @@ def test_approval_steps_and_guards_hold_the_command(archive: AnArchive) -> None:
     holds.release_run(archive.session, run_of(archive, 3), "bob", how=how)
     got = send(archive, number=3)
     assert (got["state"], got["counts"]["tasks"]) == ("completed", 0)
+
+
+def test_a_guard_that_names_report_holds_it_without_a_command(archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    guarded = ArchiveSettings(process=True, require_approval=("REPORT",))
+    archives.change_settings(archive.session, archive.id, guarded, "ann")
+    assert state(archive) == "held", "it had not passed when the guard was set"
+    archive.run("a@2")
+    assert (state(archive), run_state(archive), told(archive)) == ("held", "held", [])
+    shown = runs.run(archive.session, run_of(archive))
+    assert [task.name for task in shown.tasks] == ["COMMIT", "a", "REPORT"]
+    with pytest.raises(Forbidden, match="papers@2/REPORT: is guarded by require-approval"):
+        update(archive)
+    with pytest.raises(Conflict, match="papers@2/REPORT: is held"):
+        update(archive, approver=Approver())
+    with pytest.raises(Conflict, match="guarded by require-approval"):
+        holds.release_run(archive.session, run_of(archive), "ann")
+    holds.release_run(archive.session, run_of(archive), "bob", how=holds.How(approver=Approver()))
+    assert (state(archive), run_state(archive)) == ("completed", "completed")
+    assert told(archive) == [(1, False, False, 1)]
+
+    archive.commit({})
+    assert (state(archive, 3), str(runs.run(archive.session, run_of(archive, 3)).state)) == ("held", "held")
+    with pytest.raises(Forbidden, match="papers@3/REPORT: is guarded by require-approval"):
+        deletion.delete_run(archive.session, run_of(archive, 3), "ann")
+    deletion.delete_run(archive.session, run_of(archive, 3), "bob", Approver())
+    assert state(archive, 3) == "canceled"
+    deletion.undelete_run(archive.session, run_of(archive, 3), "ann")
+    assert state(archive, 3) == "held"
+    archive.commit({}, dropped=["3"])
+    assert (state(archive, 3), state(archive, 4)) == ("canceled", "held")
+
+
+def test_a_wildcard_leaves_a_report_without_a_command_alone(archive: AnArchive) -> None:
+    guarded = ArchiveSettings(process=True, require_approval=("*",))
+    archives.change_settings(archive.session, archive.id, guarded, "ann")
+    archive.commit({"a": ""})
+    assert (archive.state("a@2"), state(archive)) == ("held", "waiting")
+    archive.commit({"REPORT": SENDS})
+    assert state(archive, 3) == "held"
+    archives.change_settings(archive.session, archive.id, replace(guarded, require_approval=("*", "REPORT")), "ann")
+    assert state(archive) == "held"
 
 
 def test_a_command_that_was_canceled_while_it_was_held_is_held_again(archive: AnArchive) -> None:

@@ -189,7 +189,10 @@ class Control(Looking):
         before = self.states()
         new, self.guards = names - self.guards, names
         for task in self.tasks():
-            if task.name in new and task.state in (State.WAITING, State.READY) and not (task.implicit and task.is_gate):
+            is_report = task.name == REPORT and not task.run.workflow.faults
+            is_report = is_report and not (task.run.deleted or self._is_gone(task.run))
+            can_be_held = is_report or not (task.implicit and task.is_gate)
+            if task.name in new and task.state in (State.WAITING, State.READY) and can_be_held:
                 self._hold(task, by_a_guard=True)
         return self._follow(before)
 

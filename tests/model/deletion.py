@@ -20,8 +20,9 @@ class Deletion(Looking):
         run = self.run(key)
         if run.deleted:
             raise Refused(Reason.GONE)
-        self._refuse_unapproved(run.own)
         commands = [*run.own, *self._report_with_command(run)]
+        unstarted = (State.WAITING, State.HELD, State.READY, State.DEFERRED)
+        self._refuse_unapproved(task for task in commands if task.name != REPORT or task.state in unstarted)
         if any(task.state is State.RUNNING and not task.polls for task in commands):
             raise Refused(Reason.STATE)
         run.deleted = True
@@ -32,8 +33,9 @@ class Deletion(Looking):
         return self._follow(before)
 
     def _report_with_command(self, run: Run) -> list[Task]:
+        """The REPORT of the run, if it has a command or is held."""
         report = run.tasks.get(Name(REPORT))
-        return [report] if report and not report.is_gate else []
+        return [report] if report and (not report.is_gate or report.state is State.HELD) else []
 
     def undelete(self, key: RunKey) -> Changes:
         """Undeletes a run. The tasks that the deletion canceled come back as held. So do tasks that
