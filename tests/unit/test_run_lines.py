@@ -13,14 +13,26 @@ COUNTS = dict.fromkeys(("running", "held", "failed", "rejected", "canceled", "su
 
 @pytest.mark.parametrize(("baseline", "told"), [(True, "baseline"), (False, "1/2, 1 failed")])
 def test_a_baseline_has_no_tasks_to_count(baseline: bool, told: str) -> None:
-    run: dict[str, Any] = {"faults": [], "baseline": baseline, "trigger": "commit", "changed_since_report": False}
+    run: dict[str, Any] = {
+        "faults": [],
+        "baseline": baseline,
+        "trigger": "commit",
+        "changed_since_report": False,
+        "report": None,
+    }
     run["counts"] = {**COUNTS, "tasks": 2, "completed": 1, "failed": 1}
     assert tally(run) == told
 
 
 @pytest.mark.parametrize(("changed", "told"), [(False, "2/2"), (True, "2/2, changed since its report")])
 def test_a_run_that_has_changed_since_its_report_is_marked(changed: bool, told: str) -> None:
-    run: dict[str, Any] = {"faults": [], "baseline": False, "trigger": "commit", "changed_since_report": changed}
+    run: dict[str, Any] = {
+        "faults": [],
+        "baseline": False,
+        "trigger": "commit",
+        "changed_since_report": changed,
+        "report": None,
+    }
     run["counts"] = {**COUNTS, "tasks": 2, "completed": 2}
     assert tally(run) == told
 
