@@ -266,10 +266,16 @@ class Edges:
                 if key.item and not occurrence.settled and key.name not in excepted:
                     # The gate of an item's own list blocks as long as the item, if the entry asks
                     # for completion and the gate waits for the item. Then no edge to the item is
-                    # needed.
+                    # needed. A gate that has passed waits for no item: one that runs again needs an
+                    # edge (design 5.30).
                     is_told = entry.when is When.COMPLETED and not occurrence.ignored
                     through = nearest.get(key.name) if is_told else None
-                    if through and through.kind is TaskKind.GATE and through.place == occurrence.place:
+                    if (
+                        through
+                        and through.kind is TaskKind.GATE
+                        and not through.passes
+                        and through.place == occurrence.place
+                    ):
                         continue
                     self.add(Edge(gate, occurrence.task, settled=entry.when is When.SETTLED))
         return gate

@@ -383,19 +383,20 @@ select name from task_name where branch_id = %(branch)s;
 -- name: unsettled_items
 -- The items, of tasks of some names before a place of the branch, that have not settled, or that
 -- never began and block tasks that wait for any end. `nearest` finds the nearest one for each key.
--- For the names in `through`, a gate stands for the nearest list, so the items of this list are
--- left out; its name is the task's name and the suffix `gate`. The gate does not wait for items
+-- For the names in `through`, a gate stands for the nearest list until it passes, so the items of
+-- this list are left out; its name is the task's name and the suffix `gate`. The gate does not wait for items
 -- that were deleted or waived as completed, so these stay in the result.
 with near as materialized (
     select n.name, g.number, g.run from unnest(%(names)s::text[]) n(name)
     left join lateral (
-        select number, run from task g
+        select number, run, state from task g
         where g.branch_id = %(branch)s and n.name = any(%(through)s::text[]) and g.name = n.name || %(gate)s::text and g.item = '' and (g.number, g.run) < (%(number)s, %(run)s)
           and g.run_id <> all(array(select run_id from purging))
         order by g.number desc, g.run desc limit 1) g
     -- If a later task of the name has no list, that task is the nearest occurrence, and no gate
-    -- stands for the items.
-    on not exists (
+    -- stands for the items. A gate that has passed stands for no item, either: it stays passed if an
+    -- item runs again after a task behind the gate has started (design 5.30).
+    on g.state <> 'completed' and not exists (
         select from task p where p.branch_id = %(branch)s and p.name = n.name and p.item = '' and (p.number, p.run) > (g.number, g.run) and (p.number, p.run) < (%(number)s, %(run)s)
           and p.run_id <> all(array(select run_id from purging)))
 )

@@ -213,6 +213,27 @@ def test_everything_before_includes_each_unsettled_item(archive: AnArchive, when
 
 
 @at_once_and_in_portions
+@pytest.mark.parametrize("strict", ["COMMIT", "index"])
+def test_everything_before_includes_an_item_that_runs_again_behind_a_gate_that_stays_passed(
+    archive: AnArchive, strict: str
+) -> None:
+    """A long run of the model test has found this case. The gate stays passed because `tell` has
+    started.
+    """
+    archive.commit({"store": LIST, "tell": "depends: [store]"})
+    archive.run("store/a@2", "store/b@2", "tell@2")
+    redo.retry_from(archive.session, RunId(archive.run_id(2)), "store", "ann", item="a", force=True)
+    archive.commit({strict: "depends: ['PREV:*']", "next": ""})
+    behind = {"COMMIT": "next@3", "index": "index@3"}[strict]
+    assert archive.state(behind) == "waiting"
+    archive.fail("store/a@2")
+    assert archive.state(behind) == "waiting", "a failure that nobody waived"
+    archive.retry("store/a@2", force=True)
+    archive.run("store/a@2")
+    assert states(archive, behind) == ["ready"]
+
+
+@at_once_and_in_portions
 def test_a_strict_order_of_revisions_waits_for_the_items(archive: AnArchive) -> None:
     strict = "depends: [{task: 'PREV:*', when: settled}]"
     archive.commit({"COMMIT": strict, "store": LIST})
