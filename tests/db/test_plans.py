@@ -196,6 +196,7 @@ def test_a_task_comes_and_goes_without_reading_through_the_past(plans: Plans, li
     assert stops, "nothing was left to be canceled"
 
 
+@pytest.mark.full
 def test_what_is_done_for_each_task_is_not_planned_each_time(plans: Plans) -> None:
     """The server plans a statement for its values until a plan for any values looks no dearer; planning ours would take longer than running them."""
     session = plans.session

@@ -118,6 +118,7 @@ def test_a_manifest_of_jobs_that_is_nested_too_deeply_is_rejected(tools: Any, re
     assert "is not a manifest of jobs" in rejects(tools.batch.jobs_of, b'{"jobs": ' + b"[" * 200_000, "jobs.json")
 
 
+@pytest.mark.full
 def test_a_long_manifest_may_begin_with_a_byte_order_mark(
     tools: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,6 +159,7 @@ def write_commit(repository: pygit2.Repository, tree: dict[bytes, object]) -> st
     return str(repository.create_commit(None, who, who, "", write_tree(repository, tree), []))
 
 
+@pytest.mark.full
 @settings(max_examples=60)
 @given(trees=st.lists(_trees, min_size=2, max_size=3, unique_by=repr))
 def test_git_update_is_an_export(trees: list[dict[bytes, object]]) -> None:

@@ -173,6 +173,7 @@ def test_what_was_asked_meanwhile_is_done(
     assert boxes.all() == []
 
 
+@pytest.mark.full
 def test_time_goes_on_while_nobody_looks(
     archive: AnArchive, boxes: Boxes, drivers: Drivers, managers: Managers
 ) -> None:

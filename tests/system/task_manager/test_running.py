@@ -375,14 +375,15 @@ def test_log_can_be_followed_while_the_task_runs(archive: AnArchive, managers: M
     assert b"".join(c.data for c in chunks) == b"two\n"
 
 
+@pytest.mark.garbles
 def test_archive_whose_settings_cannot_be_read_fails_alone(archive: AnArchive, managers: Managers) -> None:
     """Those of a newer version, say: the other tasks of the same claim run."""
     odd = an_archive(archive.session, "odd")
+    for one in (odd, archive):
+        one.commit({"task": command("true")})
     odd.sql(
         "update archive set settings = settings || '{\"of-a-newer-version\": 1}' where id = %s returning id", odd.id
     )
-    for one in (odd, archive):
-        one.commit({"task": command("true")})
     managers()
     settled(archive, "task@2", "completed")
     settled(odd, "task@2", "failed")

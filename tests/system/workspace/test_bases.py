@@ -543,6 +543,7 @@ class TestBroken:
         workspaces.remove(ONE)
         assert name not in bases(tmp_path)
 
+    @pytest.mark.full
     def test_a_folder_is_looked_at_before_an_update_changes_it(self, workspaces: Workspaces, tmp_path: Path) -> None:
         """Its time is new then, and what was removed from it would never be missed."""
         repository = a_git_repository(tmp_path)
