@@ -54,7 +54,8 @@ def history(bench: Bench) -> Iterator[Figure]:
             "5", f"plan and store a revision of 3 tasks, {what}", "ms", plans["old"], target, "empty", plans["new"]
         )
         drain(queues["old"], "bench"), drain(queues["new"], "bench")
-        # The servers must not look for repositories that do not exist, or end before the ledger does.
+        # The servers must not look for repositories that
+        # do not exist, or end before the ledger does.
         with bench.admin(old) as admin:
             _stop(admin, lines["old"])
             past.give_repository(admin, a_subversion_repository(bench.a_folder("past")))

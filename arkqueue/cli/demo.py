@@ -212,7 +212,7 @@ def _go_on(home: Path) -> None:
     say(f"\nEverything is in this folder; remove it when you have seen enough:\n  {home}")
 
 
-# -- repositories ----------------------------------------------------------------------------------
+# Repositories
 
 
 class _Subversion:

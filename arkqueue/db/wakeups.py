@@ -190,7 +190,7 @@ class Wakeups:
                 self._pending = {_ALL}
         self._to_send.set()
 
-    # -- the sender's thread -----------------------------------------------------------------------
+    # The sender's thread
 
     def _send(self) -> None:
         pause = PAUSE
@@ -222,7 +222,7 @@ class Wakeups:
             raise
         return not self._closed.is_set()
 
-    # -- the listener's thread ---------------------------------------------------------------------
+    # The listener's thread
 
     def _listen(self) -> None:
         pause = PAUSE
@@ -274,7 +274,7 @@ class Wakeups:
                 self._ring((notice.payload,))
         return heard and not self._closed.is_set()
 
-    # -- both --------------------------------------------------------------------------------------
+    # Both
 
     def _connected(self, who: str) -> Connection:
         """A new connection, which ``close`` can cut. It is closed at the end of the block."""

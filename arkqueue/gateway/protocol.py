@@ -55,7 +55,7 @@ class Gateway(Protocol):
     @property
     def host(self) -> str: ...
 
-    # -- who is there ------------------------------------------------------------------------------------------------
+    # Who is there
 
     def register(
         self, hostname: str, slots: int, account: str, fault: str | None, engine_fault: str | None, low_disk: str | None
@@ -81,7 +81,7 @@ class Gateway(Protocol):
         attempts without a container.
         """
 
-    # -- getting attempts, and giving them back ----------------------------------------------------------------------
+    # Getting attempts, and giving them back
 
     def claim(self, slots: int, lease: float, pools: Collection[Pool] = tuple(Pool)) -> list[Claim]:
         """Take up to ``slots`` ready tasks, archives in turn; each begins an attempt that belongs
@@ -107,7 +107,7 @@ class Gateway(Protocol):
         attempts still have to be handed back.
         """
 
-    # -- what attempts are made from ---------------------------------------------------------------------------------
+    # What attempts are made from
 
     def definitions(self, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
         """Frozen definitions by id, as the JSON that ``workflow.from_json`` reads. They never change."""
@@ -174,7 +174,7 @@ class Gateway(Protocol):
         than the ledger has.
         """
 
-    # -- the life of an attempt --------------------------------------------------------------------------------------
+    # The life of an attempt
 
     def reserve(self, attempt: AttemptId, image: str, adopt_within: float) -> bool:
         """Record that an attempt is about to begin in a container of ``image``, which outlives its
@@ -204,7 +204,7 @@ class Gateway(Protocol):
         makes no other claim meanwhile.
         """
 
-    # -- leases, requests to stop, wake-ups --------------------------------------------------------------------------
+    # Leases, requests to stop, wake-ups
 
     def renew(self, attempts: Sequence[AttemptId], lease: float) -> Renewed:
         """Renew leases: they end ``lease`` seconds from now. An attempt that is missing in the
@@ -224,7 +224,7 @@ class Gateway(Protocol):
         ring without an event, or not ring, so the caller also has to poll.
         """
 
-    # -- logs --------------------------------------------------------------------------------------------------------
+    # Logs
 
     def append_log(self, appends: Sequence[LogAppend]) -> set[AttemptId]:
         """Store the next chunks of some logs; returns the attempts that still belong to the

@@ -301,7 +301,8 @@ def undelete_item(session: Session, run: RunId, item: str, by: str, approver: Ap
         back += reopened
         graph.do("hold_undeleted", tasks=[task for task in back if task in of_item], run=run, hold=entry)
         hold_again(graph, back, reopened)
-        # Tasks that settled while the item was deleted have not met or skipped the tasks that come back now.
+        # Tasks that settled while the item was deleted have
+        # not met or skipped the tasks that come back now.
         settled = graph.ids("settled_before", tasks=back)
         graph.follow(entering=back, again=[*back, *staying, *targets, *bad, *settled, *unwaived])
         refuse_to_let_go_on(graph, row.archive_id)

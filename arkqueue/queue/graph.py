@@ -384,7 +384,8 @@ class Graph:
             return [], []
         if not self.rows("lock_victims", firing=firing, here=here, in_steps=False):
             return [], []  # `advance` notes that they fired
-        # Stop requests come first: all cancelers fire together, so one that another canceler cancels fires as well.
+        # Stop requests come first: all cancelers fire together,
+        # so one that another canceler cancels fires as well.
         tied = self._stop_victims(firing, here=here)
         return self.ids("cancel_victims", firing=firing, here=here), tied
 

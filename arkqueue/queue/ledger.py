@@ -169,7 +169,8 @@ def begin(graph: Graph, archive: int, starts: Sequence[tuple[Branch, Entry]]) ->
         return
     content = Content(graph.kept, [entry.workflow for _, entry in starts])
     ids = new_ids(graph, [Workflow()] * len(starts))
-    # These branches have no accepted workflow files yet, so the main branch's count for all of them.
+    # These branches have no accepted workflow files
+    # yet, so the main branch's count for all of them.
     (head,) = graph.rows("head", branch=starts[0][0].id)
     authors = read_settings(head.settings, head.archive).workflow_authors
     drafts, heads = [], []

@@ -169,7 +169,8 @@ def _tell(
     wanted = _wanted(receivers, news.occasion, row.branch if row else "")
     author = address_of(row.author) if row else ""
     if not author or author.lower() in (receiver.lower() for receiver in wanted):
-        # News of an archive has no author, a repository may have no addresses, and one mail is enough.
+        # News of an archive has no author, a repository
+        # may have no addresses, and one mail is enough.
         wanted.pop(AUTHOR, None)
     if wanted:
         post = {"tasks": list(news.tasks), "attempts": list(news.attempts), "count": news.count, "what": news.what}

@@ -138,7 +138,8 @@ def _bind(graph: Graph, folder: Any) -> None:
         bound = graph.rows("bind_item", item=folder.item, **place)
     else:
         bound = graph.rows("bind_run", run_id=folder.run_id)
-    # Whether a task manager lives that can run them decides whether they stand in the lines of their locks.
+    # Whether a task manager lives that can run them decides
+    # whether they stand in the lines of their locks.
     graph.reordered += [row.id for row in bound]
     if ready := [row.id for row in bound if row.is_ready]:
         graph.do("offer", archive=folder.archive_id, tasks=ready)

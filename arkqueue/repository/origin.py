@@ -112,8 +112,9 @@ exec git interpret-trailers --in-place --if-exists replace --trailer @TRAILER@ "
 
 _SUBVERSION_COMMAND = """\
 #!/bin/sh
-# Marks commits that are made by an arkqueue task, so that a chain of them can be seen and ended;
-# everything else goes to the real program of this name as it is, which only may not write to the home of its user.
+# Marks commits that are made by an arkqueue task, so that a chain of
+# them can be seen and ended; everything else goes to the real program of
+# this name as it is, which only may not write to the home of its user.
 me=${0##*/}
 here=${0%/*}
 real=

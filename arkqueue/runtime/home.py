@@ -41,7 +41,8 @@ def id_in(folder: Path, name: str) -> str:
     with _used(folder):
         made.write_text(uuid.uuid4().hex + "\n", "ascii")
     try:
-        # Two processes may do this at once. The first file stays, and is complete when it gets its name.
+        # Two processes may do this at once. The first file
+        # stays, and is complete when it gets its name.
         with suppress(FileExistsError):
             os.link(made, path)
     finally:

@@ -120,7 +120,8 @@ class Adoption:
         self._answers()
         live = self._gateway.live()
         held = {attempt.id for attempt in self._held()}
-        # Also attempts that the database has given to this process, if the answer to their adoption was lost.
+        # Also attempts that the database has given to this
+        # process, if the answer to their adoption was lost.
         left = {one.attempt: one.process for one in live if one.outlives and one.attempt not in held}
         self._adopt({id: process for id, process in left.items() if id in found})
         self._expire([id for id in left if id not in found], left)
@@ -147,7 +148,8 @@ class Adoption:
                 return
             since = boottime()
             for one in self._gateway.adopt(left, configuration.adopt_within, configuration.lease):
-                # If the engine or the database goes away meanwhile, the next iteration adopts the rest.
+                # If the engine or the database goes away
+                # meanwhile, the next iteration adopts the rest.
                 self._take(self._attempt(one), since)
 
     def _attempt(self, adopted: Adopted) -> Attempt:

@@ -109,7 +109,7 @@ class Leases:
         with self._lock:
             return list(self._held.values())
 
-    # -- renewing ----------------------------------------------------------------------------------------------------
+    # Renewing
 
     def _renewing(self) -> None:
         pause, away = self._renew, False
@@ -147,7 +147,7 @@ class Leases:
                 if request := ours[id]:
                     attempt.stop(asked_for(request))
 
-    # -- requests to stop --------------------------------------------------------------------------------------------
+    # Requests to stop
 
     def _listening(self) -> None:
         while not self._closing.is_set():
@@ -169,7 +169,7 @@ class Leases:
             if attempt is not None:
                 attempt.stop(asked_for(request))
 
-    # -- silence -----------------------------------------------------------------------------------------------------
+    # Silence
 
     def _watching(self) -> None:
         while not self._closing.wait(self._look):
@@ -189,7 +189,8 @@ class Leases:
         for attempt, rest in overdue:
             if attempt.why is None:
                 log.warning("%s is stopped: its lease could not be renewed", attempt)
-            # Also if it is being stopped already: its grace may be longer than the rest of its lease.
+            # Also if it is being stopped already: its grace
+            # may be longer than the rest of its lease.
             attempt.stop(Why.SILENCE, max(0.0, rest))
 
     def patience(self, attempt: Attempt) -> float:

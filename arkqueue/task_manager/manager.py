@@ -179,7 +179,7 @@ class TaskManager:
         with self._idle:
             return self._idle.wait_for(lambda: self._busy == 0, timeout)
 
-    # -- claiming ----------------------------------------------------------------------------------------------------
+    # Claiming
 
     def _claiming(self) -> None:
         has_begun = is_swept = is_away = False
@@ -313,7 +313,8 @@ class TaskManager:
         try:
             self._equip(attempts)
         except Exception as error:
-            # Each attempt asks for itself, so that an error becomes the outcome of that attempt alone.
+            # Each attempt asks for itself, so that an error
+            # becomes the outcome of that attempt alone.
             log.warning(
                 "the definitions and inputs of %d attempts could not be read together: %s", len(attempts), error
             )
@@ -355,7 +356,7 @@ class TaskManager:
                 worker.start()
                 self._workers.append(worker)
 
-    # -- working -----------------------------------------------------------------------------------------------------
+    # Working
 
     def _working(self) -> None:
         while (attempt := self._work.get()) is not None:

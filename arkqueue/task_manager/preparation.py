@@ -78,7 +78,7 @@ class Preparation:
             return Prepared(self._process(claim, definition, inputs, log))
         return self._in_container(claim, definition, inputs, container, log, is_wanted)
 
-    # -- as processes ------------------------------------------------------------------------------------------------
+    # As processes
 
     def _process(
         self,
@@ -103,7 +103,8 @@ class Preparation:
         if attached:
             shown = workspace.files / ATTACHMENTS.name
             shown.mkdir()
-            # The kernel mounts only for root. Another user cannot write to the files by their modes.
+            # The kernel mounts only for root. Another user
+            # cannot write to the files by their modes.
             attached = shown if show_read_only(attached, shown) else attached
         return Program(
             claim.attempt,
@@ -114,7 +115,7 @@ class Preparation:
             shell=definition.script is not None,
         )
 
-    # -- in a container ----------------------------------------------------------------------------------------------
+    # In a container
 
     def _in_container(
         self,

@@ -88,7 +88,7 @@ class Protocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
         self._end(Refused(400, "the request", "is not valid HTTP", "Send it as RFC 9112 defines it."))
 
-    # -- requests ----------------------------------------------------------------------------------------------------
+    # Requests
 
     def _wait_for_request(self) -> None:
         state = self.conn.their_state
@@ -107,7 +107,7 @@ class Protocol(H11Protocol):
             return
         self._end(Refused(408, "the request", f"has not come whole within {PATIENCE:g} s", "Send it at once."))
 
-    # -- answers -----------------------------------------------------------------------------------------------------
+    # Answers
 
     def _look(self, before: int = 0) -> None:
         """Check whether the client reads its answer. ``before``: the number of waiting bytes at the

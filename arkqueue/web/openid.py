@@ -243,7 +243,8 @@ class Provider:
             key = await run_in_threadpool(read_key, openid.client_secret_file, "the client's secret of [openid]")
             secret = key.decode("utf-8", "replace")
         if secret and method == "client_secret_basic":
-            # RFC 6749, 2.3.1: Authlib leaves this to its caller. Not every provider reads a plus as a space.
+            # RFC 6749, 2.3.1: Authlib leaves this to its caller.
+            # Not every provider reads a plus as a space.
             name, secret = quote(name, safe=""), quote(secret, safe="")
         body = url_encode(
             [("grant_type", "authorization_code"), ("code", code), ("redirect_uri", self._return_url), ("code_verifier", verifier)]

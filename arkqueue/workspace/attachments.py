@@ -73,7 +73,7 @@ class AttachmentFolders:
         self._digests = Digests()
         self._sealing = threading.Lock()
 
-    # -- while files are received ------------------------------------------------------------------
+    # While files are received
 
     def check_room(self, size: int) -> None:
         """Raise Full if ``size`` bytes more would leave too little free space."""
@@ -143,7 +143,7 @@ class AttachmentFolders:
             place.chmod(0o555)
             _sync(place)
 
-    # -- for tasks ---------------------------------------------------------------------------------
+    # For tasks
 
     def for_tasks(self, folder: int, owner: Owner | None = None) -> Path:
         """The folder of the files, for containers, or for processes of ``owner`` (None: the user of
@@ -159,7 +159,7 @@ class AttachmentFolders:
             place.chmod(0o710)
         return files
 
-    # -- removal -----------------------------------------------------------------------------------
+    # Removal
 
     def known(self) -> set[int]:
         """The numbers of the folders that are here."""

@@ -331,7 +331,8 @@ def test_a_silent_server_cannot_hold_a_call(own_postgres: Callable[[], Any]) -> 
         frozen.wait()
         assert not overdue.is_set()
         while thread.is_alive():
-            # The watchdog looks at the clock that it is told, so that nobody has to wait for it here.
+            # The watchdog looks at the clock that it is
+            # told, so that nobody has to wait for it here.
             database.watchdog.look(time.monotonic() + 31)
             thread.join(0.01)
         assert overdue.is_set()

@@ -191,7 +191,8 @@ def test_a_server_that_is_killed_again_and_again_is_started_at_once_each_time(
 ) -> None:
     server = own_postgres()
     for _ in range(4):
-        # Busy backends notice last that their server is gone; a frozen one keeps its shared memory until it may go on.
+        # Busy backends notice last that their server is gone; a
+        # frozen one keeps its shared memory until it may go on.
         with psycopg.connect(server.uri) as connection, psycopg.connect(server.uri) as busy:
             connection.execute("create table if not exists kept (n int)")
             connection.execute("insert into kept values (1)")

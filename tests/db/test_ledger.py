@@ -25,7 +25,7 @@ from tests.db.test_busy_archives import held
 Connect = Callable[[], Connection]
 
 
-# -- notices -------------------------------------------------------------------------------------------------------------
+# Notices
 
 
 def asked(session: Session) -> dict[str, int | None]:
@@ -127,7 +127,7 @@ def test_a_sweep_waits_for_no_archive(session: Session, second_connection: Conne
     assert list(asked(session)) == ["a"]
 
 
-# -- what is gone --------------------------------------------------------------------------------------------------------
+# What is gone
 
 
 @pytest.mark.parametrize("gone", [remove, rewind, untrack])
@@ -166,7 +166,7 @@ def test_a_branch_is_rewound_once_by_two(archive: AnArchive) -> None:
         rewind(archive)
 
 
-# -- odd texts -----------------------------------------------------------------------------------------------------------
+# Odd texts
 
 
 ODD = [

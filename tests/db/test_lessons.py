@@ -24,7 +24,7 @@ from tests.postgres import a_database
 Connect = Callable[[], Connection]
 
 
-# -- plans ---------------------------------------------------------------------------------------------------------------
+# Plans
 
 HISTORY = 100_000
 """Settled tasks, each with an edge and an attempt."""
@@ -179,7 +179,7 @@ def test_every_id_is_a_bigint_from_the_first_day(archive: AnArchive) -> None:
     assert identities == []
 
 
-# -- triggers and order --------------------------------------------------------------------------------------------------
+# Triggers and order
 
 
 def test_a_rerun_of_an_old_revision_does_not_become_the_latest(archive: AnArchive) -> None:
@@ -217,7 +217,7 @@ def test_nothing_is_canceled_by_a_revision_whose_own_task_does_not_come_to_run(a
     assert claim.stops(archive.session, PROCESS) == {}
 
 
-# -- queue ---------------------------------------------------------------------------------------------------------------
+# Queue
 
 
 def test_a_retry_in_the_future_blocks_nothing_but_what_needs_it(archive: AnArchive) -> None:

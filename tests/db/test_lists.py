@@ -42,7 +42,7 @@ def states(archive: AnArchive, *keys: str) -> list[str]:
     return [archive.state(key).replace("running", "ready") for key in keys]
 
 
-# -- inside a run ------------------------------------------------------------------------------------------------------
+# Inside a run
 
 
 @at_once_and_in_portions
@@ -131,7 +131,7 @@ def test_a_lock_takes_a_field_of_the_item(archive: AnArchive) -> None:
     assert states(archive, "store/b@2") == ["ready"]
 
 
-# -- between runs ------------------------------------------------------------------------------------------------------
+# Between runs
 
 AFTER = "depends: [PREV]"
 
@@ -539,7 +539,7 @@ def test_exclusive_items_go_one_at_a_time_and_close_the_gate(archive: AnArchive)
     assert archive.state("COMMIT@3") == "completed"
 
 
-# -- how they are named and explained ----------------------------------------------------------------------------------
+# How they are named and explained
 
 
 @at_once_and_in_portions
@@ -562,7 +562,7 @@ def test_a_name_without_its_item_is_answered_with_how_to_write_it(archive: AnArc
         explain_name(archive.session, "papers@2/store/c")
 
 
-# -- in which order they are claimed -----------------------------------------------------------------------------------
+# In which order they are claimed
 
 
 def test_the_ready_items_of_a_task_are_claimed_in_the_order_of_their_list(archive: AnArchive) -> None:
@@ -641,7 +641,7 @@ def test_what_waits_for_all_earlier_tasks_has_one_edge_to_the_nearest_list(archi
     assert states(archive, behind) == ["completed" if strict == "COMMIT" else "ready"]
 
 
-# -- what a long list costs --------------------------------------------------------------------------------------------
+# What a long list costs
 
 
 def test_a_failure_in_a_long_list_is_judged_as_quickly_as_in_a_short_one(

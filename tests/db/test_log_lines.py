@@ -105,7 +105,8 @@ def test_a_line_is_read_from_a_place_before_it(session: Session, attempt: Attemp
         place = lines.place_of_line(session, attempt, line)
         assert place.total == len(every)
         assert place.before == text[: place.position].count(b"\n")
-        # The end of the line before stands behind the place, so that nothing of this one does before it.
+        # The end of the line before stands behind the
+        # place, so that nothing of this one does before it.
         assert place.position == 0 or place.before < line - 1
         assert text[place.position :].split(b"\n")[line - 1 - place.before] == every[line - 1]
 

@@ -20,7 +20,8 @@ from arkqueue.db.session import Session
 from arkqueue.errors import ArkqueueError
 from tests.builders import an_archive
 
-# What makes two schemas the same: everything that has a definition, but not the order of columns, which additions cannot keep.
+# What makes two schemas the same: everything that has a definition,
+# but not the order of columns, which additions cannot keep.
 CATALOG = b"""
 select 'column', table_name, column_name, concat_ws(' ', udt_name, is_nullable, column_default, is_identity)
     from information_schema.columns where table_schema = 'public'

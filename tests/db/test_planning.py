@@ -400,7 +400,7 @@ def test_the_items_of_a_submission_are_kept_until_its_run_is_planned(archive: An
     assert lists(archive) == 0
 
 
-# -- lists -------------------------------------------------------------------------------------------------------------
+# Lists
 
 
 def lists(archive: AnArchive) -> int:

@@ -170,7 +170,8 @@ def test_a_task_comes_and_goes_without_reading_through_the_past(plans: Plans, li
     plans.uses("attempt_live", "t.stop is not null")
     stops = False
     for turn in range(TURNS):
-        # `pdf` fails once, so that something is skipped; each looks for what it cancels, and later ones find those that are left running in the first turns.
+        # `pdf` fails once, so that something is skipped; each looks for what it cancels, and later
+        # ones find those that are left running in the first turns.
         left = {one.attempt for one in claims if one.name == "pdf" and turn < 2}
         ends = [
             Outcome(one.attempt, End.EXITED, int(one.name == "pdf" and one.number % 2))

@@ -35,7 +35,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return blocks
 
 
-# -- the ledger and its runs (5.1–5.5) ---------------------------------------------------------------------------------
+# The ledger and its runs (5.1–5.5)
 
 
 def test_the_baseline_has_a_completed_commit_and_no_other_task(archive: AnArchive) -> None:
@@ -89,7 +89,7 @@ def test_many_revisions_are_appended_at_once_in_order(archive: AnArchive) -> Non
         archive.run(f"a@{n}")
 
 
-# -- failures inside a run (5.8) -----------------------------------------------------------------------------------------
+# Failures inside a run (5.8)
 
 DIAMOND = {
     "a": "",
@@ -288,7 +288,7 @@ def test_independent_tasks_are_not_stopped_by_each_others_failure(archive: AnArc
     assert archive.state("REPORT@2") == "completed"
 
 
-# -- across runs (5.9) ---------------------------------------------------------------------------------------------------
+# Across runs (5.9)
 
 CHAIN = {"a": "depends: [PREV]", "b": "depends: [a]"}
 
@@ -732,7 +732,7 @@ def test_what_was_retried_elsewhere_while_its_run_was_deleted_is_judged_again(ar
     assert archive.states() == {"a@2": "ready", "b@2": "waiting", "b@2.2": "held"}
 
 
-# -- cancellation (5.10, 5.11) -------------------------------------------------------------------------------------------
+# Cancellation (5.10, 5.11)
 
 PDF = {"pdf": "cancels: [PREV]"}
 
@@ -939,7 +939,7 @@ def test_a_rerun_takes_its_place_right_after_the_original(archive: AnArchive) ->
     assert sources == [{"number": 3, "run": 1}]
 
 
-# -- filters (5.6) -------------------------------------------------------------------------------------------------------
+# Filters (5.6)
 
 
 def test_a_task_exists_where_its_branch_and_a_changed_path_match(session: Session) -> None:
@@ -964,7 +964,7 @@ def test_a_task_exists_where_its_branch_and_a_changed_path_match(session: Sessio
     assert sources == [{"name": "pages", "number": 2}], "what a filter left out stands for the one before"
 
 
-# -- order between revisions (5.13, 5.14) --------------------------------------------------------------------------------
+# Order between revisions (5.13, 5.14)
 
 
 def test_tasks_of_the_next_revision_may_run_beside_by_default(archive: AnArchive) -> None:
@@ -1011,7 +1011,7 @@ def test_an_exclusive_manual_run_holds_the_first_revision_not_yet_passed(archive
     assert archive.state("COMMIT@5") == "completed"
 
 
-# -- by hand (5.18, 5.19) ------------------------------------------------------------------------------------------------
+# By hand (5.18, 5.19)
 
 
 def run_state(archive: AnArchive, number: int, run: int = 1) -> str:
@@ -1302,7 +1302,7 @@ def test_what_was_forced_is_kept_as_such(archive: AnArchive) -> None:
     ]
 
 
-# -- Git (5.15, 5.16) ----------------------------------------------------------------------------------------------------
+# Git (5.15, 5.16)
 
 
 def test_a_rewrite_cancels_what_has_not_started_of_dropped_commits(session: Session) -> None:

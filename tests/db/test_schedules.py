@@ -63,13 +63,14 @@ def left_out(archive: AnArchive) -> list[int]:
     return [run.left_out for run in views(archive)]
 
 
-# -- when ----------------------------------------------------------------------------------------------------------------
+# When
 
 
 @pytest.mark.parametrize(
     ("cron", "after", "expected"),
     [
-        # In Berlin 2:30 does not exist on 2026-03-29 and exists twice on 2026-10-25: either way one fire for the day.
+        # In Berlin 2:30 does not exist on 2026-03-29 and exists
+        # twice on 2026-10-25: either way one fire for the day.
         ("30 2 * * *", "2026-03-28T01:30:00", ["2026-03-29T01:00:00", "2026-03-30T00:30:00"]),
         ("30 2 * * *", "2026-10-24T00:30:00", ["2026-10-25T00:30:00", "2026-10-26T01:30:00"]),
         ("0 * * * *", "2026-10-24T23:30:00", ["2026-10-25T00:00:00", "2026-10-25T01:00:00", "2026-10-25T02:00:00"]),
@@ -128,7 +129,7 @@ def test_fires_missed_while_everything_was_down_collapse_into_one(archive: AnArc
     assert archive.states()["nightly@2.2"] == "ready"
 
 
-# -- once ----------------------------------------------------------------------------------------------------------------
+# Once
 
 
 def test_two_queue_managers_fire_a_time_once(session: Session, second_connection: Connect) -> None:
@@ -153,7 +154,7 @@ def test_a_time_that_has_fired_does_not_fire_again_when_the_clock_goes_back(arch
     assert runs(archive) == [(2, 2)]
 
 
-# -- what and where ------------------------------------------------------------------------------------------------------
+# What and where
 
 
 def test_schedules_follow_the_definitions_of_the_head(archive: AnArchive) -> None:
@@ -223,7 +224,7 @@ def test_a_faulty_head_keeps_the_schedules_and_makes_one_failed_run(archive: AnA
     assert [(run.rev, str(run.state)) for run in views(archive)] == [(3, "failed"), (4, "pending")]
 
 
-# -- what is left out (5.17, 5.18) ---------------------------------------------------------------------------------------
+# What is left out (5.17, 5.18)
 
 AFTER_PDF = {"pdf": "paths: ['chapters/*']", "nightly": "depends: [pdf]\nschedule: '0 3 * * *'"}
 CHAPTER = ["chapters/1"]

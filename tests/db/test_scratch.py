@@ -136,7 +136,8 @@ def test_tasks_that_two_hosts_claim_at_once_share_the_folder_of_the_first_that_a
         thread.join()
     first, second = (here, there) if found[0] == "here" else (there, here)
     assert found == [first.name] * 2
-    # The folder binds ready tasks to its host at once, and a task that the other host has claimed when that host hands it back.
+    # The folder binds ready tasks to its host at once, and a task
+    # that the other host has claimed when that host hands it back.
     assert list(second.claim()) == ["d"]
     second.end((theirs if first is here else mine).attempt, End.STOPPED, None)
     assert second.claim() == {}

@@ -111,7 +111,8 @@ def test_the_own_process_hears_at_once_and_only_once(ours: Wakeups, theirs: Wake
     assert bell.wait(0)
     assert far.wait(LONG)
     theirs.wake("end")
-    # NOTIFYs arrive in the order of their commits: what we sent ourselves has come back before this one.
+    # NOTIFYs arrive in the order of their commits: what
+    # we sent ourselves has come back before this one.
     assert end.wait(LONG)
     assert not bell.wait(0)
 

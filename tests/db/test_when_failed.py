@@ -36,7 +36,7 @@ def states(archive: AnArchive, *keys: str) -> list[str]:
     return [archive.state(key) for key in keys]
 
 
-# -- inside a run ------------------------------------------------------------------------------------------------------
+# Inside a run
 
 
 @pytest.mark.parametrize("code", [1, 65])
@@ -166,7 +166,7 @@ def test_what_was_skipped_for_a_failure_stays_so_where_it_turns_out_that_it_is_n
     assert states(archive, "index@2", "clean@2") == ["ready", "skipped"]
 
 
-# -- from revision to revision -----------------------------------------------------------------------------------------
+# From revision to revision
 
 
 def test_later_revisions_go_on_behind_what_was_not_needed(session: Session) -> None:
@@ -309,7 +309,7 @@ def test_a_fire_that_finds_another_source_supersedes_the_run_that_waits_for_the_
     ]
 
 
-# -- what people see ---------------------------------------------------------------------------------------------------
+# What people see
 
 
 def test_the_graph_shows_what_waits_for_a_failure(archive: AnArchive) -> None:

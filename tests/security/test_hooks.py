@@ -142,7 +142,8 @@ def test_i_may_write_to_a_repository_of_root_s_with_my_group(people: People, ope
     with pytest.raises(Conflict, match="can be changed by others than its owner root") as refused:
         install(path, server=SERVER, token="t")
     assert what_is_in(path) == before
-    # The command that is printed helps: members of the group still commit, and decide no more what is run.
+    # The command that is printed helps: members of the
+    # group still commit, and decide no more what is run.
     run("sh", "-c", refused.value.remedy.partition(": ")[2].removesuffix("."))
     assert install(path, server=SERVER, token="t").hooks
     assert (path / ("objects" if kind == "git" else "db")).stat().st_mode & 0o020

@@ -228,7 +228,8 @@ def test_i_am_let_through_by_my_group_as_the_owner_or_by_an_access_list(
     os.chown(store, 0, 0)
     assert exposed(cache, name) is None
 
-    # Two entries of an access list: the owner's, and one that names a user (linux/posix_acl_xattr.h).
+    # Two entries of an access list: the owner's, and
+    # one that names a user (linux/posix_acl_xattr.h).
     def entry(tag: int, mode: int, who: int = 0xFFFFFFFF) -> bytes:
         return tag.to_bytes(2, "little") + mode.to_bytes(2, "little") + who.to_bytes(4, "little")
 

@@ -22,7 +22,8 @@ from arkqueue.states import (
     verdict,
 )
 
-# Design 4, said a second time: state → the events that are possible in it and the state they lead to.
+# Design 4, said a second time: state → the events
+# that are possible in it and the state they lead to.
 EXPECTED = {
     "waiting": {"pass": "completed", "enable": "ready", "fault": "failed", "hold": "held", "cancel": "canceled", "skip": "skipped"},
     "held": {"release": "waiting", "cancel": "canceled", "skip": "skipped"},

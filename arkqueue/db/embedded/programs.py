@@ -197,7 +197,7 @@ def can_reach(user: pwd.struct_passwd, path: Path, *, read: bool = False) -> boo
     return True
 
 
-# -- which processes are alive ---------------------------------------------------------------------
+# Which processes are alive
 
 
 def works_in(pid: int, data: Path) -> bool:
@@ -229,7 +229,7 @@ def anybody_works_in(data: Path) -> bool:
     return any(works_in(pid, data) for pid in processes)
 
 
-# -- what PostgreSQL says, in words that help ------------------------------------------------------
+# What PostgreSQL says, in words that help
 
 _REMEDIES: Sequence[tuple[str, str]] = (
     ("No space left on device", "The disk is full: free some space and start again."),

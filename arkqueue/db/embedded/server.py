@@ -60,21 +60,23 @@ PROGRAM_TIMEOUT = START_TIMEOUT + STOP_TIMEOUT
 SOCKET_PATH_LIMIT = 107
 
 SETTINGS = """\
-# Written by arkqueue at each start of the server. Put settings of your own into custom.conf beside this file.
+# Written by arkqueue at each start of the server. Put
+# settings of your own into custom.conf beside this file.
 listen_addresses = ''
 unix_socket_directories = {socket}
 unix_socket_permissions = 0700
 password_encryption = 'scram-sha-256'
 max_connections = 100
 shared_buffers = 64MB
-# One small query at a time: parallel workers and jit cost more than they bring, and /dev/shm is tiny in containers.
+# One small query at a time: parallel workers and jit cost
+# more than they bring, and /dev/shm is tiny in containers.
 jit = off
 max_parallel_workers_per_gather = 0
 random_page_cost = 1.1
 max_wal_size = 512MB
 checkpoint_completion_target = 0.9
-# What arkqueue stores is only true when it is on the disk. Off in tests alone, where a killed server must lose nothing either, but
-# no machine loses its power.
+# What arkqueue stores is only true when it is on the disk. Off in tests alone, where a killed
+# server must lose nothing either, but no machine loses its power.
 fsync = {durable}
 synchronous_commit = on
 full_page_writes = {durable}
@@ -180,7 +182,7 @@ class Embedded:
             if self._folder.is_symlink():
                 self._folder.unlink()
 
-    # -- its place ---------------------------------------------------------------------------------
+    # Its place
 
     @property
     def _data(self) -> Path:
@@ -246,7 +248,7 @@ class Embedded:
         if self._account:
             os.chown(path, self._account.pw_uid, self._account.pw_gid)
 
-    # -- its life ----------------------------------------------------------------------------------
+    # Its life
 
     def _initialise(self) -> None:
         """Make the data folder. It gets its name only when it is complete, so that an interrupted
@@ -369,7 +371,7 @@ class Embedded:
             shutil.rmtree(link.resolve(), ignore_errors=True)
             link.unlink()
 
-    # -- what its programs say ---------------------------------------------------------------------
+    # What its programs say
 
     def _run(self, program: str, *arguments: str, what: str) -> None:
         before = {log: log.stat().st_size for log in self._logs()}

@@ -230,7 +230,7 @@ def uploads_of(request: Request) -> Uploads:
     return found
 
 
-# -- which files ------------------------------------------------------------------------------------------------------
+# Which files
 
 
 @begin_router.post("", status_code=201)
@@ -289,7 +289,7 @@ def end_upload(request: Request, id: int) -> None:
         raise Conflict(f"upload {id}", "belongs to a run", "Delete or purge the run.")
 
 
-# -- a file -----------------------------------------------------------------------------------------------------------
+# A file
 
 
 @router.head("/{id}/{position}")

@@ -104,7 +104,8 @@ def installation(
         "ARKQUEUE_DEFAULT_IMAGE": default_image,
         "POSTGRES_IMAGE": postgres_image,
     }
-    # Not below pytest's own folder: the engine mounts what is in it. Not below /dev/shm: a container has its own.
+    # Not below pytest's own folder: the engine mounts what
+    # is in it. Not below /dev/shm: a container has its own.
     folder = Path(tempfile.mkdtemp(prefix="arkqueue-compose-", dir="/tmp"))
     made = Installation(folder, engine_url, images)
     try:

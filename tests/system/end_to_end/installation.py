@@ -117,7 +117,7 @@ class Installation:
         self._served: Path | None = None
         self._connection: psycopg.Connection[dict[str, Any]] | None = None
 
-    # -- Processes --
+    # Processes
 
     def start(self, role: str = "serve", *options: str, home: str = "home") -> Role:
         """Starts a role. Waits for a role with the API, whose address is always the same."""
@@ -178,7 +178,7 @@ class Installation:
             assert TRACEBACK not in said, said
         self.roles.clear()
 
-    # -- What a person does --
+    # What a person does
 
     def __call__(self, *words: str | Path, code: int | None = 0) -> Done:
         """Runs the command line of the server's host. ``code``: the expected exit code; None
@@ -221,7 +221,7 @@ class Installation:
     def api(self) -> Client:
         return connect(str(self._served), None, None)
 
-    # -- The content of the database --
+    # The content of the database
 
     def sql(self, text: str, *values: Any) -> list[dict[str, Any]]:
         """The rows of a statement that sees everything committed so far."""
@@ -291,7 +291,7 @@ class Archive:
     def log(self, key: str, *options: str) -> str:
         return self.installation("logs", self.task(key), *options).out
 
-    # -- What happens --
+    # What happens
 
     def state(self, key: str) -> str:
         """The state of a task, or an empty text if the task does not exist yet."""

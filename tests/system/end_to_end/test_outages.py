@@ -48,7 +48,8 @@ def test_short_outage_loses_nothing_and_repeats_nothing(
     eventually(lambda: is_gone(pid))
     eventually(lambda: arkqueue("runs", code=None).code == 3)  # a killed one's processes may answer for a moment
     postgres.start()
-    # A notice may have been lost with the database; a sweep of a person makes up for it, as that of each minute would.
+    # A notice may have been lost with the database; a sweep of
+    # a person makes up for it, as that of each minute would.
     eventually(lambda: arkqueue("sync", papers.name, code=None).code == 0)
     for rev in range(2, 8):
         papers.wait_for_run(rev)

@@ -65,7 +65,8 @@ def test_repository_that_vanishes_is_shown_and_holds_up_nobody(shared: Installat
 def stopped(papers: Archive) -> str:
     """What a person is told of an archive that must have stopped."""
     arkqueue, remedy = papers.installation, f"arkqueue archive rewind {papers.name}"
-    # A reading that is under way may fail, as there was no repository for a moment; then it is tried again.
+    # A reading that is under way may fail, as there was
+    # no repository for a moment; then it is tried again.
     eventually(lambda: remedy in arkqueue("sync", papers.name, "--wait", code=1).err)
     shown = arkqueue("archive", "show", papers.name).out
     assert remedy in shown
@@ -101,7 +102,8 @@ def test_restored_backup_stops_the_archive_until_it_is_rewound(
     rev = papers.commit({"paper.tex": "new\n"})
     papers.wait_for_run(rev)
     assert papers.log(f"index@{rev}") == "new\n"
-    # The number 3 was given again: the address means the newest ledger, and says how the older one is named.
+    # The number 3 was given again: the address means the
+    # newest ledger, and says how the older one is named.
     older = f"{papers.name}:rewound~1@3"
     for name in (papers.run(3), *([papers.task("index@3")] if rev == 3 else [])):
         assert shared("show", name).out.endswith(
@@ -191,7 +193,8 @@ def test_a_corrected_revision_is_not_run_until_its_correction_is_accepted(
     accept = f"arkqueue archive accept {papers.run(2)}"
     assert accept in papers.explained("index@2.2")
     assert "has another revision 2 (by Ada Lovelace at" in papers.attempts("index@2.2")[0]["message"]
-    # Only the last known revision is looked at by every scan: nothing else of the archive is held up.
+    # Only the last known revision is looked at by every
+    # scan: nothing else of the archive is held up.
     papers.commit({"paper.tex": "fourth\n"})
     papers.wait_for_run(4)
 

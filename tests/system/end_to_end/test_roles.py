@@ -35,7 +35,8 @@ class Host:
 
 @pytest.fixture
 def arkqueue(installations: Installations) -> Installation:
-    # An attempt goes on without a renewal for its lease less its grace: longer than a busy machine stands still.
+    # An attempt goes on without a renewal for its lease less
+    # its grace: longer than a busy machine stands still.
     return installations(lease="15s", renew="500ms", slots=1)
 
 
@@ -98,7 +99,8 @@ def test_killed_roles_are_replaced_in_the_middle_of_a_burst(
     for number in range(3, COMMITS + 2):
         papers.commit({"paper.tex": f"{number}\n"})
         if number == 5:
-            # It has one slot, which the long task keeps: so nothing else is in the midst of anything there.
+            # It has one slot, which the long task keeps: so
+            # nothing else is in the midst of anything there.
             host.worker_of(papers, "long@2").kill()
         if number == 7:
             host.manager.kill()

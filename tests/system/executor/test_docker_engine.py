@@ -151,7 +151,8 @@ def test_engine_that_keeps_containers_alive_keeps_the_task(stage: Stage) -> None
     engine, bench = stage(live_restore)
     running, recorder = bench.start("i=0; while [ $i -lt 300 ]; do i=$((i + 1)); echo $i; sleep 0.01; done; exit 4")
     recorder.wait_for(b"\n20\n")
-    # The engine loses a line that it has read and not yet written when it stops; so ours is compared with what it has kept.
+    # The engine loses a line that it has read and not yet written
+    # when it stops; so ours is compared with what it has kept.
     (log,) = engine.folder.glob("data/containers/*/local-logs/container.log")
     with log.open("rb") as kept:
         engine.stop()

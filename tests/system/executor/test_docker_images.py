@@ -96,7 +96,8 @@ class TestSamePaths:
         ("below", "fault"), [("", "it is another folder there"), ("deep", "there is no such folder there")]
     )
     def test_folder_that_only_this_side_has(self, bench: Bench, tmp_path: Path, below: str, fault: str) -> None:
-        # A mount that the engine does not have, as in a container whose work folder is not the host's.
+        # A mount that the engine does not have, as in a
+        # container whose work folder is not the host's.
         script = (
             "import sys; from pathlib import Path; from arkqueue.errors import ExecutorError\n"
             "from arkqueue.executor.docker.executor import DockerExecutor\n"

@@ -121,7 +121,8 @@ class TestOutcome:
         _, recorder = bench.run("exec 2>&1; " + show)
         lines = recorder.out.split()
         assert lines[0:4:2] == [b"SigBlk:", b"SigIgn:"]
-        # Signals 32 and 33 are the C library's own: no program can set them, and whoever started us may have left them ignored.
+        # Signals 32 and 33 are the C library's own: no program can
+        # set them, and whoever started us may have left them ignored.
         assert [int(mask, 16) & ~(0b11 << 31) for mask in lines[1:4:2]] == [0, 0]
         assert lines[4] == lines[5]
         assert lines[6:] == [b"0022", b"0", str(bench.folder).encode()]
@@ -827,7 +828,8 @@ class TestUsage:
             f"#!/bin/sh\n{shlex.join(python(FILL + BURN, mib=60, seconds=0.2))}\ntouch $1\n"
         )
         (bench.folder / "child").chmod(0o755)
-        # What is left after the main process is ended soon: the children of nobody have to be done by then.
+        # What is left after the main process is ended soon:
+        # the children of nobody have to be done by then.
         done = "until [ -e b ] && [ -e c ]; do sleep 0.05; done"
         seconds, mib = self.usage(bench, f"./child a; (./child b &); setsid ./child c & {done}")
         assert 0.6 <= seconds < 1.2

@@ -87,7 +87,7 @@ class Ingest:
         """Puts a manifest on the depositor's server. Returns its line for another manifest."""
         return self.content(host.checkm(profile, list(lines)), f"{uuid.uuid4().hex[:12]}.checkm")
 
-    # -- The results --
+    # The results
 
     def run(self, id: str) -> Any:
         """The run of a submission, or None."""

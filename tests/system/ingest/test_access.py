@@ -62,7 +62,8 @@ def test_requests_are_assembled_in_the_pool_of_their_size(access: Ingest, server
         assert zipped.read("producer/few.txt") == b"a few words"
         assert int(found[0]["cloud-content-byte"]) == sum(entry.file_size for entry in zipped.infolist())
 
-    # The pools are locks: one is paused, and the other goes on. The history says when a request may be ready.
+    # The pools are locks: one is paused, and the other goes
+    # on. The history says when a request may be ready.
     access("pause", "--lock", f"{access.name}/accessLarge", "--reason", "the node is slow")
     second = ask(access, *arks)
     eventually(lambda: {t["name"]: t["state"] for t in access.tasks(second[0], second[0])}["assemble"] == "completed")

@@ -20,7 +20,7 @@ def held(ingest: Ingest, id: str) -> None:
     eventually(lambda: (run := ingest.run(id)) and run["state"] == "held")
 
 
-# -- Holds -------------------------------------------------------------------------------------------------------------
+# Holds
 
 
 def test_a_batch_of_a_collection_on_hold_is_held_until_an_administrator_releases_it(ingest: Ingest) -> None:
@@ -83,7 +83,7 @@ def test_a_held_batch_is_deleted_and_nobody_is_told(ingest: Ingest) -> None:
     assert ingest.subjects(batch) == []
 
 
-# -- Queue locks -------------------------------------------------------------------------------------------------------
+# Queue locks
 
 
 def test_the_lock_of_the_ingest_queue_stops_it_for_all_collections(ingest: Ingest) -> None:
@@ -101,7 +101,7 @@ def test_the_lock_of_the_ingest_queue_stops_it_for_all_collections(ingest: Inges
     ingest.jobs_ended(batch)
 
 
-# -- Reports -----------------------------------------------------------------------------------------------------------
+# Reports
 
 
 def test_a_failed_batch_is_reported_anew_with_what_has_succeeded_since_and_what_is_still_unresolved(
@@ -200,7 +200,7 @@ def test_an_error_while_a_batch_is_made_fails_all_of_its_jobs_and_tells_the_depo
     ingest.jobs_ended(batch)
 
 
-# -- Priorities --------------------------------------------------------------------------------------------------------
+# Priorities
 
 
 def test_the_priority_of_a_job_comes_from_its_profile_and_the_size_of_its_batch(ingest: Ingest) -> None:

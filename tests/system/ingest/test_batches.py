@@ -20,7 +20,7 @@ def completed(ingest: Ingest, batch: str, job: str = "0001") -> None:
     assert ingest.states(batch, job) == dict.fromkeys(JOB, "completed")
 
 
-# -- None -> Pending -> Processing: the payload is examined ------------------------------------------------------------
+# None -> Pending -> Processing: the payload is examined
 
 
 @pytest.mark.full

@@ -40,7 +40,7 @@ def executions(ingest: Ingest, batch: str, job: str = "0001") -> dict[str, int]:
     return {task["name"]: sum(attempt["kind"] == "run" for attempt in task["attempts"]) for task in tasks}
 
 
-# -- None -> Failed ----------------------------------------------------------------------------------------------------
+# None -> Failed
 
 
 def test_a_job_whose_manifest_is_corrupt_or_not_the_depositors_is_rejected_and_the_others_go_on(ingest: Ingest) -> None:
@@ -77,7 +77,7 @@ def test_a_job_that_a_depositor_wrote_himself_is_rejected_and_writes_nothing_out
     assert "is not a job of the batch bid-other" in task["attempts"][-1]["outputs"]["message"]
 
 
-# -- Estimating --------------------------------------------------------------------------------------------------------
+# Estimating
 
 
 def test_estimating_adds_what_head_requests_say_and_downloading_corrects_it(ingest: Ingest) -> None:
@@ -124,7 +124,7 @@ def test_an_object_that_needs_much_space_is_put_behind_the_others(servers: Serve
     assert {t["name"]: t["priority"] for t in ingest.tasks(f"{batch}-jobs", key(batch))}["store"] == 70
 
 
-# -- Provisioning ------------------------------------------------------------------------------------------------------
+# Provisioning
 
 
 def test_provisioning_waits_while_the_working_storage_is_too_full_and_looks_at_every_job(ingest: Ingest) -> None:
@@ -150,7 +150,7 @@ def test_provisioning_waits_while_the_working_storage_is_too_full_and_looks_at_e
     ingest.jobs_ended(unknown)
 
 
-# -- Downloading -------------------------------------------------------------------------------------------------------
+# Downloading
 
 
 def test_a_download_is_tried_a_few_times(ingest: Ingest) -> None:
@@ -208,7 +208,7 @@ def test_a_container_that_is_no_zip_or_leads_out_of_itself_is_rejected(ingest: I
         assert why in ingest.why(batch, "downloading")
 
 
-# -- Processing --------------------------------------------------------------------------------------------------------
+# Processing
 
 
 def minted(ingest: Ingest, batch: str) -> list[dict[str, Any]]:
@@ -390,7 +390,7 @@ def test_jobs_of_one_object_are_stored_one_after_the_other(ingest: Ingest) -> No
     assert sorted(int(ingest.outputs(batch, f"{n:04}")["version"]) for n in range(1, 5)) == [2, 3, 4, 5]
 
 
-# -- Recording ---------------------------------------------------------------------------------------------------------
+# Recording
 
 
 def test_a_record_is_handed_over_and_its_outcome_is_asked_for(ingest: Ingest) -> None:
@@ -426,7 +426,7 @@ def test_inventory_that_is_away_or_loses_its_answer_is_asked_again(ingest: Inges
     assert {executions(ingest, batch)["recording"] for batch in (lost, away)} == {1}
 
 
-# -- Notify ------------------------------------------------------------------------------------------------------------
+# Notify
 
 
 @pytest.mark.parametrize("kind", ["XML", "JSON", "turtle"])
@@ -466,7 +466,7 @@ def test_a_profile_without_a_callback_calls_nobody(ingest: Ingest) -> None:
     assert ingest.subjects(batch) == ["completed: 1 of 1 objects"], "its profile confirms nothing either"
 
 
-# -- Failed -> Downloading, Processing, Recording, Notify; and the end of the working folder --------------------------
+# Failed -> Downloading, Processing, Recording, Notify; and the end of the working folder
 
 
 @pytest.mark.parametrize("step", ["downloading", "mint", "store", "recording", "notify"])

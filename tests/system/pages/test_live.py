@@ -95,7 +95,8 @@ def test_a_page_that_does_not_read_is_dropped_and_holds_up_no_other(
     app = create_app(session, configuration)
     own = run_api(app, "127.0.0.1", 0)
     try:
-        # Nothing else tells the server's socket how little it may keep for a browser that reads nothing.
+        # Nothing else tells the server's socket how little
+        # it may keep for a browser that reads nothing.
         own._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         cookies = "; ".join(f"{name}={value}" for name, value in visitor(Scope.READ).cookies.items())
         with (

@@ -277,7 +277,8 @@ def test_a_server_that_speaks_tls_from_the_first_byte_is_mailed_to_as_at_port_46
         with managing(session, configuration.model_copy(update={"mail": configuration.mail.model_copy(update=told)})):
             until_all(archive, "sent")
         assert [sent["subject"] for sent in other.mails] == ["[papers] papers@2 has failed: a"]
-        # The other manners get nothing there, and say why. Both sides of the first one wait for the other to speak.
+        # The other manners get nothing there, and say why. Both
+        # sides of the first one wait for the other to speak.
         monkeypatch.setattr(sending, "LONGEST", 1.0)
         for wrong, said in (
             (told | {"tls": "starttls"}, "has not answered within 1 s"),

@@ -259,7 +259,8 @@ def test_work_of_a_scan_is_linear_in_the_branches(
         return calls.count
 
     few, more, most = calls(20), calls(40), calls(60)
-    # A square would make it 5/3; what else a scan does, such as asking once more whether it is due, varies.
+    # A square would make it 5/3; what else a scan does,
+    # such as asking once more whether it is due, varies.
     assert most - more <= 1.4 * (more - few)
 
 

@@ -188,7 +188,7 @@ def looked(papers: Watched) -> bool:
     return bool(papers.sql("select archive_id from look where looked = asked and revision = '1'"))
 
 
-# -- Git -----------------------------------------------------------------------------------------------------------------
+# Git
 
 
 def test_a_push_of_many_commits_is_planned_commit_by_commit(watch: Watch, tmp_path: Path) -> None:

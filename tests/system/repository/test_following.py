@@ -93,7 +93,8 @@ def test_externals_are_checked_out_as_they_are_pinned(
         "external old names no revision: it is as in revision 2, the last one at the date of the archive's revision",
         "external shared names no revision: it is as in revision 2, the archive's own",
     )
-    # svn knows them: nothing is changed, unknown or missing, and nothing of them would be committed.
+    # svn knows them: nothing is changed, unknown or
+    # missing, and nothing of them would be committed.
     said = run("svn", "status", "-q", copy)
     assert {line[0] for line in said.split("\n") if line.startswith((" ", "X", "M", "?", "!"))} <= {"X", " "}, said
     assert not [line for line in run("svn", "status", copy).split("\n") if line[:1] in ("M", "?", "!", "~")]
@@ -367,7 +368,8 @@ def test_files_of_git_lfs_are_there_and_git_knows_them(tmp_path: Path, lfs: LfsS
         f"/files/{hashlib.sha256(LARGE).hexdigest()}?signature=a%2Fb",
     ]
     assert {signed for _, signed in lfs.asked} == {"Basic Ym9iOndvcmQ="}
-    # Also where the task has no git-lfs, and another user: git does not look into files that it knows.
+    # Also where the task has no git-lfs, and another
+    # user: git does not look into files that it knows.
     for path in (copy / "d" / "a.bin", copy / "b.bin"):
         os.chmod(path, 0o600)
         os.chmod(path, 0o644)

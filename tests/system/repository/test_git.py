@@ -193,7 +193,8 @@ def test_work_for_branches_is_linear_in_their_number(repository: GitRepository, 
         return counted.count
 
     few, more, most = calls(20), calls(40), calls(60)
-    # A square would make it 5/3; what else a scan does, such as asking once more whether it is due, varies.
+    # A square would make it 5/3; what else a scan does,
+    # such as asking once more whether it is due, varies.
     assert most - more <= 1.4 * (more - few)
 
 
@@ -644,7 +645,8 @@ def test_what_a_mirror_fetches_is_there_as_a_whole_or_not_at_all(repository: Git
             repository.commit({"x": text})
             archive.heads()
 
-    # Loose objects would come one by one, a commit before its files; a pack is seen when it is complete.
+    # Loose objects would come one by one, a commit before
+    # its files; a pack is seen when it is complete.
     found = [path.parent.name for path in (tmp_path / "mirror" / "objects").rglob("*") if path.is_file()]
     assert set(found) == {"pack"}
 

@@ -96,7 +96,8 @@ def ports() -> Iterator[tuple[int, int]]:
 def apache(ports: tuple[int, int]) -> Iterator[Apache]:
     """Serves one repository to bob, whose password is "pass word"."""
     program, modules = programs()
-    # Not below tmp_path: Apache never serves as root, and nobody else may pass through pytest's folders.
+    # Not below tmp_path: Apache never serves as root,
+    # and nobody else may pass through pytest's folders.
     folder = Path(tempfile.mkdtemp(prefix="arkqueue-apache-"))
     folder.chmod(0o755)
     repository = a_subversion_repository(folder)
@@ -110,7 +111,8 @@ def apache(ports: tuple[int, int]) -> Iterator[Apache]:
     if os.geteuid() == 0:
         run("chown", "-R", "nobody", folder)
     user = "nobody" if os.geteuid() == 0 else None
-    # A session of its own: when it ends, Apache sends SIGTERM to its whole process group, the Apaches of other workers included.
+    # A session of its own: when it ends, Apache sends SIGTERM to its whole process group, the
+    # Apaches of other workers included.
     process = subprocess.Popen(
         [program, "-f", folder / "httpd.conf", "-D", "FOREGROUND"], user=user, start_new_session=True
     )

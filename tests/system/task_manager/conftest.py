@@ -41,7 +41,8 @@ def managers(session: Session, home_folder: Path) -> Iterator[Managers]:
     started: list[TaskManager] = []
 
     def start(**settings: Any) -> TaskManager:
-        # A look for what nobody told it takes processor time while a test waits; it must look at least as often as it renews.
+        # A look for what nobody told it takes processor time while
+        # a test waits; it must look at least as often as it renews.
         poll = "100ms" if "renew" in settings else "500ms"
         settings = {"home": home_folder, "slots": 4, "poll": poll, "min_free": 0, **settings}
         opener = gateways(settings.pop("session", session), settings["slots"])

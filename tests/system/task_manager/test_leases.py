@@ -269,7 +269,8 @@ def test_end_that_cannot_be_recorded_as_it_is_harms_no_other(
     )
     for _ in range(5):
         begun.hear()
-    # While someone else has the archive's row, the recorder keeps all ends, and they become one batch.
+    # While someone else has the archive's row, the
+    # recorder keeps all ends, and they become one batch.
     other = second_connection()
     other.execute("begin")
     other.execute("select from archive for update")

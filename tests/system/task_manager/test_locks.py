@@ -37,7 +37,8 @@ from arkqueue.queue import graph
 point, number = int(sys.argv[4]), 0
 
 def counted(connection, calls):
-    # Counted from the claim on that takes the first task: right before statements that share a round trip. The last of a transaction go with its commit.
+    # Counted from the claim on that takes the first task: right before statements that share a
+    # round trip. The last of a transaction go with its commit.
     global number
     if number or any(b"insert into attempt" in call.text for call in calls):
         number += 1

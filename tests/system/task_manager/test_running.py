@@ -241,7 +241,8 @@ def test_task_that_had_ended_before_the_signal_keeps_its_outcome(
 ) -> None:
     begun, go = bells("begun"), bells("go")
     managers()
-    # It handles the signal by completing: still it was running when the signal came, so it is canceled.
+    # It handles the signal by completing: still it was
+    # running when the signal came, so it is canceled.
     archive.commit({"obeys": command(f"trap 'exit 0' TERM; echo > {begun.path}; sleep 1000 & wait")})
     begun.hear()
     archive.cancel("obeys@2")
@@ -400,7 +401,8 @@ def test_endless_output_is_cut_in_the_middle(archive: AnArchive, managers: Manag
     gaps = [chunk for chunk in page.chunks if chunk.cut]
     assert gaps[0].position - gaps[0].cut == head
     assert size - gaps[0].position <= tail + 4 * CHUNK
-    # What was written in between may lie before a gap of its own: a small piece that the next one was dropped after.
+    # What was written in between may lie before a gap of its
+    # own: a small piece that the next one was dropped after.
     assert tail <= size - gaps[-1].position
     assert page.chunks[-1].data.endswith(b"000000001250000\n")
 

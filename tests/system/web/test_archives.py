@@ -502,7 +502,8 @@ def test_a_revision_that_changes_other_paths_is_not_accepted(
     found = admin.post("/archives/papers/accept", json={"revision": 2})
     problem(found, 409, "changes other paths: it is another revision", "archive rewind papers REV")
 
-    # A revision that was planned by an earlier version is compared as it was then, and that is said.
+    # A revision that was planned by an earlier version
+    # is compared as it was then, and that is said.
     the_archive(session, "papers").sql("update revision set paths_digest = null")
     (known,) = the_archive(session, "papers").sql("select date from revision where number = 2")
     revprop(repository, "svn:date", f"{known['date'].astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}", "2")
