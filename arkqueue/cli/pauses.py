@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _archives = click.argument("archives", metavar="[ARCHIVE]…", nargs=-1)
 _hosts = click.argument("names", metavar="TASK-MANAGER…", nargs=-1, required=True)
+_why_ended = click.option("--reason", default="", metavar="TEXT", help="The reason, which the audit log keeps.")
 _reason = click.option("--reason", default="", metavar="TEXT", help="The reason, which explain and the pages show.")
 
 
@@ -57,11 +58,14 @@ def pause(
     help="End the pause of this lock; may be repeated.",
 )
 @click.option("--all", "everything", is_flag=True, help="End the pause of the whole installation.")
+@_why_ended
 @as_json
 @calls_server
-def resume(client: Client, archives: Sequence[str], locks: Sequence[str], everything: bool, as_json: bool) -> None:
+def resume(
+    client: Client, archives: Sequence[str], locks: Sequence[str], everything: bool, reason: str, as_json: bool
+) -> None:
     """End the pause of an archive: ready tasks start, and tasks that waited to cancel others do so."""
-    _change(client, "resume", archives, locks, everything, None, as_json)
+    _change(client, "resume", archives, locks, everything, {"reason": reason}, as_json)
 
 
 @click.command(
@@ -78,11 +82,12 @@ def drain(client: Client, names: Sequence[str], reason: str, as_json: bool) -> N
 
 @click.command()
 @_hosts
+@_why_ended
 @as_json
 @calls_server
-def undrain(client: Client, names: Sequence[str], as_json: bool) -> None:
+def undrain(client: Client, names: Sequence[str], reason: str, as_json: bool) -> None:
     """Let a drained task manager claim tasks again."""
-    each(names, lambda name: _of_host(client, "undrain", name, None), as_json)
+    each(names, lambda name: _of_host(client, "undrain", name, {"reason": reason}), as_json)
 
 
 def _change(
@@ -91,7 +96,7 @@ def _change(
     archives: Sequence[str],
     locks: Sequence[str],
     everything: bool,
-    body: dict[str, str] | None,
+    body: dict[str, str],
     as_json: bool,
 ) -> None:
     from arkqueue.cli.client import archive_path
@@ -122,7 +127,7 @@ def _said(pause: Any) -> str:
     return "stays paused with the whole installation" if pause["with_all"] else "paused"
 
 
-def _of_host(client: Client, verb: str, name: str, body: dict[str, str] | None) -> tuple[Any, list[str]]:
+def _of_host(client: Client, verb: str, name: str, body: dict[str, str]) -> tuple[Any, list[str]]:
     from urllib.parse import quote
 
     found = client.post(f"/task-managers/{quote(name, safe='')}/{verb}", body)

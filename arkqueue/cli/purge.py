@@ -185,7 +185,7 @@ def _purge(
         print_json(asdict(done))
     else:
         if dry_run:
-            say("Nothing is changed. It would be:")
+            say("Nothing is changed. It would be:" if done.runs else "Nothing is changed, and nothing would be.")
         for one in before[:MOST_LINES]:
             say(f"arkqueue: {visible(one.thing)}: {visible(one.fault)}", err=True)
         if len(before) > MOST_LINES:

@@ -53,14 +53,14 @@ def pause(session: Session, scope: ArchiveId, name: str, reason: str, by: str) -
     _on_lock(session, scope, name, "pause", by, note, lambda graph: graph.do("pause_lock", **told))
 
 
-def resume(session: Session, scope: ArchiveId, name: str, shown: str, by: str) -> None:
+def resume(session: Session, scope: ArchiveId, name: str, shown: str, by: str, reason: str = "") -> None:
     """End the pause of a lock. ``shown``: the lock's name for people."""
 
     def work(graph: Graph) -> None:
         if not graph.rows("resume_lock", scope=scope, name=name):
             raise Conflict(f"lock {shown}", "is not paused")
 
-    _on_lock(session, scope, name, "resume", by, f"--lock {name}", work)
+    _on_lock(session, scope, name, "resume", by, f"--lock {name} {reason}".rstrip(), work)
 
 
 def _on_lock(

@@ -35,7 +35,7 @@ def pause(session: Session, archive: ArchiveId, reason: str, by: str) -> None:
     change(session, [archive], work)
 
 
-def resume(session: Session, archive: ArchiveId, name: str, by: str) -> None:
+def resume(session: Session, archive: ArchiveId, name: str, by: str, reason: str = "") -> None:
     """End the pause of an archive. Raises ``Conflict`` if only the installation is paused: that
     pause stays.
     """
@@ -49,7 +49,7 @@ def resume(session: Session, archive: ArchiveId, name: str, by: str) -> None:
             _go_on(graph, archive)
         elif before.paused_at is None:
             raise Conflict(f"archive {name}", "is paused with the whole installation", "arkqueue resume --all")
-        graph.do("remember", by=by, verb="resume", archive=archive, run=None, task=None, note="")
+        graph.do("remember", by=by, verb="resume", archive=archive, run=None, task=None, note=reason)
 
     change(session, [archive], work)
 
@@ -62,9 +62,9 @@ def pause_all(session: Session, reason: str, by: str) -> None:
     _follow_all(session, "pause")
 
 
-def resume_all(session: Session, by: str) -> None:
+def resume_all(session: Session, by: str, reason: str = "") -> None:
     """End the pause of the installation. Archives with a pause of their own stay paused."""
-    session.retrying(lambda connection: _note_all(Graph(connection), "resume", by, ""))
+    session.retrying(lambda connection: _note_all(Graph(connection), "resume", by, reason))
     _follow_all(session, "resume")
 
 
@@ -81,13 +81,14 @@ def drain(session: Session, host: str, reason: str, by: str) -> None:
     session.retrying(lambda connection: work(Graph(connection)))
 
 
-def undrain(session: Session, host: str, name: str, by: str) -> None:
+def undrain(session: Session, host: str, name: str, by: str, reason: str = "") -> None:
     """Let the task managers of a host claim again. ``name``: their name for people."""
 
     def work(graph: Graph) -> None:
         if not graph.rows("undrain", host=host):
             raise Conflict(f"task manager {name}", "is not drained")
-        graph.do("remember", by=by, verb="undrain", archive=None, run=None, task=None, note=host)
+        note = f"{host}: {reason}" if reason else host
+        graph.do("remember", by=by, verb="undrain", archive=None, run=None, task=None, note=note)
 
     session.retrying(lambda connection: work(Graph(connection)))
     session.wake("ready")

@@ -16,8 +16,9 @@ delete from slot s using archive a where a.id = %(archive)s and s.archive_id = a
 -- name: give_slots
 -- Give a slot to each running attempt of a limited archive that began before the limit and has
 -- none.
+with taken as materialized (select coalesce(max(number), 0) as last from slot where archive_id = %(archive)s)
 insert into slot (archive_id, number, attempt_id)
-select a.id, coalesce((select max(number) from slot where archive_id = a.id), 0) + row_number() over (order by at.id), at.id
+select a.id, (select last from taken) + row_number() over (order by at.id), at.id
 from archive a join task t on t.archive_id = a.id join attempt at on at.task_id = t.id and at.ended_at is null
 where a.id = %(archive)s and a.max_running is not null and t.settled_at is null and t.state = 'running'
   and not exists (select from slot s where s.attempt_id = at.id);
@@ -30,9 +31,9 @@ where s.archive_id = %(archive)s and s.number = o.number and a.id = s.archive_id
 
 -- name: open_slots
 -- Add the free slots of a limited archive.
+with taken as materialized (select count(*)::int as n, coalesce(max(number), 0) as last from slot where archive_id = %(archive)s)
 insert into slot (archive_id, number)
-select a.id, coalesce((select max(number) from slot where archive_id = a.id), 0) + n
-from archive a cross join lateral generate_series(1, a.max_running - (select count(*)::int from slot where archive_id = a.id)) n
+select a.id, taken.last + free.number from taken, archive a cross join lateral generate_series(1, a.max_running - (select n from taken)) free(number)
 where a.id = %(archive)s and a.max_running is not null;
 
 -- name: return_slots

@@ -481,6 +481,8 @@ class _Task:
 def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
     """Explain why a run does not go on: its faults, or the obstacles of its unsettled tasks."""
     (row,) = session.rows("show_runs", runs=[run])
+    if row.deleted_at is not None:
+        return _deleted(name)
     if row.faults:
         reason = faults(row.faults, str(name), _again(session, row))
         return _explanation(str(name), None, [reason, *fires_left_out(session, row, run, is_open=False)])
@@ -504,6 +506,11 @@ def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
     return _explanation(str(name), None, _reasons_of(session, [*unsettled, *held_report]))
 
 
+def _deleted(name: Name) -> Explanation:
+    undelete = f"arkqueue undelete {shlex.quote(str(name))}"
+    return _explanation(str(name), None, [Reason(kind=Why.CANCELED, text="It was deleted.", commands=[undelete])])
+
+
 def _again(session: Session, run: Any) -> str:
     """The command that makes a failed run of a backfill again; empty for other runs."""
     if run.backfill_number is None:
@@ -519,8 +526,7 @@ def _explain_item(session: Session, run: RunId, name: Name) -> Explanation:
     """
     tasks = session.rows("list_tasks", runs=[run], item=name.item, tasks=None)
     if not tasks:
-        undelete = f"arkqueue undelete {shlex.quote(str(name))}"
-        return _explanation(str(name), None, [Reason(kind=Why.CANCELED, text="It was deleted.", commands=[undelete])])
+        return _deleted(name)
     telling = [row.id for row in tasks if row.state in (*UNSETTLED, State.FAILED, State.REJECTED)]
     if not telling:
         text = f"All of its {len(tasks)} tasks are settled." if len(tasks) > 1 else "Its task is settled."

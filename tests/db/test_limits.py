@@ -193,6 +193,16 @@ def test_a_limit_is_raised_lowered_and_taken_away_while_tasks_run(session: Sessi
     assert (len(claimed(session, 10)), live(archive)) == (1, 10)
 
 
+def test_a_large_limit_is_set_as_often_as_somebody_likes(session: Session) -> None:
+    """In a time that grows with the limit, and not with its square."""
+    archive = crowd(session, "papers", 2, max_running=1)
+    claimed(session, 2)
+    for _ in range(2):
+        change(archive, max_running=20_000)
+        (slots,) = archive.sql("select count(*) as n, count(attempt_id) as taken from slot")
+        assert (slots["n"], slots["taken"]) == (20_000, 1)
+
+
 def test_a_claim_that_is_not_committed_keeps_its_slot_from_others(session: Session, second_connection: Connect) -> None:
     archive = crowd(session, "papers", 5, max_running=2)
     other = second_connection()

@@ -145,12 +145,12 @@ def drain(request: Request, name: str, pause: NewPause = NewPause()) -> list[Tas
 
 
 @router.post("/task-managers/{name}/undrain")
-def undrain(request: Request, name: str) -> list[TaskManagerView]:
+def undrain(request: Request, name: str, end: NewPause = NewPause()) -> list[TaskManagerView]:  # noqa: B008  frozen by use
     """Let the task managers of a host claim again."""
     caller = admit(request, Scope.OPERATE)
     caller.require_every_archive("draining a task manager")
     host = host_named(caller.session, name)
-    pauses.undrain(caller.session, host, name, caller.by)
+    pauses.undrain(caller.session, host, name, caller.by, end.reason)
     return [one for one in task_managers(caller.session) if one.host == host]
 
 
@@ -163,11 +163,11 @@ def pause_all(request: Request, pause: NewPause = NewPause()) -> None:  # noqa: 
 
 
 @router.post("/resume", status_code=204, response_class=Response)
-def resume_all(request: Request) -> None:
+def resume_all(request: Request, end: NewPause = NewPause()) -> None:  # noqa: B008  frozen by use
     """End the pause of the installation. Archives that are paused themselves stay paused."""
     caller = admit(request, Scope.OPERATE)
     caller.require_every_archive("a pause of the installation")
-    pauses.resume_all(caller.session, caller.by)
+    pauses.resume_all(caller.session, caller.by, end.reason)
 
 
 @router.get("/doctor")

@@ -207,7 +207,7 @@ class Waiver(BaseModel):
 
 
 class NewPause(BaseModel):
-    """The reason of a pause."""
+    """The reason of a pause, or of its end."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -305,11 +305,11 @@ def pause_archive(request: Request, name: str, pause: NewPause = NewPause()) -> 
 
 
 @router.post("/{name}/resume")
-def resume_archive(request: Request, name: str) -> ArchiveView:
+def resume_archive(request: Request, name: str, end: NewPause = NewPause()) -> ArchiveView:  # noqa: B008  frozen by use
     """End the pause of an archive."""
     caller = admit(request, Scope.OPERATE)
     archive = _watched(caller, name)
-    pauses.resume(caller.session, archive, name, caller.by)
+    pauses.resume(caller.session, archive, name, caller.by, end.reason)
     return views.archive(caller.session, archive)
 
 

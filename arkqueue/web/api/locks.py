@@ -58,11 +58,11 @@ def pause_lock(request: Request, name: str, pause: NewPause = NewPause()) -> Loc
 
 
 @router.post("/{name:path}/resume")
-def resume_lock(request: Request, name: str) -> LockView:
+def resume_lock(request: Request, name: str, end: NewPause = NewPause()) -> LockView:  # noqa: B008  frozen by use
     """End the pause of a lock."""
     caller = admit(request, Scope.OPERATE)
     archive, lock = _found(caller, name)
-    locks.resume(caller.session, archive, lock, name, caller.by)
+    locks.resume(caller.session, archive, lock, name, caller.by, end.reason)
     return _shown(caller, archive, lock)
 
 

@@ -614,8 +614,18 @@ def find_name(request: Request, name: str) -> Found:
 def explain_by_name(request: Request, name: str) -> Explanation:
     """The reasons why something is not running, by its name; it need not exist yet."""
     caller = admit(request, Scope.READ)
-    caller.archive(parse_name(name).archive)
+    parsed = parse_name(name)
+    caller.archive(parsed.archive)
+    with suppress(NotFound):  # what does not exist is explained, too
+        _check_not_deleted(caller, find.resolved(caller.session, parsed))
     return explain_name(caller.session, name)
+
+
+def _check_not_deleted(caller: Caller, name: Name) -> None:
+    """Raise ``Forbidden`` if a token without the scope `admin` asks for what was deleted."""
+    caller.run(RunId(find.find_run(caller.session, replace(name, task=None, item=""))))
+    if name.task is not None and EVERY_TASK not in (name.task, name.item):
+        caller.task(find.find_task(caller.session, name))
 
 
 def revision_scanned(session: Session, archive: ArchiveId, new: NewRun) -> tuple[int, str]:

@@ -86,3 +86,17 @@ def test_a_task_manager_is_drained_and_goes_on(arkqueue: Cli, session: Session) 
     assert arkqueue("drain", "build-1", "--reason", "a new disk").lines == ["build-1: drained; 1 task goes on"]
     assert arkqueue("undrain", "build-1").lines == ["build-1: undrained"]
     assert arkqueue("undrain", "build-1").code == 1
+
+
+def test_the_end_of_a_pause_has_a_reason_too(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "lock: tex"})
+    claim.register(session, PROCESS, HOST, "build-1", 4)
+    for what in (["papers"], ["--lock", "papers/tex"], ["--all"]):
+        assert arkqueue("pause", *what).code == 0
+        assert arkqueue("resume", *what, "--reason", "it is mended").code == 0
+    arkqueue("drain", "build-1")
+    assert arkqueue("undrain", "build-1", "--reason", "a new disk").code == 0
+    notes = archive.sql("select note from deed where verb in ('resume', 'undrain') order by id")
+    expected = ["it is mended", "--lock tex it is mended", "--all it is mended", f"{HOST}: a new disk"]
+    assert [row["note"] for row in notes] == expected

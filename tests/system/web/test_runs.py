@@ -356,9 +356,13 @@ def test_deleted_run_is_in_no_list_and_its_history_takes_the_scope_admin(
     problem(operator.get("/runs?state=deleted"), 403, "scope")
     assert [one["full_name"] for one in admin.get("/runs?state=deleted").json()["runs"]] == ["papers@2"]
     assert "papers@2" in [one["full_name"] for one in admin.get("/runs?state=deleted&state=completed").json()["runs"]]
-    for call in (run, task, f"{task}/attempts", f"{task}/explain", log, f"{run}/graph"):
+    by_name = ("/explain?name=papers@2", "/explain?name=papers@2/a")
+    for call in (run, task, f"{task}/attempts", f"{task}/explain", log, f"{run}/graph", *by_name):
         problem(reader.get(call), 403, "deleted")
         assert admin.get(call).status_code == 200
+
+    told = admin.get("/explain?name=papers@2").json()
+    assert (told["text"], told["commands"]) == ("It was deleted.", ["arkqueue undelete papers@2"])
 
     back = operator.post(f"{run}/undelete").json()
     assert back["state"] == "failed"
