@@ -177,6 +177,9 @@ def _beside(session: Session, task: TaskId, *, log: bool, outputs: bool) -> list
             holders.append(f"{name}, which got them as INPUTS: its workspace while it runs, its log and its outputs")
         if len(received) > MOST_RECEIVERS:
             holders.append("more tasks that got them as INPUTS")
+        for row in session.rows("named_locks_of_outputs", task=task, most=MOST_RECEIVERS):
+            name = task_name(session.rows("place_of_task", task=row.id)[0])
+            holders.append(f"the names of locks of {name}, which are made from them, and the audit log where somebody named such a lock")  # fmt: skip
     for _ in session.rows("submission_of_task", task=task):
         run = run_name(session.rows("place_of_task", task=task)[0])
         holders.append(f"the document that was submitted, and its items: they stay with the run. To remove them: arkqueue purge {shlex.quote(run)}")  # fmt: skip

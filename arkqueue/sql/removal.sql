@@ -66,6 +66,12 @@ from attempt a
 where a.task_id = %(task)s and a."end" = 'lost' and not exists (select from task_manager m where m.host = a.host and m.seen_at > a.ended_at)
 order by a.id;
 
+-- name: named_locks_of_outputs
+-- The tasks whose locks have names that are made from the outputs of a task, at most %(most)s.
+select distinct t.id
+from edge e join task s on s.id = e.source join task t on t.id = e.target join definition d on d.id = t.definition_id
+where e.source = %(task)s and e.kind = 'depends' and strpos(d.body->>'lock', 'needs.' || s.name || '.') > 0 order by t.id limit %(most)s;
+
 -- name: received_by
 -- The tasks that have begun an attempt with outputs of a task among their INPUTS.
 select e.target as id

@@ -240,3 +240,12 @@ def test_a_removal_that_was_killed_is_unreadable_told_by_doctor_and_goes_on(
     removal.remove(session, task, "ann", "why", log=True)
     assert archive.sql("select count(*) as n from log_chunk") == [{"n": 0}]
     assert archive.sql("select count(*) as n from deed where verb = 'purge --log'") == [{"n": 2}]
+
+
+def test_names_of_locks_that_are_made_from_outputs_are_named(session: Session, archive: AnArchive) -> None:
+    archive.commit({"k": "", "store": "depends: [k]\nlock: 'storage/${{ needs.k.tok }}'", "plain": "depends: [k]\nlock: disk"})  # fmt: skip
+    archive.claim("k@2")
+    archive.end("k@2", outputs={"tok": "secret"})
+    holders = removal.remove(session, archive.task("k@2"), "ann", "leaked", outputs=True).holders
+    named = [holder for holder in holders if "names of locks" in holder]
+    assert named == ["the names of locks of papers@2/store, which are made from them, and the audit log where somebody named such a lock"]  # fmt: skip
