@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -533,7 +534,9 @@ class TestBroken:
         recorded = source(svn)
         workspaces.prepare(ONE, source=tree_of(recorded, revision), layered_by="engine")
         [name] = bases(tmp_path)
-        (tmp_path / "home" / "bases" / name / "tree" / "d7" / "777").write_text("?")
+        changed, made = tmp_path / "home" / "bases" / name / "tree" / "d7" / "777", time.time_ns()
+        while changed.stat().st_ctime_ns <= made:  # the kernel's stamps move on every few milliseconds
+            changed.write_text("?")
         for number in range(2, 9):
             attempt = AttemptId(number)
             workspaces.prepare(attempt, source=tree_of(recorded, revision), layered_by="engine")
