@@ -774,7 +774,7 @@ IS_LONG = settings().max_examples > 300
 EXAMPLES = max(300, settings().max_examples)
 SHARDS = 18
 """The number of tests that share the examples, so that all workers take part."""
-FEW = 3
+FEW = 2
 """`make test` runs these first shards, `make test-full` the others, and `make test-long` all. So few
 examples seldom contain all `INGREDIENTS`: the other runs look for them.
 """

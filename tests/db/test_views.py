@@ -193,6 +193,7 @@ def test_graph_says_who_has_the_locks_of_its_tasks_and_who_is_next(session: Sess
     assert graph(session, [RunId(archive.run_id(3))]).locks == []
 
 
+@pytest.mark.full
 def test_graph_of_thousands_of_tasks_with_locks_tells_a_bounded_number_of_them(session: Session) -> None:
     archive = an_archive(session)
     archive.commit({f"t{n}": f"lock: [tex, own{n}]" for n in range(1200)})

@@ -203,7 +203,8 @@ i=0; while [ $i -lt 2500 ]; do mkdir d; cd d; i=$((i+1)); done; touch bottom; pw
 
 
 @pytest.mark.usefixtures("manager")
-@pytest.mark.parametrize("checkout", [pytest.param("none", marks=pytest.mark.full), "tree"])
+@pytest.mark.full
+@pytest.mark.parametrize("checkout", ["none", "tree"])
 def test_whatever_a_task_leaves_is_removed_and_the_next_one_runs(
     archive: AnArchive, boxes: Boxes, home_folder: Path, tmp_path: Path, checkout: str
 ) -> None:

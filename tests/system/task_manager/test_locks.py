@@ -118,10 +118,7 @@ def test_a_lock_of_a_killed_task_manager_is_free_once_its_lease_is_over(
 
 @pytest.mark.parametrize(
     "point",
-    [
-        n if n == 16 else pytest.param(n, marks=pytest.mark.full if n % 3 == 1 else pytest.mark.long)
-        for n in range(1, POINTS + 1)
-    ],
+    [pytest.param(n, marks=pytest.mark.full if n % 3 == 1 else pytest.mark.long) for n in range(1, POINTS + 1)],
 )
 def test_a_lock_of_a_killed_task_managers_container_is_free_when_the_container_ends(
     archive: AnArchive, boxes: Boxes, killed: Killed, managers: Managers, home_folder: Path, point: int
