@@ -14,14 +14,11 @@ from __future__ import annotations
 import logging
 import random
 from collections import defaultdict
-from datetime import UTC, datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
-from cronsim import CronSim, CronSimError
-
+from arkqueue.cron import next_time
 from arkqueue.db.session import Session
-from arkqueue.errors import ArkqueueError, Conflict, DatabaseUnavailable
+from arkqueue.errors import ArkqueueError, DatabaseUnavailable
 from arkqueue.model import Trigger, Workflow
 from arkqueue.plan import matches_branch
 from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change_in_turn
@@ -31,22 +28,6 @@ log = logging.getLogger("arkqueue")
 
 PAUSE_AFTER_ERROR = 10.0
 """Seconds until a fire that failed is repeated."""
-
-
-def next_time(cron: str, zone: str, after: datetime) -> datetime | None:
-    """The first time after ``after`` (aware) at which a cron expression fires in its zone; None if
-    it never does, such as day ``*/30`` with the second Monday. Raises ``Conflict`` for an expression
-    or a zone that cannot be read; in the database somebody else may have written them.
-    """
-    try:
-        times = CronSim(cron, after.astimezone(ZoneInfo(zone)))
-    except (CronSimError, LookupError, ValueError, OSError) as error:
-        remedy = "Run `arkqueue doctor`, which says how to repair it."
-        raise Conflict(f"schedule {cron!r} of the time zone {zone!r}", f"cannot be read: {error}", remedy) from error
-    # In an hour that comes twice, the library's result can lie in the first pass. So times are
-    # compared in UTC: Python compares times of one zone by their wall clock.
-    after = after.astimezone(UTC)
-    return next((at for at in times if at.astimezone(UTC) > after), None)
 
 
 def refresh(graph: Graph, branch: int, name: str, main: bool, workflow: Workflow) -> None:

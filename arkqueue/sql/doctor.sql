@@ -2,9 +2,9 @@
 -- selects the rows that break its rule; the comment of the block is the rule, which people read.
 --
 -- Each block returns at most %(most)s rows. `archive`, `run` and `task` are ids (null: the row belongs
--- to none that exists); `what` says what is wrong. Blocks without `what` select all rows, and views/doctor.py
--- judges them. %(archive)s: the archive to check; null: all. All
--- checks see one snapshot, which has only the results of whole transactions.
+-- to none that exists); `what` says what is wrong. Blocks without `what` select all rows, and
+-- views/doctor.py judges them. %(archive)s: the archive to check; null: all. All checks see one
+-- snapshot, which has only the results of whole transactions.
 
 -- name: doctor_unmet
 -- The counter of a task is its number of unmet edges, plus one until its run lets it in, and plus

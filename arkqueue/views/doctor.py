@@ -12,13 +12,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
-from zoneinfo import ZoneInfo
-
-from cronsim import CronSim, CronSimError
 
 from arkqueue.archive_settings import read_settings
+from arkqueue.cron import next_time
 from arkqueue.db.session import SQL, Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.keeping import rules
@@ -55,7 +53,7 @@ class Check:
         return SQL.describe(self.block)
 
     def broken(self, rows: Iterable[Any]) -> list[tuple[Any, str]]:
-        """Those of the block's rows that break the rule, and what is wrong with each."""
+        """The rows of the block that break the rule, each with the fault in words."""
         judged = ((row, row.what if self.judge is None else self.judge(row)) for row in rows)
         return [(row, what) for row, what in judged if what]
 
@@ -72,9 +70,9 @@ def _fault_of_settings(row: Any) -> str:
 
 def _fault_of_times(row: Any) -> str:
     try:
-        CronSim(row.cron, datetime.now(ZoneInfo(row.zone)))
-    except (CronSimError, LookupError, ValueError, OSError) as error:
-        return f"branch {row.name!r}: the schedule {row.cron!r} of the time zone {row.zone!r} cannot be read: {error}"
+        next_time(row.cron, row.zone, datetime.now(UTC))
+    except Conflict as error:
+        return f"branch {row.name!r}: the {error.thing} {error.fault}"
     return ""
 
 

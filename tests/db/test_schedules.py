@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from arkqueue.cron import next_time
 from arkqueue.db import Connection
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, BranchId, End, RunId, Trigger, Workflow
@@ -85,7 +86,7 @@ def test_times_are_those_of_the_zone_also_when_its_clocks_change(cron: str, afte
     found = []
     for _ in expected:
         assert at is not None
-        at = schedules.next_time(cron, "Europe/Berlin", at)
+        at = next_time(cron, "Europe/Berlin", at)
         assert at is not None
         found.append(f"{at.astimezone(UTC):%FT%T}")
     assert found == expected
@@ -96,7 +97,7 @@ NEVER = "0 0 */30 * 1#2"
 
 
 def test_a_schedule_that_never_fires_holds_up_no_commit(archive: AnArchive) -> None:
-    assert schedules.next_time(NEVER, "UTC", datetime.now(UTC)) is None
+    assert next_time(NEVER, "UTC", datetime.now(UTC)) is None
     nightly, never = a_workflow(NIGHTLY | {"never": "schedule: '0 4 * * *'"}).tasks
     archive.commit(Workflow((nightly, replace(never, schedule=NEVER))))
     assert scheduled(archive) == [("0 3 * * *", ["nightly"])]
