@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -93,38 +93,7 @@ def set_(
     """
     from arkqueue.cli.client import archive_path
 
-    given: dict[str, Any] = {}
-    key, values = (words[0].replace("_", "-"), words[1:]) if words else ("", ())
-    if key in ("require-approval", "workflow-authors") and len(values) > 1 and "" in values:
-        raise click.UsageError(f"An empty text ends {key}, and stands alone. Leave it out beside globs.")
-    if key == "require-approval" and values:
-        if not_author and values == ("",):
-            raise click.UsageError(
-                "--not-author goes with the globs of tasks, and an empty text ends require-approval."
-            )
-        given = {"require_approval": [glob for glob in values if glob], "approval_not_author": not_author}
-    elif key == "workflow-authors" and values and not not_author:
-        given = {"workflow_authors": [glob for glob in values if glob]}
-    elif not_author:
-        raise click.UsageError('--not-author goes with "require-approval" and the globs of tasks.')
-    elif key == "keep" and values:
-        keep = [_kept(value) for value in values if value]
-        if len(dict(keep)) < len(keep):
-            raise click.UsageError("Name each state once after keep.")
-        given = {"keep": dict(keep)}
-    elif key == "keep-logs" and len(values) == 1:
-        given = {"keep_logs": values[0] or None}
-    elif key == "notify" and values:
-        given = {"notify": _receivers(values)}
-    elif key == "follow" and values and not options[key]:
-        options[key] = values
-    elif key in ("tier", "max-running") and len(values) == 1 and not options[key.replace("-", "_")]:
-        options[key.replace("-", "_")] = values[0]
-    elif words:
-        raise click.UsageError(
-            'After NAME come options, or "tier N", or "max-running N", or "keep" and STATE=AGE, or "keep-logs AGE", or "follow" and the URL prefixes that are followed, or "require-approval" or "workflow-authors" and globs, or "notify" and receivers.'
-        )
-    body = given_settings(options) | given
+    body = given_settings(options) | _settings_in(words, options, not_author=not_author)
     if not body:
         raise click.UsageError("Give at least one option of what to change.")
     if dry_run and not body.keys() <= {"keep", "keep_logs"}:
@@ -195,6 +164,45 @@ def ways(settings: Any) -> str:
         user = visible(settings["process_user"] or "the task manager's own user")
         return f"in containers where they name an image, else as processes of {user}"
     return "in containers, of the image that they name, else of their task manager's if it has one; not as processes"
+
+
+def _settings_in(words: Sequence[str], options: Mapping[str, Any], *, not_author: bool) -> dict[str, Any]:
+    """The settings in the words behind the name of an archive. ``options``: those of the command,
+    which may not set the same.
+    """
+    key, values = (words[0].replace("-", "_"), words[1:]) if words else ("", ())
+    if key in ("require_approval", "workflow_authors") and len(values) > 1 and "" in values:
+        raise click.UsageError(
+            f"An empty text ends {key.replace('_', '-')}, and stands alone. Leave it out beside globs."
+        )
+    if key == "require_approval" and values:
+        if not_author and not any(values):
+            raise click.UsageError(
+                "--not-author goes with the globs of tasks, and an empty text ends require-approval."
+            )
+        return {key: [glob for glob in values if glob], "approval_not_author": not_author}
+    if key == "workflow_authors" and values and not not_author:
+        return {key: [glob for glob in values if glob]}
+    if not_author:
+        raise click.UsageError('--not-author goes with "require-approval" and the globs of tasks.')
+    if key == "keep" and values:
+        keep = [_kept(value) for value in values if value]
+        if len(dict(keep)) < len(keep):
+            raise click.UsageError("Name each state once after keep.")
+        return {key: dict(keep)}
+    if key == "keep_logs" and len(values) == 1:
+        return {key: values[0] or None}
+    if key == "notify" and values:
+        return {key: _receivers(values)}
+    if key == "follow" and values and not options[key]:
+        return {key: [prefix for prefix in values if prefix]}
+    if key in ("tier", "max_running") and len(values) == 1 and not options[key]:
+        return {key: _number(key, values[0])}
+    if words:
+        raise click.UsageError(
+            'After NAME come options, or "tier N", or "max-running N", or "keep" and STATE=AGE, or "keep-logs AGE", or "follow" and the URL prefixes that are followed, or "require-approval" or "workflow-authors" and globs, or "notify" and receivers.'
+        )
+    return {}
 
 
 def given_settings(options: dict[str, Any]) -> dict[str, Any]:

@@ -99,16 +99,6 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
         kept.update(refused)
         return [task for task in tasks if task not in refused]
 
-    def act(graph: Graph, tasks: Sequence[int]) -> list[int]:
-        locked = graph.rows("lock_tasks", tasks=list(tasks))
-        running = [task.id for task in locked if task.state == State.RUNNING]
-        ask_to_stop(graph, running, "cancel", by)
-        canceled = graph.ids("cancel", tasks=list(tasks), by=by)
-        graph.follow(canceled)
-        graph.do("forget_set_aside", tasks=canceled)
-        graph.later(("keep_from_undeletion", {"tasks": [*canceled, *running]}))
-        return [*canceled, *running]
-
     def begin(graph: Graph) -> int:
         row = place_of_run(graph, run)
         refuse_deleted(row)
@@ -122,14 +112,14 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
         note = NOTE if is_large else ""
         (entry,) = graph.ids("remember", by=by, verb="cancel", archive=row.archive_id, run=run, task=None, note=note)
         if not is_large:
-            done.tasks = act(graph, allowed)
+            done.tasks = _cancel(graph, allowed, by)
             end(graph)
         elif not kept:
             graph.do("cancel_run", run=run, by=by)
         return entry
 
     def go_on(graph: Graph, tasks: Sequence[int]) -> Done:
-        return Done(act(graph, judge(graph, tasks)))
+        return Done(_cancel(graph, judge(graph, tasks), by))
 
     def end(graph: Graph) -> None:
         """Note the refusals. A refused task that was skipped because of a canceled one is none."""
@@ -139,20 +129,30 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
 
     entry = change(session, [archive], begin)
     if is_large:
-        set_aside(
-            session,
-            archive,
-            [run],
-            entry,
-            lambda graph, running: ask_to_stop(graph, running, "cancel", by),
-            lambda graph, tasks: [task for task, _ in unapproved(graph, tasks, approver)],
-        )
+
+        def spared(graph: Graph, tasks: Sequence[int]) -> list[int]:
+            return [task for task, _ in unapproved(graph, tasks, approver)]
+
+        stop = partial(ask_to_stop, stop="cancel", by=by)
+        set_aside(session, archive, [run], entry, stop, spared)
         tasks = last_first(session, run, found)
         done.add(change(session, [archive], partial(go_on, tasks=tasks[:MOST_TASKS])))
         in_portions(session, archive, done, tasks[MOST_TASKS:], go_on)
         if kept:
             change(session, [archive], end)
     return done
+
+
+def _cancel(graph: Graph, tasks: Sequence[int], by: str) -> list[int]:
+    """Cancel tasks of a run, and ask the running ones to stop. Returns both."""
+    locked = graph.rows("lock_tasks", tasks=list(tasks))
+    running = [task.id for task in locked if task.state == State.RUNNING]
+    ask_to_stop(graph, running, "cancel", by)
+    canceled = graph.ids("cancel", tasks=list(tasks), by=by)
+    graph.follow(canceled)
+    graph.do("forget_set_aside", tasks=canceled)
+    graph.later(("keep_from_undeletion", {"tasks": [*canceled, *running]}))
+    return [*canceled, *running]
 
 
 def unsettled(graph: Graph, refused: Collection[Refused]) -> list[Refused]:
