@@ -404,6 +404,8 @@ LONGEST_RENEWAL = 10.0
 """The most seconds between two renewals of a task manager's leases."""
 SILENCE = 3 * LONGEST_RENEWAL
 """Seconds after its last report from which on a task manager counts as gone."""
+LONGEST_TASK_NAME = 100
+"""The most characters of a task's name."""
 LONGEST_GLOB = 1000
 """The most characters of one glob of a workflow file."""
 MOST_GLOBS = 1000

@@ -15,10 +15,8 @@ from typing import Any
 
 import re2
 
-from arkqueue.model import LONGEST_GLOB, PREV
+from arkqueue.model import LONGEST_GLOB, LONGEST_TASK_NAME, PREV
 
-_LONGEST_TASK = 100
-"""The most characters of a task's name."""
 _TOKENS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
@@ -60,7 +58,7 @@ def matches_no_task(glob: str) -> bool:
         parts
         and re.fullmatch("[A-Za-z0-9._-]*", literal)
         and not parts[0].startswith((".", "_", "-"))
-        and len(literal) + parts.count("?") <= _LONGEST_TASK
+        and len(literal) + parts.count("?") <= LONGEST_TASK_NAME
         and len(glob) <= LONGEST_GLOB
         and parts != [PREV]
     )

@@ -54,6 +54,12 @@ BY_WORKFLOW_AUTHORS = -2
 """Stands for an audit log entry: a person other than the archive's ``workflow_authors`` changed the
 workflow files, and nobody has accepted them.
 """
+HELD_WITHOUT_ENTRY = {
+    BY_ITS_FILE: "its workflow file",
+    BY_A_GUARD: "its archive (require-approval)",
+    BY_WORKFLOW_AUTHORS: "its archive (workflow-authors)",
+}
+"""What holds a task, in words, where no audit log entry does."""
 
 
 class NewRevision(NamedTuple):

@@ -28,7 +28,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
 from arkqueue.names import run_name
-from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
+from arkqueue.plan.ledger import BY_ITS_FILE, HELD_WITHOUT_ENTRY
 from arkqueue.queue.control import in_portions as tasks_in_portions
 from arkqueue.queue.done import LONGEST, MOST_TASKS, Done, Refused, give_way, portions
 from arkqueue.queue.graph import Graph, change
@@ -141,11 +141,8 @@ def refuse_held_already(source: Session | Graph, here: str, tasks: Sequence[int]
 
 
 def _by_whom(holder: Any) -> str:
-    if holder.hold_id == BY_ITS_FILE:
-        return "by its workflow file (hold: true)"
-    guard = {BY_A_GUARD: "require-approval", BY_WORKFLOW_AUTHORS: "workflow-authors"}.get(holder.hold_id)
-    if guard:
-        return f"by its archive ({guard})"
+    if what := HELD_WITHOUT_ENTRY.get(holder.hold_id):
+        return f"by {what}" + (" (hold: true)" if holder.hold_id == BY_ITS_FILE else "")
     return f"by {holder.by} since {_at(holder.at)}" + (f" ({' '.join(holder.note.split())})" if holder.note else "")
 
 

@@ -19,16 +19,25 @@ where (%(archive)s::bigint is null and a.removed_at is null or a.id = %(archive)
   and (%(names)s::text[] is null or a.name = any(%(names)s))
 order by a.name;
 
+-- part: of_many
+-- Whether an entry `h` of the audit log holds an import, a whole archive or a backfill.
+h.run_id is null and h.task_id is null
+
+-- part: held_backfill
+-- The number of the backfill that an entry `h` of the audit log holds (queue/backfill.py); null: it
+-- holds none.
+(select f.number from backfill f where f.id = run.backfill_id and h.verb = 'hold' and starts_with(h.note, a.name || '@fill:' || f.number))
+
 -- name: show_holds
 -- Why tasks of archives are held: for each archive, the holds with the most tasks, at most `most`,
 -- the oldest first. `is_whole`: an import, a hold of the whole archive, or one of a backfill.
-select h.archive_id, h.hold_id, h.tasks, d.by, d.at, d.note, d.id is not null and d.run_id is null and d.task_id is null as is_whole
+select t.archive_id, t.hold_id, t.tasks, h.by, h.at, h.note, h.id is not null and {part of_many} as is_whole
 from unnest(%(archives)s::bigint[]) a(id)
 cross join lateral (
     select t.archive_id, t.hold_id, count(*) as tasks from task t where t.archive_id = a.id and t.state = 'held'
-    group by t.archive_id, t.hold_id order by tasks desc, t.hold_id limit %(most)s) h
-left join deed d on d.id = h.hold_id
-order by h.archive_id, h.hold_id;
+    group by t.archive_id, t.hold_id order by tasks desc, t.hold_id limit %(most)s) t
+left join deed h on h.id = t.hold_id
+order by t.archive_id, t.hold_id;
 
 -- name: show_branches
 -- The branches of archives with their heads, the main one first.
@@ -472,7 +481,7 @@ select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.s
        t.hold_id, h.at as held_at, h.by as held_by, h.note as held_note, h.verb = 'hold' and h.run_id is null as is_held_with_archive,
        -- The backfill that the audit log entry names (queue/backfill.py). The backfill itself may
        -- have no hold any more, although its release was refused for some tasks.
-       (select f.number from backfill f where f.id = run.backfill_id and h.verb = 'hold' and starts_with(h.note, a.name || '@fill:' || f.number)) as held_backfill,
+       {part held_backfill} as held_backfill,
        h.verb = 'import' as is_imported,
        l.at as released_at, l.by as released_by, l.note as released_note, o.at as archive_held_at, o.by as archive_held_by, o.note as archive_held_note
 from task t
@@ -1093,18 +1102,17 @@ group by n.name;
 select t.id
 from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id
 where t.state = 'held' and t.unmet = 0 and run.deleted_at is null and a.removed_at is null and a.hold_id is null
-  and not exists (select from deed h where h.id = t.hold_id and h.run_id is null and h.task_id is null)
+  and not exists (select from deed h where h.id = t.hold_id and {part of_many})
   and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
 order by t.run_id desc, t.position, t.id limit %(most)s;
 
 -- name: held_together
 -- The holds of whole archives, backfills and imports (by whom, and why) that still hold tasks which
 -- wait only for a release, with the number of tasks that each holds; the newest runs first.
--- `backfill`: its number, as in `show_tasks`.
 select a.name as archive, h.by, h.note, count(*) as tasks,
-       max((select f.number from backfill f where f.id = run.backfill_id and h.verb = 'hold' and starts_with(h.note, a.name || '@fill:' || f.number))) as backfill
+       max({part held_backfill}) as backfill
 from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id join deed h on h.id = t.hold_id
-where t.state = 'held' and run.deleted_at is null and a.removed_at is null and a.hold_id is null and h.run_id is null and h.task_id is null
+where t.state = 'held' and run.deleted_at is null and a.removed_at is null and a.hold_id is null and {part of_many}
   and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
 group by a.id, h.id having bool_or(t.unmet = 0) order by max(t.run_id) desc limit %(most)s;
 

@@ -12,7 +12,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import SILENCE, AttemptId, AttemptKind, End, RunId, TaskId, TaskKind
 from arkqueue.names import PURGED, run_name, task_in_run
-from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
+from arkqueue.plan.ledger import HELD_WITHOUT_ENTRY
 from arkqueue.states import ATTENTION, EX_TEMPFAIL, MOST_LOSSES, SETTLED, State
 from arkqueue.usage import usage_in_words
 from arkqueue.views.expected import Expected, expected_of
@@ -399,12 +399,8 @@ def _why(row: Any, root: str | None, superseded_by: str | None) -> str:
             return how_it_ended(row) + (f", waived{by}" if row.waived else "")
         case State.DEFERRED:
             return how_it_ended(row)
-        case State.HELD if row.hold_id == BY_ITS_FILE:
-            return "by its workflow file"
-        case State.HELD if row.hold_id == BY_A_GUARD:
-            return "by its archive (require-approval)"
-        case State.HELD if row.hold_id == BY_WORKFLOW_AUTHORS:
-            return "by its archive (workflow-authors)"
+        case State.HELD if row.hold_id in HELD_WITHOUT_ENTRY:
+            return f"by {HELD_WITHOUT_ENTRY[row.hold_id]}"
         case State.HELD:
             return f"by {row.held_by}: {row.held_note}" if row.held_note else f"by {row.held_by}"
         case State.RUNNING if row.stop:

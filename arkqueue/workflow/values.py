@@ -42,13 +42,14 @@ from arkqueue.model import (
     LONGEST_DURATION,
     LONGEST_GLOB,
     LONGEST_LOCK,
+    LONGEST_TASK_NAME,
     MOST_GLOBS,
     PREV,
     REPORT,
 )
 from arkqueue.workflow.nodes import Node
 
-_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+_NAME: Final = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_TASK_NAME - 1}}}"
 _ANOTHER_NAME: Final = rf"(?!(?:PREV|COMMIT|REPORT)$){_NAME}"
 _DURATION: Final = r"([0-9]+(\.[0-9]+)?d)?([0-9]+(\.[0-9]+)?h)?([0-9]+(\.[0-9]+)?m)?([0-9]+(\.[0-9]+)?s)?"
 _VARIABLE: Final = r"(?!ARKQUEUE(_|$))[A-Za-z_][A-Za-z0-9_]*"
