@@ -37,9 +37,9 @@ class ArchiveSettings:
     ``require_approval``: globs of the tasks that are held until somebody with a token of scope
     `approve` releases them. ``approval_not_author``: True if the author of their revision may not
     release them (design 5.22). ``workflow_authors``: globs of the authors who may change workflow
-    files; if somebody else changes them, tasks are held until a person accepts the files. ``tier``: archives of a
-    lower tier go first at claims. ``max_running``: the most attempts that run at once (None: any
-    number).
+    files; if somebody else changes them, tasks are held until a person accepts the files.
+    ``tier``: archives of a lower tier go first at claims. ``max_running``: the most attempts that
+    run at once (None: any number).
 
     ``keep``: for each state, how long runs are kept after they reached it: ``{"completed": "30d"}``
     (none: for ever). ``keep_logs``: the same for logs alone (5.27). ``notify``: the receivers of

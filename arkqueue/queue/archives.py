@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -121,7 +121,7 @@ def change_settings(
         (row,) = graph.rows("archive", archive=archive)
         before = read_settings(row.settings, row.name)
         graph.do("change_archive", archive=archive, settings=Jsonb(asdict(settings)))
-        if changed := _what_changes(row.settings, settings):
+        if changed := _what_changes(before, settings):
             graph.do("remember", by=by, verb="set", archive=archive, run=None, task=None, note=changed)
         if settings.workflow_authors and not before.workflow_authors:
             graph.do("accept_heads", archive=archive)
@@ -140,15 +140,11 @@ def change_settings(
         change(session, [archive], fit)
 
 
-def _what_changes(before: Mapping[str, Any], settings: ArchiveSettings) -> str:
+def _what_changes(before: ArchiveSettings, after: ArchiveSettings) -> str:
     """The settings that change, each with its old and new value as JSON."""
-    now = json.loads(json.dumps(asdict(settings)))
-    usual = json.loads(json.dumps(asdict(ArchiveSettings())))
-    return "; ".join(
-        f"{name}: {json.dumps(before.get(name, usual[name]))} -> {json.dumps(value)}"
-        for name, value in now.items()
-        if value != before.get(name, usual[name])
-    )
+    old, new = asdict(before), asdict(after)
+    texts = ((name, json.dumps(old[name]), json.dumps(new[name])) for name in new)
+    return "; ".join(f"{name}: {was} -> {is_now}" for name, was, is_now in texts if was != is_now)
 
 
 def _guard(graph: Graph, archive: int, globs: Sequence[str], before: Sequence[str]) -> None:

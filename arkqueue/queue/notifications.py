@@ -25,7 +25,7 @@ from arkqueue.archive_settings import read_settings
 from arkqueue.config.receivers import address_of
 from arkqueue.db import Connection
 from arkqueue.db.session import Session, execute, rows
-from arkqueue.errors import ArkqueueError, Conflict, NotFound
+from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import AUTHOR, OF_BRANCH, Occasion
 from arkqueue.plan import matches_branch
 from arkqueue.states import RunState, run_state
@@ -134,14 +134,14 @@ def _judge(connection: Connection, moved: Sequence[Any], patience: float) -> Non
         if run and run not in shown:
             continue  # the run was purged
         try:
-            if run:
-                news = _news(known, shown[run], failures.get(run), holds.get(run), good.get(run), run in was_faulty)
-            else:
-                news = _News(Occasion.STOPPED, known.stopped, what=known.stopped) if known.stopped else None
             receivers = read_settings(known.settings, known.archive).notify
-        except ArkqueueError as error:  # the other archives get their notifications
+        except Conflict as error:  # the other archives get their notifications
             log.warning("nobody is notified: %s", error)
             continue
+        if run:
+            news = _news(known, shown[run], failures.get(run), holds.get(run), good.get(run), run in was_faulty)
+        else:
+            news = _News(Occasion.STOPPED, known.stopped, what=known.stopped) if known.stopped else None
         _tell(connection, known, news, receivers, shown.get(run), patience)
 
 

@@ -218,8 +218,8 @@ def propose(
     )
     chosen = list(dict.fromkeys(node.key.name for node in planned.nodes if node.kind is TaskKind.ORDINARY))
     is_asked = cause in (Trigger.MANUAL, Trigger.SUBMISSION) and (part is None or part.is_first)
-    settings = read_settings(row.settings, row.archive)
-    if is_asked and cause is not Trigger.SUBMISSION:  # a submission's sender does not choose its tasks
+    guards = read_settings(row.settings, row.archive).require_approval
+    if is_asked and guards and cause is not Trigger.SUBMISSION:  # a submission's sender does not choose its tasks
         refuse_left_out(there, files, {*without, *sources_left_out(workflow, chosen)}, approver)
     if is_asked:
         refuse_idle_without(here, workflow, chosen, without)
@@ -239,7 +239,7 @@ def propose(
         workflow=workflow,
         reading=reading,
         planned=planned,
-        guards=settings.require_approval,
+        guards=guards,
         hold=BY_WORKFLOW_AUTHORS if row.is_foreign and part is None else row.hold_id,
         without=without,
         part=part,

@@ -33,7 +33,7 @@ where s.archive_id = %(archive)s and s.number = o.number and a.id = s.archive_id
 -- Add the free slots of a limited archive.
 with taken as materialized (select count(*)::int as n, coalesce(max(number), 0) as last from slot where archive_id = %(archive)s)
 insert into slot (archive_id, number)
-select a.id, taken.last + free.number from taken, archive a cross join lateral generate_series(1, a.max_running - (select n from taken)) free(number)
+select a.id, taken.last + free.number from archive a cross join taken cross join lateral generate_series(1, a.max_running - taken.n) free(number)
 where a.id = %(archive)s and a.max_running is not null;
 
 -- name: return_slots

@@ -119,8 +119,9 @@ def needs_of(
     found: Sequence[ArchiveView],
     recent: Mapping[str, Sequence[RunInShort]],
 ) -> list[Need]:
-    """Everything that needs a person: archives of ``found``, paused locks of the installation, newest commit runs of ``recent`` whose
-    workflow files have faults, and tasks of ``covered`` archives (None: all).
+    """Everything that needs a person: archives of ``found``, paused locks of the installation,
+    newest commit runs of ``recent`` whose workflow files have faults, and tasks of ``covered``
+    archives (None: all).
     """
     known = attention(session, covered, MOST_NEEDS)
     failures = known.failures

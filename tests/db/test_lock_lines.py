@@ -1,5 +1,5 @@
-"""What people see of the line of a lock (design 5.25): the next task is the one that really gets the
-lock, and a task that cannot go says why.
+"""Lines of locks as people see them (design 5.25): the next task is the one that really gets the lock,
+and a task that cannot go says why.
 """
 
 from __future__ import annotations

@@ -401,8 +401,7 @@ def test_endless_output_is_cut_in_the_middle(archive: AnArchive, managers: Manag
     gaps = [chunk for chunk in page.chunks if chunk.cut]
     assert gaps[0].position - gaps[0].cut == head
     assert size - gaps[0].position <= tail + 4 * CHUNK
-    # What was written in between may lie before a gap of its
-    # own: a small piece that the next one was dropped after.
+    # A small piece of output may still fit in before the tail, with a gap of its own behind it.
     assert tail <= size - gaps[-1].position
     assert page.chunks[-1].data.endswith(b"000000001250000\n")
 
