@@ -5,6 +5,7 @@ managers.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,8 @@ from arkqueue.text import on_one_line, one_line, visible
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
 
+MOST_NAMES = 20_000
+"""The most characters of the names of archives that have no lines."""
 LONGEST = 300
 """The most characters of an entry that needs a person; `explain`, `logs` and `show` print more."""
 
@@ -23,13 +26,15 @@ LONGEST = 300
 @click.command(
     epilog="The exit code is 1 if something needs a person or is wrong, else 0. A token for some archives sees these alone."
 )
+@click.argument("archive", required=False)
 @as_json
 @calls_server
-def status(client: Client, as_json: bool) -> None:
+def status(client: Client, archive: str | None, as_json: bool) -> None:
     """Show what needs a person, each with the command that helps, and what is wrong with the
-    installation.
+    installation. Each archive has a few lines of each kind, and one that counts the others. With
+    ARCHIVE, list all of that archive.
     """
-    found = client.get("/status")
+    found = client.get("/status", archive=archive) if archive else client.get("/status")
     if as_json:
         print_json(found)
     else:
@@ -37,12 +42,12 @@ def status(client: Client, as_json: bool) -> None:
             _say(click.style("fault", fg="red"), "", fault["text"], fault["command"])
         for need in found["needs"]:
             _say(state(need["state"]), need["name"], need["text"], need["command"])
-        if found["more"]:
-            say(f"{found['more']:,} more archives need a person: arkqueue archive list")
-        if not found["faults"] and not found["needs"]:
+        if found["others"]:
+            _say(state("held"), "", _of_others(found["others"]), "arkqueue status ARCHIVE", MOST_NAMES)
+        if not found["count"]:
             say("nothing needs a person")
         say(dim(_numbers(found)))
-    if found["faults"] or found["needs"]:
+    if found["count"]:
         sys.exit(1)
 
 
@@ -60,11 +65,19 @@ def workers(client: Client, as_json: bool) -> None:
         table([_row(one) for one in found], ("NAME", "STATE", "BUSY", "LABELS", "REPORTED", "WHY"))
 
 
-def _say(kind: str, name: str, text: str, command: str) -> None:
+def _say(kind: str, name: str, text: str, command: str, longest: int = LONGEST) -> None:
     begin = f"{bold(visible(name))}: " if name else ""
-    say(f"{kind}{' ' * max(9 - len(click.unstyle(kind)), 1)}{begin}{one_line(text, LONGEST)}")
+    say(f"{kind}{' ' * max(9 - len(click.unstyle(kind)), 1)}{begin}{one_line(text, longest)}")
     if command:
         say(f"{' ' * 9}{visible(command)}")
+
+
+def _of_others(others: Sequence[Any]) -> str:
+    """The archives whose needs have no line, with their numbers."""
+    named = [f"{visible(one['archive'])} ({one['count']:,})" for one in others]
+    return (
+        f"{len(others):,} more {'archive needs' if len(others) == 1 else 'archives need'} a person: {', '.join(named)}"
+    )
 
 
 def _numbers(found: Any) -> str:

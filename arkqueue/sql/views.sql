@@ -734,6 +734,16 @@ from (select run.id, run.faults from revision r join run on run.revision_id = r.
       where r.branch_id = %(branch)s and r.dropped_at is null order by r.number desc limit 1) newest
 where faults <> '[]';
 
+-- name: faulty_at_heads
+-- The commit runs at the heads of all present branches whose workflow files have faults, the newest
+-- first.
+select a.name as archive, run.id
+from archive a join branch b on b.archive_id = a.id
+join run on run.revision_id = b.head_id and run.trigger = 'commit'
+where run.faults <> '[]' and run.deleted_at is null and b.deleted_at is null and a.removed_at is null
+  and (%(archives)s::bigint[] is null or a.id = any(%(archives)s))
+order by run.id desc;
+
 -- name: for_submissions
 -- The tasks for submissions at the head of a branch (by default the main branch), with the globs of
 -- their branches, and the path of the schema of payloads.
@@ -958,9 +968,9 @@ cross join lateral (
 -- silent, or the task takes much longer than usual, by a factor and by a number of seconds. At most
 -- `looked_at` of the tasks that run that long are read, the oldest first. Tasks that have run for a
 -- shorter time, which may be ten thousand, are not read.
-select r.id, r.seen_at, r.is_silent, u.seconds
+select r.id, r.archive, r.seen_at, r.is_silent, u.seconds
 from (
-    select t.id, t.branch_id, t.name, t.item, late.started_at, late.seen_at, late.kind, late.is_silent
+    select t.id, t.archive, t.branch_id, t.name, t.item, late.started_at, late.seen_at, late.kind, late.is_silent
     from (
         select at.id, at.task_id, at.started_at, m.seen_at, at.kind,
                at.lease_until < clock_timestamp() or coalesce(m.seen_at < clock_timestamp() - make_interval(secs => %(silence)s), false) as is_silent
@@ -970,7 +980,7 @@ from (
                or at.lease_until < clock_timestamp() or m.seen_at < clock_timestamp() - make_interval(secs => %(silence)s))
         order by at.id offset 0) late
     cross join lateral (
-        select t.id, t.branch_id, t.name, t.item from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id
+        select t.id, a.name as archive, t.branch_id, t.name, t.item from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id
         where t.id = late.task_id and run.deleted_at is null and a.removed_at is null and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
         offset 0) t
     limit %(looked_at)s) r
@@ -980,7 +990,7 @@ left join lateral (
           where t.branch_id = r.branch_id and t.name = r.name and t.item = '' and t.state = 'completed' order by t.number desc, t.run desc limit 30) t
     join attempt p on p.id = t.attempt_id where p.ended_at > p.started_at) u on r.item = '' and r.kind = 'run' and not r.is_silent
 where r.is_silent or extract(epoch from clock_timestamp() - r.started_at) > greatest(u.seconds * %(times)s, u.seconds + %(longer)s)
-order by r.id limit %(most)s;
+order by r.id;
 
 -- name: waits_of_archives
 -- For each of some archives, the reasons why its tasks wait. Each cause has one task as an example,
@@ -1037,30 +1047,56 @@ cross join lateral (
 select g.id, g.name, g.unmet, (select count(*)::int from (select from edge e where e.target = g.id limit %(most)s) e) as items
 from task g where g.id = any(%(gates)s);
 
--- name: unhandled_failures
--- Unhandled failures, the newest first: failed and rejected tasks that nobody has waived or noted
--- since, and that no later revision has repaired; on present branches of watched archives, without
--- backfills. Most failures of a long history have been repaired: an index shows this without
--- reading their tasks.
-with bad as materialized (
-    select t.run_id, t.id
-    from (select run_id, id, branch_id, name, item, number, run from task
+-- part: unhandled
+-- The unhandled failures of some archives (null: all): failed and rejected tasks that nobody has
+-- waived or noted since, and that no later revision has repaired; on present branches of watched
+-- archives, without backfills. Most failures of a long history have been repaired: an index shows
+-- this without reading their tasks.
+(with bad as materialized (
+    select t.archive_id, t.branch_id, t.run_id, t.name, t.id
+    from (select archive_id, branch_id, run_id, name, item, id, number, run from task
           where state in ('failed', 'rejected') and not waived and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))) t
     left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
     where c.highest_number is null or (c.highest_number, c.highest_run) < (t.number, t.run)
        -- Another run may repair the failure of an item, but never any other failure of a
        -- submission. Most runs are commit runs, which are run 1 and are not looked up.
-       or t.run > 1 and t.item = '' and (select trigger from run where run.id = t.run_id) = 'submission'
-)
-select t.id
+       or t.run > 1 and t.item = '' and (select trigger from run where run.id = t.run_id) = 'submission')
+select bad.*
 from bad
-join task t on t.id = bad.id
-join run on run.id = t.run_id
-join branch b on b.id = t.branch_id
-join archive a on a.id = t.archive_id
+join run on run.id = bad.run_id
+join branch b on b.id = bad.branch_id
+join archive a on a.id = bad.archive_id
 where run.deleted_at is null and b.deleted_at is null and a.removed_at is null and run.backfill_id is null
-  and not exists (select from deed d where d.task_id = t.id and d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = t.id))
-order by t.run_id desc, t.position, t.id limit %(most)s;
+  and not exists (select from deed d where d.task_id = bad.id and d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = bad.id))
+) unhandled
+
+-- name: unhandled_of_branch
+-- The newest unhandled failures of a branch by run and name: the first tasks of each name, and
+-- `total`, the number of all unhandled failures of the branch.
+select run_id, name, (array_agg(id order by id))[:%(most)s] as ids, (sum(count(*)) over ())::int as total
+from {part unhandled} where branch_id = %(branch)s group by run_id, name order by run_id desc, min(id) limit %(cells)s;
+
+-- name: unhandled_of_archives
+-- The unhandled failures of each archive: the newest ones, and the number of all. The archive with
+-- the newest failure is the first.
+select a.name as archive, of.ids, of.count
+from (select archive_id, (array_agg(id order by run_id desc, id))[:%(each)s] as ids, count(*)::int as count, max(run_id) as newest
+      from {part unhandled} group by archive_id) of
+join archive a on a.id = of.archive_id order by of.newest desc;
+
+-- name: page_of_unhandled_runs
+-- Like `page_of_matching_runs`, for runs with unhandled failures (of tasks of a name), and for the
+-- run `faulty`.
+select run.id
+from run
+where run.id in (
+      select run_id from {part unhandled} where branch_id = %(branch)s and (%(task)s::text is null or name = %(task)s)
+      union select %(faulty)s::bigint)
+  and run.id < coalesce(%(before)s::bigint, 9223372036854775807)
+  and (%(words)s::text is null or exists (
+      select from revision r where r.id = run.revision_id and words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
+         and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))))
+order by run.id desc limit %(limit)s;
 
 -- name: notes_of_failures
 -- For each of some tasks, the newest note that a person made after an attempt had ended.
@@ -1097,14 +1133,15 @@ cross join lateral (
 group by n.name;
 
 -- name: held_tasks
--- The tasks of watched archives that wait only for a person's release, the newest first. Left out are
--- tasks of an archive on hold, which refuses a release, and those of `held_together`.
-select t.id
+-- The tasks of each watched archive that wait only for a person's release: the newest ones, and the
+-- number of all. Left out are tasks of an archive on hold, which refuses a release, and those of
+-- `held_together`.
+select a.name as archive, (array_agg(t.id order by t.run_id desc, t.position, t.id))[:%(each)s] as ids, count(*)::int as count
 from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id
 where t.state = 'held' and t.unmet = 0 and run.deleted_at is null and a.removed_at is null and a.hold_id is null
   and not exists (select from deed h where h.id = t.hold_id and {part of_many})
   and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
-order by t.run_id desc, t.position, t.id limit %(most)s;
+group by a.name order by max(t.run_id) desc;
 
 -- name: held_together
 -- The holds of whole archives, backfills and imports (by whom, and why) that still hold tasks which

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from typing import Any, Generic, TypeVar
 
 from arkqueue.db.session import Session
 from arkqueue.model import COMMIT, REPORT, SILENCE, ArchiveId, BranchId
@@ -26,6 +28,12 @@ MOST_REVISIONS = 1000
 """The number of newest revisions that are searched for workflow files without faults."""
 MOST_RUNNING = 200
 """The most running tasks whose durations are compared."""
+MOST_CELLS = 500
+"""The most pairs of a run and a name whose unhandled failures the grid of a branch marks."""
+MOST_HOLDS = 200
+"""The most backfills with failures, and the most holds of many tasks, that are read."""
+T = TypeVar("T")
+S = TypeVar("S")
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 
 
@@ -35,13 +43,27 @@ def recent_runs(session: Session, archives: Sequence[ArchiveId], most: int) -> d
     return runs_in_short(session, ids)
 
 
-def unhandled_failures(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> list[TaskView]:
-    """Failed and rejected tasks, the newest first. Left out are tasks that a person waived, or
-    noted after they failed, that a later revision has completed, and those of backfills.
-    ``archives`` None: all.
+@dataclass(frozen=True, slots=True)
+class Unhandled:
+    """The unhandled failures of a branch: failed and rejected tasks. Left out are tasks that a person
+    waived, or noted after they failed, that a later revision has completed, and those of backfills.
+
+    ``tasks``: the newest ones. ``count``: the number of all. ``cells``: the newest ones, at most
+    `MOST_CELLS`, as the id of the run and the task's name.
     """
-    rows = session.rows("unhandled_failures", archives=None if archives is None else list(archives), most=most)
-    return tasks_by_id(session, [row.id for row in rows])
+
+    tasks: list[TaskView]
+    count: int
+    cells: set[tuple[int, str]]
+
+
+def unhandled_failures(session: Session, archive: ArchiveId, branch: BranchId, most: int) -> Unhandled:
+    """The unhandled failures of a branch of an archive. ``most``: the most of ``tasks``."""
+    rows = session.rows("unhandled_of_branch", archives=[archive], branch=branch, most=most, cells=MOST_CELLS)
+    newest = [id for row in rows for id in row.ids][:most]
+    return Unhandled(
+        tasks_by_id(session, newest), rows[0].total if rows else 0, {(row.run_id, row.name) for row in rows}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,50 +128,95 @@ class Hanging:
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
-    """The things that need a person. ``failures``: as in `unhandled_failures`. ``backfills``: those
-    with failures that nobody has waived, the newest first. ``hanging``: hanging tasks, the oldest
-    first. ``held``: tasks that wait only for a person's release, the newest first, without those of
-    ``together``. ``paused_locks``: those of the whole installation.
+class Several(Generic[T]):
+    """The things of one archive that need a person for one reason. ``shown``: the first of them, or
+    none; ``count``: the number of all.
     """
 
-    failures: list[TaskView]
-    backfills: list[FailuresOfBackfill]
-    hanging: list[Hanging]
-    held: list[TaskView]
-    together: list[HeldTogether]
+    archive: str
+    shown: list[T]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """The things that need a person. ``faulty``: runs at the heads of branches whose workflow files
+    have faults. ``failures``: as in `Unhandled`. ``backfills``: those with failures that nobody has
+    waived. ``hanging``: hanging tasks, the oldest first. ``held``: tasks that wait only for a
+    person's release, without those of ``together``. ``paused_locks``: those of the whole
+    installation. All others have the newest first.
+    """
+
+    faulty: list[Several[RunView]]
+    failures: list[Several[TaskView]]
+    backfills: list[Several[FailuresOfBackfill]]
+    hanging: list[Several[Hanging]]
+    held: list[Several[TaskView]]
+    together: list[Several[HeldTogether]]
     paused_locks: list[PausedLockView]
 
 
-def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> Attention:
-    """The tasks and backfills that need a person. ``archives`` None: all. ``most``: the most of
-    each kind. A running task hangs if its task manager is silent, or if it takes `TIMES` as long as
-    usual and `LONGER` seconds more.
+def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int, each: int) -> Attention:
+    """The tasks, runs and backfills that need a person. ``archives`` None: all. ``most``: about the
+    most of each kind that are shown; ``each``: the most of one archive. A running task hangs if its
+    task manager is silent, or if it takes `TIMES` as long as usual and `LONGER` seconds more.
     """
-    asked = {"archives": None if archives is None else list(archives), "most": most}
+    asked = {"archives": None if archives is None else list(archives)}
     limits = {"silence": SILENCE, "times": TIMES, "longer": LONGER, "looked_at": MOST_RUNNING}
-    failed, backfills, hanging, held, together, paused_locks = session.rows_of(
-        ("unhandled_failures", asked),
-        ("failures_of_backfills", asked),
+    rows = session.rows_of(
+        ("faulty_at_heads", asked),
+        ("unhandled_of_archives", asked | {"each": each}),
+        ("failures_of_backfills", asked | {"most": MOST_HOLDS}),
         ("hanging_tasks", asked | limits),
-        ("held_tasks", asked),
-        ("held_together", asked),
+        ("held_tasks", asked | {"each": each}),
+        ("held_together", asked | {"most": MOST_HOLDS}),
         ("paused_everywhere", asked),
     )
-    tasks = {task.id: task for task in tasks_by_id(session, [row.id for row in (*failed, *hanging, *held)])}
-    return Attention(
-        [tasks[row.id] for row in failed if row.id in tasks],
-        [FailuresOfBackfill(backfill_name(row.archive, row.number), row.failed) for row in backfills],
-        [Hanging(tasks[row.id], row.is_silent, row.seen_at, row.seconds) for row in hanging if row.id in tasks],
-        [tasks[row.id] for row in held if row.id in tasks],
-        [
-            HeldTogether(
-                backfill_name(row.archive, row.backfill) if row.backfill else row.archive, row.by, row.note, row.tasks
-            )
-            for row in together
-        ],
-        [paused_lock(row) for row in paused_locks],
+    faulty, backfills, hanging, together = (_in_shares(_by_archive(rows[at]), most, each) for at in (0, 2, 3, 5))
+    failed, held = (
+        _in_shares([Several(row.archive, row.ids, row.count) for row in rows[at]], most, each) for at in (1, 4)
     )
+    ids = [id for one in (*failed, *held) for id in one.shown] + [row.id for one in hanging for row in one.shown]
+    tasks = {task.id: task for task in tasks_by_id(session, ids)}
+    runs = {run.id: run for run in views_of_runs(session, [row.id for one in faulty for row in one.shown])}
+    return Attention(
+        _each(faulty, lambda row: runs.get(row.id)),
+        _each(failed, tasks.get),
+        _each(backfills, lambda row: FailuresOfBackfill(backfill_name(row.archive, row.number), row.failed)),
+        _each(hanging, lambda row: _hanging(row, tasks.get(row.id))),
+        _each(held, tasks.get),
+        _each(together, _held_together),
+        [paused_lock(row) for row in rows[6]],
+    )
+
+
+def _by_archive(rows: Sequence[Any]) -> list[Several[Any]]:
+    of: dict[str, list[Any]] = defaultdict(list)
+    for row in rows:
+        of[row.archive].append(row)
+    return [Several(archive, some, len(some)) for archive, some in of.items()]
+
+
+def _in_shares(found: Sequence[Several[T]], most: int, each: int) -> list[Several[T]]:
+    """Some things of many archives, of which about ``most`` are shown: the same number for each
+    archive, at most ``each``; none for the archives after the first ``most``.
+    """
+    share = max(min(each, most // max(len(found), 1)), 1)
+    return [Several(one.archive, one.shown[: share if at < most else 0], one.count) for at, one in enumerate(found)]
+
+
+def _each(found: Sequence[Several[T]], view: Callable[[T], S | None]) -> list[Several[S]]:
+    """The views of what is shown, without what has gone meanwhile (None)."""
+    return [Several(one.archive, [seen for row in one.shown if (seen := view(row))], one.count) for one in found]
+
+
+def _hanging(row: Any, task: TaskView | None) -> Hanging | None:
+    return None if task is None else Hanging(task, row.is_silent, row.seen_at, row.seconds)
+
+
+def _held_together(row: Any) -> HeldTogether:
+    name = backfill_name(row.archive, row.backfill) if row.backfill else row.archive
+    return HeldTogether(name, row.by, row.note, row.tasks)
 
 
 def faulty_at_head(session: Session, branch: BranchId) -> RunView | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from arkqueue.db.session import Session
+from arkqueue.db.session import Block, Session
 from arkqueue.errors import NotFound
 from arkqueue.model import SILENCE, ArchiveId, RunId, TaskId, TaskKind, Trigger
 from arkqueue.names import (
@@ -721,12 +721,19 @@ def outdated(session: Session, tasks: Iterable[int]) -> set[int]:
     branches: dict[int, list[Any]] = defaultdict(list)
     for row in rows.values():
         branches[row.branch_id].append(row)
-    for some in branches.values():
-        late |= _done_later(session, some)
-        rest = [row.id for row in some if row.id not in late]
-        # Mostly nothing has started; one query for all tasks of a branch shows that.
-        if rest and _started_after(session, rest):
-            late |= {id for id in rest if len(rest) == 1 or _started_after(session, [id])}
+    # The tasks of a page may be in fifty archives: each question takes one round trip for all.
+    completions = session.rows_of(*(_asked_after(some, len(some)) for some in branches.values()))
+    done = {
+        (branch, row.name, row.item, row.after_number, row.after_run)
+        for branch, found in zip(branches, completions, strict=True)
+        for row in found
+    }
+    late |= {row.id for row in rows.values() if (row.branch_id, row.name, row.item, row.number, row.run) in done}
+    rest = [id for id in rows if id not in late]
+    # Mostly nothing has started; one query for all tasks shows that.
+    if rest and _started_after(session, rest):
+        each = session.rows_of(*(("started_after", {"sources": [id], "most": 1}) for id in rest))
+        late |= {id for id, started in zip(rest, each, strict=True) if started}
     return late
 
 
@@ -735,26 +742,29 @@ def _later(session: Session, row: Any) -> list[Any]:
     return _started_after(session, [row.id]) or _completed_after(session, [row], 1)
 
 
-def _done_later(session: Session, tasks: Sequence[Any]) -> set[int]:
-    """The tasks, among some of a branch, whose work was done by tasks of later revisions."""
-    found = _completed_after(session, tasks, len(tasks))
-    done = {(row.name, row.item, row.after_number, row.after_run) for row in found}
-    return {row.id for row in tasks if (row.name, row.item, row.number, row.run) in done}
-
-
 def _started_after(session: Session, tasks: Sequence[int]) -> list[Any]:
     return session.rows("started_after", sources=list(tasks), most=1)
 
 
 def _completed_after(session: Session, tasks: Sequence[Any], most: int) -> list[Any]:
-    own: dict[str, Any] = {
+    (found,) = session.rows_of(_asked_after(tasks, most))
+    return found
+
+
+def _asked_after(tasks: Sequence[Any], most: int) -> Block:
+    """The question whose work, among that of some tasks of a branch, was done by tasks of later
+    revisions.
+    """
+    asked: dict[str, Any] = {
+        "branch": tasks[0].branch_id,
         "names": [row.name for row in tasks],
         "items": [row.item for row in tasks],
         "numbers": [row.number for row in tasks],
         "runs": [row.run for row in tasks],
         "cause": None,
+        "most": most,
     }
-    return session.rows("completed_after", branch=tasks[0].branch_id, most=most, **own)
+    return "completed_after", asked
 
 
 def _is_superseded(row: Any) -> bool:

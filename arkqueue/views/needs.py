@@ -5,39 +5,41 @@ installation. ``arkqueue status`` and the overview page begin with them.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from arkqueue.db.session import Session
 from arkqueue.durations import age_of, in_clock, took
 from arkqueue.lock_names import is_global
-from arkqueue.model import ArchiveId, TaskKind, Trigger
+from arkqueue.model import ArchiveId, TaskKind
 from arkqueue.states import State
 from arkqueue.views.archives import UNREADABLE, ArchiveView, PausedLockView, archives, in_short
 from arkqueue.views.attention import (
     FailuresOfBackfill,
     Hanging,
     HeldTogether,
+    Several,
     attention,
     last_lines,
-    recent_runs,
 )
 from arkqueue.views.explain import outdated
 from arkqueue.views.installation import About, TaskManagerView, measure, task_managers, told_faults
-from arkqueue.views.runs import RunInShort, views_of_runs
+from arkqueue.views.runs import RunView
 from arkqueue.views.tasks import TaskView
 
-MOST_NEEDS: Final = 20
-"""The most needs of one kind. The pages of the archives show the others."""
+MOST_NEEDS: Final = 50
+"""The most tasks of one kind that have lines. All archives have the same share of them."""
+MOST_EACH: Final = 5
+"""The most tasks of one kind and archive that have lines. One more line counts the others."""
+MOST_OF_ONE: Final = 500
+"""The most tasks of one kind that have lines if a person asks about a single archive."""
 MOST_ARCHIVES: Final = 100
-"""The most archives that need a person. The others are counted."""
-RECENT: Final = 5
-"""The number of newest runs of each archive that are searched for a commit with faults in its
-workflow files.
-"""
+"""The most stopped, held and paused archives that have lines."""
 
-
+UNHANDLED: Final = "state=unhandled"
+"""The query of an archive's page that shows its unhandled failures alone."""
+T = TypeVar("T")
 RESUME_LOCK: Final = "resume --lock"
 """The verb that helps a paused lock."""
 
@@ -47,6 +49,9 @@ class Need:
     """An archive, lock, run or task that needs a person. ``verb``: the verb of the remedy, for
     ``name``, with ``--force`` if ``force``; `RESUME_LOCK` for a lock; empty: a person has to read
     more first. ``command``: the command line.
+
+    ``count``: the number of tasks, runs or backfills for which it stands. ``query``: the query of
+    the page that lists them.
     """
 
     state: str
@@ -55,6 +60,29 @@ class Need:
     verb: str = ""
     force: bool = False
     command: str = ""
+    count: int = 1
+    query: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """An archive with needs that have no line. ``count``: their number; ``query``: as in `Need`."""
+
+    archive: str
+    count: int
+    query: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Everything that needs a person. ``count``: the number of all needs."""
+
+    lines: list[Need]
+    others: list[Others]
+
+    @property
+    def count(self) -> int:
+        return sum(need.count for need in self.lines) + sum(one.count for one in self.others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +97,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The state of the installation, as far as a token may see it. ``more``: the number of archives
-    that need a person and are not in ``needs``.
+    """The state of the installation, as far as a token may see it. ``others``: archives with needs
+    that are not in ``needs``. ``count``: the number of all needs and faults.
 
     For a token that is for some archives only, numbers of the installation are None, and ``faults``
     is empty. ``running``, ``waiting``: numbers of tasks. ``task_managers``, ``slots``: those of
@@ -79,7 +107,8 @@ class Status:
 
     faults: list[Fault]
     needs: list[Need]
-    more: int
+    others: list[Others]
+    count: int
     archives: int
     running: int | None
     waiting: int | None
@@ -87,19 +116,27 @@ class Status:
     slots: int | None
 
 
-def status(session: Session, names: Sequence[str] | None, covered: Sequence[ArchiveId] | None, lease: float) -> Status:
+def status(
+    session: Session,
+    names: Sequence[str] | None,
+    covered: Sequence[ArchiveId] | None,
+    lease: float,
+    *,
+    is_whole: bool = False,
+) -> Status:
     """The state of the installation. ``names`` and ``covered``: the archives that are asked about;
-    both None: all. ``lease``: seconds, from the configuration.
+    both None: all. ``lease``: seconds, from the configuration. ``is_whole``: as in `needs_of`.
     """
     known = in_short(session, names)
     bad = [name for name, one in known.items() if one.needs]
-    found = archives(session, bad[:MOST_ARCHIVES])
-    recent = recent_runs(session, [one.id for one in known.values()], RECENT)
     numbers = measure(session) if covered is None else None
+    faults = faults_of_installation(session, numbers, lease) if numbers else []
+    needs = needs_of(session, covered, archives(session, bad[:MOST_ARCHIVES]), bad, is_whole=is_whole)
     return Status(
-        faults=faults_of_installation(session, numbers, lease) if numbers else [],
-        needs=needs_of(session, covered, found, recent),
-        more=max(len(bad) - MOST_ARCHIVES, 0),
+        faults=faults,
+        needs=needs.lines,
+        others=needs.others,
+        count=needs.count + len(faults),
         archives=len(known),
         running=numbers.tasks.get(State.RUNNING, 0) if numbers else None,
         waiting=waiting_in(numbers) if numbers else None,
@@ -117,26 +154,47 @@ def needs_of(
     session: Session,
     covered: Sequence[ArchiveId] | None,
     found: Sequence[ArchiveView],
-    recent: Mapping[str, Sequence[RunInShort]],
-) -> list[Need]:
-    """Everything that needs a person: archives of ``found``, paused locks of the installation,
-    newest commit runs of ``recent`` whose workflow files have faults, and tasks of ``covered``
-    archives (None: all).
+    bad: Sequence[str],
+    *,
+    is_whole: bool = False,
+) -> Needs:
+    """Everything that needs a person: archives of ``found``, paused locks of the installation, and
+    runs and tasks of ``covered`` archives (None: all). ``bad``: the names of all archives that need a
+    person themselves. ``is_whole``: True to list up to `MOST_OF_ONE` tasks of each kind.
     """
-    known = attention(session, covered, MOST_NEEDS)
-    failures = known.failures
+    known = attention(session, covered, *((MOST_OF_ONE, MOST_OF_ONE) if is_whole else (MOST_NEEDS, MOST_EACH)))
+    failures = [task for one in known.failures for task in one.shown]
     lines = last_lines(session, failures)
     late = outdated(session, [task.id for task in failures if task.state is State.FAILED])
-    return [
-        *(_paused_lock(lock) for lock in known.paused_locks),
-        *(need for one in found for need in _of_archive(one)),
-        *_of_runs(session, recent),
-        *(_failure(task, lines.get(task.id, ""), is_late=task.id in late) for task in failures),
-        *(_failed_in(one) for one in known.backfills),
-        *(_hanging(one) for one in known.hanging),
-        *(_held_together(one) for one in known.together),
-        *(_need("held", task.full_name, f"is held {task.why}".strip(), "release") for task in known.held),
-    ]  # fmt: skip
+    needs = [*map(_paused_lock, known.paused_locks), *(need for one in found for need in _of_archive(one))]
+    others = dict.fromkeys(set(bad) - {one.name for one in found}, 1)
+
+    def add(state: str, of: Sequence[Several[T]], need: Callable[[T], Need], many: str, query: str = "") -> None:
+        for one in of:
+            needs.extend(map(need, one.shown))
+            left = one.count - len(one.shown)
+            if not one.shown:
+                others[one.archive] = others.get(one.archive, 0) + left
+            elif left:
+                command = f"arkqueue status {shlex.quote(one.archive)}"
+                needs.append(Need(state, one.archive, f"and {left:,} more {many}", "", False, command, left, query))
+
+    add("failed", known.faulty, _faulty, "branches whose workflow files have faults")
+    add(
+        "failed",
+        known.failures,
+        lambda task: _failure(task, lines.get(task.id, ""), is_late=task.id in late),
+        "failures",
+        UNHANDLED,
+    )
+    add("failed", known.backfills, _failed_in, "backfills with failures")
+    add("running", known.hanging, _hanging, "tasks that may hang")
+    add("held", known.together, _held_together, "holds of many tasks")
+    add("held", known.held, _held, "held tasks")
+    with_failures = {one.archive for one in known.failures if not one.shown}
+    return Needs(
+        needs, [Others(name, others[name], UNHANDLED if name in with_failures else "") for name in sorted(others)]
+    )
 
 
 def faults_of_installation(session: Session, numbers: Any, lease: float) -> list[Fault]:
@@ -195,17 +253,12 @@ def _paused_lock(lock: PausedLockView) -> Need:
     return Need("held", lock.name, str(lock), RESUME_LOCK, command=lock.resume)
 
 
-def _of_runs(session: Session, recent: Mapping[str, Sequence[RunInShort]]) -> list[Need]:
-    """The newest commit runs of archives whose workflow files have faults."""
-    newest = [next((run for run in runs if run.trigger is Trigger.COMMIT), None) for runs in recent.values()]
-    faulty = {run.id: run for run in views_of_runs(session, [run.id for run in newest if run and run.faulty])}
-    needs = []
-    for run in (faulty[one.id] for one in newest if one and one.id in faulty):
-        first = run.faults[0]
-        more = f" And {len(run.faults) - 1} more." if len(run.faults) > 1 else ""
-        text = f"{first.path}:{first.line}:{first.column}: {first.message}.{more}"
-        needs.append(Need("failed", run.full_name, text, command=f"arkqueue show {shlex.quote(run.full_name)}"))
-    return needs
+def _faulty(run: RunView) -> Need:
+    """The run at the head of a branch whose workflow files have faults."""
+    first = run.faults[0]
+    more = f" And {len(run.faults) - 1} more." if len(run.faults) > 1 else ""
+    text = f"{first.path}:{first.line}:{first.column}: {first.message}.{more}"
+    return Need("failed", run.full_name, text, command=f"arkqueue show {shlex.quote(run.full_name)}")
 
 
 def _failure(task: TaskView, line: str, *, is_late: bool) -> Need:
@@ -223,6 +276,10 @@ def _failure(task: TaskView, line: str, *, is_late: bool) -> Need:
 def _failed_in(backfill: FailuresOfBackfill) -> Need:
     command = f"arkqueue show {shlex.quote(backfill.full_name)}"
     return Need("failed", backfill.full_name, f"{backfill.failed:,} of its tasks failed", command=command)
+
+
+def _held(task: TaskView) -> Need:
+    return _need("held", task.full_name, f"is held {task.why}".strip(), "release")
 
 
 def _held_together(one: HeldTogether) -> Need:

@@ -320,9 +320,26 @@ def _page(session: Session, found: Sequence[RunView], following: int | None, tas
     )
 
 
-def runs_by_id(session: Session, ids: Sequence[int]) -> RunPage:
-    """Some runs, the newest first, as one page."""
-    return _page(session, views_of_runs(session, ids), None, tasks=False)
+def unhandled_runs(
+    session: Session,
+    archive: ArchiveId,
+    branch: BranchId,
+    *,
+    words: str | None,
+    author: str | None,
+    task: str | None,
+    faulty: int | None,
+    before: int | None,
+    limit: int,
+) -> RunPage:
+    """A page of the runs of a branch with failures that nobody has handled, newest first. ``words``,
+    ``author``: as in `matching_runs`; ``task``: the name of the tasks that failed. ``faulty``: the
+    id of the run at the head whose workflow files have faults; None: there is none.
+    """
+    filters: dict[str, Any] = {"archives": [archive], "branch": branch, "words": words, "author": author}
+    return _paged(
+        session, "page_of_unhandled_runs", filters | {"task": task, "faulty": faulty}, (), before, limit, tasks=False
+    )
 
 
 def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:

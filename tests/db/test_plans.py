@@ -28,7 +28,7 @@ from arkqueue.queue import archives, claim, control, finish, graph, holds, purge
 from arkqueue.views.attention import attention, unhandled_failures
 from arkqueue.views.explain import explain
 from arkqueue.views.inputs import inputs_of
-from arkqueue.views.runs import run, runs
+from arkqueue.views.runs import run, runs, unhandled_runs
 from arkqueue.views.waits import waits_of
 from benchmarks import history
 from benchmarks.lines import Line
@@ -272,9 +272,10 @@ def test_what_a_person_asks_and_does_reads_along_indices(plans: Plans, line: Lin
     plans.of(lambda: run(session, id), is_hot=True)
     plans.of(lambda: runs(session, archives=[line.branch.archive], tasks=True), is_hot=True)
     plans.uses("run_archive", "from unnest(%(archives)s::bigint[]) of(archive_id)")
-    plans.of(lambda: unhandled_failures(session, [ArchiveId(line.branch.archive)], 20))
+    plans.of(lambda: unhandled_failures(session, ArchiveId(line.branch.archive), line.branch.id, 5))
     plans.uses("task_bad", "with bad as materialized")
-    plans.of(lambda: attention(session, None, 20))
+    plans.of(lambda: attention(session, None, 50, 5))
+    plans.of(lambda: unhandled_runs(session, ArchiveId(line.branch.archive), line.branch.id, words=None, author=None, task=None, faulty=None, before=None, limit=50))  # fmt: skip
     plans.of(lambda: waits_of(session, [ArchiveId(line.branch.archive)]))
     plans.uses("task_open", "with recursive names(branch_id, name)")
     plans.of(lambda: inputs_of(session, TaskId(tasks["pdf"])))

@@ -12,7 +12,7 @@ import pytest
 from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict
-from arkqueue.model import PayloadKind, RunId
+from arkqueue.model import ArchiveId, PayloadKind, RunId
 from arkqueue.queue import archives, holds, planning, purge, submissions
 from arkqueue.queue.export import Export
 from arkqueue.views import runs
@@ -236,7 +236,8 @@ def test_a_task_without_a_list_is_work_of_its_own_submission(archive: AnArchive)
     archive.run("batch@2.3", "jobs/a@2.3")
     archive.commit(tasks)
     archive.run("batch@3")
-    assert [task.full_name for task in unhandled_failures(archive.session, None, 10)] == ["papers@2.2/batch"]
+    found = unhandled_failures(archive.session, ArchiveId(archive.id), archive.branches[""].id, 10)
+    assert [task.full_name for task in found.tasks] == ["papers@2.2/batch"]
     told = explain(archive.session, archive.task("batch@2.2"))
     assert told.commands[1:] == ["arkqueue retry papers@2.2/batch", "arkqueue skip papers@2.2/batch"]
     assert "Later revisions" not in told.text

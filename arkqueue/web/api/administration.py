@@ -120,10 +120,17 @@ def create_sign_in_link(request: Request) -> SignInLink:
 
 
 @router.get("/status")
-def show_status(request: Request) -> Status:
-    """The archives, runs and tasks that need a person, the faults of the installation, and the numbers of running and waiting tasks. A token for some archives gets the needs of these archives alone."""
+def show_status(request: Request, archive: str | None = None) -> Status:
+    """The archives, runs and tasks that need a person, the faults of the installation, and the
+    numbers of running and waiting tasks. Each archive has a few lines of each kind, and one that
+    counts the others. ``archive``: list the needs of this archive alone, up to 500 of each kind. A
+    token for some archives gets the needs of these archives alone.
+    """
     caller = admit(request, Scope.READ)
-    return status(caller.session, caller.token.archives, caller.archives(), caller.configuration.lease)
+    lease = caller.configuration.lease
+    if archive is not None:
+        return status(caller.session, [archive], [caller.archive(archive)], lease, is_whole=True)
+    return status(caller.session, caller.token.archives, caller.archives(), lease)
 
 
 @router.get("/task-managers")

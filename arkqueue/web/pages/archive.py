@@ -18,14 +18,13 @@ from arkqueue.model import ArchiveId, BranchId, Trigger
 from arkqueue.names import COMMIT_RUN, branch_name
 from arkqueue.states import RunState, State
 from arkqueue.views import archives as views
-from arkqueue.views.attention import faulty_at_head, unhandled_failures
+from arkqueue.views.attention import Unhandled, faulty_at_head, unhandled_failures
 from arkqueue.views.backfills import backfills, in_public
 from arkqueue.views.coming import Coming, coming
 from arkqueue.views.find import find_branch
-from arkqueue.views.runs import ListedRun, RunPage, RunView, matching_runs, runs, runs_by_id
+from arkqueue.views.runs import ListedRun, RunPage, RunView, matching_runs, runs, unhandled_runs
 from arkqueue.views.search import query_of
 from arkqueue.views.submissions import for_submissions
-from arkqueue.views.tasks import TaskView
 from arkqueue.web.pages.answer import Shown, asked
 from arkqueue.web.pages.cells import heads_of, menu_of, parts_of
 from arkqueue.web.pages.drawing import MOST_DRAWN, drawn
@@ -91,17 +90,17 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
     main = next((b.name for b in view.branches if b.main), "")
     label = branch_name(name, named)
     if (form := asked(request, "format")) == "svg":
-        return badge(caller, id, branch, named or main, label)
+        return badge(caller, id, branch, label)
     if form == "atom":
         return feed(request, caller, id, branch, label)
     wanted, before = filter_of(request), request.query_params.get("before", "")
-    failures = [t for t in unhandled_failures(caller.session, [ArchiveId(id)], 100) if t.branch == (named or main)]
+    failures = unhandled_failures(caller.session, ArchiveId(id), branch, MOST_TOLD)
     faulty = faulty_at_head(caller.session, branch)
     page, needing = _page(visitor, id, branch, wanted, before, failures, faulty)
     shown = page.runs
     chosen = [name for text in request.query_params.getlist("columns") for name in text.split(",") if name]
     grid = grid_of(
-        caller.session, branch, shown, failures=failures, chosen=chosen,
+        caller.session, branch, shown, needs=failures.cells, chosen=chosen,
         all_names=asked(request, "gone") == "yes",
     )  # fmt: skip
     lines = [Line(None, [row]) for row in grid.rows] if wanted.address else _lines(request, grid.rows, needing)
@@ -129,13 +128,13 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             "newest": None if wanted.address or before else _newest_of_commits(shown),
             "complete": _newest_completed(shown),
             "faulty": faulty,
-            "failures": failures[: MOST_TOLD - (faulty is not None)],
-            "failed": len(failures) + (faulty is not None),
+            "failures": failures.tasks[: MOST_TOLD - (faulty is not None)],
+            "failed": failures.count + (faulty is not None),
             "takes_submissions": bool(for_submissions(caller.session, id, named).tasks),
             "backfills": [
                 in_public(one) if visitor.is_anybody else one for one in backfills(caller.session, id, MOST_BACKFILLS)
             ],
-            "rare": _rare(visitor, view, len(failures)),
+            "rare": _rare(visitor, view, failures.count),
             **_coming(
                 visitor, name, branch if [run.baseline for run in shown] == [True] and not wanted.address else None
             ),
@@ -149,20 +148,18 @@ def _page(
     branch: BranchId,
     wanted: Filter,
     before: str,
-    failures: Sequence[TaskView],
+    failures: Unhandled,
     faulty: RunView | None,
 ) -> tuple[RunPage, set[int]]:
     """The runs of a page, and the ids of those that keep a row of their own. ``before``: the id of
     a run, from the address.
     """
-    if wanted.state == UNHANDLED:
-        those = {task.run_id for task in failures} | ({faulty.id} if faulty else set())
-        page = runs_by_id(visitor.caller.session, sorted(those, reverse=True)[:ROWS])
-    else:
-        page = _runs(visitor, id, branch, wanted, int(before) if before.isdecimal() and len(before) < 19 else None)
-    needing = {task.run_id for task in failures} | {run.id for run in page.runs[:1] if not before}
+    known = faulty.id if faulty else None
+    at = int(before) if before.isdecimal() and len(before) < 19 else None
+    page = _runs(visitor, id, branch, wanted, at, known)
+    needing = {run for run, _ in failures.cells} | {run.id for run in page.runs[:1] if not before}
     if not wanted.address:
-        page = _filled(page, needing, lambda before: _runs(visitor, id, branch, wanted, before))
+        page = _filled(page, needing, lambda before: _runs(visitor, id, branch, wanted, before, known))
     return page, needing
 
 
@@ -253,14 +250,24 @@ def _nothing_yet(view: views.ArchiveView) -> dict[str, object]:
     return nothing | {"newest": None, "complete": None, "failures": [], "failed": 0, "faulty": None}
 
 
-def _runs(visitor: Visitor, archive: ArchiveId, branch: BranchId, wanted: Filter, before: int | None) -> RunPage:
-    session, states = visitor.caller.session, [RunState(wanted.state)] if wanted.state and not wanted.task else []
+def _runs(
+    visitor: Visitor, archive: ArchiveId, branch: BranchId, wanted: Filter, before: int | None, faulty: int | None
+) -> RunPage:
+    """A page of the runs that a filter leaves. ``faulty``: the run at the head whose workflow files
+    have faults.
+    """
+    session = visitor.caller.session
+    words, author, task = query_of(f"{wanted.message} {wanted.author}"), query_of(wanted.author), wanted.task or None
+    if wanted.state == UNHANDLED:
+        return unhandled_runs(
+            session, archive, branch, words=words, author=author, task=task, faulty=None if task else faulty, before=before, limit=ROWS
+        )  # fmt: skip
+    states = [RunState(wanted.state)] if wanted.state and not wanted.task else []
     if not (wanted.author or wanted.task or wanted.message):
         return runs(
             session, archives=[archive], branch=branch, states=states, before=before, limit=ROWS, backfills=False
         )  # fmt: skip
-    words, author = query_of(f"{wanted.message} {wanted.author}"), query_of(wanted.author)
     return matching_runs(
-        session, branch, words=words, author=author, task=wanted.task or None, states=states, before=before, limit=ROWS,
+        session, branch, words=words, author=author, task=task, states=states, before=before, limit=ROWS,
         task_state=State(wanted.state) if wanted.state and wanted.task else None,
     )  # fmt: skip

@@ -17,8 +17,6 @@ from arkqueue.views.tasks import cells_of
 from arkqueue.web.access import Caller
 from arkqueue.web.pages.answer import HEADERS, environment
 
-MOST = 100
-"""The most failures that a badge counts."""
 ENTRIES = 30
 """The runs of a feed."""
 WIDTH = 6.6
@@ -26,16 +24,16 @@ WIDTH = 6.6
 COLOURS = {"failed": "#b3261e", "completed": "#1f7a44", "processing": "#1f5fbf", "reporting": "#1f5fbf", "held": "#8a5a00"}  # fmt: skip
 
 
-def badge(caller: Caller, archive: ArchiveId, branch: BranchId, branch_name: str, label: str) -> Response:
+def badge(caller: Caller, archive: ArchiveId, branch: BranchId, label: str) -> Response:
     """The state of the newest commit of a branch, or the number of failures that need somebody. The
     badge is never greener than the worst part.
     """
-    failed = sum(task.branch == branch_name for task in unhandled_failures(caller.session, [archive], MOST))
+    failed = unhandled_failures(caller.session, archive, branch, 0).count
     failed += faulty_at_head(caller.session, branch) is not None
     newest = runs(caller.session, archives=[archive], branch=branch, trigger=Trigger.COMMIT, limit=1).runs
     state, words = "", "no run yet"
     if failed:
-        state, words = "failed", f"{failed} failure{'s' if failed > 1 else ''}"
+        state, words = "failed", f"{failed:,} failure{'s' if failed > 1 else ''}"
     elif newest and not newest[0].baseline:
         state, words = str(newest[0].state), f"{newest[0].rev} {newest[0].state}"
     left, right = (round(len(text) * WIDTH) + 12 for text in (label, words))

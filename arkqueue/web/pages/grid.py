@@ -150,12 +150,12 @@ def grid_of(
     branch: BranchId,
     shown: Sequence[ListedRun],
     *,
-    failures: Sequence[TaskView],
+    needs: Set[tuple[int, str]],
     chosen: Sequence[str] = (),
     all_names: bool = False,
 ) -> Grid:
-    """The grid of some runs. ``failures``: the failures that nobody has handled. ``chosen``: the
-    names of its columns. ``all_names``: True to show also the columns that are gone, if none is
+    """The grid of some runs. ``needs``: the ids of runs and the names of their tasks with failures
+    that nobody has handled. ``chosen``: the names of its columns. ``all_names``: True to show also the columns that are gone, if none is
     chosen.
     """
     defined = {task.name: task for task in newest_definition(session, branch)}
@@ -171,7 +171,6 @@ def grid_of(
     highest: dict[str, TaskView] = {}
     for run in sorted(shown, key=lambda run: (run.rev, run.run)):
         highest |= {name: cell.task for name, cell in known.cells[run.id].items()}
-    needs = {(task.run_id, task.name) for task in failures}
     return Grid(
         [_column(name, highest.get(name), completed.get(name), defined.get(name)) for name in wanted],
         _groups(defined, wanted),

@@ -11,11 +11,12 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 
 from arkqueue.model import ArchiveId
+from arkqueue.names import page_path
 from arkqueue.states import OPEN, RunState, State
 from arkqueue.views.archives import ArchiveView, archives, in_public, in_short
 from arkqueue.views.attention import recent_runs
 from arkqueue.views.installation import About, Depth, measure, queue_depth
-from arkqueue.views.needs import MOST_ARCHIVES, RESUME_LOCK, Fault, faults_of_installation, needs_of, waiting_in
+from arkqueue.views.needs import MOST_ARCHIVES, RESUME_LOCK, Fault, Others, faults_of_installation, needs_of, waiting_in
 from arkqueue.views.runs import RunInShort
 from arkqueue.views.waits import Wait, waits_of
 from arkqueue.web.pages.answer import Shown, run_words, shape_of
@@ -83,15 +84,18 @@ def overview(visitor: Visitor, request: Request) -> Shown:
         ready = numbers.tasks.get(State.READY, 0)
         depths = [*depths, Depth(datetime.now(UTC), ready, running or 0)]
     waiting = waiting_in(numbers) if numbers else None
+    needs = needs_of(caller.session, covered, found, bad)
     return Shown(
         "overview.html",
         {
-            "needs": needs_of(caller.session, covered, found, recent),
+            "needs": needs.lines,
+            "others": needs.others,
+            "total": needs.count + len(faults),
+            "_others": links_of(needs.others),
             "_buttons": BUTTONS,
             "_resume_lock": RESUME_LOCK,
             "lines": [_line(archive, recent.get(archive.name, []), waits.get(archive.id, [])) for archive in on_page],
             "count": len(known),
-            "more": max(len(bad) - MOST_ARCHIVES, 0),
             "running": running,
             "waiting": waiting,
             "faults": [_trouble(fault) for fault in faults],
@@ -101,6 +105,19 @@ def overview(visitor: Visitor, request: Request) -> Shown:
             "page": number,
             "pages": max((len(known) + PAGE - 1) // PAGE, 1),
         },
+    )
+
+
+def links_of(others: Sequence[Others]) -> Markup:
+    """The archives whose needs have no line, with their numbers: up to a thousand links."""
+    return Markup(", ").join(
+        Markup('<a href="/{}{}"><u>{}</u></a>{}').format(
+            page_path(one.archive),
+            f"?{one.query}" * bool(one.query),
+            one.archive,
+            f" ({one.count:,})" * (one.count > 1),
+        )
+        for one in others
     )
 
 

@@ -105,6 +105,30 @@ def test_workflow_files_with_faults_are_named_with_the_first_one(arkqueue: Cli, 
     ]
 
 
+def test_a_noisy_archive_hides_no_other_and_one_command_lists_all_of_it(
+    arkqueue: Cli, archive: AnArchive, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"t{number}" for number in range(30)]
+    maps = an_archive(session, "maps")
+    maps.commit({"tile": ""})
+    maps.fail("tile@2")
+    archive.commit(dict.fromkeys(names, ""))
+    archive.fail(*(f"{name}@2" for name in names))
+    lines = arkqueue("status").lines
+    assert any(line.startswith("failed   maps@2/tile: ") for line in lines)
+    at = lines.index("failed   papers: and 25 more failures")
+    assert lines[at + 1].strip() == "arkqueue status papers"
+    whole = arkqueue("status", "papers")
+    assert whole.code == 1
+    assert sum(line.startswith("failed   papers@2/t") for line in whole.lines) == 30
+    assert "maps" not in whole.out
+    assert arkqueue("status", "nothing").code == 1
+    monkeypatch.setattr("arkqueue.views.needs.MOST_NEEDS", 1)
+    lines = arkqueue("status").lines
+    at = lines.index("held     1 more archive needs a person: maps (1)")
+    assert lines[at + 1].strip() == "arkqueue status ARCHIVE"
+
+
 def test_a_token_for_some_archives_sees_these_alone(
     arkqueue: Cli, archive: AnArchive, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -182,6 +182,39 @@ def test_runs_with_failures_that_nobody_has_handled_are_shown_alone(operator: ht
     assert [row["run"]["rev"] for row in grid(operator, state="unhandled")["rows"]] == [5, 2]
 
 
+def test_the_filter_of_unhandled_failures_combines_with_the_others(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    for number, author in enumerate(("ann", "ben", "ann", "ann"), 2):
+        archive.commit({"index": "", "other": ""}, author=author)
+        archive.sql("update revision set message = %s where number = %s", f"chapter {number}", number)
+        archive.fail(f"index@{number}" if number < 5 else "other@5")
+
+    def revisions(**filters: str) -> list[int]:
+        return [row["run"]["rev"] for row in grid(operator, state="unhandled", **filters)["rows"]]
+
+    assert revisions() == [5, 4, 3, 2]
+    assert revisions(author="ann") == [5, 4, 2]
+    assert revisions(author="ann", task="index") == [4, 2]
+    assert revisions(message="chapter 3") == [3]
+    assert revisions(author="ann", message="chapter 3") == []
+    archive.commit(faulty(), author="ben")
+    assert revisions() == [6, 5, 4, 3, 2]
+    assert revisions(author="ben") == [6, 3]
+    assert revisions(task="other") == [5]
+    assert revisions(before=str(archive.run_id(4))) == [3, 2]
+
+
+def test_many_failed_items_of_one_run_hide_no_other_run(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"pdf": ""})
+    archive.fail("pdf@2")
+    items = [f"i{number}" for number in range(120)]
+    archive.commit({"check": f"foreach: [{', '.join(items)}]"})
+    archive.fail(*(f"check/{item}@3" for item in items))
+    assert [row["run"]["rev"] for row in grid(operator, state="unhandled")["rows"]] == [3, 2]
+    assert grid(operator)["failed"] == 121
+
+
 def in_files(**files: str) -> Workflow:
     """Tasks, the names of each file's with spaces between them."""
     tasks = [task for text in files.values() for task in a_workflow(dict.fromkeys(text.split(), "")).tasks]

@@ -18,7 +18,7 @@ from arkqueue.model import INSTALLATION, ArchiveId
 from arkqueue.queue import claim, locks, pauses
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
-from tests.builders import HOST, PROCESS, AnArchive, an_archive
+from tests.builders import HOST, PROCESS, AnArchive, an_archive, faulty
 from tests.db.test_scratch import Host
 from tests.system.pages.conftest import Visitors, confirm, first, form_of, said
 
@@ -366,3 +366,55 @@ def test_the_overview_takes_few_round_trips_however_much_needs_a_person(
     assert "papers@5/upload" in page.text
     assert len(asked) <= 16, asked
     assert sum(asked) >= len(asked) + 4
+
+
+def test_a_noisy_archive_hides_the_failures_of_no_other(
+    operator: httpx.Client, session: Session, archive: AnArchive
+) -> None:
+    names = [f"t{number}" for number in range(30)]
+    maps = an_archive(session, "maps")
+    maps.commit({"tile": ""})
+    maps.fail("tile@2")
+    archive.commit(dict.fromkeys(names, ""))
+    archive.fail(*(f"{name}@2" for name in names))
+    told = [(name, text) for name, text, _ in needs(operator)]
+    assert "maps@2/tile" in [name for name, _ in told]
+    assert ("papers", "and 25 more failures") in told
+    assert len(told) == 7
+    page = operator.get("/")
+    assert "<title>(31) arkqueue</title>" in page.text
+    assert said(page).startswith("Needs you 31 ")
+    assert '<a href="/papers?state=unhandled">' in page.text
+    assert operator.get("/papers?format=json").json()["failed"] == 30
+    assert ">30 failures<" in operator.get("/papers?format=svg").text
+
+
+@pytest.mark.usefixtures("archive")
+def test_each_archive_with_a_failure_is_named_when_there_are_many(
+    operator: httpx.Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arkqueue.views.needs.MOST_NEEDS", 2)
+    for name in ("maps", "stamps", "books"):
+        other = an_archive(session, name)
+        other.commit({"a": "", "b": "", "c": "hold: true"})
+        other.fail("a@2", "b@2")
+    page = operator.get("/")
+    assert "<title>(9) arkqueue</title>" in page.text
+    assert [name for name, *_ in needs(operator)] == ["books@2/a", "books", "stamps@2/a", "stamps", "books@2/c", "stamps@2/c"]  # fmt: skip
+    assert "1 more archive maps (3)" in said(page)
+    assert '<a href="/maps?state=unhandled"><u>maps</u></a>' in page.text
+
+
+def test_faults_of_workflow_files_count_also_in_archives_of_a_later_page(
+    operator: httpx.Client, session: Session, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arkqueue.web.pages.overview.PAGE", 1)
+    zines = an_archive(session, "zines")
+    zines.commit(faulty())
+    archive.commit({"pdf": ""})
+    assert [name for name, *_ in needs(operator)] == ["zines@2"]
+    assert "<title>(1) arkqueue</title>" in operator.get("/").text
+    zines.commit({"pdf": ""})
+    assert needs(operator) == []
+    archive.sql("update task_manager set low_disk = 'the disk of /srv/scratch has 1 MiB free'")
+    assert "<title>(1) arkqueue</title>" in operator.get("/").text
