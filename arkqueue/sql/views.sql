@@ -1119,6 +1119,16 @@ cross join lateral (
 -- Whether no task of a branch starts, because its archive is paused or stopped.
 select a.withheld from branch b join archive a on a.id = b.archive_id where b.id = %(branch)s;
 
+-- name: behind_paused_locks
+-- Those of some tasks that name a paused lock: tasks in its line and, if their definitions have its
+-- whole name, tasks that do not ask for their locks yet.
+select t.id from task t
+where t.id = any(%(tasks)s) and exists (
+    select from lock k
+    where k.paused_at is not null and k.scope in (t.archive_id, 0)
+      and (exists (select from lock_use u where u.task_id = t.id and u.scope = k.scope and u.name = k.name)
+           or exists (select from definition d where d.id = t.definition_id and d.locks and d.body->'lock' ? k.name)));
+
 -- name: usual_durations
 -- The usual durations of tasks of a branch, in seconds: the median of the completed ones among the
 -- last 30. The tasks of names that never completed are not read.

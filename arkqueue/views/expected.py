@@ -1,6 +1,6 @@
 """Expected start and end of tasks, from the durations of earlier tasks of the same name. Waiting
 for a slot or a lock is not included. There is no expectation for tasks that wait for a person, or
-whose archive is paused.
+whose archive or lock is paused, and for tasks that wait for these.
 """
 
 from __future__ import annotations
@@ -78,13 +78,17 @@ def expected_of(session: Session, tasks: Collection[int]) -> dict[int, Expected]
     for branch in {row.branch_id for row in is_open}:
         here = [row for row in is_open if row.branch_id == branch]
         usual = usual_durations(session, branch, {row.name for row in here if not row.gate and not row.item})
-        found |= expected(here, waits, usual, datetime.now(UTC), may_start=may_start(session, branch))
+        found |= expected(here, waits, usual, datetime.now(UTC), withheld=withheld(session, branch, here))
     return {id: found[id] for id in tasks if id in found}
 
 
-def may_start(session: Session, branch: BranchId) -> bool:
-    """True if tasks of a branch may start: its archive is neither paused nor stopped."""
-    return not session.rows("branch_withheld", branch=branch)[0].withheld
+def withheld(session: Session, branch: BranchId, tasks: Iterable[Task]) -> set[int]:
+    """Those of some tasks of a branch that do not start before a person acts, because the archive is
+    paused or stopped, or one of their locks is paused.
+    """
+    left = [task.id for task in tasks if task.state in (State.WAITING, State.READY)]
+    archive, behind = session.rows_of(("branch_withheld", {"branch": branch}), ("behind_paused_locks", {"tasks": left}))
+    return set(left) if archive[0].withheld else {row.id for row in behind}
 
 
 def usual_durations(session: Session, branch: BranchId, names: Collection[str]) -> dict[str, float]:
@@ -96,14 +100,24 @@ def usual_durations(session: Session, branch: BranchId, names: Collection[str]) 
 
 
 def expected(
-    tasks: Iterable[Task], edges: Iterable[Edge], usual: Mapping[str, float], now: datetime, *, may_start: bool
+    tasks: Iterable[Task],
+    edges: Iterable[Edge],
+    usual: Mapping[str, float],
+    now: datetime,
+    *,
+    withheld: Collection[int],
 ) -> dict[int, Expected]:
     """The expected start and end of each unsettled task whose duration, and those of all tasks that
-    it waits for, are known. ``may_start``: False: only running tasks have an end. Pure.
+    it waits for, are known. ``withheld``: as in the function of this name. Pure.
     """
-    states = (State.WAITING, State.READY, State.RUNNING) if may_start else (State.RUNNING,)
-    # A task of unknown duration has no expected end, and neither have the tasks that wait for it.
-    waiting = {task.id: task for task in tasks if task.state in states and _seconds(task, usual) is not None}
+    states = (State.WAITING, State.READY, State.RUNNING)
+    # A withheld task, or one of unknown duration, has no expected end, and neither have the tasks
+    # that wait for it.
+    waiting = {
+        task.id: task
+        for task in tasks
+        if task.state in states and task.id not in withheld and _seconds(task, usual) is not None
+    }
     sources: dict[int, list[int]] = {id: [] for id in waiting}
     for edge in edges:
         if not edge.met and edge.target in waiting:

@@ -67,7 +67,7 @@ def waits_of(session: Session, archives: Sequence[ArchiveId]) -> dict[int, list[
 
 def alone(session: Session, tasks: Sequence[int]) -> dict[int, str]:
     """The reason of each of some tasks that does not wait for another task, in the words of
-    ``explain`` after the task's name. Left out are tasks that are about to start, or wait for
+    ``explain`` after the task's name, for a paused lock with the command that helps. Left out are tasks that are about to start, or wait for
     another task.
     """
     found, rows = {}, rows_of(session, list(tasks)) if tasks else []
@@ -75,7 +75,8 @@ def alone(session: Session, tasks: Sequence[int]) -> dict[int, str]:
     for row in rows:
         cause, subject = "ready" if row.state == State.READY else "locks", _label(row)
         for reason in _alone(session, cause, row, around):
-            found[row.id] = reason.text.removeprefix(subject).strip().removesuffix(".")
+            remedy = f"; to resume it: {reason.commands[0]}" if reason.kind is Why.LOCK_PAUSED else ""
+            found[row.id] = reason.text.removeprefix(subject).strip().removesuffix(".") + remedy
     return found
 
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.model import RunId, TaskId
-from arkqueue.queue import claim, pauses
+from arkqueue.model import INSTALLATION, RunId, TaskId
+from arkqueue.queue import claim, locks, pauses
 from arkqueue.views import expected, tasks
 from arkqueue.views.explain import explain, explain_name
 from arkqueue.views.runs import run
@@ -81,6 +81,29 @@ def test_while_the_archive_is_paused_only_what_runs_has_an_end(session: Session,
     assert view.ends is None
     pauses.resume(session, archive.id, "papers", "ann")
     assert explain(session, TaskId(archive.task("b@3"))).expected is not None
+
+
+def test_nothing_is_expected_behind_a_paused_lock(session: Session, archive: AnArchive) -> None:
+    locked = {"a": "lock: tex", "b": "depends: [a]", "c": "depends: [b]\nlock: global/printer", "other": ""}
+    archive.run("other@3")
+    archive.sql("update attempt set started_at = ended_at - interval '1 minute'")
+    archive.commit(locked)
+    number = "papers@4/"
+
+    def known() -> list[str]:
+        return sorted(run(session, RunId(archive.run_id(4))).expected)
+
+    assert known() == [f"{number}{name}" for name in ("a", "b", "c", "other")]
+    locks.pause(session, INSTALLATION, "global/printer", "no paper", "ann")
+    assert known() == [f"{number}{name}" for name in ("a", "b", "other")], "c does not ask for it yet"
+    locks.pause(session, archive.id, "tex", "the licence", "ann")
+    assert known() == [f"{number}other"]
+    assert explain(session, TaskId(archive.task("a@4"))).expected is None
+    assert explain(session, TaskId(archive.task("b@4"))).expected is None, "it waits for a@4"
+    locks.resume(session, archive.id, "tex", "papers/tex", "ann")
+    archive.claim("a@4")
+    locks.pause(session, archive.id, "tex", "the licence", "ann")
+    assert f"{number}b" in known(), "a@4 has the lock and runs"
 
 
 def test_of_too_many_tasks_nothing_is_said(

@@ -17,7 +17,7 @@ from arkqueue.durations import age_of, took
 from arkqueue.model import BranchId, Trigger
 from arkqueue.states import ATTENTION, SETTLED, State
 from arkqueue.views.attention import Defined, NoteView, completed_places, last_lines, newest_definition, notes_of
-from arkqueue.views.expected import Expected, Wait, expected, may_start, usual_durations
+from arkqueue.views.expected import Expected, Wait, expected, usual_durations, withheld
 from arkqueue.views.explain import outdated
 from arkqueue.views.runs import ListedRun
 from arkqueue.views.tasks import Cells, CellView, TaskView, cells_of
@@ -220,7 +220,7 @@ def _known(session: Session, branch: BranchId, found: Cells) -> _Known:
     known.alone = alone(session, _asked(every))
     is_open = [task for task in every if task.state not in SETTLED]
     known.usual = usual_durations(session, branch, {task.name for task in is_open if not task.item})
-    known.expected = expected(every, joined, known.usual, datetime.now(UTC), may_start=may_start(session, branch))
+    known.expected = expected(every, joined, known.usual, datetime.now(UTC), withheld=withheld(session, branch, every))
     return known
 
 

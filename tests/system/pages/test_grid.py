@@ -14,8 +14,8 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.logs import Logs
-from arkqueue.model import End, RunId, Stream, Workflow
-from arkqueue.queue import claim, control, purge
+from arkqueue.model import ArchiveId, End, RunId, Stream, Workflow
+from arkqueue.queue import claim, control, locks, purge
 from arkqueue.queue.tokens import Scope
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_workflow, an_archive, faulty
 from tests.system.pages.conftest import Visitors, form_of, press, said
@@ -213,6 +213,33 @@ def test_many_failed_items_of_one_run_hide_no_other_run(operator: httpx.Client, 
     archive.fail(*(f"check/{item}@3" for item in items))
     assert [row["run"]["rev"] for row in grid(operator, state="unhandled")["rows"]] == [3, 2]
     assert grid(operator)["failed"] == 121
+
+
+def test_a_task_behind_a_paused_lock_has_no_prospect_and_names_the_lock_and_what_helps(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    claim.register(session, PROCESS, HOST, "node2", 4)
+    archive.commit({"pdf": "", "upload": ""})
+    archive.run("pdf@2", "upload@2")
+    archive.sql("update attempt set started_at = ended_at - interval '1 minute'")
+    archive.commit({"pdf": "lock: tex", "upload": "depends: [pdf]"})
+    locks.pause(session, ArchiveId(archive.id), "tex", "the <licence>", "ann")
+    found = cells(operator)
+    assert re.fullmatch(
+        r"papers@3/pdf waits for the lock papers/tex, which is paused since .* UTC by ann: the <licence>;"
+        r" to resume it: arkqueue resume --lock papers/tex\.",
+        found["papers@3/pdf"]["says"],
+    )
+    assert found["papers@3/upload"]["says"] == "papers@3/upload waits for papers@3/pdf, which is waiting."
+    assert "waiting for the lock papers/tex, which is paused since" in said(operator.get("/papers@3"))
+    for address in ("/papers", "/papers@3", "/papers@3/pdf", "/papers@3/upload"):
+        words = said(operator.get(address))
+        assert "may start" not in words, address
+        assert "Done in" not in words, address
+        assert "<licence>" not in operator.get(address).text
+    locks.resume(session, ArchiveId(archive.id), "tex", "papers/tex", "ann")
+    assert "may start in" in cells(operator)["papers@3/upload"]["says"]
 
 
 def in_files(**files: str) -> Workflow:
