@@ -998,7 +998,7 @@ order by r.id;
 -- a task that does not wait itself, where sources that need a person come first; `gate`, an edge
 -- from the gate of a list; `through`, an edge from `COMMIT` or a gate that waits for such a task,
 -- directly or through others; `locks`, the task asks for its locks; `ready`, `deferred` and `held`,
--- the state of `target`. If there are many names, or many tasks of one name, only some are read.
+-- the state of `target`, which is `REPORT` if no other task is held. If there are many names, or many tasks of one name, only some are read.
 select of.archive_id, w.cause, w.target, w.source
 from unnest(%(archives)s::bigint[]) of(archive_id)
 cross join lateral (
@@ -1037,7 +1037,14 @@ cross join lateral (
     union all
     select * from (select 'locks', id, null::bigint from open where state = 'waiting' and asks order by id limit 1) w
     union all
-    select * from (select 'held', id, null::bigint from open where state = 'held' and unmet = 0 order by id limit 1) w
+    select * from (
+        select 'held', id, null::bigint from (
+            select id, false as is_report from open where state = 'held' and unmet = 0
+            union all
+            (select t.id, true from task t join run on run.id = t.run_id join branch b on b.id = t.branch_id
+             where t.archive_id = of.archive_id and t.state = 'held' and t.kind = 'report' and t.unmet = 0 and run.deleted_at is null and b.deleted_at is null
+             order by t.id limit 1)) held
+        order by is_report, id limit 1) w
     union all
     select * from (select distinct on (state) state::text, id, null::bigint from open where state in ('ready', 'deferred') order by state, id) w) w;
 

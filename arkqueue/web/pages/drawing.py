@@ -268,7 +268,7 @@ def _words(node: NodeView, archive: str, of: ListView | None) -> str:
     state = str(node.state) if of is None else _numbers(of)
     if node.outside:
         return f"of {node.full_name.rpartition('/')[0].partition('/')[0].removeprefix(archive + '@')} · {state}"
-    return "gate" if node.gate and node.name != COMMIT else state
+    return "gate" if node.gate and node.name != COMMIT and node.state is not State.HELD else state
 
 
 def _numbers(of: ListView) -> str:

@@ -212,6 +212,9 @@ def _now(runs: list[RunInShort]) -> tuple[str, str]:
         return "failing" if failing else "running", words + but
     if held := sum(run.held for run in runs if run.state in OPEN):
         return "failing" if failing else "held", f"{held} held{but}"
+    if reports := sum(run.state is RunState.HELD for run in runs):  # no task is held: REPORT is
+        words = f"{reports} run{'s' if reports > 1 else ''} held"
+        return "failing" if failing else "held", words + but
     if waiting := [run for run in runs if run.state in OPEN]:
         words = f"{len(waiting)} run{'s' if len(waiting) > 1 else ''} waiting"
         return "failing" if failing else "waiting", words + but

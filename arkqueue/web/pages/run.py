@@ -238,13 +238,14 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
     failed += _of_lists(lists, State.FAILED, State.REJECTED)
     is_one = sum(task.state is State.RUNNING for task in view.tasks) + _number(lists, State.RUNNING) == 1
     running += _of_lists(lists, State.RUNNING)
+    is_held_alone = sum(task.state is State.HELD for task in view.tasks) + _number(lists, State.HELD) == 1
     held += _of_lists(lists, State.HELD)
     said = []
     if view.planned is not None:
         said.append(
             f"it is being planned ({view.planned:,} of {view.planned_items:,} items), and none of its tasks starts before"
         )
-    said += _said(failed, running, held, waiting, one_runs=is_one, one_waits=view.counts.held == 1)
+    said += _said(failed, running, held, waiting, one_runs=is_one, one_waits=is_held_alone)
     if not said and not view.counts.tasks:
         return f"It is {view.state}: it has no tasks."
     if not said:

@@ -1,0 +1,65 @@
+"""A run whose tasks have all ended, and whose REPORT waits for a release: each page says that it is
+held, and has the button that releases it.
+"""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.queue import claim
+from tests.builders import HOST, PROCESS, AnArchive, an_archive
+from tests.system.pages.conftest import confirm, first, said
+
+RELEASE = re.compile(r'<button class="b ([\w -]*)" data-verb="release">Release</button>')
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    claim.register(session, PROCESS, HOST, "node2", 4)
+    archive = an_archive(session)
+    archive.commit({"pdf": "", "index": "", "REPORT": "hold: true\ncommand: 'true'"})
+    archive.run("pdf@2", "index@2")
+    return archive
+
+
+def test_its_row_in_the_grid_says_so_and_has_a_button(operator: httpx.Client, archive: AnArchive) -> None:
+    page = operator.get("/papers")
+    (row,) = re.findall(r'<tr[^>]*><th scope="row".*?href="/papers@2".*?</tr>', page.text, re.S)
+    assert "held" in re.sub("<[^>]*>", " ", row).split()
+    assert len(RELEASE.findall(row)) == 1
+    archive.trigger(2)
+    assert len(RELEASE.findall(operator.get("/papers").text)) == 1, "only of the run that is held"
+
+
+def test_its_page_says_so_in_good_grammar_and_has_one_filled_button(operator: httpx.Client, archive: AnArchive) -> None:
+    page = operator.get("/papers@2")
+    head = page.text.partition('<div class="head">')[2].partition("</div>\n<p")[0]
+    assert RELEASE.findall(head) == ["do"]
+    assert "REPORT waits for a release." in said(page)
+    assert re.findall(r'<text class="t"[^>]*>(\w+)</text>', page.text) == [
+        "completed",
+        "completed",
+        "completed",
+        "held",
+    ]
+
+
+def test_the_overview_says_why_it_waits(operator: httpx.Client, archive: AnArchive) -> None:
+    (line,) = operator.get("/?format=json").json()["lines"]
+    assert line["now"] == "1 run held"
+    assert line["state"] == "held"
+    (wait,) = line["waits"]
+    assert wait["text"] == "REPORT is held by its workflow file (hold: true), until a person releases it"
+    assert '<a href="/papers@2/REPORT">REPORT</a> is held' in operator.get("/").text
+
+
+def test_its_button_releases_it(operator: httpx.Client, archive: AnArchive) -> None:
+    page = first(operator, "papers@2", "release")
+    if page.status_code == 200:
+        page = confirm(operator, page)
+    assert page.status_code == 303, page.text
+    assert archive.state("REPORT@2") == "ready"
