@@ -65,6 +65,16 @@ class Filter:
         return urlencode({name: value for name, value in asdict(self).items() if value})
 
 
+def address_with(request: Request, **changes: str) -> str:
+    """The query of an address with the filter and the columns of this page, and some parameters
+    changed; an empty value removes a parameter.
+    """
+    named = [*Filter.__dataclass_fields__, "columns", "gone"]
+    kept = [one for one in request.query_params.multi_items() if one[0] in named and one[0] not in changes and one[1]]
+    pairs = [*kept, *(one for one in changes.items() if one[1])]
+    return f"?{urlencode(pairs)}" if pairs else ""
+
+
 def filter_of(request: Request) -> Filter:
     """The filter in an address; a word that is not a state is ignored."""
     given = {name: asked(request, name) for name in Filter.__dataclass_fields__}
@@ -124,6 +134,9 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             "next": page.next if len(grid.rows) == len(shown) else grid.rows[-1].run.id,
             "filter": wanted,
             "filter_address": wanted.address,
+            "is_later_page": bool(before),
+            "_address": partial(address_with, request),
+            "_all_runs": address_with(request, **dict.fromkeys(Filter.__dataclass_fields__, "")),
             "states": [UNHANDLED, *(str(one) for one in (State if wanted.task else RUN_STATES))],
             "newest": None if wanted.address or before else _newest_of_commits(shown),
             "complete": _newest_completed(shown),

@@ -4,6 +4,7 @@ names of columns.
 
 from __future__ import annotations
 
+import html
 import re
 from dataclasses import replace
 from typing import Any
@@ -240,6 +241,48 @@ def test_a_task_behind_a_paused_lock_has_no_prospect_and_names_the_lock_and_what
         assert "<licence>" not in operator.get(address).text
     locks.resume(session, ArchiveId(archive.id), "tex", "papers/tex", "ann")
     assert "may start in" in cells(operator)["papers@3/upload"]["says"]
+
+
+def test_a_filter_that_matches_no_run_says_so_and_can_be_removed(operator: httpx.Client, archive: AnArchive) -> None:
+    page = operator.get("/papers", params={"author": "nobody", "columns": "pdf"})
+    assert "No run yet" not in said(page)
+    assert "No run matches the filter. Show all runs" in said(page)
+    assert '<a href="/papers?columns=pdf"><u>Show all runs</u></a>' in page.text
+    page = operator.get("/papers", params={"author": "ann", "before": str(archive.run_id(1))})
+    assert "No earlier run matches the filter. Show all runs" in said(page)
+    assert "No run yet" in said(operator.get(f"/{an_archive(archive.session, 'maps').name}"))
+
+
+def test_links_to_other_runs_keep_the_columns_and_the_other_filters(
+    operator: httpx.Client, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arkqueue.web.pages.archive.ROWS", 1)
+    archive.fail("index@2")
+
+    def links(**asked: str | list[str]) -> dict[str, str]:
+        text = operator.get("/papers", params=asked).text
+        found = re.findall(
+            r'<a[^>]* href="(/papers[^"@]*)"[^>]*>(?:<u>)?(any state|failed only|All runs|Earlier runs)<', text
+        )
+        return {words: html.unescape(address) for address, words in found}
+
+    before = archive.run_id(3)
+    assert links(columns=["pdf", "index"]) == {
+        "failed only": "/papers?columns=pdf&columns=index&state=failed",
+        "Earlier runs": f"/papers?columns=pdf&columns=index&before={before}",
+    }
+    assert links(columns="pdf", author="ann") == {
+        "failed only": "/papers?columns=pdf&author=ann&state=failed",
+        "All runs": "/papers?columns=pdf",
+        "Earlier runs": f"/papers?columns=pdf&author=ann&before={before}",
+    }
+    assert links(columns="pdf", author="ann", state="pending") == {
+        "any state": "/papers?columns=pdf&author=ann",
+        "All runs": "/papers?columns=pdf",
+        "Earlier runs": f"/papers?columns=pdf&author=ann&state=pending&before={before}",
+    }
+    assert links(gone="yes", author='"><b>')["All runs"] == "/papers?gone=yes"
+    assert '"><b>' not in operator.get("/papers", params={"author": '"><b>'}).text
 
 
 def in_files(**files: str) -> Workflow:
