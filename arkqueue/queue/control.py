@@ -442,7 +442,7 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = F
         reopened, staying = judge_again(graph, [row.id])
         if reopened and not force:
             refuse_outdated(graph, row, reopened, f"arkqueue skip {task_name_of(graph, row.id)} --as-completed")
-        again = [*tasks, *reopened, *staying, *reopen(graph, reopened, reopened), *unjudged(graph, reopened)]
+        again += [*reopened, *staying, *reopen(graph, reopened, reopened), *unjudged(graph, reopened)]
         hold_again(graph, reopened, reopened)
     graph.follow(entering=reopened, again=again)
 

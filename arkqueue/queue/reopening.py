@@ -42,7 +42,7 @@ def judge_again(graph: Graph, roots: Sequence[int]) -> tuple[list[int], list[int
     """The tasks that were skipped because of ``roots``: first those that may come back, then those
     that stay skipped because of another root, which is stored with them.
     """
-    return judge_candidates(graph, roots, graph.ids("skipped_because_of", roots=list(roots)))
+    return judge_candidates(graph, roots, graph.ids("may_come_back", roots=list(roots)))
 
 
 def judge_candidates(graph: Graph, roots: Sequence[int], candidates: list[int]) -> tuple[list[int], list[int]]:

@@ -93,8 +93,12 @@ where t.id = any(array(select id from behind)) and t.id = b.id and t.kind = 'ord
 returning t.id;
 
 -- name: skipped_because_of
--- The tasks that were skipped because of some roots, also those of other runs that still exist,
--- without tasks of deleted items.
+-- The tasks that were skipped because of some roots.
+select id from task where root_id = any(%(roots)s) and state = 'skipped' order by id;
+
+-- name: may_come_back
+-- The tasks that were skipped because of some roots, without those of deleted items, and of other
+-- runs only where these still exist.
 select t.id from task t join task r on r.id = t.root_id join run on run.id = t.run_id join revision v on v.id = run.revision_id
 where t.root_id = any(%(roots)s) and t.state = 'skipped' and not t.deleted
   and (t.run_id = r.run_id or run.deleted_at is null and v.dropped_at is null)

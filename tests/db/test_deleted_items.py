@@ -132,6 +132,31 @@ def test_what_needs_the_product_of_a_deleted_item_is_skipped(session: Session) -
     assert [archive.state(f"publish/{item}@2.2") for item in "xy"] == ["skipped", "waiting"]
 
 
+def test_what_needs_a_product_that_a_deleted_item_would_have_made_is_skipped(session: Session) -> None:
+    """The item failed in a task before the one that makes the product."""
+    archive = an_archive(session)
+    archive.commit({"fetch": FETCH, "store": CHECK, "publish": "foreach: [x, y]\ndepends: [store]"})
+    archive.fail("fetch/x@2", "fetch/y@2")
+    archive.trigger(2, "publish")
+    assert [archive.state(f"publish/{item}@2.2") for item in "xy"] == ["waiting", "waiting"]
+    Items(archive).delete()
+    assert [archive.state(f"publish/{item}@2.2") for item in "xy"] == ["skipped", "waiting"]
+
+
+def test_what_needs_the_product_of_a_deleted_item_is_skipped_when_the_failure_before_it_is_waived(
+    session: Session,
+) -> None:
+    archive = an_archive(session)
+    archive.commit(
+        {"fetch": "", "store": "foreach: [x, y]\ndepends: [fetch]", "publish": "foreach: [x, y]\ndepends: [store]"}
+    )
+    archive.fail("fetch@2")
+    archive.trigger(2, "publish")
+    Items(archive).delete()
+    archive.skip("fetch@2")
+    assert [archive.state(f"publish/{item}@2.2") for item in "xy"] == ["skipped", "skipped"]
+
+
 def test_a_list_of_which_every_item_is_deleted_passes(items: Items) -> None:
     items.delete("x")
     items.delete("y")
