@@ -206,24 +206,31 @@ def _drop(graph: Graph, branch: Branch, dropped: Collection[str]) -> bool:
     return True
 
 
-def begin_import(session: Session, branch: Branch, until: str, limit: int) -> bool:
-    """Hold all revisions that are appended to a branch from now on, up to the revision ``until``:
-    one scan has found more than ``limit`` new revisions (design 5.22).
+def begin_import(session: Session, branches: Sequence[Branch], limit: int) -> bool:
+    """Hold all revisions that are appended to branches of an archive from now on, for each branch
+    up to its ``until``: one scan has found more than ``limit`` new revisions (design 5.22).
 
     The import is stored before its first revision is appended, so a crash lets none through.
-    Returns False if another process moved the head: the caller reads again.
+    Returns False if another process moved a head: the caller reads again.
     """
+    first, archive = branches[0], branches[0].archive
 
     def work(graph: Graph) -> bool:
-        (head,) = graph.rows("head", branch=branch.id)
-        if head.head_id != branch.head or head.gone or head.stopped or head.import_until is not None:
+        now = {
+            row.id: row.head_id for row in graph.rows("lock_for_import", branches=[branch.id for branch in branches])
+        }
+        if any(now.get(branch.id, -1) != branch.head for branch in branches):
             return False
-        on = f" of branch {branch.name}" if branch.name else ""
-        note = f"one scan has found more than {limit:,} new revisions{on}, up to {until}: they may be an import (import_limit)"
-        graph.do("begin_import", branch=branch.id, hold=_keep(graph, "import", branch.archive, note), until=until)
+        if len(branches) > 1:
+            on = f" on {len(branches):,} branches"
+        else:
+            on = f"{f' of branch {first.name}' if first.name else ''}, up to {first.until}"
+        note = f"one scan has found more than {limit:,} new revisions{on}: they may be an import (import_limit)"
+        hold, untils = _keep(graph, "import", archive, note), [branch.until for branch in branches]
+        graph.do("begin_import", hold=hold, branches=[branch.id for branch in branches], untils=untils)
         return True
 
-    return change(session, [branch.archive], work)
+    return change(session, [archive], work)
 
 
 def end_import(session: Session, branch: Branch) -> None:

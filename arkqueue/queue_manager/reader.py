@@ -1,8 +1,9 @@
 """Reads one archive's repository and appends the revisions that its ledger lacks (design 2).
 
 The steps of a scan: check that the repository is still the registered one; find the heads of its
-branches; for each branch, append and plan the revisions that the ledger lacks, oldest first, with
-their workflow files, in one transaction by compare-and-set; repeat until the head is reached.
+branches; have the new revisions held if there are more than `import_limit`; for each branch,
+append and plan the revisions that the ledger lacks, oldest first, with their workflow files, in one
+transaction by compare-and-set; repeat until the head is reached.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from arkqueue.archive_settings import ArchiveSettings, read_settings
@@ -50,6 +52,43 @@ fails.
 """
 LONGEST_EXPECTATION = 600.0
 """Seconds for which a revision is expected that a notice named and the repository does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """A branch of the repository: its row in the ledger (None: it is not tracked yet), and its
+    head. ``siblings``: the heads of the other branches, if it is new; they show which of its
+    commits are its own.
+    """
+
+    name: str
+    known: Any
+    head: str
+    becomes_main: bool
+    siblings: Mapping[str, str] | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """True if the ledger has no revision of it, or it was deleted. The process that began to
+        track it may have been killed before it appended a revision.
+        """
+        return self.known is None or self.known.deleted or self.known.head_id is None
+
+    @property
+    def is_behind(self) -> bool:
+        known = self.known
+        is_planned = known is not None and not known.planning and known.revision == self.head
+        return not is_planned or known.deleted or self.becomes_main or self.until is not None
+
+    @property
+    def before(self) -> Revision | None:
+        """The last revision of its ledger."""
+        return last_known(self.known) if self.known is not None and self.known.head_id is not None else None
+
+    @property
+    def until(self) -> str | None:
+        """The last revision of its import."""
+        return self.known.import_until if self.known is not None else None
 
 
 def up_to(revisions: Sequence[Revision], until: str | None) -> Sequence[Revision]:
@@ -277,16 +316,14 @@ class Reader(threading.Thread):
             archive.check_gone(branch.name)  # its unstarted tasks will be canceled
         # The repository need not keep the commits of other deleted branches.
         archive.check_known(*(last[branch.name] for branch in left if branch.name in last))
-        # The new commits of a branch are those that are not on other branches. So the main branch
-        # comes first, and deleted branches count with their last heads. Only branches of the ledger
-        # count: two new branches would hide their common commits from each other. A branch that a
-        # rewind retired (``rewound~1``) has another history.
-        ledger = {name: heads.get(name, branch.revision) for name, branch in known.items() if "~" not in name}
-        for name in sorted(heads, key=lambda name: name != main):
-            becomes_main = name == main != former_name
-            if not self._follow(name, known.get(name), heads[name], ledger, settings, becomes_main):
+        behind = partial(self._behind, heads, known, main, former_name)
+        first = self._first_advances(behind(), settings)
+        if first is None:
+            self._begin_import(behind(), settings)
+            return False
+        for branch in behind():
+            if not self._follow(branch, first.pop(branch.name, None), settings):
                 return False
-            ledger[name] = heads[name]
         for branch in gone:
             log.warning(
                 "%s: branch %s is deleted, or tracked no more: what has not started there is canceled",
@@ -296,93 +333,117 @@ class Reader(threading.Thread):
             archives.untrack(self._session, self._id, BranchId(branch.id), head=branch.head_id)
         return True
 
-    def _follow(
-        self,
-        name: str,
-        known: Any,
-        head: str,
-        ledger_heads: dict[str, str | None],
-        settings: ArchiveSettings,
-        becomes_main: bool,
-    ) -> bool:
-        """Bring the ledger of one branch to its head. Returns False if another queue manager moved
-        it meanwhile.
+    def _behind(
+        self, heads: Mapping[str, str], known: Mapping[str, Any], main: str, former: str | None
+    ) -> Iterator[_Branch]:
+        """The branches whose ledgers have to follow their heads. ``main``, ``former``: the present
+        and the former main branch.
+        """
+        # The new commits of a branch are those that are not on other branches. So the main branch
+        # comes first, and deleted branches count with their last heads. Only branches of the ledger
+        # count: two new branches would hide their common commits from each other. A branch that a
+        # rewind retired (``rewound~1``) has another history.
+        ledger = {name: heads.get(name, branch.revision) for name, branch in known.items() if "~" not in name}
+        for name in sorted(heads, key=lambda name: name != main):
+            branch = _Branch(name, known.get(name), heads[name], becomes_main=name == main != former)
+            if branch.is_new:
+                # An archive that began empty has no siblings.
+                siblings = {other: id for other, id in ledger.items() if other != name and id is not None}
+                branch = replace(branch, siblings=siblings)
+            if branch.is_behind:
+                yield branch
+            ledger[name] = heads[name]
 
-        ``ledger_heads``: the heads of all branches in the ledger, which show the new commits of a
-        new branch.
+    def _first_advances(self, branches: Iterable[_Branch], settings: ArchiveSettings) -> dict[str, Advance] | None:
+        """The first advance of each branch, or of some. None: the branches have more new revisions
+        than `import_limit` (design 5.22). Revisions of an import do not count.
         """
         assert self._entries is not None
+        limit, first, found = self._configuration.import_limit, dict[str, Advance](), 0
+        if limit is None:
+            return first
+        for branch in branches:
+            if branch.until is not None:
+                continue
+            advance = self._advance(branch, branch.before, settings)
+            if len(first) < CHUNK:
+                first[branch.name] = advance
+            found += len(advance.revisions)
+            while found <= limit and not advance.complete and not self._closing:
+                advance = self._entries.archive.advance(branch.name, advance.revisions[-1], branch.head, limit=CHUNK)
+                found += len(advance.revisions)
+                self._heard = time.monotonic()
+            if found > limit:
+                return None
+        return first
+
+    def _begin_import(self, branches: Iterable[_Branch], settings: ArchiveSettings) -> None:
+        """Have the new revisions of all branches held. The scan begins again after this."""
+        limit, held = self._configuration.import_limit or 0, []
+        for branch in branches:
+            if branch.until is None and self._advance(branch, branch.before, settings).revisions:
+                tracked = self._tracked(branch)
+                if tracked is None:
+                    return
+                held.append(replace(tracked, until=branch.head))
+            self._heard = time.monotonic()
+        if ledger.begin_import(self._session, held, limit):
+            log.warning("%s: more than %d new revisions: they are held until a person releases them", self.name, limit)
+
+    def _follow(self, behind: _Branch, first: Advance | None, settings: ArchiveSettings) -> bool:
+        """Bring the ledger of one branch to its head. Returns False if another queue manager moved
+        it meanwhile. ``first``: its first advance, if that is known.
+        """
+        known, before, until = behind.known, behind.before, behind.until
         if known is not None and known.planning and not planning.finish(self._session, known.id, self._goes_on):
             return False
-        until = known.import_until if known is not None else None
-        if known is not None and known.revision == head and not known.deleted and not becomes_main and until is None:
-            return True
-        branch = self._tracked(name, known, until, becomes_main=becomes_main)
+        branch = self._tracked(behind)
         if branch is None:
             return False
-        before = last_known(known) if known is not None and known.head_id is not None else None
-        # A branch without a revision counts as new: the process that began to track it may have
-        # been killed before it appended any. An archive that began empty has no siblings.
-        others = None
-        if known is None or known.deleted or known.head_id is None:
-            others = {other: id for other, id in ledger_heads.items() if other != name and id is not None}
         while not self._closing:
-            advance = self._advance(name, before, head, others, settings)
+            advance = first or self._advance(behind, before, settings)
             if not advance.revisions and not advance.dropped and advance.baseline is None:
                 if until is not None:
                     ledger.end_import(self._session, branch)
                 return True
-            if until is None and self._is_import(name, advance, head):
-                limit = self._configuration.import_limit or 0
-                if not ledger.begin_import(self._session, branch, head, limit):
-                    return False
-                log.warning(
-                    "%s: more than %d new revisions: they are held until a person releases them", self.name, limit
-                )
-                until = head
-                branch = replace(branch, until=until)
             revisions = up_to(advance.revisions, until)
             appended = self._append_all(branch, advance, before, revisions, settings.author)
             if appended is None:
                 return False
             branch = appended
             if until is not None and revisions and revisions[-1].id == until:
-                return bool(until == head)  # revisions behind an import are judged again
+                return bool(until == behind.head)  # revisions behind an import are judged again
             if advance.complete:
                 if until is not None:
                     ledger.end_import(self._session, branch)
                 return True
-            before, others = advance.revisions[-1], None
+            before, first = advance.revisions[-1], None
+            behind = replace(behind, siblings=None)
         return False
 
-    def _tracked(self, name: str, known: Any, until: str | None, *, becomes_main: bool) -> ledger.Branch | None:
+    def _tracked(self, behind: _Branch) -> ledger.Branch | None:
         """The branch in the ledger, which is tracked from now on if it was not. None: another queue
-        manager moved it meanwhile. ``until``: the end of its import.
+        manager moved it meanwhile.
         """
-        if known is None or known.deleted or becomes_main:
-            branch = archives.track(self._session, self._id, name, main=becomes_main)
+        known = behind.known
+        if known is None or known.deleted or behind.becomes_main:
+            branch = archives.track(self._session, self._id, behind.name, main=behind.becomes_main)
             if branch.head != (known.head_id if known else None):
                 return None
         else:
-            branch = ledger.Branch(known.id, self._id, name, known.main, known.head_id)
-        return replace(branch, until=until)
+            branch = ledger.Branch(known.id, self._id, behind.name, known.main, known.head_id)
+        return replace(branch, until=behind.until)
 
-    def _advance(
-        self,
-        name: str,
-        before: Revision | None,
-        head: str,
-        others: dict[str, str] | None,
-        settings: ArchiveSettings,
-    ) -> Advance:
-        """The next revisions of a branch from ``before`` to its head. ``others``: the heads of the other branches, for a new branch."""
+    def _advance(self, branch: _Branch, before: Revision | None, settings: ArchiveSettings) -> Advance:
+        """The next revisions of a branch from ``before`` to its head."""
         assert self._entries is not None
-        advance = self._entries.archive.advance(name, before, head, limit=CHUNK, siblings=others)
+        siblings = branch.siblings
+        advance = self._entries.archive.advance(branch.name, before, branch.head, limit=CHUNK, siblings=siblings)
         begins = advance.baseline and advance.baseline.id
-        if before is None and others and not settings.branches and begins not in others.values():
+        if before is None and siblings and not settings.branches and begins not in siblings.values():
             # A new main branch that does not continue the ledger is older than its tracking. Its
             # baseline is its head.
-            revision = self._entries.archive.baseline(name, head)
+            revision = self._entries.archive.baseline(branch.name, branch.head)
             return Advance(revisions=(revision,) if revision else ())
         return advance
 
@@ -410,18 +471,6 @@ class Reader(threading.Thread):
             if self._closing:
                 return None
         return branch
-
-    def _is_import(self, name: str, advance: Advance, head: str) -> bool:
-        """True if there are more new revisions than `import_limit` (design 5.22). ``advance``: the
-        first of them.
-        """
-        assert self._entries is not None
-        limit, found = self._configuration.import_limit, len(advance.revisions)
-        while limit is not None and found <= limit and not advance.complete:
-            advance = self._entries.archive.advance(name, advance.revisions[-1], head, limit=CHUNK)
-            found += len(advance.revisions)
-            self._heard = time.monotonic()
-        return limit is not None and found > limit
 
     def _goes_on(self) -> bool:
         self._heard = time.monotonic()

@@ -201,9 +201,17 @@ select b.head_id, r.number, r.name as revision, r.generation,
 from branch b join archive a on a.id = b.archive_id left join revision r on r.id = b.head_id left join workflow w on w.id = r.workflow_id
 where b.id = %(branch)s for no key update of b;
 
+-- name: lock_for_import
+-- The heads of branches, whose rows this statement locks, but of none that is gone or stopped or has
+-- an import already.
+select b.id, b.head_id from branch b join archive a on a.id = b.archive_id
+where b.id = any(%(branches)s) and b.deleted_at is null and b.import_until is null and a.removed_at is null and a.stopped is null
+order by b.id for no key update of b;
+
 -- name: begin_import
--- Hold the runs of revisions that are appended to a branch, up to a revision of the repository.
-update branch set import_id = %(hold)s, import_until = %(until)s where id = %(branch)s;
+-- Hold the runs of revisions that are appended to branches, for each up to a revision.
+update branch b set import_id = %(hold)s, import_until = w.until
+from unnest(%(branches)s::bigint[], %(untils)s::text[]) w(id, until) where b.id = w.id;
 
 -- name: end_import
 -- End the hold of appended revisions of a branch.

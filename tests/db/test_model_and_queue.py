@@ -532,6 +532,8 @@ class Look:
     """The lengths of the ledgers, as far as this scan knows."""
     imports: dict[str, str] = field(default_factory=dict)
     """The imports under way, as far as this scan knows."""
+    found: dict[str, int] = field(default_factory=dict)
+    """The number of new revisions of each branch without an import under way."""
     changes: int = 0
     """The repository's change counter at the time when the scan saw its heads."""
 
@@ -624,6 +626,7 @@ class BesideQueue(Beside):
     def heads(self, branches: Sequence[str], _main: str | None, _known: object) -> dict[str, str]:
         look = self.looks[-1]
         look.heads, look.changes = ScriptedArchive(self.repository).heads(branches), self.repository.changes
+        look.found = {b: len(self.verbs.lacking(b)) for b in look.heads if b not in look.imports}
         self.pause()
         return look.heads
 
@@ -693,8 +696,8 @@ class Verbs:
             machine.compare()
             return None
         look, answers = machine.looks[-1], []
-        until, lacking = machine.imports.get(branch.name), self._lacking(branch)
-        machine.check(until is not None or len(lacking) <= LIMIT, f"{lacking} were appended, and are no import")
+        until, lacking = machine.imports.get(branch.name), self.lacking(branch.name)
+        machine.check(until is not None or sum(look.found.values()) <= LIMIT, f"{look.found} are an import")
         if until in lacking:
             lacking = lacking[: lacking.index(until) + 1]
         # a revision with a list and PREV:* is appended alone
@@ -721,16 +724,20 @@ class Verbs:
         machine.check(ledger.append(session, branch, entries, **more) is None, f"{branch} was appended to twice")
         return answers[0]
 
-    def begin_import(self, session: Session, branch: ledger.Branch, until: str, limit: int) -> bool:
+    def begin_import(self, session: Session, branches: Sequence[ledger.Branch], limit: int) -> bool:
         machine = self._machine
         machine.pause()
-        if machine.is_stale(branch.name):
-            assert not ledger.begin_import(session, branch, until, limit)
+        if any(machine.is_stale(branch.name) for branch in branches):
+            assert not ledger.begin_import(session, branches, limit)
             return False
-        machine.check(len(self._lacking(branch)) > LIMIT, f"{self._lacking(branch)} are no import")
-        machine.check(ledger.begin_import(session, branch, until, limit), "an import was not begun")
+        found = machine.looks[-1].found
+        machine.check(sum(found.values()) > LIMIT, f"{found} are no import")
+        with_new = {branch for branch, number in found.items() if number}
+        machine.check({branch.name for branch in branches} == with_new, f"of {found} only {branches} are an import")
+        machine.check(ledger.begin_import(session, branches, limit), "an import was not begun")
         machine.saw("an import")
-        machine.imports[branch.name] = machine.looks[-1].imports[branch.name] = until
+        machine.saw("an import of several branches", len(branches) > 1)
+        machine.imports |= {branch.name: str(branch.until) for branch in branches}
         machine.compare()
         return True
 
@@ -741,13 +748,13 @@ class Verbs:
             del self._machine.imports[branch.name]
         self._machine.compare()
 
-    def _lacking(self, branch: ledger.Branch) -> list[str]:
-        """The commits that the branch's ledger lacks, according to the heads that the innermost
-        scan has seen.
+    def lacking(self, branch: str) -> list[str]:
+        """The commits that a branch's ledger lacks, according to the heads that the innermost scan
+        has seen.
         """
         machine = self._machine
-        chain = machine.repository.chain(machine.looks[-1].heads[branch.name])
-        return machine.ledgers[branch.name].lacks([commit.id for commit in chain])[1]
+        chain = machine.repository.chain(machine.looks[-1].heads[branch])
+        return machine.ledgers[branch].lacks([commit.id for commit in chain])[1]
 
     def track(self, session: Session, archive: ArchiveId, name: str, **more: Any) -> ledger.Branch:
         answers: list[ledger.Branch] = []
@@ -909,7 +916,13 @@ INGREDIENTS = {
         "release of what is outdated is refused",
     ),
     *("released", "release by force", "what is outdated is skipped", "cancels fire at a release", "retried and held"),
-    *("held by its workflow file", "an import", "the last of an import", "gates pass on alone"),
+    *(
+        "held by its workflow file",
+        "an import",
+        "an import of several branches",
+        "the last of an import",
+        "gates pass on alone",
+    ),
     "gates that cancel pass on alone",
     *(
         f"{verb} an item"

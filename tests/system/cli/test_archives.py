@@ -166,7 +166,7 @@ def test_a_guard_that_could_hold_nothing_is_refused(arkqueue: Cli, tmp_path: Pat
 def test_list_and_show_say_who_holds_an_import_and_why(arkqueue: Cli, session: Session) -> None:
     archive = an_archive(session)
     branch = archive.branches[""]
-    assert ledger.begin_import(session, branch, until="4", limit=2)
+    assert ledger.begin_import(session, [replace(branch, until="4")], limit=2)
     archive.branches[""] = replace(branch, until="4")
     for _ in range(3):
         archive.commit({"a": "", "b": "hold: true"})

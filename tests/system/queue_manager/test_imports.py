@@ -130,6 +130,28 @@ def test_no_revision_of_an_import_gets_through_where_it_is_cut_off(
     assert papers.sql("select import_id, import_until from branch") == [{"import_id": None, "import_until": None}]
 
 
+@pytest.mark.parametrize("repository", ["git"], indirect=True)
+def test_many_branches_with_few_revisions_each_are_an_import_together(
+    watch: Watch, repository: Any, session: Session, configuration: Configuration
+) -> None:
+    papers = watch(repository.path, branches=("*",))
+    for branch in ("one", "two", "three"):
+        repository.switch(branch, "main")
+        for n in range(2):
+            repository.commit({"readme": f"{n} on {branch}"})
+    with managing(session, configuration):
+        papers.wait_for(lambda: len(states(papers)) == 6)
+        assert states(papers) == ["held"] * 6
+        assert [one["note"] for one in papers.sql("select note from deed where verb = 'import'")] == [
+            f"one scan has found more than {LIMIT} new revisions on 3 branches: they may be an import (import_limit)"
+        ]
+        commit(repository, 1)
+        papers.notify()
+        papers.wait_for(lambda: len(states(papers)) == 7)
+    assert states(papers) == ["held"] * 6 + ["waiting"], "what comes after it is no import"
+    assert {row["import_until"] for row in papers.sql("select import_until from branch")} == {None}
+
+
 def test_a_history_that_was_asked_for_is_no_import_and_the_next_one_is(
     watch: Watch, repository: Any, session: Session, configuration: Configuration
 ) -> None:
