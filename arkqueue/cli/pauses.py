@@ -1,5 +1,5 @@
-"""``pause``, ``resume``, ``drain`` and ``undrain``: nothing starts for a while, in an archive, with
-a lock, in the whole installation, or on a host.
+"""``pause``, ``resume`` and ``drain``: nothing starts for a while, in an archive, with a lock, in the
+whole installation, or on a host.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from arkqueue.cli.client import Client
 
 _archives = click.argument("archives", metavar="[ARCHIVE]…", nargs=-1)
-_hosts = click.argument("names", metavar="TASK-MANAGER…", nargs=-1, required=True)
 _why_ended = click.option("--reason", default="", metavar="TEXT", help="The reason, which the audit log keeps.")
 _reason = click.option("--reason", default="", metavar="TEXT", help="The reason, which explain and the pages show.")
 
@@ -57,37 +56,45 @@ def pause(
     metavar="ARCHIVE/NAME|global/NAME",
     help="End the pause of this lock; may be repeated.",
 )
+@click.option(
+    "--worker",
+    "workers",
+    multiple=True,
+    metavar="TASK-MANAGER",
+    help="Let this drained task manager claim tasks again; may be repeated.",
+)
 @click.option("--all", "everything", is_flag=True, help="End the pause of the whole installation.")
 @_why_ended
 @as_json
 @calls_server
 def resume(
-    client: Client, archives: Sequence[str], locks: Sequence[str], everything: bool, reason: str, as_json: bool
+    client: Client,
+    archives: Sequence[str],
+    locks: Sequence[str],
+    workers: Sequence[str],
+    everything: bool,
+    reason: str,
+    as_json: bool,
 ) -> None:
     """End the pause of an archive: ready tasks start, and tasks that waited to cancel others do so."""
-    _change(client, "resume", archives, locks, everything, {"reason": reason}, as_json)
+    if workers and not (archives or locks or everything):
+        each(workers, lambda name: _of_host(client, "resume", name, {"reason": reason}), as_json)
+    else:
+        _change(client, "resume", archives, locks, everything, {"reason": reason}, as_json, workers)
 
 
 @click.command(
-    epilog="A task manager that starts on that host later claims nothing either, until: arkqueue undrain TASK-MANAGER. `arkqueue workers` lists the names."
+    epilog="A task manager that starts on that host later claims nothing either, until: arkqueue resume --worker TASK-MANAGER. `arkqueue workers` lists the names."
 )
-@_hosts
+@click.option(
+    "--worker", "workers", multiple=True, required=True, metavar="TASK-MANAGER", help="Its name; may be repeated."
+)
 @_reason
 @as_json
 @calls_server
-def drain(client: Client, names: Sequence[str], reason: str, as_json: bool) -> None:
+def drain(client: Client, workers: Sequence[str], reason: str, as_json: bool) -> None:
     """Stop the task manager of a host from claiming tasks. Its running tasks go on."""
-    each(names, lambda name: _of_host(client, "drain", name, {"reason": reason}), as_json)
-
-
-@click.command()
-@_hosts
-@_why_ended
-@as_json
-@calls_server
-def undrain(client: Client, names: Sequence[str], reason: str, as_json: bool) -> None:
-    """Let a drained task manager claim tasks again."""
-    each(names, lambda name: _of_host(client, "undrain", name, {"reason": reason}), as_json)
+    each(workers, lambda name: _of_host(client, "drain", name, {"reason": reason}), as_json)
 
 
 def _change(
@@ -98,12 +105,16 @@ def _change(
     everything: bool,
     body: dict[str, str],
     as_json: bool,
+    workers: Sequence[str] = (),
 ) -> None:
     from arkqueue.cli.client import archive_path
 
-    if [everything, bool(archives), bool(locks)].count(True) != 1:
+    if [everything, bool(archives), bool(locks), bool(workers)].count(True) != 1:
+        of_worker = (
+            "arkqueue resume --worker TASK-MANAGER" if verb == "resume" else "arkqueue drain --worker TASK-MANAGER"
+        )
         raise click.UsageError(
-            f"Name archives, or locks, or --all: arkqueue {verb} ARCHIVE, arkqueue {verb} --lock ARCHIVE/NAME, or arkqueue {verb} --all."
+            f"Name one kind of thing: arkqueue {verb} ARCHIVE, arkqueue {verb} --lock ARCHIVE/NAME, {of_worker}, or arkqueue {verb} --all."
         )
     if everything:
         client.post(f"/{verb}", body)
@@ -133,4 +144,4 @@ def _of_host(client: Client, verb: str, name: str, body: dict[str, str]) -> tupl
     found = client.post(f"/task-managers/{quote(name, safe='')}/{verb}", body)
     running = sum(one["running"] for one in found)
     goes_on = f"; {running} {'task goes' if running == 1 else 'tasks go'} on" if verb == "drain" and running else ""
-    return found, [f"{bold(visible(name))}: {verb}ed{goes_on}"]
+    return found, [f"{bold(visible(name))}: {'drained' if verb == 'drain' else 'resumed'}{goes_on}"]

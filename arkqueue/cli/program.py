@@ -49,7 +49,6 @@ COMMANDS = {
     "resume": ("pauses", "End a pause."),
     "workers": ("status", "List the task managers: where tasks run."),
     "drain": ("pauses", "Stop a task manager from claiming tasks."),
-    "undrain": ("pauses", "Let a drained task manager claim tasks again."),
     "lock": ("lock", "Show and set the locks that tasks name."),
     "delivery": ("delivery", "Show notifications and send them again."),
     "hold": ("holds", "Hold an archive, a run or a task until somebody releases it."),

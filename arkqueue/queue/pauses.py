@@ -69,7 +69,7 @@ def resume_all(session: Session, by: str, reason: str = "") -> None:
 
 
 def drain(session: Session, host: str, reason: str, by: str) -> None:
-    """Let the task managers of a host claim nothing until ``undrain``, later started ones included.
+    """Let the task managers of a host claim nothing until ``resume_worker``, later started ones included.
     Their running tasks go on.
     """
 
@@ -81,14 +81,14 @@ def drain(session: Session, host: str, reason: str, by: str) -> None:
     session.retrying(lambda connection: work(Graph(connection)))
 
 
-def undrain(session: Session, host: str, name: str, by: str, reason: str = "") -> None:
+def resume_worker(session: Session, host: str, name: str, by: str, reason: str = "") -> None:
     """Let the task managers of a host claim again. ``name``: their name for people."""
 
     def work(graph: Graph) -> None:
-        if not graph.rows("undrain", host=host):
+        if not graph.rows("end_drain", host=host):
             raise Conflict(f"task manager {name}", "is not drained")
         note = f"{host}: {reason}" if reason else host
-        graph.do("remember", by=by, verb="undrain", archive=None, run=None, task=None, note=note)
+        graph.do("remember", by=by, verb="resume", archive=None, run=None, task=None, note=note)
 
     session.retrying(lambda connection: work(Graph(connection)))
     session.wake("ready")

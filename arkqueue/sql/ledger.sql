@@ -138,7 +138,7 @@ returning id, is_paused;
 insert into drain (host, drained_by, reason) values (%(host)s, %(by)s, %(reason)s)
 on conflict (host) do update set drained_by = excluded.drained_by, reason = excluded.reason;
 
--- name: undrain
+-- name: end_drain
 -- End the drain of a host.
 delete from drain where host = %(host)s returning host;
 

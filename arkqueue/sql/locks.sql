@@ -21,12 +21,16 @@
 
 -- part: living
 -- The labels of the task managers that are alive and claim tasks, each with the label of its store
--- of scratch folders and attachments. A host that can start no task for another reason counts, too:
--- only trying shows that.
+-- of scratch folders and attachments; of all that are alive while none of them claims any. A host
+-- that can start no task for another reason counts, too: only trying shows that.
 living as materialized (
-    select case when m.store is null then m.labels else m.labels || ('@' || m.store) end as labels from task_manager m
-    where m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s) and m.low_disk is null
-      and not exists (select from drain d where d.host = m.host)
+    select labels
+    from (select labels, claims, bool_or(claims) over () as one_claims
+          from (select case when m.store is null then m.labels else m.labels || ('@' || m.store) end as labels,
+                       m.low_disk is null and not exists (select from drain d where d.host = m.host) as claims
+                from task_manager m
+                where m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) m) m
+    where claims or not one_claims
 )
 
 -- part: stands

@@ -723,7 +723,7 @@ create table task_manager (
 );
 create index task_manager_store on task_manager (store);
 
--- Hosts whose task managers claim nothing until a person undrains the host. A host is named by the
+-- Hosts whose task managers claim nothing until a person resumes them. A host is named by the
 -- id of its home folder, and exists longer than its task managers.
 create table drain (
     host        text primary key,

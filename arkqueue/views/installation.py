@@ -213,7 +213,7 @@ def told_faults(numbers: Any, lease: float) -> list[tuple[About, str]]:
         faults.append((About.LOCKS, f"{what} paused: no task that names {names} starts (arkqueue lock list)"))
     if count := numbers.task_managers_drained:
         what = "1 task manager is" if count == 1 else f"{count} task managers are"
-        faults.append((About.DRAINED, f"{what} drained: no task starts there (arkqueue undrain)"))
+        faults.append((About.DRAINED, f"{what} drained: no task starts there (arkqueue resume --worker)"))
     # If the last run is held, a person has to release it, and that is no fault.
     _, count, since = numbers.fires_left_out
     if count:

@@ -221,7 +221,7 @@ def _of_manager(manager: TaskManagerView) -> list[Fault]:
     if manager.drained_at is not None:
         why = f": {manager.drain_reason}" if manager.drain_reason else ""
         text = f"task manager {name} is drained by {manager.drained_by}{why}: nothing is started there"
-        found.append(Fault(About.DRAINED, text, name, f"arkqueue undrain {shlex.quote(name)}"))
+        found.append(Fault(About.DRAINED, text, name, f"arkqueue resume --worker {shlex.quote(name)}"))
     return found
 
 

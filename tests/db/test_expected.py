@@ -118,5 +118,5 @@ def test_no_start_is_expected_where_only_a_person_ends_the_wait(session: Session
     pauses.drain(session, HOST, "", "ann")
     assert explain(session, TaskId(archive.task("a@3"))).expected is None
     assert explain(session, TaskId(archive.task("b@3"))).expected is None, "it waits for a@3"
-    pauses.undrain(session, HOST, "build-1", "ann")
+    pauses.resume_worker(session, HOST, "build-1", "ann")
     assert explain(session, TaskId(archive.task("a@3"))).expected is not None

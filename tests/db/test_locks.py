@@ -246,6 +246,16 @@ def test_what_no_living_task_manager_can_run_gives_its_locks_back(archive: AnArc
     assert archive.states() == {"a@2": "ready", "b@2": "waiting"}
 
 
+def test_while_every_task_manager_is_drained_their_labels_still_count(archive: AnArchive) -> None:
+    session = archive.session
+    claim.register(session, PROCESS, HOST, "here", 4)
+    archive.commit({"a": "lock: tex\nruns_on: gpu", "b": "lock: tex"})
+    assert archive.states() == {"a@2": "waiting", "b@2": "ready"}
+    pauses.drain(session, HOST, "", "ann")
+    locks.judge_all(session)
+    assert archive.states() == {"a@2": "waiting", "b@2": "ready"}
+
+
 def test_a_task_that_waits_for_a_lock_leaves_the_slots_of_its_archive_to_others(archive: AnArchive) -> None:
     """`max_running` is no lock: what waits for six hours takes none of the archive's attempts."""
     from tests.db.test_limits import change as limit

@@ -253,7 +253,7 @@ def test_a_drained_host_claims_nothing_and_others_do(archive: AnArchive) -> None
     found = why(archive, "z@2")
     assert found.reasons[0].kind is Why.NO_FIT_HOST
     assert f"by ann, {WHY}" in found.text
-    assert found.commands == ["arkqueue undrain build-1"]
+    assert found.commands == ["arkqueue resume --worker build-1"]
     # What runs is renewed and recorded, and nothing is claimed with its end.
     assert claim.renew(session, PROCESS, [running.attempt]).asked == {running.attempt: None}
     archive.record(running.attempt, End.EXITED, 0)
@@ -262,11 +262,11 @@ def test_a_drained_host_claims_nothing_and_others_do(archive: AnArchive) -> None
     (other,) = claim.claim(session, "another's", "host-2", 10)
     archive.record(other.attempt, End.EXITED, 0)
     archive.commit({"a": ""})
-    pauses.undrain(session, HOST, "build-1", "ben")
+    pauses.resume_worker(session, HOST, "build-1", "ben")
     assert claimed(session) == ["papers:a@3"]
     with pytest.raises(Conflict, match="task manager build-1: is not drained"):
-        pauses.undrain(session, HOST, "build-1", "ben")
-    assert deeds(archive) == [("ann", "drain", f"{HOST}: {WHY}"), ("ben", "undrain", HOST)]
+        pauses.resume_worker(session, HOST, "build-1", "ben")
+    assert deeds(archive) == [("ann", "drain", f"{HOST}: {WHY}"), ("ben", "resume", HOST)]
 
 
 @pytest.mark.parametrize(
@@ -320,9 +320,9 @@ def test_the_command_that_takes_a_drain_back_names_the_home_folder_where_a_machi
     for host in ("0123abcd-4", "4567abcd-4"):
         pauses.drain(session, host, WHY, "ann")
     (told,) = why(archive, "a@2").reasons
-    assert sorted(told.commands) == ["arkqueue undrain 0123abcd", "arkqueue undrain 4567abcd"]
+    assert sorted(told.commands) == ["arkqueue resume --worker 0123abcd", "arkqueue resume --worker 4567abcd"]
     for command in told.commands:
-        pauses.undrain(session, host_named(session, command.split()[-1]), "", "ann")
+        pauses.resume_worker(session, host_named(session, command.split()[-1]), "", "ann")
 
 
 @pytest.mark.parametrize("key", ["a@2", "b@2"])

@@ -151,13 +151,13 @@ def drain(request: Request, name: str, pause: NewPause = NewPause()) -> list[Tas
     return [one for one in task_managers(caller.session) if one.host == host]
 
 
-@router.post("/task-managers/{name}/undrain")
-def undrain(request: Request, name: str, end: NewPause = NewPause()) -> list[TaskManagerView]:  # noqa: B008  frozen by use
+@router.post("/task-managers/{name}/resume")
+def resume_worker(request: Request, name: str, end: NewPause = NewPause()) -> list[TaskManagerView]:  # noqa: B008  frozen by use
     """Let the task managers of a host claim again."""
     caller = admit(request, Scope.OPERATE)
     caller.require_every_archive("draining a task manager")
     host = host_named(caller.session, name)
-    pauses.undrain(caller.session, host, name, caller.by, end.reason)
+    pauses.resume_worker(caller.session, host, name, caller.by, end.reason)
     return [one for one in task_managers(caller.session) if one.host == host]
 
 

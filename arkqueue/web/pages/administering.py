@@ -106,7 +106,7 @@ ACTS: Final[dict[str, Callable[[Visitor, Request, Form], Shown | Response | str 
     "pause-lock": lambda _, request, form: _done(locks.pause_lock(request, form["name"], _why(form))),
     "resume-lock": lambda _, request, form: _done(locks.resume_lock(request, form["name"])),
     "drain": lambda _, request, form: _done(administration.drain(request, form["name"], _why(form))),
-    "undrain": lambda _, request, form: _done(administration.undrain(request, form["name"])),
+    "resume-worker": lambda _, request, form: _done(administration.resume_worker(request, form["name"])),
     "pause-all": lambda _, request, form: _done(administration.pause_all(request, _why(form))),
     "resume-all": lambda _, request, _form: _done(administration.resume_all(request)),
     "resend": lambda _, request, form: _done(resend_delivery(request, number("the notification", form["name"]))),

@@ -37,7 +37,10 @@ _VERBS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
 """The commands for which a page has a button, by their verb and options, with the button's verb and
 its words.
 """
-_ACTS: Final = {("resume", "--lock"): ("resume-lock", "Resume"), ("undrain",): ("undrain", "Undrain")}
+_ACTS: Final = {
+    ("resume", "--lock"): ("resume-lock", "Resume"),
+    ("resume", "--worker"): ("resume-worker", "Resume"),
+}
 """The commands that a form of the administration pages carries out, in the same way."""
 
 

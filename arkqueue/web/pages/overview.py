@@ -180,7 +180,7 @@ def _trouble(fault: Fault) -> Trouble:
     if fault.about is About.PAUSE:
         return Trouble(fault.text, PAGES[About.TASK_MANAGERS], "resume-all", "", "Resume everything")
     if fault.about is About.DRAINED:
-        return Trouble(fault.text, PAGES[About.TASK_MANAGERS], "undrain", fault.manager, "Undrain")
+        return Trouble(fault.text, PAGES[About.TASK_MANAGERS], "resume-worker", fault.manager, "Resume")
     return Trouble(fault.text, PAGES[About.TASK_MANAGERS] if fault.manager else PAGES.get(fault.about, ""))
 
 

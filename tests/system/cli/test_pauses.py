@@ -1,4 +1,4 @@
-"""`pause`, `resume`, `drain` and `undrain` on the command line."""
+"""`pause`, `resume` and `drain` on the command line."""
 
 from __future__ import annotations
 
@@ -83,9 +83,11 @@ def test_a_task_manager_is_drained_and_goes_on(arkqueue: Cli, session: Session) 
     archive = an_archive(session)
     archive.commit({"a": ""})
     archive.claim()
-    assert arkqueue("drain", "build-1", "--reason", "a new disk").lines == ["build-1: drained; 1 task goes on"]
-    assert arkqueue("undrain", "build-1").lines == ["build-1: undrained"]
-    assert arkqueue("undrain", "build-1").code == 1
+    assert arkqueue("drain", "--worker", "build-1", "--reason", "a new disk").lines == [
+        "build-1: drained; 1 task goes on"
+    ]
+    assert arkqueue("resume", "--worker", "build-1").lines == ["build-1: resumed"]
+    assert arkqueue("resume", "--worker", "build-1").code == 1
 
 
 def test_the_end_of_a_pause_has_a_reason_too(arkqueue: Cli, session: Session) -> None:
@@ -95,8 +97,8 @@ def test_the_end_of_a_pause_has_a_reason_too(arkqueue: Cli, session: Session) ->
     for what in (["papers"], ["--lock", "papers/tex"], ["--all"]):
         assert arkqueue("pause", *what).code == 0
         assert arkqueue("resume", *what, "--reason", "it is mended").code == 0
-    arkqueue("drain", "build-1")
-    assert arkqueue("undrain", "build-1", "--reason", "a new disk").code == 0
-    notes = archive.sql("select note from deed where verb in ('resume', 'undrain') order by id")
+    arkqueue("drain", "--worker", "build-1")
+    assert arkqueue("resume", "--worker", "build-1", "--reason", "a new disk").code == 0
+    notes = archive.sql("select note from deed where verb = 'resume' order by id")
     expected = ["it is mended", "--lock tex it is mended", "--all it is mended", f"{HOST}: a new disk"]
     assert [row["note"] for row in notes] == expected

@@ -102,10 +102,10 @@ def test_no_task_manager_or_none_that_fits_is_in_the_way(preview: Preview, sessi
         assert lacks in preview(kind), kind
     claim.register(session, "manager-2", "host-2", "build-2", 4, labels=["gpu"])
     assert not preview().begins("  work cannot start")
-    assert arkqueue("drain", "build-2", "--reason", "new disks").code == 0
+    assert arkqueue("drain", "--worker", "build-2", "--reason", "new disks").code == 0
     said = preview()
     assert said.begins("  work cannot start: no host can start it for now. build-2: it was drained at ")
-    assert any(line.endswith("new disks. To change that: arkqueue undrain build-2") for line in said)
+    assert any(line.endswith("new disks. To change that: arkqueue resume --worker build-2") for line in said)
 
 
 def test_a_pause_a_limit_and_locks_are_in_the_way(preview: Preview, session: Session, arkqueue: Cli) -> None:

@@ -120,8 +120,8 @@ def test_task_managers_show_their_load_and_are_drained(
     assert "node2 1 of 4 papers@2/a" in words
     send(admin, "drain", page="/-/task-managers", name="node2", text="new disk")
     assert "drained just now by admin test: new disk" in said(admin.get("/-/task-managers"))
-    assert send(admin, "undrain", page="/-/task-managers", name="node2").status_code == 303
-    assert "is not drained" in said(send(admin, "undrain", page="/-/task-managers", name="node2"), 409)
+    assert send(admin, "resume-worker", page="/-/task-managers", name="node2").status_code == 303
+    assert "is not drained" in said(send(admin, "resume-worker", page="/-/task-managers", name="node2"), 409)
     send(admin, "pause-all", page="/-/task-managers", text="Friday")
     assert "The whole installation is paused" in said(admin.get("/-/task-managers"))
     send(admin, "resume-all", page="/-/task-managers")
@@ -372,7 +372,7 @@ def test_who_may_only_look_sends_no_form(visitor: Visitors, archive: AnArchive) 
         "pause-lock": lock,
         "resume-lock": lock,
         "drain": {},
-        "undrain": {},
+        "resume-worker": {},
         "pause-all": {},
         "resume-all": {},
         "make-token": {},

@@ -117,9 +117,9 @@ def test_what_is_wrong_with_the_installation_has_a_button_that_helps(
     assert operator.post("/-/act/drain", data=drain).status_code == 303
     page = operator.get("/")
     assert "task manager node2 is drained by operate test: new disks" in said(page)
-    undrain = {"form": form_of(page), "name": "node2", "back": "/"}
-    assert 'action="/-/act/undrain"' in page.text
-    assert operator.post("/-/act/undrain", data=undrain).headers["location"] == "/"
+    resume = {"form": form_of(page), "name": "node2", "back": "/"}
+    assert 'action="/-/act/resume-worker"' in page.text
+    assert operator.post("/-/act/resume-worker", data=resume).headers["location"] == "/"
     assert "drained" not in said(operator.get("/"))
     assert operator.post("/-/act/pause-all", data={"form": form_of(page), "back": "/"}).status_code == 303
     page = operator.get("/")

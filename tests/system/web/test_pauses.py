@@ -88,7 +88,7 @@ def test_a_task_manager_is_drained(client: Client, server: ApiServer, session: S
         "operate test",
         "a new disk",
     )
-    assert "1 task manager is drained: no task starts there (arkqueue undrain)" in faults(server, operator)
-    (undrained,) = operator.post("/task-managers/build-1/undrain").json()
-    assert undrained["drained_at"] is None
+    assert "1 task manager is drained: no task starts there (arkqueue resume --worker)" in faults(server, operator)
+    (resumed,) = operator.post("/task-managers/build-1/resume").json()
+    assert resumed["drained_at"] is None
     problem(operator.post("/task-managers/build-2/drain"), 404, "does not exist", "These are there: build-1.")

@@ -112,7 +112,7 @@ CALLS = {
     "GET /status": Call(READ, own=False),
     "GET /task-managers": Call(READ, own=False),
     "POST /task-managers/{name}/drain": Call(OPERATE, {}),
-    "POST /task-managers/{name}/undrain": Call(OPERATE),
+    "POST /task-managers/{name}/resume": Call(OPERATE),
     "POST /pause": Call(OPERATE, {}),
     "POST /resume": Call(OPERATE),
     "GET /metrics": Call(READ, own=False),
@@ -124,7 +124,7 @@ OF_ALL = {
     "POST /archives",
     "POST /tokens",
     "POST /task-managers/{name}/drain",
-    "POST /task-managers/{name}/undrain",
+    "POST /task-managers/{name}/resume",
     "POST /pause",
     "POST /resume",
 }
