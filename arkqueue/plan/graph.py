@@ -36,8 +36,8 @@ from arkqueue.plan.items import Lists, Portion
 
 
 class Node(NamedTuple):
-    """A task to be stored. ``definition``: None for COMMIT, a REPORT without a command, and the
-    gates of ``PREV:*``. ``position``: the order of tasks in a run.
+    """A task to be stored. ``definition``: None for COMMIT, a REPORT that neither has a command
+    nor is held, and the gates of ``PREV:*``. ``position``: the order of tasks in a run.
     """
 
     key: Key
@@ -236,8 +236,8 @@ def _nodes(
             nodes.append(Node(Key(key.name, item.key), i, TaskKind.ORDINARY, definition, item))
     if lists.has_rest:
         report = defined.get(REPORT)
-        has_command = report is not None and not report.is_gate
-        nodes.append(Node(Key(REPORT), len(chosen) + 1, TaskKind.REPORT, report if has_command else None))
+        is_defined = report is not None and (report.hold or not report.is_gate)
+        nodes.append(Node(Key(REPORT), len(chosen) + 1, TaskKind.REPORT, report if is_defined else None))
     return tuple(nodes)
 
 

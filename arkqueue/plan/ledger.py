@@ -432,11 +432,14 @@ class Draft:
                 held_by = BY_ITS_FILE if definition.hold else hold if program and task != report else None
                 if hold == BY_WORKFLOW_AUTHORS and program:
                     held_by = hold
-                if globs and is_guarded(globs, key.name):
-                    held_by = BY_A_GUARD
                 if task != report:
                     self.names[key.name] = self.names.get(key.name, False) or trigger is Trigger.COMMIT
-            elif task == report and is_guarded(globs, key.name, is_empty_report=True):
+            is_empty_report = task == report and not program
+            if (
+                globs
+                and (definition or is_empty_report)
+                and is_guarded(globs, key.name, is_empty_report=is_empty_report)
+            ):
                 held_by = BY_A_GUARD
             # REPORT is the last task. It has no edges, and waits for every other task that has not
             # settled (design 5.4).

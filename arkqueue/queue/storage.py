@@ -196,7 +196,9 @@ class Content:
             for definition in workflow.tasks:
                 text = _frozen(definition)
                 texts.append(text)
-                if definition.name != COMMIT and not (definition.name == REPORT and definition.is_gate):
+                if definition.name != COMMIT and not (
+                    definition.name == REPORT and definition.is_gate and not definition.hold
+                ):
                     digest = _digest(text)
                     self._parsed[id(definition)] = definition, digest
                     cancels = json.dumps([_victim(definition.name, one) for one in definition.cancels])

@@ -298,12 +298,14 @@ class _File:
         return kept
 
     def _check_report(self, entries: dict[str, Entry]) -> None:
-        """Check the fields of REPORT, which only describe its command."""
+        """Check the fields of REPORT, which only describe its command; `hold` also stands alone (design
+        5.21).
+        """
         if {"command", "script"} & entries.keys():
             self._check_command(entries, dict(entries))
             return
         for word, entry in entries.items():
-            if word in _OF_A_COMMAND:
+            if word in _OF_A_COMMAND and word != "hold":
                 what = f"'{word}' of {REPORT} is given without a program; add 'command' or 'script', or remove it"
                 self._fault(entry.key, what, word)
 

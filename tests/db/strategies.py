@@ -161,6 +161,7 @@ _reports = st.builds(
     scratch=_scratch,
     on_lost=_on_lost,
 )
+_HELD_REPORT = TaskDefinition(REPORT, path="_workflows/random.yaml", hold=True)
 _twice_in_three = st.sampled_from([True, True, False])
 
 
@@ -176,7 +177,7 @@ def workflows(draw: st.DrawFn) -> Workflow:
     if draw(_once_in_six):
         tasks[COMMIT] = draw(commit_extensions())
     if draw(st.booleans()):
-        tasks[REPORT] = draw(_reports)
+        tasks[REPORT] = _HELD_REPORT if draw(_once_in_twelve) else draw(_reports)
     # The file order differs from the topological order.
     workflow = Workflow(tuple(draw(st.permutations(list(tasks.values())))))
     return draw(with_lists(workflow)) if draw(_twice_in_three) else workflow

@@ -263,6 +263,25 @@ def test_a_guard_that_names_report_holds_it_without_a_command(archive: AnArchive
     assert (state(archive, 3), state(archive, 4)) == ("canceled", "held")
 
 
+def test_hold_holds_a_report_without_a_command(archive: AnArchive) -> None:
+    archive.commit({"a": "", "REPORT": "hold: true  # gate"})
+    assert state(archive) == "held"
+    archive.run("a@2")
+    assert (state(archive), run_state(archive), told(archive)) == ("held", "held", [])
+    assert "held by its workflow file" in explain(archive.session, archive.task("REPORT@2")).text
+    archives.change_settings(archive.session, archive.id, ArchiveSettings(process=True, require_approval=("*",)), "ann")
+    holds.release_run(archive.session, run_of(archive), "ann")
+    assert (state(archive), run_state(archive)) == ("completed", "completed"), "a wildcard does not guard it"
+    assert told(archive) == [(1, False, False, 1)]
+    archive.commit({"REPORT": "hold: true  # gate"})
+    deletion.delete_run(archive.session, run_of(archive, 3), "ann")
+    assert state(archive, 3) == "canceled"
+    deletion.undelete_run(archive.session, run_of(archive, 3), "ann")
+    assert state(archive, 3) == "held"
+    holds.release(archive.session, archive.task("REPORT@3"), "ann")
+    assert state(archive, 3) == "completed"
+
+
 def test_a_wildcard_leaves_a_report_without_a_command_alone(archive: AnArchive) -> None:
     guarded = ArchiveSettings(process=True, require_approval=("*",))
     archives.change_settings(archive.session, archive.id, guarded, "ann")

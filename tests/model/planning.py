@@ -308,7 +308,7 @@ class Planning(Looking):
             if task.definition.hold or task.name in self.guards or ((hold or self.on_hold) and not task.is_gate):
                 self._hold(task, by_a_guard=task.name in self.guards)
         reports = run.tasks[Name(REPORT)]
-        is_held = not reports.is_gate and reports.definition.hold
+        is_held = reports.definition.hold
         if is_held or (REPORT in self.guards and not run.workflow.faults):
             self._hold(reports, by_a_guard=REPORT in self.guards)
 

@@ -37,7 +37,7 @@ _VERBS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
 """The commands for which a page has a button, by their verb and options, with the button's verb and
 its words.
 """
-_ACTS: Final = {
+_ACTS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
     ("resume", "--lock"): ("resume-lock", "Resume"),
     ("resume", "--worker"): ("resume-worker", "Resume"),
 }
