@@ -35,7 +35,8 @@ def test_its_row_in_the_grid_says_so_and_has_a_button(operator: httpx.Client, ar
     assert len(RELEASE.findall(operator.get("/papers").text)) == 1, "only of the run that is held"
 
 
-def test_its_page_says_so_in_good_grammar_and_has_one_filled_button(operator: httpx.Client, archive: AnArchive) -> None:
+@pytest.mark.usefixtures("archive")
+def test_its_page_says_so_in_good_grammar_and_has_one_filled_button(operator: httpx.Client) -> None:
     page = operator.get("/papers@2")
     head = page.text.partition('<div class="head">')[2].partition("</div>\n<p")[0]
     assert RELEASE.findall(head) == ["do"]
@@ -48,7 +49,8 @@ def test_its_page_says_so_in_good_grammar_and_has_one_filled_button(operator: ht
     ]
 
 
-def test_the_overview_says_why_it_waits(operator: httpx.Client, archive: AnArchive) -> None:
+@pytest.mark.usefixtures("archive")
+def test_the_overview_says_why_it_waits(operator: httpx.Client) -> None:
     (line,) = operator.get("/?format=json").json()["lines"]
     assert line["now"] == "1 run held"
     assert line["state"] == "held"
