@@ -286,7 +286,7 @@ def _held_together(one: HeldTogether) -> Need:
     tasks = "1 task is" if one.tasks == 1 else f"{one.tasks:,} tasks are"
     text = f"{tasks} held by {one.by}{f': {one.reason}' if one.reason else ''}"
     whole = "" if "@" in one.full_name else " --all"
-    return Need("held", one.full_name, text, command=f"arkqueue release {shlex.quote(one.full_name)}{whole}")
+    return Need("held", one.full_name, text, "release", command=f"arkqueue release {shlex.quote(one.full_name)}{whole}")
 
 
 def _hanging(one: Hanging) -> Need:

@@ -12,7 +12,8 @@ from playwright.sync_api import Locator, Page, expect
 
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
-from arkqueue.model import Stream, Workflow
+from arkqueue.model import ArchiveId, Stream, Workflow
+from arkqueue.queue import locks
 from arkqueue.queue.tokens import Scope
 from tests.builders import AnArchive, a_gateway, a_workflow, an_archive, an_entry, faulty
 from tests.system.pages.test_browser import Opened, browser, opened
@@ -65,8 +66,27 @@ def test_the_menu_of_columns_has_small_boxes_in_line_and_names_that_wrap(
     assert all(menu["left"] < box["left"] and box["right"] < menu["right"] for box in inside), (menu, inside)
     assert page.locator(".columns .menu").evaluate("menu => menu.scrollWidth <= menu.clientWidth")
     page.get_by_label(LONG).check()
+    expect(page.locator(".columns .menu")).to_contain_text("None is checked: all are shown.")
     page.get_by_role("button", name="Show these").click()
     expect(page.locator(".grid thead .task-head")).to_have_attribute("title", LONG)
+    page.get_by_text("Columns", exact=True).click()
+    page.get_by_role("link", name="All columns").click()
+    expect(page.locator(".grid thead .task-head")).to_have_count(16)
+
+
+@pytest.mark.full
+def test_what_an_archive_does_now_is_whole_on_a_phone(opened: Opened, session: Session) -> None:
+    archive = an_archive(session)
+    for number in (2, 3, 4):
+        archive.commit({f"t{n}": "lock: tex" if n == 9 else "" for n in range(12)})
+        archive.fail(f"t1@{number}")
+    locks.pause(session, ArchiveId(archive.id), "tex", "", "ann")
+    page = opened("/", viewport=PHONE)
+    now = page.locator(".now .s")
+    expect(now).to_contain_text("running in 3 runs, 3 runs with failures, lock paused")
+    (text,) = boxes(page, ".now .s > span")
+    (card,) = boxes(page, "section.card:has(.now)")
+    assert text["right"] <= card["right"]
 
 
 @pytest.mark.full

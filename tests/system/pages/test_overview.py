@@ -15,7 +15,7 @@ from arkqueue.db import session as of_sessions
 from arkqueue.db.pipelines import Answer, Call
 from arkqueue.db.session import Session
 from arkqueue.model import INSTALLATION, ArchiveId
-from arkqueue.queue import claim, locks, pauses
+from arkqueue.queue import claim, holds, locks, pauses
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, an_archive, faulty
@@ -291,7 +291,7 @@ def test_a_run_that_goes_on_shows_its_failures(operator: httpx.Client, archive: 
     assert line(operator)[0] == "1 running, 1 run with failures"
     overview = operator.get("/").text
     assert '<i class="failing" title="papers@2: processing, with failures">' in overview
-    assert 'class="s failing" title="failing"' in overview
+    assert 'class="s failing whole" title="failing"' in overview
     for page in ("/papers@2", "/-/search?q=lee", "/-/mine?author=lee"):
         assert 'title="processing, with failures"' in operator.get(page).text, page
     archive.skip("a@2")  # a waived failure is none any more
@@ -418,3 +418,19 @@ def test_faults_of_workflow_files_count_also_in_archives_of_a_later_page(
     assert needs(operator) == []
     archive.sql("update task_manager set low_disk = 'the disk of /srv/scratch has 1 MiB free'")
     assert "<title>(1) arkqueue</title>" in operator.get("/").text
+
+
+def test_tasks_that_one_hold_holds_are_released_together_after_a_look_at_them(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    holds.hold_archive(archive.session, ArchiveId(archive.id), "ben", reason="an audit")
+    for _ in range(2):
+        archive.commit({"a": "", "b": "depends: [a]"})
+    holds.unhold(archive.session, ArchiveId(archive.id), "ben")
+    assert needs(operator) == [("papers", "4 tasks are held by ben: an audit", "release")]
+    page = first(operator, "papers", "release")
+    assert archive.state("a@2") == "held", "the consequences come first"
+    assert "Release papers? Its held tasks may start" in said(page)
+    assert confirm(operator, page).status_code == 303
+    assert archive.state("a@2") == "ready"
+    assert needs(operator) == []
