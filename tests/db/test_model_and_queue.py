@@ -67,6 +67,7 @@ from arkqueue.queue import (
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.holds import How
 from arkqueue.queue_manager import reader as reader_module
+from arkqueue.queue_manager import scan as scan_module
 from arkqueue.queue_manager.quick_checks import QuickChecks
 from arkqueue.queue_manager.reader import Reader
 from arkqueue.repository.reader.entries import EntryReader
@@ -662,10 +663,11 @@ class Verbs:
     def watched(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
             mine = {name: self.kept(getattr(self, name)) for name in ("with_branches", "track", "untrack")}
-            patch.setattr(reader_module, "archives", SimpleNamespace(**{**vars(archives), **mine}))
+            for module in (reader_module, scan_module):
+                patch.setattr(module, "archives", SimpleNamespace(**{**vars(archives), **mine}))
             mine = {name: self.kept(getattr(self, name)) for name in ("append", "begin_import", "end_import")}
-            patch.setattr(reader_module, "ledger", SimpleNamespace(**{**vars(ledger), **mine}))
-            patch.setattr(reader_module, "CHUNK", CHUNK)
+            patch.setattr(scan_module, "ledger", SimpleNamespace(**{**vars(ledger), **mine}))
+            patch.setattr(scan_module, "CHUNK", CHUNK)
             yield
 
     def kept(self, verb: Callable[..., Any]) -> Callable[..., Any]:

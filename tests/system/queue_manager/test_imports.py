@@ -16,8 +16,7 @@ from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.model import RunId
 from arkqueue.queue import holds, ledger
-from arkqueue.queue_manager import QueueManager
-from arkqueue.queue_manager import reader as reader_module
+from arkqueue.queue_manager import QueueManager, scan
 from arkqueue.views.explain import explain_name
 from arkqueue.views.runs import RunState, runs
 from tests.loaded import Forked
@@ -44,7 +43,7 @@ def repository(request: pytest.FixtureRequest, tmp_path: Path) -> SubversionRepo
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two revisions a transaction, so that an import has several."""
-    monkeypatch.setattr(reader_module, "CHUNK", 2)
+    monkeypatch.setattr(scan, "CHUNK", 2)
 
 
 @contextmanager
@@ -180,7 +179,7 @@ def test_without_a_limit_everything_runs(
 
 def manager(session: Session, tmp_path: Path) -> AbstractContextManager[Forked]:
     """A queue manager in a process of its own, which appends two revisions with each transaction."""
-    small = "import arkqueue.queue_manager.reader as reader; reader.CHUNK = 2"
+    small = "import arkqueue.queue_manager.scan as scan; scan.CHUNK = 2"
     return queue_manager(session, tmp_path / "manager", f"import_limit = {LIMIT}", small)
 
 

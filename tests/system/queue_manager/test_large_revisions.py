@@ -33,7 +33,7 @@ create trigger too_slow after insert on task referencing new table as stored for
 @pytest.fixture(autouse=True)
 def small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arkqueue.plan.entry.MOST_ROWS", 50)
-    monkeypatch.setattr("arkqueue.queue_manager.reader.MOST_ROWS", 50)
+    monkeypatch.setattr("arkqueue.queue_manager.scan.MOST_ROWS", 50)
 
 
 @pytest.mark.usefixtures("manager")
