@@ -181,6 +181,8 @@ async def _document(form: FormData) -> _Document:
     ending = str(file.filename).rpartition(".")[2].lower() if file is not None else ""
     chosen = _text(form, "kind")
     kind = PayloadKind(chosen) if chosen in list(PayloadKind) else BY_NAME.get(ending)
+    if kind is None and text.startswith(("[", "{")):  # a text in any other format is not told from the others
+        kind = PayloadKind.JSON
     if kind is None:
         raise Invalid("the form", "does not name the format of the document", "Choose JSON, YAML, CSV or lines.")
     data = text.replace("\r\n", "\n").encode("utf-8", "replace") if carried is None else carried  # browsers send CR LF

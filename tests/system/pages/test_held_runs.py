@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.queue import claim
+from arkqueue.queue import claim, holds
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.system.pages.conftest import confirm, first, said
 
@@ -65,3 +65,22 @@ def test_its_button_releases_it(operator: httpx.Client, archive: AnArchive) -> N
         page = confirm(operator, page)
     assert page.status_code == 303, page.text
     assert archive.state("REPORT@2") == "ready"
+
+
+def test_a_page_of_a_run_has_one_filled_button(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session, "maps")
+    items = ", ".join(f"i{number}" for number in range(120))
+    archive.commit({"tile": f"foreach: [{items}]", "sign": "hold: true", "ok": ""})
+
+    def filled(address: str) -> list[str]:
+        shown = re.sub(r"(</summary>).*?</details>", r"\1", operator.get(address).text, flags=re.S)
+        return re.findall(r'<(?:button|summary) class="b [^"]*\bdo\b[^"]*"[^>]*>([^<]*)<', shown)
+
+    assert filled("/maps@2") == ["Release"]
+    holds.hold(session, archive.task("tile/i2@2"), "ann")
+    archive.fail("tile/i1@2")
+    for address in ("/maps@2", "/maps@2?list=tile", "/maps@2?list=tile&state=held", "/maps@2?list=tile&state=failed"):
+        assert filled(address) == ["Retry what failed"], address
+    archive.commit({"get": "foreach: [a]", "put": "foreach: [a]\nhold: true"})
+    archive.fail("get/a@3")
+    assert filled("/maps@3/*/a") == ["Retry what failed"]

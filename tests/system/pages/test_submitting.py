@@ -103,6 +103,14 @@ def test_a_text_becomes_a_run_that_waits_for_a_release_where_that_is_wanted(
     assert archive.states()["check@2.2"] == "held"
 
 
+@pytest.mark.parametrize("text", ['["a", "b"]', '  {"items": ["a"]}'])
+def test_a_text_that_looks_like_json_is_read_as_json(visitor: Visitors, archive: AnArchive, text: str) -> None:
+    answer = send(visitor(Scope.OPERATE), text=text)
+    assert answer.status_code == 303, answer.text
+    assert archive.sql("select kind::text from submission") == [{"kind": "json"}]
+    assert "as the file's name or the text shows" in html.unescape(visitor(Scope.OPERATE).get("/-/submit/papers").text)
+
+
 def test_all_faults_are_shown_above_the_form_as_it_was_sent(visitor: Visitors, archive: AnArchive) -> None:
     archive.commit(judged())
     browser = visitor(Scope.OPERATE)
@@ -129,7 +137,8 @@ NOT_HANDED_IN: list[tuple[tuple[str, bytes] | None, dict[str, str], str]] = [
     (None, {}, "has neither a file nor a text"),
     (("a.json", b"[]"), {"text": "[]"}, "has a file and a text"),
     (("a.doc", b"x"), {}, "does not name the format of the document"),
-    (None, {"text": "[]"}, "does not name the format of the document"),
+    (None, {"text": "id,title"}, "does not name the format of the document"),
+    (None, {"text": "[1, "}, "payload:1:"),
     (("a.json", b"[]"), {"id": " .. "}, "the id: is not a valid id"),
     (("a.json", b"[]"), {"id": "x" * 201}, "the id: is not a valid id"),
     (None, {"text": "[7, 8]", "kind": "json", "revision": "99"}, "[7, 8]</textarea>"),
