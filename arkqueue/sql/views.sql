@@ -1043,7 +1043,7 @@ cross join lateral (
             union all
             (select t.id, true from task t join run on run.id = t.run_id join branch b on b.id = t.branch_id
              where t.archive_id = of.archive_id and t.state = 'held' and t.kind = 'report' and t.unmet = 0 and run.deleted_at is null and b.deleted_at is null
-             order by t.id limit 1)) held
+             order by t.run_id limit 1)) held
         order by is_report, id limit 1) w
     union all
     select * from (select distinct on (state) state::text, id, null::bigint from open where state in ('ready', 'deferred') order by state, id) w) w;
