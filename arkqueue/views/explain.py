@@ -721,7 +721,7 @@ def outdated(session: Session, tasks: Iterable[int]) -> set[int]:
     branches: dict[int, list[Any]] = defaultdict(list)
     for row in rows.values():
         branches[row.branch_id].append(row)
-    # The tasks of a page may be in fifty archives: each question takes one round trip for all.
+    # The tasks of a page may be in dozens of archives: each question takes one round trip for all.
     completions = session.rows_of(*(_asked_after(some, len(some)) for some in branches.values()))
     done = {
         (branch, row.name, row.item, row.after_number, row.after_run)

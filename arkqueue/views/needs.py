@@ -28,7 +28,7 @@ from arkqueue.views.installation import About, TaskManagerView, measure, task_ma
 from arkqueue.views.runs import RunView
 from arkqueue.views.tasks import TaskView
 
-MOST_NEEDS: Final = 50
+MOST_NEEDS: Final = 30
 """The most tasks of one kind that have lines. All archives have the same share of them."""
 MOST_EACH: Final = 5
 """The most tasks of one kind and archive that have lines. One more line counts the others."""
@@ -169,28 +169,36 @@ def needs_of(
     needs = [*map(_paused_lock, known.paused_locks), *(need for one in found for need in _of_archive(one))]
     others = dict.fromkeys(set(bad) - {one.name for one in found}, 1)
 
-    def add(state: str, of: Sequence[Several[T]], need: Callable[[T], Need], many: str, query: str = "") -> None:
+    def add(
+        state: str, of: Sequence[Several[T]], need: Callable[[T], Need], words: tuple[str, str], query: str = ""
+    ) -> None:
         for one in of:
             needs.extend(map(need, one.shown))
             left = one.count - len(one.shown)
             if not one.shown:
                 others[one.archive] = others.get(one.archive, 0) + left
             elif left:
-                command = f"arkqueue status {shlex.quote(one.archive)}"
-                needs.append(Need(state, one.archive, f"and {left:,} more {many}", "", False, command, left, query))
+                text = f"and {left:,} more {words[left > 1]}"
+                command = f"arkqueue {'runs' if is_whole else 'status'} {shlex.quote(one.archive)}"
+                needs.append(Need(state, one.archive, text, command=command, count=left, query=query))
 
-    add("failed", known.faulty, _faulty, "branches whose workflow files have faults")
+    add(
+        "failed",
+        known.faulty,
+        _faulty,
+        ("branch whose workflow files have faults", "branches whose workflow files have faults"),
+    )
     add(
         "failed",
         known.failures,
         lambda task: _failure(task, lines.get(task.id, ""), is_late=task.id in late),
-        "failures",
+        ("failure", "failures"),
         UNHANDLED,
     )
-    add("failed", known.backfills, _failed_in, "backfills with failures")
-    add("running", known.hanging, _hanging, "tasks that may hang")
-    add("held", known.together, _held_together, "holds of many tasks")
-    add("held", known.held, _held, "held tasks")
+    add("failed", known.backfills, _failed_in, ("backfill with failures", "backfills with failures"))
+    add("running", known.hanging, _hanging, ("task that may hang", "tasks that may hang"))
+    add("held", known.together, _held_together, ("hold of many tasks", "holds of many tasks"))
+    add("held", known.held, _held, ("held task", "held tasks"))
     with_failures = {one.archive for one in known.failures if not one.shown}
     return Needs(
         needs, [Others(name, others[name], UNHANDLED if name in with_failures else "") for name in sorted(others)]

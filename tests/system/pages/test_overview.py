@@ -401,6 +401,7 @@ def test_each_archive_with_a_failure_is_named_when_there_are_many(
     page = operator.get("/")
     assert "<title>(9) arkqueue</title>" in page.text
     assert [name for name, *_ in needs(operator)] == ["books@2/a", "books", "stamps@2/a", "stamps", "books@2/c", "stamps@2/c"]  # fmt: skip
+    assert ("stamps", "and 1 more failure", "") in needs(operator)
     assert "1 more archive maps (3)" in said(page)
     assert '<a href="/maps?state=unhandled"><u>maps</u></a>' in page.text
 
