@@ -10,7 +10,7 @@ import http.client
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,7 @@ from arkqueue.queue import planning
 from benchmarks import history
 from benchmarks.bench import Bench
 from benchmarks.lines import Line, a_queue, a_workflow
+from tests.browsers import a_browser as a_real_browser
 from tests.system.end_to_end.installation import Installation
 
 NAMES = "names"
@@ -38,6 +39,8 @@ COLUMNS = "columns"
 LIST = "list"
 """The archive whose newest run has a list."""
 PROCESS = "bench"
+SETTLED = 2.0
+"""Seconds after the load of a page in which its script may load more."""
 _SHARE = 8
 """The number of tasks in a run of `COLUMNS` that form a chain, like `build`, `test` and so on."""
 
@@ -183,6 +186,32 @@ class Browser:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def transferred(server: Installation, addresses: Sequence[str]) -> dict[str, int]:
+    """The bytes that a real browser transfers for each page at a second visit, with everything that
+    the page's script loads in the first seconds, by address.
+    """
+    found = dict.fromkeys(addresses, 0)
+    with a_real_browser() as browser, a_browser(server) as signed_in:
+        context = browser.new_context(base_url=server.api.url)
+        name, _, secret = signed_in.cookie.partition("=")
+        context.add_cookies([{"name": name, "value": secret, "url": server.api.url}])
+        for address in addresses:
+            page = context.new_page()
+            page.goto(address)
+            network = context.new_cdp_session(page)
+            sizes: list[int] = []
+            network.on(
+                "Network.responseReceived", lambda event, to=sizes: to.append(event["response"]["encodedDataLength"])
+            )
+            network.on("Network.dataReceived", lambda event, to=sizes: to.append(event["encodedDataLength"]))
+            network.send("Network.enable")
+            page.goto(address)
+            page.wait_for_timeout(SETTLED * 1000)
+            found[address] = sum(sizes)
+            page.close()
+    return found
 
 
 @contextmanager

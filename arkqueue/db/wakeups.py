@@ -16,7 +16,8 @@ process that has heard no other one for ``COMPANY`` seconds takes itself to be a
 for a moment, the others poll.
 
 Changes of archives are announced only while a process watches them: ``watch`` asks all processes to
-announce them for a minute.
+announce them for a minute. A process that learns of this announces its latest changes, too, because
+the process that watches may have read before them.
 
 The listener does not trust silence. If nothing came for ``PING`` seconds, it makes the sender notify
 it. If this ping does not arrive either, or the connection breaks, it connects again and wakes every
@@ -63,6 +64,8 @@ MOST_PENDING = 1000
 
 WATCHED = 60.0
 """The seconds for which every process announces changed archives after a process asked for it."""
+LATELY = 20.0
+"""The seconds before a process learns that it is watched whose changes it announces then."""
 ARCHIVE = "archive "
 """The beginning of the topic of a changed archive; its id follows."""
 
@@ -97,6 +100,8 @@ class Wakeups:
         self._bells: weakref.WeakSet[Bell] = weakref.WeakSet()
         self._hearers: weakref.WeakSet[Hearer] = weakref.WeakSet()
         self._watched_until = float("-inf")
+        self._unannounced: dict[int, float] = {}
+        """The archives that changed while nobody watched, and when."""
         self._company_until = float("inf")
         self._has_pinged_last = False
         """True if the last ping that was heard is this process's own."""
@@ -131,7 +136,7 @@ class Wakeups:
 
     def watch(self) -> None:
         """Ask all processes to announce changed archives for `WATCHED` seconds."""
-        self._watched_until = time.monotonic() + WATCHED
+        self._announce()
         self._post((_WATCH,))
 
     @property
@@ -143,8 +148,12 @@ class Wakeups:
         """Announce that some archives have changed, if a process watches them. Called after the
         commit.
         """
-        if self.is_watched:
-            self.wake(*(f"{ARCHIVE}{archive}" for archive in archives))
+        with self._lock:
+            is_watched = self.is_watched
+            if not is_watched:
+                self._unannounced |= dict.fromkeys(archives, time.monotonic())
+        if is_watched:
+            self._report_changed(archives)
 
     def wake(self, *topics: str) -> None:
         """Ring for some topics, at once in this process and soon in the others. Never waits and
@@ -172,6 +181,19 @@ class Wakeups:
                     cut(listener.fileno())
         for thread in self._threads:
             thread.join()
+
+    def _announce(self) -> None:
+        """Announce changed archives from now on, and the latest ones that nobody watched."""
+        now = time.monotonic()
+        with self._lock:
+            self._watched_until = now + WATCHED
+            late = [archive for archive, at in self._unannounced.items() if now - at < LATELY]
+            self._unannounced.clear()
+        if late:
+            self._report_changed(late)
+
+    def _report_changed(self, archives: Iterable[int]) -> None:
+        self.wake(*(f"{ARCHIVE}{archive}" for archive in archives))
 
     def _ring(self, topics: tuple[str, ...] | None) -> None:
         """Ring the bells of these topics, or all of them."""
@@ -269,7 +291,7 @@ class Wakeups:
             if notice.payload == _ALL:
                 self._ring(None)
             elif notice.payload == _WATCH:
-                self._watched_until = time.monotonic() + WATCHED
+                self._announce()
             elif notice.pid != self._sender_pid:  # this process's own wake-ups have already rung
                 self._ring((notice.payload,))
         return heard and not self._closed.is_set()

@@ -300,8 +300,28 @@ def test_which_archives_change_is_told_while_somebody_looks(ours: Wakeups, their
     ours.changed([1])
     ours.wake("ready")
     eventually(lambda: "ready" in noting.heard)
+    assert "archive 1" not in noting.heard
     theirs.watch()
     eventually(lambda: ours.is_watched)
     ours.changed([2, 3])
     eventually(lambda: {"archive 2", "archive 3"} <= set(noting.heard))
-    assert "archive 1" not in noting.heard
+
+
+def test_a_change_before_a_process_learns_that_it_is_watched_is_announced_late(
+    ours: Wakeups, theirs: Wakeups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noting = Noting()
+    theirs.tell(noting)
+    ours.changed([1])
+    theirs.watch()
+    eventually(lambda: "archive 1" in noting.heard)
+    monkeypatch.setattr(module, "LATELY", 0)
+    monkeypatch.setattr(module, "WATCHED", 0)
+    ours.watch()  # ends the watch that has begun
+    ours.changed([2])
+    monkeypatch.setattr(module, "WATCHED", LONG)
+    theirs.watch()
+    eventually(lambda: ours.is_watched)
+    ours.changed([3])
+    eventually(lambda: "archive 3" in noting.heard)
+    assert "archive 2" not in noting.heard, "it changed long before"

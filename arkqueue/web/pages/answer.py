@@ -84,6 +84,8 @@ def page(build: Callable[[Visitor, Request], Shown | Response], back: str = "") 
 
     def endpoint(request: Request) -> Response:
         visitor = None
+        if not _wants_json(request):
+            request.state.as_of = request.app.state.live.as_of()
         try:
             visitor = visitor_of(request).at(_shown_archive(request))
             request.state.token = visitor.caller.token
@@ -154,7 +156,13 @@ def answer(request: Request, visitor: Visitor | None, shown: Shown, status: int 
     text = (
         environment()
         .get_template(shown.template)
-        .render(shown.names, visitor=visitor, version=__version__, here=sent_path(request))
+        .render(
+            shown.names,
+            visitor=visitor,
+            version=__version__,
+            here=sent_path(request),
+            as_of=getattr(request.state, "as_of", ""),
+        )
     )
     return _compressed(request, HTMLResponse(text, status, HEADERS))
 

@@ -17,12 +17,13 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
 from arkqueue.errors import ArkqueueError, Forbidden, Invalid, NotFound
-from arkqueue.model import ArchiveId, AttemptId, RunId, TaskId
+from arkqueue.model import RunId, TaskId
 from arkqueue.names import EVERY_TASK, Name, as_backfill, page_path, parse_branch, parse_name
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_item, find_run, find_task
 from arkqueue.views.lists import has_list
+from arkqueue.web.live import Subscription
 from arkqueue.web.openid import RETURN
 from arkqueue.web.pages import (
     administration,
@@ -299,14 +300,20 @@ def _sign_out_with(request: Request, body: bytes) -> Response:
 
 async def _live(request: Request) -> Response:
     """Events that tell a page when its contents have changed: ``?of=`` an archive (without it, any
-    archive), ``?attempt=`` also the log of an attempt.
+    archive), ``?attempt=`` also the log of an attempt, after its first ``?log-size=`` bytes;
+    ``?as-of=`` the moment as of which the page is current.
     """
 
-    def admitted() -> tuple[list[ArchiveId] | None, AttemptId | None]:
+    def admitted() -> Subscription:
         caller = visitor_of(request).caller
-        name, attempt = asked(request, "of"), asked(request, "attempt")
-        archives = [caller.archive(name)] if name else caller.archives()
-        return archives, caller.attempt(int(attempt)) if attempt.isdecimal() else None
+        of, attempt, size = asked(request, "of"), asked(request, "attempt"), asked(request, "log-size")
+        archives = [caller.archive(of)] if of else caller.archives()
+        return Subscription(
+            None if archives is None else frozenset(archives),
+            caller.attempt(int(attempt)) if attempt.isdecimal() else None,
+            int(size) if size.isdecimal() else -1,
+            request.headers.get("last-event-id") or asked(request, "as-of"),
+        )
 
     def is_signed_in() -> bool:
         try:
@@ -316,13 +323,13 @@ async def _live(request: Request) -> Response:
         return True
 
     try:
-        archives, attempt = await run_in_threadpool(admitted)
+        subscription = await run_in_threadpool(admitted)
     except SignInNeeded:
         # After this status, a browser does not connect again.
         return Response(status_code=204, headers=HEADERS)
     except ArkqueueError as error:
         return refused_page(request, None, error)
-    events = request.app.state.live.events(request, archives, attempt, is_signed_in)
+    events = request.app.state.live.events(request, subscription, is_signed_in)
     headers = {**HEADERS, "X-Accel-Buffering": "no"}
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 

@@ -160,6 +160,36 @@ def test_an_open_page_follows_what_happens_and_keeps_the_focus(opened: Opened, a
     expect(page.locator(":focus")).to_have_text("Cancel")
 
 
+OPENINGS = """window.openings = 0;
+const Plain = EventSource;
+window.EventSource = class extends Plain {
+    constructor(address) { super(address); this.addEventListener("open", () => setTimeout(() => openings++)); }
+};"""
+"""Counts the connections of a page whose listeners have all been called."""
+HAS_OPENED = (
+    "times => new Promise(done => { const look = () => openings === times ? done() : setTimeout(look, 10); look(); })"
+)
+HIDE = "hidden => { Object.defineProperty(document, 'hidden', { value: hidden, configurable: true }); dispatchEvent(new Event('visibilitychange')); }"
+
+
+def test_an_open_page_loads_itself_again_only_for_a_change(opened: Opened, archive: AnArchive) -> None:
+    page = opened("/")
+    page.add_init_script(OPENINGS)
+    fetched: list[str] = []
+    page.on("request", lambda request: fetched.append(request.url) if request.resource_type in ("fetch", "xhr") else None)  # fmt: skip
+    page.goto("/papers")
+    page.evaluate(HAS_OPENED, 1)
+    page.evaluate(HIDE, True)
+    page.evaluate(HIDE, False)
+    page.evaluate(HAS_OPENED, 2)
+    assert fetched == [], "a connection alone is no reason"
+    page.evaluate(HIDE, True)
+    archive.commit(TASKS)
+    page.evaluate(HIDE, False)
+    expect(page.locator('.grid a[href="/papers@4/index"]')).to_be_visible()
+    assert len(fetched) == 1
+
+
 @pytest.mark.full
 def test_an_open_page_asks_to_sign_in_when_that_is_over(
     opened: Opened, archive: AnArchive, session: Session, monkeypatch: pytest.MonkeyPatch

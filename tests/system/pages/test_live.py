@@ -4,19 +4,24 @@ end of the sign-in, and with a limit for pages that do not read.
 
 from __future__ import annotations
 
+import html
+import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from urllib.parse import parse_qsl
 
 import httpx
 import pytest
 
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
+from arkqueue.logs import Logs
+from arkqueue.model import Stream
 from arkqueue.queue import tokens
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, connections, create_app, live, run_api
-from tests.builders import an_archive
+from tests.builders import a_gateway, an_archive
 from tests.system.pages.conftest import Visitors
 from tests.system.waking import waking_session
 from tests.system.web.conftest import PLAIN
@@ -28,9 +33,11 @@ CHANGED = "event: changed"
 
 
 @contextmanager
-def opened(browser: httpx.Client, address: str) -> Iterator[Iterator[str]]:
+def opened(
+    browser: httpx.Client, address: str, read: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+) -> Iterator[Iterator[str]]:
     """The events of an open page, from the one that it gets as it opens on."""
-    with browser.stream("GET", address) as answer:
+    with browser.stream("GET", httpx.URL(address).copy_merge_params(read or {}), headers=headers) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         lines = answer.iter_lines()
         next(line for line in lines if line == ": open")
@@ -76,6 +83,87 @@ def test_a_page_hears_of_no_archive_that_its_token_is_not_for(
         assert CHANGED in events
         server.close()
         assert CHANGED not in events
+
+
+def as_of(browser: httpx.Client, address: str) -> dict[str, str]:
+    """What a page says of the moment at which the server has read it."""
+    (found,) = re.findall(r' data-as-of="([^"]*)"', browser.get(address).text)
+    return dict(parse_qsl(html.unescape(found)))
+
+
+def test_a_page_hears_at_once_of_a_change_between_its_making_and_its_subscription(
+    visitor: Visitors, session: Session, server: ApiServer
+) -> None:
+    papers, thesis = an_archive(session, "papers"), an_archive(session, "thesis")
+    assert session.wakeups is not None
+    assert session.wakeups.listening.wait(30)
+    browser = visitor(Scope.READ)
+    read = {name: as_of(browser, f"/{name}") for name in ("papers", "thesis")}
+    papers.commit({"a": ""})
+    with opened(browser, "/-/live?of=papers", read["papers"]) as events:
+        assert CHANGED in events
+    with (
+        opened(browser, "/-/live?of=thesis", read["thesis"]) as of_thesis,
+        opened(browser, "/-/live?of=papers", as_of(browser, "/papers")) as of_papers,
+    ):
+        thesis.commit({"a": ""})
+        assert CHANGED in of_thesis
+        server.close()
+        assert CHANGED not in of_thesis, "one change was heard twice"
+        assert CHANGED not in of_papers, "it is current"
+
+
+def test_a_page_that_was_away_while_nobody_watched_hears_at_once(
+    visitor: Visitors, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    an_archive(session, "papers")
+    browser = visitor(Scope.READ)
+    monkeypatch.setattr(live, "WATCHED", 0)
+    with opened(browser, "/-/live?of=papers", as_of(browser, "/papers")) as events:
+        assert CHANGED in events
+
+
+def test_a_page_of_another_process_hears_at_once_and_after_a_lost_connection_only_what_is_new(
+    visitor: Visitors, session: Session, server: ApiServer
+) -> None:
+    papers = an_archive(session, "papers")
+    browser = visitor(Scope.READ)
+    read = as_of(browser, "/papers")
+    with opened(browser, "/-/live?of=papers", {"as-of": "00000000-1"}) as events:
+        assert CHANGED in events, "a server that has started anew knows nothing of the page"
+    papers.commit({"a": ""})
+    with opened(browser, "/-/live?of=papers", read) as events:
+        told = next(line for line in events if line.startswith("id: ")).removeprefix("id: ")
+        assert CHANGED in events
+    with opened(browser, "/-/live?of=papers", read, {"last-event-id": told}) as events:
+        server.close()
+        assert CHANGED not in events, "it was told of this change before its connection broke"
+
+
+def test_a_page_of_a_log_hears_at_once_of_lines_since_its_making(
+    visitor: Visitors, session: Session, server: ApiServer
+) -> None:
+    papers = an_archive(session, "papers")
+    papers.commit({"a": ""})
+    claimed = papers.claim("a@2")
+    logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
+    writer = logs.open(claimed.attempt)
+    browser, address = visitor(Scope.READ), f"/-/live?of=papers&attempt={claimed.attempt}"
+    read = as_of(browser, "/papers@2/a")
+    writer.write(Stream.STDOUT, b"one\n")
+    logs.flush([writer])
+    with opened(browser, address, read) as events, opened(browser, address, read) as beside:
+        assert CHANGED in events
+        assert CHANGED in beside
+    with opened(browser, address, as_of(browser, "/papers@2/a")) as events:
+        writer.write(Stream.STDOUT, b"two\n")
+        logs.flush([writer])
+        assert CHANGED in events
+    with opened(browser, address, as_of(browser, "/papers@2/a")) as current:
+        with opened(browser, address, read) as events:
+            assert CHANGED in events  # so the size of the log is known
+        server.close()
+        assert CHANGED not in current
 
 
 def test_a_page_ends_with_its_sign_in(visitor: Visitors, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -212,10 +212,12 @@ function focusAgain({ focused, cell }) {
 
 function put(fresh) {
   const main = document.querySelector("main"), next = fresh.querySelector("main");
-  if (!next || served === next.innerHTML) return;
+  if (!next) return;
+  if (served === next.innerHTML) return void (main.dataset.asOf = next.dataset.asOf ?? "");
   if (isBusy()) return void (isStale = true);
   const state = stateOf();
   main.innerHTML = served = next.innerHTML;
+  main.dataset.asOf = next.dataset.asOf ?? "";
   document.title = fresh.title;
   scrollAndOpen(state);
   shown = null;
@@ -236,16 +238,15 @@ if (left) {
 }
 addEventListener("pagehide", () => sessionStorage.setItem(`left ${location.pathname}${location.search}`, JSON.stringify(stateOf())));
 
-// One connection a page, and none while nobody sees it: a browser has six for a server.
+// One connection a page, and none while nobody sees it: a browser has six for a server. The server says at once if something has changed since it made the page.
 let source = null;
 
 function listen() {
   source?.close();
   source = null;
-  const address = document.querySelector("main").dataset.live;
+  const { live: address, asOf } = document.querySelector("main").dataset;
   if (!address || document.hidden) return;
-  source = new EventSource(address);
-  source.addEventListener("open", refresh);
+  source = new EventSource(address + (address.includes("?") ? "&" : "?") + asOf);
   source.addEventListener("changed", refresh);
   source.addEventListener("error", lost);
 }
