@@ -202,10 +202,7 @@ def transferred(server: Installation, addresses: Sequence[str]) -> dict[str, int
             page.goto(address)
             network = context.new_cdp_session(page)
             sizes: list[int] = []
-            network.on(
-                "Network.responseReceived", lambda event, to=sizes: to.append(event["response"]["encodedDataLength"])
-            )
-            network.on("Network.dataReceived", lambda event, to=sizes: to.append(event["encodedDataLength"]))
+            network.on("Network.loadingFinished", lambda event, to=sizes: to.append(event["encodedDataLength"]))
             network.send("Network.enable")
             page.goto(address)
             page.wait_for_timeout(SETTLED * 1000)

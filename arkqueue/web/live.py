@@ -162,11 +162,10 @@ class Live:
                     heard = page.loop.time()
                     if not await asyncio.to_thread(is_signed_in):
                         return
-                    yield b": still here\n\n"
+                    yield b"event: here\ndata:\n\n"
                 if page.changed.is_set() and not (leaving and leaving.is_set()):
                     page.changed.clear()
-                    # If the connection breaks, a browser sends the last id when it connects again.
-                    yield f"id: {self._name}-{self._now()}\nevent: changed\ndata:\n\n".encode()
+                    yield b"event: changed\ndata:\n\n"
                     await asyncio.sleep(PACE)
 
     @contextmanager

@@ -312,7 +312,7 @@ async def _live(request: Request) -> Response:
             None if archives is None else frozenset(archives),
             caller.attempt(int(attempt)) if attempt.isdecimal() else None,
             int(size) if size.isdecimal() else -1,
-            request.headers.get("last-event-id") or asked(request, "as-of"),
+            asked(request, "as-of"),
         )
 
     def is_signed_in() -> bool:

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
 from arkqueue.model import RunId, Stream
 from arkqueue.queue import control, deletion, sign_ins
 from arkqueue.queue.tokens import Scope
-from arkqueue.web import ApiServer, live
+from arkqueue.web import ApiServer, create_app, live, run_api
 from arkqueue.web.pages.visitor import COOKIE
 from tests.browsers import a_browser
 from tests.builders import AnArchive, a_gateway, a_workflow, an_archive
@@ -188,6 +189,54 @@ def test_an_open_page_loads_itself_again_only_for_a_change(opened: Opened, archi
     page.evaluate(HIDE, False)
     expect(page.locator('.grid a[href="/papers@4/index"]')).to_be_visible()
     assert len(fetched) == 1
+
+
+REFUSED = "Not current since \\d\\d:\\d\\d UTC: the server refuses \\({}\\). Trying again."
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_page_that_is_refused_says_so_and_tries_again(opened: Opened, archive: AnArchive, status: int) -> None:
+    page = opened("/papers", expects_errors=True)
+    page.route("**/papers", lambda route: route.fulfill(status=status, body="no"))
+    archive.run("index@3")
+    expect(page.locator(".outdated")).to_have_text(re.compile(REFUSED.format(status)))
+    expect(page.locator('.grid a[href="/papers@3/index"]')).to_be_visible()  # it keeps what it shows
+    page.unroute("**/papers")
+    expect(page.locator('.grid a[href="/papers@3/index"] .completed')).to_be_visible()
+    expect(page.locator(".outdated")).to_be_empty()
+
+
+@pytest.mark.full
+def test_a_page_outlives_its_server(
+    opened: Opened, archive: AnArchive, server: ApiServer, session: Session, configuration: Configuration
+) -> None:
+    page = opened("/papers", expects_errors=True)
+    server.close()
+    expect(page.locator(".outdated")).to_contain_text("the server does not answer. Trying again.")
+    archive.run("index@3")
+    other = run_api(create_app(session, configuration), server.host, server.port)
+    try:
+        expect(page.locator('.grid a[href="/papers@3/index"] .completed')).to_be_visible()
+        expect(page.locator(".outdated")).to_be_empty()
+        archive.run("pdf@3")
+        expect(page.locator('.grid a[href="/papers@3/pdf"] .completed')).to_be_visible()
+    finally:
+        page.close()
+        other.close()
+
+
+@pytest.mark.full
+def test_a_page_whose_connection_has_fallen_silent_makes_another_one(opened: Opened, archive: AnArchive) -> None:
+    page = opened("/", expects_errors=True)
+    page.add_init_script(OPENINGS)
+    page.clock.install()
+    page.goto("/papers")
+    page.evaluate(HAS_OPENED, 1)
+    page.clock.fast_forward(50_000)
+    page.evaluate(HAS_OPENED, 2)
+    archive.run("index@3")
+    expect(page.locator('.grid a[href="/papers@3/index"] .completed')).to_be_visible()
 
 
 @pytest.mark.full

@@ -161,6 +161,7 @@ addEventListener("keydown", (event) => {
 
 // What changed is put in place while nobody types, has opened a form, or has selected a text. Focus and places of scrolling stay.
 // After an answer a page rests for three times as long as that took, two seconds at most: however much changes, it asks for a quarter of the time at most.
+const PATIENCE = 45_000; // milliseconds: the server says something each 15 s
 let isAsking = false, isStale = false, rested = 0, later = 0, served = document.querySelector("main").innerHTML;
 
 async function refresh() {
@@ -171,20 +172,40 @@ async function refresh() {
   if (began < rested) return void (later = setTimeout(refresh, rested - began));
   isAsking = true;
   isStale = false;
-  let isLost = false;
+  let answer = null, text = "";
   try {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
-    if (answer.redirected) return location.reload();
-    if (answer.ok) put(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    answer = await fetch(location.href, { headers: { accept: "text/html" }, signal: AbortSignal.timeout(PATIENCE) });
+    text = await answer.text();
   } catch {
-    isLost = true;
-  } finally {
-    const now = performance.now();
-    isAsking = false;
-    rested = now + Math.min(3 * (now - began), 2000);
-    if (isLost) isStale = true; // the clock asks again
-    else if (isStale) refresh(); // it changed meanwhile
+    answer = null;
   }
+  if (answer?.redirected) return location.reload();
+  const now = performance.now();
+  isAsking = false;
+  rested = now + Math.min(3 * (now - began), 2000);
+  if (!answer?.ok) {
+    isStale = true; // the clock asks again
+    return void (rested = now + failed(answer ? `the server refuses (${answer.status})` : "the server does not answer"));
+  }
+  put(new DOMParser().parseFromString(text, "text/html"));
+  if (isConnected()) succeeded();
+  if (isStale) refresh(); // it changed meanwhile
+}
+
+// A page that cannot be current says so from the second failure in a row on, so that a server that starts anew does not alarm anybody. It tries again after a pause that doubles, up to a minute.
+let failures = 0, failing = null;
+
+function failed(why) {
+  failing ??= new Date();
+  failures++;
+  if (failures > 1) document.querySelector(".outdated").textContent = `Not current since ${failing.toISOString().slice(11, 16)} UTC: ${why}. Trying again.`;
+  return Math.min(500 * 2 ** failures, 60_000) * (1 + Math.random() / 4);
+}
+
+function succeeded() {
+  failures = 0;
+  failing = null;
+  document.querySelector(".outdated").textContent = "";
 }
 
 // What a person has done to a page: where it is scrolled, what is open, and what has the focus, so that all of it is there again when the page is put anew or loaded again.
@@ -239,23 +260,31 @@ if (left) {
 addEventListener("pagehide", () => sessionStorage.setItem(`left ${location.pathname}${location.search}`, JSON.stringify(stateOf())));
 
 // One connection a page, and none while nobody sees it: a browser has six for a server. The server says at once if something has changed since it made the page.
-let source = null;
+let source = null, again = 0, heard = 0;
+const isConnected = () => !document.querySelector("main").dataset.live || source?.readyState === EventSource.OPEN;
 
 function listen() {
   source?.close();
   source = null;
+  clearTimeout(again);
   const { live: address, asOf } = document.querySelector("main").dataset;
   if (!address || document.hidden) return;
   source = new EventSource(address + (address.includes("?") ? "&" : "?") + asOf);
+  heard = performance.now();
+  source.addEventListener("open", () => { if (!isStale) succeeded(); });
+  source.addEventListener("here", () => heard = performance.now());
   source.addEventListener("changed", refresh);
   source.addEventListener("error", lost);
 }
 
-// A server that refuses the connection is not asked again by the browser: where nobody is signed in any more, the page says so; else it was a moment's fault.
+// A browser asks no server again that has refused the connection. Where nobody is signed in any more, the page that is loaded says so.
 function lost() {
-  if (this !== source || source.readyState !== EventSource.CLOSED) return;
-  refresh();
-  setTimeout(() => { if (this === source) listen(); }, 10_000);
+  if (this !== source) return;
+  const isRefused = source.readyState === EventSource.CLOSED;
+  if (isRefused) refresh();
+  source.close();
+  source = null;
+  again = setTimeout(listen, failed(isRefused ? "the server refuses" : "the server does not answer"));
 }
 
 addEventListener("visibilitychange", listen);
@@ -266,6 +295,7 @@ addEventListener("pageshow", (event) => { if (event.persisted) listen(); });
 function tick() {
   if (document.hidden) return;
   if (isStale) refresh();
+  if (source && performance.now() - heard > PATIENCE) lost.call(source);
   for (const e of all("[data-since]")) {
     const s = Math.max(Math.floor((Date.now() - Date.parse(e.dataset.since)) / 1000), 0), h = Math.floor(s / 3600), two = (n) => String(n).padStart(2, "0");
     e.textContent = h ? `${h}:${two(Math.floor(s / 60) % 60)}:${two(s % 60)}` : `${Math.floor(s / 60)}:${two(s % 60)}`;
