@@ -166,13 +166,20 @@ def _said(fault: Any) -> str:
 
 async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    return of_error(of_framework(request, error, "See /docs for what there is."))
+
+
+def of_framework(request: Request, error: HTTPException, remedy: str) -> Refused:
+    """An error of the framework, such as an address that nothing answers. ``remedy``: the remedy for
+    a wrong address.
+    """
     faults = {404: "there is nothing here", 405: f"{request.method} is not possible here"}
     if fault := faults.get(error.status_code):
-        refused = Refused(error.status_code, request.url.path, fault, "See /docs for what there is.")
+        refused = Refused(error.status_code, request.url.path, fault, remedy)
     else:
         refused = Refused(error.status_code, "the request", str(error.detail).rstrip("."))
     refused.headers = dict(error.headers or {})
-    return of_error(refused)
+    return refused
 
 
 async def _unstorable(_: Request, error: Exception) -> JSONResponse:

@@ -18,6 +18,7 @@ import psycopg
 from fastapi.encoders import jsonable_encoder
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
@@ -227,9 +228,13 @@ def refused_page(
 
 
 def mistake_page(request: Request, error: Exception) -> Response | None:
-    """The page for a browser about an internal error of arkqueue. None: the client is a program."""
+    """The page for a browser about an error that no page has handled: a wrong address, or an
+    internal error of arkqueue. None: the client is a program.
+    """
     if "text/html" not in request.headers.get("accept", ""):
         return None
+    if isinstance(error, HTTPException):
+        return refused_page(request, None, problems.of_framework(request, error, "Go to the overview."))
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return refused_page(request, None, problems.mistake())
 

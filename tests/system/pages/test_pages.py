@@ -478,6 +478,17 @@ def test_pages_are_not_framed_run_no_foreign_script_and_say_nothing_to_others(op
     assert operator.get("/-/static/%2e%2e/__init__.py").status_code == 404
 
 
+@pytest.mark.parametrize(("method", "address", "status"), [("GET", "/-/static/nothing.js", 404), ("POST", "/-/static/look.css", 405), ("POST", "/-/nothing", 405)])  # fmt: skip
+def test_what_is_not_there_is_a_plain_page_and_no_mistake(
+    operator: httpx.Client, caplog: pytest.LogCaptureFixture, method: str, address: str, status: int
+) -> None:
+    page = operator.request(method, address, headers={"accept": "text/html"})
+    assert address in said(page, status)
+    assert page.headers["content-security-policy"]
+    assert operator.request(method, address, headers={"accept": "application/json"}).status_code == status
+    assert not caplog.records
+
+
 def test_a_browser_that_shows_a_badge_alone_finds_the_icon(visitor: Visitors) -> None:
     icon = visitor(None).get("/favicon.ico", follow_redirects=True)
     assert icon.status_code == 200
