@@ -64,6 +64,7 @@ LONGEST_KEY: Final = 20
 """The most characters of an item's key in a table."""
 SHORTEST_NAME: Final = 11
 """The fewest characters of the name of an item's task beside a long key."""
+_CLOCK: Final = re.compile(r"(?<= for )\d+(?::\d\d){1,2}\b")
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9_./:@~%,;() -]*")
 
 
@@ -162,6 +163,7 @@ def answer(request: Request, visitor: Visitor | None, shown: Shown, status: int 
             visitor=visitor,
             version=__version__,
             here=sent_path(request),
+            served_at=datetime.now(UTC),
             as_of=getattr(request.state, "as_of", ""),
         )
     )
@@ -270,7 +272,7 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters |= {
-        "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ends": ends, "unquoted": unquote, "ago": ago, "until": until, "took": took,
+        "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ends": ends, "unquoted": unquote, "ago": ago, "until": until, "took": clock, "clocks": clocks,
         "person": person, "sentence": as_sentence, "path": page_path, "relative": relative, "number": lambda n: f"{n:,}", "shape": shape_of, "run_words": run_words, "drawn": drawn_state, "marked": marked,
     }  # fmt: skip
     return made
@@ -352,7 +354,27 @@ def ago(at: datetime | None, since: str = "") -> Markup:
         return Markup("")
     at = at.astimezone(UTC)
     exact = f"{at:%Y-%m-%d %H:%M:%S} UTC"
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat(), exact, age_of(at, since))
+    return Markup('<time datetime="{}" title="{}" data-age="{}">{}</time>').format(
+        at.isoformat(), exact, since, age_of(at, since)
+    )
+
+
+def clock(began: datetime | None, ended: datetime | None = None) -> Markup:
+    """A duration like 2:10. If it has not ended, a browser lets it go on."""
+    words = took(began, ended)
+    if began is None or ended is not None:
+        return Markup(words)
+    return Markup(f'<span data-since="{began.isoformat()}">{words}</span>')
+
+
+def clocks(text: str) -> Markup:
+    """The text of a task that runs, like ``runs for 2:10``; a browser lets its duration go on."""
+    found = _CLOCK.search(text)
+    if found is None:
+        return escape(text)
+    seconds = sum(int(part) * 60**place for place, part in enumerate(reversed(found[0].split(":"))))
+    length = clock(datetime.now(UTC) - timedelta(seconds=seconds))
+    return escape(text[: found.start()]) + length + escape(text[found.end() :])
 
 
 def until(at: datetime) -> Markup:

@@ -14,7 +14,7 @@ from arkqueue.names import page_path
 from arkqueue.states import State
 from arkqueue.text import one_line
 from arkqueue.views.tasks import TaskView
-from arkqueue.web.pages.answer import drawn_state, ends, in_markup
+from arkqueue.web.pages.answer import clock, drawn_state, ends, in_markup
 
 _WITH_COLON: Final = (State.READY, State.FAILED, State.REJECTED)
 """The states whose reasons are sentences of their own."""
@@ -49,6 +49,8 @@ def _why(task: TaskView, within: str) -> str:
 
 def _length(task: TaskView, words: str) -> str:
     """The duration of the task, or the time since it began."""
+    if task.state is State.RUNNING and task.started_at and not task.stop:
+        return clock(task.started_at)
     if task.state in (State.COMPLETED, State.RUNNING):
         return in_markup(words)
     return took(task.started_at, task.ended_at) if task.started_at and task.ended_at else ""

@@ -15,7 +15,7 @@ from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
 from arkqueue.model import RunId, Stream
-from arkqueue.queue import control, deletion, sign_ins
+from arkqueue.queue import claim, control, deletion, sign_ins
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, live, run_api
 from arkqueue.web.pages.visitor import COOKIE
@@ -237,6 +237,31 @@ def test_a_page_whose_connection_has_fallen_silent_makes_another_one(opened: Ope
     page.evaluate(HAS_OPENED, 2)
     archive.run("index@3")
     expect(page.locator('.grid a[href="/papers@3/index"] .completed')).to_be_visible()
+
+
+@pytest.mark.full
+def test_clocks_and_ages_go_on_by_themselves(opened: Opened, archive: AnArchive, session: Session) -> None:
+    claimed = archive.claim("index@3")
+    claim.started(session, {claimed.attempt: 60})
+    page = opened("/")
+    page.clock.install()
+    page.clock.pause_at("2100-01-01")  # a clock that is wrong shows the right durations
+    for address, clocks in {
+        "/papers": [".grid a[href='/papers@3/index'] .t"],
+        "/papers@3": ["#tasks tr:has-text('index') td.num"],
+        "/papers@3/index": [".log-head .soft", "[aria-label=Attempts] td.num"],
+    }.items():
+        page.goto(address)
+        for clock in clocks:
+            expect(page.locator(clock).first).to_have_text(re.compile(r"^1:\d\d"))
+        page.clock.run_for(3_600_000)
+        for clock in clocks:
+            expect(page.locator(clock).first).to_have_text(re.compile(r"^1:01:\d\d"))
+    expect(page.locator("[aria-label=Attempts] time")).to_have_text("1 h")
+    page.goto("/papers")
+    page.locator(".grid a[href='/papers@3/index']").focus()
+    page.clock.run_for(3_600_000)
+    expect(page.locator(".foot .line")).to_contain_text(re.compile(r"for 1:01:\d\d"))
 
 
 @pytest.mark.full

@@ -61,6 +61,7 @@ def test_a_task_that_runs_far_longer_than_usual_needs_a_person(operator: httpx.C
     assert (name, verb) == ("papers@5/pdf", "restart")
     assert text.startswith("runs on node2 for 30:0")
     assert text.endswith("and takes about 4:00 usually")
+    assert re.search(r'for <span data-since="[^"]+">30:0', operator.get("/").text), "its clock goes on"
     page = first(operator, "papers@5/pdf", "restart")
     assert "1 task would be stopped papers@5/pdf" in said(page)
     confirm(operator, page)

@@ -291,15 +291,37 @@ addEventListener("visibilitychange", listen);
 addEventListener("pagehide", () => source?.close());
 addEventListener("pageshow", (event) => { if (event.persisted) listen(); });
 
-// Clocks go on by themselves.
+// Clocks and ages go on by themselves, by the time of the server.
+const skew = Date.now() - Date.parse(document.querySelector("main").dataset.servedAt);
+const secondsSince = (moment) => Math.max(Math.floor((Date.now() - skew - Date.parse(moment)) / 1000), 0);
+const two = (n) => String(n).padStart(2, "0");
+
+function inClock(s) {
+  const h = Math.floor(s / 3600), minutes = Math.floor(s / 60) % 60;
+  return h ? `${h}:${two(minutes)}:${two(s % 60)}` : `${minutes}:${two(s % 60)}`;
+}
+
+function inAge(s, word) {
+  for (const [size, unit] of [[86_400, "d"], [3600, "h"], [60, "min"]]) if (s >= size) return `${Math.floor(s / size).toLocaleString("en")} ${unit} ${word}`.trim();
+  return word ? "just now" : "now";
+}
+
+// Writes a text that has changed. The sentence of a cell has its clock, too.
+function write(element, text) {
+  const before = element.textContent, cell = cellOf(element);
+  if (before === text) return;
+  element.textContent = text;
+  if (!cell) return;
+  cell.title = cell.title.replace(` for ${before}`, ` for ${text}`);
+  if (cell === shown) document.querySelector(".foot .line").textContent = cell.title;
+}
+
 function tick() {
   if (document.hidden) return;
   if (isStale) refresh();
   if (source && performance.now() - heard > PATIENCE) lost.call(source);
-  for (const e of all("[data-since]")) {
-    const s = Math.max(Math.floor((Date.now() - Date.parse(e.dataset.since)) / 1000), 0), h = Math.floor(s / 3600), two = (n) => String(n).padStart(2, "0");
-    e.textContent = h ? `${h}:${two(Math.floor(s / 60) % 60)}:${two(s % 60)}` : `${Math.floor(s / 60)}:${two(s % 60)}`;
-  }
+  for (const e of all("[data-since]")) write(e, inClock(secondsSince(e.dataset.since)));
+  for (const e of all("[data-age]")) write(e, inAge(secondsSince(e.dateTime), e.dataset.age));
 }
 
 listen();
