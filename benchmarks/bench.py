@@ -86,9 +86,10 @@ class Figure:
     @property
     def ratio(self) -> float | None:
         """The ratio of arkqueue to the peer. If the runs form pairs, the median of the pairs'
-        ratios, otherwise the ratio of the medians.
+        ratios, otherwise the ratio of the medians. None: there is no peer, or the clock of its
+        figure is too coarse for it.
         """
-        if not self.beside_runs:
+        if not all(self.beside_runs or [0]):
             return None
         if len(self.runs) == len(self.beside_runs):
             return statistics.median(ours / other for ours, other in zip(self.runs, self.beside_runs, strict=True))
