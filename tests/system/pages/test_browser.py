@@ -240,6 +240,37 @@ def test_a_page_whose_connection_has_fallen_silent_makes_another_one(opened: Ope
 
 
 @pytest.mark.full
+def test_the_key_for_unhandled_failures_keeps_columns_and_filters(opened: Opened, archive: AnArchive) -> None:  # noqa: ARG001
+    page = opened("/papers?columns=index&message=change&before=999")
+    page.keyboard.press("u")
+    page.wait_for_url("**/papers?columns=index&message=change&state=unhandled")
+    page.keyboard.press("u")
+    page.wait_for_url("**/papers?columns=index&message=change")
+
+
+@pytest.mark.full
+def test_escape_closes_what_is_open_and_leads_back_to_its_button(opened: Opened, archive: AnArchive) -> None:
+    page = opened("/papers")
+    hold = page.locator("main details.ask", has_text="Hold").first
+    hold.locator("summary").press("Enter")
+    hold.get_by_placeholder("Why?").fill("Friday")
+    page.keyboard.press("Escape")
+    expect(hold).not_to_have_attribute("open", "")
+    expect(hold.locator("summary")).to_be_focused()
+    for opened_by_pointer in (page.locator("nav details"), page.locator("details.columns")):
+        opened_by_pointer.locator("summary").click()
+        page.keyboard.press("Escape")
+        expect(opened_by_pointer).not_to_have_attribute("open", "")
+        expect(opened_by_pointer.locator("summary")).to_be_focused()
+    archive.run("index@3")  # and the page goes on
+    expect(page.locator('.grid a[href="/papers@3/index"] .completed')).to_be_visible()
+    page.goto("/papers@3/pdf")
+    page.locator("details.more summary", has_text="Definition").click()
+    page.keyboard.press("Escape")
+    expect(page.locator("#definition")).not_to_have_attribute("open", "")
+
+
+@pytest.mark.full
 def test_clocks_and_ages_go_on_by_themselves(opened: Opened, archive: AnArchive, session: Session) -> None:
     claimed = archive.claim("index@3")
     claim.started(session, {claimed.attempt: 60})

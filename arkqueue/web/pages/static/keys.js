@@ -130,14 +130,26 @@ function toLog() {
 }
 
 function toUnhandled() {
-  const address = new URL(location.href);
+  const address = new URL(location.href), asked = address.searchParams;
   address.hash = "";
-  address.search = address.searchParams.get("state") === "unhandled" ? "" : "?state=unhandled";
+  asked.delete("before");
+  if (asked.get("state") === "unhandled") asked.delete("state");
+  else asked.set("state", "unhandled");
   if (document.querySelector(".filter")) location.assign(address);
 }
 
+// Closes the form, menu or section at hand. Returns whether one was open.
+function closeOpened() {
+  const opened = document.activeElement?.closest("details[open]") ?? document.querySelector("details.ask[open]");
+  if (!opened) return false;
+  opened.open = false;
+  opened.querySelector("summary").focus();
+  return true;
+}
+
 addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && isTyping()) {
+  if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
+    if (closeOpened() || !isTyping()) return;
     document.activeElement.blur();
     return void focusNamed();
   }
