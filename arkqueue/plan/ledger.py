@@ -424,22 +424,19 @@ class Draft:
             if item is not None:
                 item_id = self._item(items, definition, item, id)
             task, program, cancels, locks, exclusive, held_by = ids[key], False, False, False, False, None
-            priority = USUAL_PRIORITY
+            priority, is_empty_report = USUAL_PRIORITY, task == report and (definition is None or definition.is_gate)
             if definition is not None:
                 program, cancels, exclusive = not definition.is_gate, bool(definition.cancels), definition.exclusive
-                locks, priority = bool(definition.lock), min(definition.priority + behind, GREATEST_PRIORITY)
+                locks = bool(definition.lock)
+                if not is_empty_report:
+                    priority = min(definition.priority + behind, GREATEST_PRIORITY)
                 # A hold of the archive lets REPORT pass (design 5.21).
                 held_by = BY_ITS_FILE if definition.hold else hold if program and task != report else None
                 if hold == BY_WORKFLOW_AUTHORS and program:
                     held_by = hold
                 if task != report:
                     self.names[key.name] = self.names.get(key.name, False) or trigger is Trigger.COMMIT
-            is_empty_report = task == report and not program
-            if (
-                globs
-                and (definition or is_empty_report)
-                and is_guarded(globs, key.name, is_empty_report=is_empty_report)
-            ):
+            if (definition or is_empty_report) and is_guarded(globs, key.name, is_empty_report=is_empty_report):
                 held_by = BY_A_GUARD
             # REPORT is the last task. It has no edges, and waits for every other task that has not
             # settled (design 5.4).
