@@ -86,7 +86,7 @@ def page(build: Callable[[Visitor, Request], Shown | Response], back: str = "") 
 
     def endpoint(request: Request) -> Response:
         visitor = None
-        if not _wants_json(request):
+        if _is_from_browser(request) and "format" not in request.query_params:
             request.state.as_of = request.app.state.live.as_of()
         try:
             visitor = visitor_of(request).at(_shown_archive(request))
@@ -233,7 +233,7 @@ def mistake_page(request: Request, error: Exception) -> Response | None:
     """The page for a browser about an error that no page has handled: a wrong address, or an
     internal error of arkqueue. None: the client is a program.
     """
-    if "text/html" not in request.headers.get("accept", ""):
+    if not _is_from_browser(request):
         return None
     if isinstance(error, HTTPException):
         return refused_page(request, None, problems.of_framework(request, error, "Go to the overview."))
@@ -252,6 +252,11 @@ def local(target: str) -> str:
     """An address on this server, whatever a link or a form contains."""
     is_local = target.startswith("/") and not target.startswith("//") and "\\" not in target and target.isprintable()
     return quote(target, safe="/:@.~%?=&+,-_*") if is_local else "/"
+
+
+def _is_from_browser(request: Request) -> bool:
+    """Whether a request is for a page that somebody looks at."""
+    return "text/html" in request.headers.get("accept", "")
 
 
 def _wants_json(request: Request) -> bool:

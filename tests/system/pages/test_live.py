@@ -85,7 +85,8 @@ def test_a_page_hears_of_no_archive_that_its_token_is_not_for(
 
 def as_of(browser: httpx.Client, address: str) -> dict[str, str]:
     """What a page says of the moment at which the server has read it."""
-    (found,) = re.findall(r' data-as-of="([^"]*)"', browser.get(address).text)
+    page = browser.get(address, headers={"accept": "text/html"}).text
+    (found,) = re.findall(r' data-as-of="([^"]*)"', page)
     return dict(parse_qsl(html.unescape(found)))
 
 
@@ -109,6 +110,18 @@ def test_a_page_hears_at_once_of_a_change_between_its_making_and_its_subscriptio
         server.close()
         assert CHANGED not in of_thesis, "one change was heard twice"
         assert CHANGED not in of_papers, "it is current"
+
+
+def test_badges_feeds_and_programs_watch_nothing(visitor: Visitors, session: Session) -> None:
+    an_archive(session, "papers").commit({"a": ""})
+    browser = visitor(Scope.READ)
+    for address, accept in (
+        ("/papers?format=svg", "image/avif,*/*"), ("/papers?format=atom", "text/html"), ("/papers", "*/*"), ("/papers", "application/json"),
+    ):  # fmt: skip
+        assert browser.get(address, headers={"accept": accept}).status_code == 200
+        assert not session.is_watched
+    browser.get("/papers", headers={"accept": "text/html"})
+    assert session.is_watched
 
 
 def test_a_page_that_was_away_while_nobody_watched_hears_at_once(

@@ -210,14 +210,14 @@ let failures = 0, failing = null;
 function failed(why) {
   failing ??= new Date();
   failures++;
-  if (failures > 1) document.querySelector(".outdated").textContent = `Not current since ${failing.toISOString().slice(11, 16)} UTC: ${why}. Trying again.`;
+  if (failures > 1) write(document.querySelector(".outdated"), `Not current since ${failing.toISOString().slice(11, 16)} UTC: ${why}. Trying again.`);
   return Math.min(500 * 2 ** failures, 60_000) * (1 + Math.random() / 4);
 }
 
 function succeeded() {
   failures = 0;
   failing = null;
-  document.querySelector(".outdated").textContent = "";
+  write(document.querySelector(".outdated"), "");
 }
 
 // What a person has done to a page: where it is scrolled, what is open, and what has the focus, so that all of it is there again when the page is put anew or loaded again.
