@@ -22,7 +22,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from arkqueue import __version__
 from arkqueue.durations import age, age_of, took
 from arkqueue.errors import ArkqueueError, Busy, Forbidden, Invalid, NotFound
 from arkqueue.names import page_path
@@ -30,6 +29,7 @@ from arkqueue.text import LONGEST as LONGEST_LINE
 from arkqueue.text import one_line, shortened, visible
 from arkqueue.views.search import LONGEST
 from arkqueue.web import problems
+from arkqueue.web.pages import static_files
 from arkqueue.web.pages.log_lines import marked
 from arkqueue.web.pages.nearby import Nearby, nearby
 from arkqueue.web.pages.visitor import SignInNeeded, Visitor, archive_of, visitor_of
@@ -161,7 +161,7 @@ def answer(request: Request, visitor: Visitor | None, shown: Shown, status: int 
         .render(
             shown.names,
             visitor=visitor,
-            version=__version__,
+            version=static_files.version(),
             here=sent_path(request),
             served_at=datetime.now(UTC),
             as_of=getattr(request.state, "as_of", ""),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, unquote, urlencode
 
 from fastapi.concurrency import run_in_threadpool
@@ -14,7 +14,6 @@ from starlette import types
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route, Router
-from starlette.staticfiles import StaticFiles
 
 from arkqueue.errors import ArkqueueError, Forbidden, Invalid, NotFound
 from arkqueue.model import RunId, TaskId
@@ -56,6 +55,7 @@ from arkqueue.web.pages.answer import (
     to_sign_in,
 )
 from arkqueue.web.pages.forms import MOST_FIELDS, Form
+from arkqueue.web.pages.static_files import static_files
 from arkqueue.web.pages.visitor import (
     COOKIE,
     SignInNeeded,
@@ -69,17 +69,6 @@ from arkqueue.web.pages.visitor import (
 from arkqueue.web.problems import Refused
 
 NAMES: Final = "Pages are named as on the command line: /papers, /papers@12, /papers@12/pdf."
-
-
-class _Static(StaticFiles):
-    """Files of the package. A browser checks each time whether they have changed, so that an
-    upgrade is visible at once.
-    """
-
-    def file_response(self, *arguments: Any, **options: Any) -> Response:
-        response = super().file_response(*arguments, **options)
-        response.headers["Cache-Control"] = "no-cache"
-        return response
 
 
 def pages() -> types.ASGIApp:
@@ -139,7 +128,7 @@ def _routes() -> list[BaseRoute]:
         Route("/-/submit/{name}", submitting.submit_form, methods=["POST"]),
         Route("/-/act/{act}", _administer, methods=["POST"]),
         Route("/-/act", _act, methods=["POST"]),
-        Mount("/-/static", _Static(packages=[("arkqueue.web.pages", "static")])),
+        Mount("/-/static", static_files()),
         Route("/{address:path}", page(_thing)),
     ]
 

@@ -474,6 +474,9 @@ def test_pages_are_not_framed_run_no_foreign_script_and_say_nothing_to_others(op
     assert not re.search(r"<script(?! src=)|<style|\sstyle=|\son\w+=", page)
     for found in re.findall(r'(?:src|href)="(/-/static/[^"]+)"', page):
         assert operator.get(found).status_code == 200
+        assert "immutable" in operator.get(found).headers["cache-control"]
+        assert operator.get(found.partition("?")[0] + "?other").headers["cache-control"] == "no-cache"
+    assert operator.get("/-/static/look.css").headers["content-encoding"] == "gzip"
     assert operator.get("/-/static/../__init__.py").status_code == 404
     assert operator.get("/-/static/%2e%2e/__init__.py").status_code == 404
 

@@ -1,0 +1,45 @@
+"""The style sheet, the scripts and the icon of the pages."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from starlette import types
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+
+FOLDER: Final = Path(__file__).parent / "static"
+YEAR: Final = 365 * 24 * 3600
+"""Seconds."""
+
+
+@cache
+def version() -> str:
+    """The version in the addresses of the files: a digest of their contents, so that a browser may
+    keep a file, and an upgrade is visible at once.
+    """
+    contents = hashlib.sha256()
+    for file in sorted(FOLDER.iterdir()):
+        contents.update(file.read_bytes())
+    return contents.hexdigest()[:12]
+
+
+def static_files() -> types.ASGIApp:
+    """The files, compressed for browsers."""
+    return GZipMiddleware(_Files(directory=FOLDER), minimum_size=1000)
+
+
+class _Files(StaticFiles):
+    """A browser keeps a file of this version. If the address names another version or none, a
+    browser checks each time whether the file has changed.
+    """
+
+    def file_response(self, full_path: Any, stat_result: Any, scope: types.Scope, status_code: int = 200) -> Response:
+        response = super().file_response(full_path, stat_result, scope, status_code)
+        is_current = scope["query_string"] == version().encode()
+        response.headers["Cache-Control"] = f"max-age={YEAR}, immutable" if is_current else "no-cache"
+        return response
