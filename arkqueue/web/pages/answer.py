@@ -387,6 +387,6 @@ def until(at: datetime) -> Markup:
     at, now = at.astimezone(UTC), datetime.now(UTC)
     day = "" if at - now < timedelta(days=1) else f"{at:%d %b} "
     words = "now" if at <= now else f"in {age(at - now, '').replace('now', 'a moment')}, {day}{at:%H:%M} UTC"
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+    return Markup('<time datetime="{}" title="{}" data-until>{}</time>').format(
         at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S} UTC", words
     )

@@ -289,6 +289,15 @@ def test_clocks_and_ages_go_on_by_themselves(opened: Opened, archive: AnArchive,
         for clock in clocks:
             expect(page.locator(clock).first).to_have_text(re.compile(r"^1:01:\d\d"))
     expect(page.locator("[aria-label=Attempts] time")).to_have_text("1 h")
+    maps = an_archive(session, "maps")
+    maps.commit({"draw": ""})
+    maps.run("draw@2")
+    maps.sql("update attempt set started_at = ended_at - interval '150 minutes' where id = (select attempt_id from task where id = %s)", maps.task("draw@2"))  # fmt: skip
+    maps.commit({"draw": ""})
+    page.goto("/maps@3/draw")
+    expect(page.locator(".says")).to_contain_text(re.compile(r"its end in 2 h, .*\d\d:\d\d UTC"))
+    page.clock.run_for(3_600_000)
+    expect(page.locator(".says")).to_contain_text(re.compile(r"its end in 1 h, .*\d\d:\d\d UTC"))
     page.goto("/papers")
     page.locator(".grid a[href='/papers@3/index']").focus()
     page.clock.run_for(3_600_000)

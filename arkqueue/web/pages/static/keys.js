@@ -305,7 +305,8 @@ addEventListener("pageshow", (event) => { if (event.persisted) listen(); });
 
 // Clocks and ages go on by themselves, by the time of the server.
 const skew = Date.now() - Date.parse(document.querySelector("main").dataset.servedAt);
-const secondsSince = (moment) => Math.max(Math.floor((Date.now() - skew - Date.parse(moment)) / 1000), 0);
+const secondsUntil = (moment) => (Date.parse(moment) + skew - Date.now()) / 1000;
+const secondsSince = (moment) => Math.max(Math.floor(-secondsUntil(moment)), 0);
 const two = (n) => String(n).padStart(2, "0");
 
 function inClock(s) {
@@ -316,6 +317,11 @@ function inClock(s) {
 function inAge(s, word) {
   for (const [size, unit] of [[86_400, "d"], [3600, "h"], [60, "min"]]) if (s >= size) return `${Math.floor(s / size).toLocaleString("en")} ${unit} ${word}`.trim();
   return word ? "just now" : "now";
+}
+
+// A future moment, like “in 3 h, 03:00 UTC”: how soon it is changes.
+function inSoon(s, words) {
+  return s > 0 ? `in ${inAge(s, "").replace("now", "a moment")}, ${words.split(", ").at(-1)}` : "now";
 }
 
 // Writes a text that has changed. The sentence of a cell has its clock, too.
@@ -334,6 +340,7 @@ function tick() {
   if (source && performance.now() - heard > PATIENCE) lost.call(source);
   for (const e of all("[data-since]")) write(e, inClock(secondsSince(e.dataset.since)));
   for (const e of all("[data-age]")) write(e, inAge(secondsSince(e.dateTime), e.dataset.age));
+  for (const e of all("[data-until]")) if (e.textContent !== "now") write(e, inSoon(secondsUntil(e.dateTime), e.textContent));
 }
 
 listen();
