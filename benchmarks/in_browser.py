@@ -4,19 +4,18 @@ log scrolls, and until the grid reacts to the pointer and the keyboard without a
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Final
 
 import psycopg
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 from benchmarks.bench import Bench, Figure, at_most, never_above
 from benchmarks.browsing import COLUMNS, NAMES, make
 from benchmarks.servers import a_server
-from tests.browsers import OPTIONS
+from tests.browsers import a_browser
 from tests.system.end_to_end.installation import Installation
 
 END: Final = 1000
@@ -69,15 +68,12 @@ def in_browser(bench: Bench) -> Iterator[Figure]:
     """Chromium without a screen, at the size of a desktop window."""
     times = bench.size("browser.times", 20, 5)
     megabytes = bench.size("browser.megabytes", 200, 200)
-    program = shutil.which("chromium")
-    assert program, "chromium is needed (apt-get install chromium)"
     with ExitStack() as stack:
         uri = stack.enter_context(bench.database())
         make(bench, uri)
         server = stack.enter_context(a_server(bench, uri, "web"))
         task = a_long_log(server, megabytes)
-        browser = stack.enter_context(sync_playwright()).chromium.launch(executable_path=program, args=OPTIONS)
-        stack.callback(browser.close)
+        browser = stack.enter_context(a_browser())
         context = browser.new_context(base_url=server.api.url, viewport={"width": 1280, "height": 900})
         page = context.new_page()
         _sign_in(page, server)
