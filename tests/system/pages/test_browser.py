@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -191,16 +192,20 @@ def test_an_open_page_loads_itself_again_only_for_a_change(opened: Opened, archi
     assert len(fetched) == 1
 
 
-REFUSED = "Not current since \\d\\d:\\d\\d UTC: the server refuses \\({}\\). Trying again."
+REFUSED = "Not current since ({}) UTC: the server refuses \\({}\\). Trying again."
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_page_that_is_refused_says_so_and_tries_again(opened: Opened, archive: AnArchive, status: int) -> None:
-    page = opened("/papers", expects_errors=True)
+    page = opened("/", expects_errors=True)
+    now = datetime.now(UTC)
+    page.clock.install(time=now + timedelta(hours=5))  # a clock that is wrong says the right time
+    page.goto("/papers")
     page.route("**/papers", lambda route: route.fulfill(status=status, body="no"))
     archive.run("index@3")
-    expect(page.locator(".outdated")).to_have_text(re.compile(REFUSED.format(status)))
+    times = "|".join(f"{now + timedelta(minutes=later):%H:%M}" for later in range(-1, 4))
+    expect(page.locator(".outdated")).to_have_text(re.compile(REFUSED.format(times, status)))
     expect(page.locator('.grid a[href="/papers@3/index"]')).to_be_visible()  # it keeps what it shows
     page.unroute("**/papers")
     expect(page.locator('.grid a[href="/papers@3/index"] .completed')).to_be_visible()

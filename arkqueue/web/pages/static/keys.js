@@ -208,7 +208,7 @@ async function refresh() {
 let failures = 0, failing = null;
 
 function failed(why) {
-  failing ??= new Date();
+  failing ??= new Date(Date.now() - skew);
   failures++;
   if (failures > 1) write(document.querySelector(".outdated"), `Not current since ${failing.toISOString().slice(11, 16)} UTC: ${why}. Trying again.`);
   return Math.min(500 * 2 ** failures, 60_000) * (1 + Math.random() / 4);
