@@ -213,6 +213,16 @@ def test_a_page_that_is_refused_says_so_and_tries_again(opened: Opened, archive:
 
 
 @pytest.mark.full
+def test_an_open_page_whose_subject_is_gone_says_so(opened: Opened, archive: AnArchive) -> None:
+    page = opened("/papers", expects_errors=True)
+    gone = "<main><h1>papers does not exist</h1></main>"
+    page.route("**/papers", lambda route: route.fulfill(status=404, body=gone, content_type="text/html"))
+    archive.run("index@3")
+    expect(page.locator("main")).to_have_text("papers does not exist", timeout=20_000)
+    expect(page.locator(".outdated")).to_be_empty()
+
+
+@pytest.mark.full
 def test_a_page_outlives_its_server(
     opened: Opened, archive: AnArchive, server: ApiServer, session: Session, configuration: Configuration
 ) -> None:

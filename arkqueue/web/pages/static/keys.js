@@ -195,7 +195,8 @@ async function refresh() {
   const now = performance.now();
   isAsking = false;
   rested = now + Math.min(3 * (now - began), 2000);
-  if (!answer?.ok) {
+  // A page that says that its subject is gone, or not to be seen, takes the place of the subject.
+  if (!answer || answer.status >= 500 || answer.status === 429) {
     isStale = true; // the clock asks again
     return void (rested = now + failed(answer ? `the server refuses (${answer.status})` : "the server does not answer"));
   }
