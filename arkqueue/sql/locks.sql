@@ -447,13 +447,18 @@ order by l.task_id, l.scope <> 0, l.name;
 -- name: locks_of_tasks
 -- The locks that some tasks ask for, with capacities and pauses. `holders`: the tasks of the
 -- archive that have the lock. `elsewhere`: the number of tasks of other archives that have it.
--- `stands`: whether the task stands in line. `ahead`: the tasks of the archive that stand in line
--- before the task, at most %(most)s; as many waiting tasks are looked at.
+-- `others`: those of them whose archives are among `seen` (null: all), at most %(named)s. `stands`:
+-- whether the task stands in line. `ahead`: the tasks of the archive that stand in line before the
+-- task, at most %(most)s; as many waiting tasks are looked at.
 with {part living}
 select u.task_id, u.archive_id, u.scope, (select name from archive where id = u.archive_id) as archive, u.name, case when k.name is null then 1 else k.capacity end as capacity, k.paused_at, k.paused_by, k.pause_reason,
        (select array_agg(o.id order by o.state <> 'running', o.priority, o.entry_id, o.run, o.position, o.id)
         from lock_use w join task o on o.id = w.task_id where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id = u.archive_id) as holders,
        (select count(*) from lock_use w where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id <> u.archive_id) as elsewhere,
+       array(select w.task_id from lock_use w join task o on o.id = w.task_id
+             where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id <> u.archive_id
+               and (%(seen)s::integer[] is null or w.archive_id = any(%(seen)s))
+             order by o.state <> 'running', w.archive_id, o.id limit %(named)s) as others,
        {part stands} as stands,
        (select array_agg(w.task_id order by w.priority, w.entry_id, w.run, w.position, w.task_id)
         from (select u.* from (select * from lock_use w

@@ -141,31 +141,34 @@ class Explanation:
     expected: Expected | None = None
 
 
-def explain(session: Session, task: TaskId, *, brief: bool = False) -> Explanation:
+def explain(
+    session: Session, task: TaskId, *, brief: bool = False, seen: Sequence[ArchiveId] | None = ()
+) -> Explanation:
     """Explain a task's state. ``brief``: for a visitor who has not signed in: without the hosts
-    that could run it, and their faults (decision 28).
+    that could run it, and their faults (decision 28). ``seen``: the archives whose tasks may be
+    named as holders of a lock, beside those of the task's own archive; None: all.
     """
     # One snapshot: a dependency may complete while its edges are read.
     with session.snapshot() as moment:
-        return _explain(moment, task, brief=brief)
+        return _explain(moment, task, seen, brief=brief)
 
 
-def _explain(session: Session, task: TaskId, *, brief: bool = False) -> Explanation:
+def _explain(session: Session, task: TaskId, seen: Sequence[ArchiveId] | None, *, brief: bool = False) -> Explanation:
     rows = _tasks(session, [task])
     if task not in rows:
         raise NotFound(f"task {task}", "does not exist")
-    return _Task(session, rows[task], brief=brief).explanation()
+    return _Task(session, rows[task], seen, brief=brief).explanation()
 
 
-def explain_name(session: Session, text: str) -> Explanation:
+def explain_name(session: Session, text: str, seen: Sequence[ArchiveId] | None = ()) -> Explanation:
     """Explain the state of a thing by its name: a task, a run, or something that does not exist
-    yet.
+    yet. ``seen``: as in `explain`.
     """
     with session.snapshot() as moment:
-        return _explain_name(moment, text)
+        return _explain_name(moment, text, seen)
 
 
-def _explain_name(session: Session, text: str) -> Explanation:
+def _explain_name(session: Session, text: str, seen: Sequence[ArchiveId] | None) -> Explanation:
     name = resolved(session, parse_name(text))
     archive = find_archive(session, name.archive)
     try:
@@ -175,15 +178,15 @@ def _explain_name(session: Session, text: str) -> Explanation:
             return early
         raise
     if name.task is None:
-        return _explain_run(session, find_run(session, name), name)
+        return _explain_run(session, find_run(session, name), name, seen)
     if name.task == EVERY_TASK and name.item:
-        return _explain_item(session, find_item(session, name), name)
+        return _explain_item(session, find_item(session, name), name, seen)
     if name.task is not None and is_list(text):
         run = find_run(session, replace(name, task=None, item=""))
         check_list(session, run, name.task)
-        return _explain_list(session, run, name.task)
+        return _explain_list(session, run, name.task, seen)
     try:
-        return _explain(session, find_task(session, name))
+        return _explain(session, find_task(session, name), seen)
     except NotFound:
         return _left_out(session, place, name)
 
@@ -202,8 +205,9 @@ def _explanation(name: str, state: State | None, reasons: list[Reason], waits: S
 class _Task:
     """One task under explanation."""
 
-    def __init__(self, session: Session, row: Any, *, brief: bool = False) -> None:
+    def __init__(self, session: Session, row: Any, seen: Sequence[ArchiveId] | None, *, brief: bool = False) -> None:
         self.session, self.row, self.name, self.brief = session, row, task_name(row), brief
+        self.seen = seen
 
     def explanation(self) -> Explanation:
         waits: list[Wait] = []
@@ -370,7 +374,7 @@ class _Task:
             (run,) = self.session.rows("place_of_run", run=row.run_id)
             if run.planned is not None:
                 return [being_planned(run)], []
-            found = superseding(self.session, row, "It") or asking(self.session, row, "It", brief=self.brief)
+            found = superseding(self.session, row, "It") or self._asking(row, "It")
             return found or [self._without_edges()], []
         into: dict[int, list[Any]] = defaultdict(list)
         for edge in edges:
@@ -396,6 +400,9 @@ class _Task:
             text = f"It also waits for {more} other task{'s' * (more != 1)}."
             reasons.append(Reason(kind=Why.WAITS_FOR_RUNNING, text=text))
         return _held_together(reasons, row), waits
+
+    def _asking(self, row: Any, subject: str) -> list[Reason]:
+        return asking(self.session, row, subject, brief=self.brief, seen=self.seen)
 
     def _gates_of_lists(self, sources: Iterable[Any]) -> list[Reason]:
         """The progress of the lists at whose gates the task waits."""
@@ -449,7 +456,7 @@ class _Task:
             case State.COMPLETED:
                 text = f"{subject} is to run again, but a retry with --from was interrupted before it reached this task. Repeat that command; arkqueue show {run_name(other)} prints it."
                 return Reason(kind=Why.BLOCKED, text=text, tasks=[name])
-        for reason in asking(self.session, other, subject, brief=self.brief) or parked(other, subject):
+        for reason in self._asking(other, subject) or parked(other, subject):
             return reason
         return Reason(kind=Why.ABOUT_TO_START, text=f"{subject} is {other.state}.", tasks=[name])
 
@@ -478,7 +485,7 @@ class _Task:
         return [Reason(kind=Why.STARVING, text=text)]
 
 
-def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
+def _explain_run(session: Session, run: RunId, name: Name, seen: Sequence[ArchiveId] | None) -> Explanation:
     """Explain why a run does not go on: its faults, or the obstacles of its unsettled tasks."""
     (row,) = session.rows("show_runs", runs=[run])
     if row.deleted_at is not None:
@@ -498,12 +505,12 @@ def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
             if row.tasks
             else f"It has no tasks, and {'waits for its REPORT' if held_report else 'has ended'}."
         )
-        failed = _reasons_of(session, [r.id for r in session.rows("failed_of_run", run=run)])
+        failed = _reasons_of(session, [r.id for r in session.rows("failed_of_run", run=run)], seen)
         said = any(reason.kind is Why.KEPT_SCRATCH for reason in failed)
         kept = [] if said else kept_scratch(session, run, None, str(name))
-        held = _reasons_of(session, held_report)
+        held = _reasons_of(session, held_report, seen)
         return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text), *held, *failed, *kept])
-    return _explanation(str(name), None, _reasons_of(session, [*unsettled, *held_report]))
+    return _explanation(str(name), None, _reasons_of(session, [*unsettled, *held_report], seen))
 
 
 def _deleted(name: Name) -> Explanation:
@@ -520,7 +527,7 @@ def _again(session: Session, run: Any) -> str:
     return backfill_command(fill, run.number, run.number)
 
 
-def _explain_item(session: Session, run: RunId, name: Name) -> Explanation:
+def _explain_item(session: Session, run: RunId, name: Name, seen: Sequence[ArchiveId] | None) -> Explanation:
     """Explain why an item does not go on: the obstacles of its unsettled tasks, and its failed
     tasks.
     """
@@ -532,10 +539,10 @@ def _explain_item(session: Session, run: RunId, name: Name) -> Explanation:
         text = f"All of its {len(tasks)} tasks are settled." if len(tasks) > 1 else "Its task is settled."
         kept = kept_scratch(session, run, name.item, str(name).partition("/")[0])
         return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text), *kept])
-    return _explanation(str(name), None, _reasons_of(session, telling))
+    return _explanation(str(name), None, _reasons_of(session, telling, seen))
 
 
-def _explain_list(session: Session, run: RunId, task: str) -> Explanation:
+def _explain_list(session: Session, run: RunId, task: str, seen: Sequence[ArchiveId] | None) -> Explanation:
     """The reason why the items of a list do not continue: the things that the unsettled items wait
     for, and the failed items.
     """
@@ -546,7 +553,7 @@ def _explain_list(session: Session, run: RunId, task: str) -> Explanation:
     telling = [found.id for found in session.rows("telling_of_list", run=run, name=task)]
     if not telling:
         return _explanation(name, None, [Reason(kind=Why.COMPLETED, text="All of its items are settled.")])
-    return _explanation(name, None, _reasons_of(session, telling))
+    return _explanation(name, None, _reasons_of(session, telling, seen))
 
 
 def being_planned(run: Any) -> Reason:
@@ -555,12 +562,12 @@ def being_planned(run: Any) -> Reason:
     return Reason(kind=Why.PLANNED, text=text, commands=[f"arkqueue show {run_name(run)}"])
 
 
-def _reasons_of(session: Session, tasks: Sequence[int]) -> list[Reason]:
+def _reasons_of(session: Session, tasks: Sequence[int], seen: Sequence[ArchiveId] | None) -> list[Reason]:
     """The reasons of several tasks of a run, each once, with the names of its tasks."""
     reasons: dict[str, Reason] = {}
     rows = list(_tasks(session, tasks).values())
     for task in rows:
-        for reason in _Task(session, task).explanation().reasons:
+        for reason in _Task(session, task, seen).explanation().reasons:
             whose = "" if reason.kind is Why.NO_QUEUE_MANAGER else f"{task_name(task)}: "
             reasons.setdefault(reason.text, replace(reason, text=whose + reason.text))
     return _held_together(list(reasons.values()), rows[0])[:MOST_REASONS] if rows else []

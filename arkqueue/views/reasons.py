@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.model import INSTALLATION, SILENCE, End, Pool, TaskKind
+from arkqueue.model import INSTALLATION, SILENCE, ArchiveId, End, Pool, TaskKind
 from arkqueue.names import EVERY_TASK, PURGED, backfill_name, item_name, run_name, task_in_run
 from arkqueue.plan.edges import EVERYTHING
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
@@ -95,11 +95,13 @@ class Reason:
 
 class Around:
     """The pools of several waiting tasks, the locks that they ask for, and the task managers. Each is
-    read once, for all of these tasks.
+    read once, for all of these tasks. ``seen``: the archives whose tasks may be named beside those
+    of a task's own archive; None: all.
     """
 
-    def __init__(self, session: Session, tasks: Sequence[int]) -> None:
+    def __init__(self, session: Session, tasks: Sequence[int], seen: Sequence[ArchiveId] | None = ()) -> None:
         self.session, self.tasks = session, list(tasks)
+        self.seen = None if seen is None else list(seen)
         self._slots: dict[int, bool] = {}
 
     def has_slot(self, archive: int) -> bool:
@@ -120,7 +122,8 @@ class Around:
     def locks(self) -> dict[int, list[Any]]:
         """The locks of each task that asks for some."""
         found: dict[int, list[Any]] = defaultdict(list)
-        for row in self.session.rows("locks_of_tasks", tasks=self.tasks, most=MOST_AHEAD, silence=SILENCE):
+        asked: dict[str, Any] = {"tasks": self.tasks, "seen": self.seen, "named": MOST_OF_A_LINE}
+        for row in self.session.rows("locks_of_tasks", most=MOST_AHEAD, silence=SILENCE, **asked):
             found[row.task_id].append(row)
         return found
 
@@ -136,7 +139,10 @@ class Around:
         """The names of the first tasks that have one of the locks, and of the first in its line."""
         some = [lock for locks in self.locks.values() for lock in locks]
         tasks = [
-            task for lock in some for those in (lock.holders, lock.ahead) for task in (those or [])[:MOST_OF_A_LINE]
+            task
+            for lock in some
+            for those in (lock.holders, lock.others, lock.ahead)
+            for task in (those or [])[:MOST_OF_A_LINE]
         ]
         return task_names(self.session, tasks)
 
@@ -228,16 +234,22 @@ def parked(row: Any, subject: str) -> list[Reason]:
 
 
 def asking(
-    session: Session, row: Any, subject: str, around: Around | None = None, *, brief: bool = False
+    session: Session,
+    row: Any,
+    subject: str,
+    around: Around | None = None,
+    *,
+    brief: bool = False,
+    seen: Sequence[ArchiveId] | None = (),
 ) -> list[Reason]:
     """The reason why a task that asks for locks does not get them: a pause, or the tasks that have
     each lock and those before it in the line (design 5.25).
 
-    ``brief``: as in `ready`.
+    ``brief``: as in `ready`. ``seen``: as in `Around`, which has it if given.
     """
     if not row.asks or row.state != State.WAITING:
         return []
-    around = around or Around(session, [row.id])
+    around = around or Around(session, [row.id], seen)
     name = task_name(row)
     for reason in stopped(row, f"{subject} waits for its locks, but ", brief=brief) or paused(
         row, f"{subject} waits for its locks, but "
@@ -291,29 +303,34 @@ def lock_paused(subject: str, lock: Any, called: str) -> Reason:
 
 def _locked(around: Around, row: Any, subject: str, lock: Any, called: str) -> Reason:
     """The reason that a task waits for a lock: the tasks that have it, and those before this task
-    in its line. Tasks of other archives are only counted, because the reader may not be allowed to
-    know their names.
+    in its line. Tasks of other archives are only counted, unless the reader may know their names
+    (`Around`).
     """
     names, holders, ahead = around.names, lock.holders or [], lock.ahead or []
     line = f"; waiting before it: {_some_of(ahead, names)}" if ahead else "; it is next in line"
     if lock.scope == INSTALLATION:
         line += " of its archive, and archives take turns" if not ahead else ""
-    text = f"{subject} waits for the lock {called}{having(lock, names)}{line if lock.stands else ''}."
+    text = f"{subject} waits for the lock {called}{having(lock, names, lock.others)}{line if lock.stands else ''}."
     if ahead and len(holders) + lock.elsewhere < lock.capacity and (full := around.without_room(lock, ahead[0])):
         text += f" {names[ahead[0]]} {full}."
-    tasks = [names[id] for id in [*holders, *ahead] if id in names]
+    tasks = [names[id] for id in [*holders, *lock.others, *ahead] if id in names]
     return Reason(kind=Why.LOCKED, text=text, tasks=tasks, commands=[f"arkqueue lock list {row.archive}"])
 
 
-def having(lock: Any, names: dict[int, str]) -> str:
-    """The clause on the tasks that have a lock. ``names``: the names of holders of the same
-    archive.
+def having(lock: Any, names: dict[int, str], others: Sequence[int] = ()) -> str:
+    """The clause on the tasks that have a lock. ``names``: the names of holders of the same archive,
+    and of ``others``: the first holders of other archives that the reader may know.
     """
     holders = lock.holders or []
     found = [_some_of(holders, names)] if holders else []
-    if lock.elsewhere:
+    known = [names[task] for task in others if task in names]
+    found += [", ".join(known)] if known else []
+    if elsewhere := lock.elsewhere - len(known):
+        more = "more " if known else ""
         found.append(
-            "a task of another archive" if lock.elsewhere == 1 else f"{lock.elsewhere} tasks of other archives"
+            f"{'one more' if known else 'a'} task of another archive"
+            if elsewhere == 1
+            else f"{elsewhere} {more}tasks of other archives"
         )
     of = f" ({lock.capacity} at once)" if lock.capacity > 1 else ""
     if not found:

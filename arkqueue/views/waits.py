@@ -65,13 +65,13 @@ def waits_of(session: Session, archives: Sequence[ArchiveId]) -> dict[int, list[
     }
 
 
-def alone(session: Session, tasks: Sequence[int]) -> dict[int, str]:
+def alone(session: Session, tasks: Sequence[int], seen: Sequence[ArchiveId] | None = ()) -> dict[int, str]:
     """The reason of each of some tasks that does not wait for another task, in the words of
-    ``explain`` after the task's name, for a paused lock with the command that helps. Left out are tasks that are about to start, or wait for
-    another task.
+    ``explain`` after the task's name, for a paused lock with the command that helps. Left out are
+    tasks that are about to start, or wait for another task. ``seen``: as in `Around`.
     """
     found, rows = {}, rows_of(session, list(tasks)) if tasks else []
-    around = Around(session, [row.id for row in rows])
+    around = Around(session, [row.id for row in rows], seen)
     for row in rows:
         cause, subject = "ready" if row.state == State.READY else "locks", _label(row)
         for reason in _alone(session, cause, row, around):

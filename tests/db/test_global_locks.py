@@ -16,7 +16,7 @@ from arkqueue.errors import Conflict
 from arkqueue.model import INSTALLATION, ArchiveId, End
 from arkqueue.queue import claim, control, locks, pauses
 from arkqueue.queue.graph import Graph, Line
-from arkqueue.views.explain import explain
+from arkqueue.views.explain import explain, explain_name
 from arkqueue.views.locks import locks as list_locks
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.db.test_races import InThread, wait_until_blocked
@@ -409,8 +409,10 @@ def test_what_is_read_does_not_grow_with_those_who_wait_nor_with_those_who_are_r
 # --- What people see -------------------------------------------------------------------------------------------------
 
 
-def texts(archive: AnArchive, key: str) -> list[str]:
-    return [reason.text for reason in explain(archive.session, archive.task(key)).reasons]
+def texts(archive: AnArchive, key: str, *seen: AnArchive) -> list[str]:
+    """``seen``: the archives of the reader's token; none: only that of the task."""
+    archives = [ArchiveId(one.id) for one in seen]
+    return [reason.text for reason in explain(archive.session, archive.task(key), seen=archives).reasons]
 
 
 def test_explain_says_who_has_a_lock_and_counts_tasks_of_other_archives(archives: tuple[AnArchive, AnArchive]) -> None:
@@ -425,6 +427,30 @@ def test_explain_says_who_has_a_lock_and_counts_tasks_of_other_archives(archives
     assert texts(other, "y@2") == [
         "It waits for the lock global/printer, which a task of another archive has; waiting before it: other@2/x."
     ]
+
+
+def test_explain_names_holders_in_other_archives_to_those_who_may_see_them(
+    archives: tuple[AnArchive, AnArchive],
+) -> None:
+    one, other = archives
+    locks.set_capacity(one.session, INSTALLATION, "global/printer", 2, "ann")
+    third = an_archive(one.session, "third")
+    one.commit({"a": GLOBAL})
+    third.commit({"c": GLOBAL})
+    pass_on(one)
+    other.commit({"x": GLOBAL})
+    pass_on(one)
+    start, end = (
+        "It waits for the lock global/printer (2 at once), which",
+        "; it is next in line of its archive, and archives take turns.",
+    )
+    assert texts(other, "x@2", other) == [f"{start} 2 tasks of other archives have{end}"]
+    assert texts(other, "x@2", one, other) == [f"{start} one@2/a and one more task of another archive have{end}"]
+    (reason,) = explain(one.session, other.task("x@2"), seen=None).reasons
+    assert reason.text == f"{start} one@2/a, third@2/c have{end}"
+    assert reason.tasks == ["one@2/a", "third@2/c"]
+    (reason,) = explain_name(one.session, "other@2", None).reasons
+    assert "one@2/a, third@2/c" in reason.text
 
 
 def test_a_list_of_locks_names_tasks_of_the_archives_that_were_asked_for_alone(

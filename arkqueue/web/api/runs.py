@@ -531,7 +531,7 @@ def list_attempts(request: Request, id: int) -> list[AttemptView]:
 def explain_task(request: Request, id: int) -> Explanation:
     """The reasons for a task's state, and the commands that help."""
     caller = admit(request, Scope.READ)
-    return explain(caller.session, caller.task(id))
+    return explain(caller.session, caller.task(id), seen=caller.archives())
 
 
 @router.post("/tasks/{id}/note")
@@ -618,7 +618,7 @@ def explain_by_name(request: Request, name: str) -> Explanation:
     caller.archive(parsed.archive)
     with suppress(NotFound):  # what does not exist is explained, too
         _check_not_deleted(caller, find.resolved(caller.session, parsed))
-    return explain_name(caller.session, name)
+    return explain_name(caller.session, name, caller.archives())
 
 
 def _check_not_deleted(caller: Caller, name: Name) -> None:

@@ -59,7 +59,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
         (one for one in view.history if str(one.number) == number), view.history[-1] if view.history else None
     )
     wanted = wanted_of(request)
-    explanation = explain(caller.session, id, brief=visitor.is_anybody)
+    explanation = explain(caller.session, id, brief=visitor.is_anybody, seen=caller.archives())
     remedies = remedies_of(explanation.commands, view.full_name)
     own = {one.verb for one in remedies if one.name == view.full_name}
     of_state = [

@@ -26,7 +26,7 @@ def test_a_lock_of_the_installation_is_shown_set_and_paused(arkqueue: Cli, sessi
         "one/tex: 1 task at once",
         "  1. one@2/b waits; it waits for the lock global/printer, too",
     ]
-    assert "which a task of another archive has" in arkqueue("explain", "other@2/x").out
+    assert "which one@2/a has" in arkqueue("explain", "other@2/x").out
     paused = arkqueue("pause", "--lock", "global/printer", "--reason", "no paper")
     assert paused.lines == ["lock global/printer: paused"]
     assert one.state("a@2") == "waiting"

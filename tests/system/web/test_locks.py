@@ -30,7 +30,10 @@ def test_a_lock_of_the_installation_is_set_by_who_may_touch_every_archive(client
     assert (other["next"], other["next_elsewhere"], other["waiting_elsewhere"]) == (None, True, 1)
     assert "papers" not in str(other)
     assert "secret" not in str(seen)
-    assert "secret" not in confined.get(f"/tasks/{papers.task('print@2')}/explain").text
+    for path in (f"/tasks/{papers.task('print@2')}/explain", "/explain?name=papers@2/print"):
+        assert "secret" not in confined.get(path).text
+        assert "which a task of another archive has" in confined.get(path).text
+        assert "which secret@2/hidden has" in operator.get(path).text
 
     found = operator.put("/locks/global/printer", json={"capacity": 2}).json()
     assert (found["name"], found["capacity"]) == ("global/printer", 2)
