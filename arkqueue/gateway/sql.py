@@ -16,7 +16,6 @@ from arkqueue.model import (
     ArchiveId,
     AttemptId,
     Claim,
-    End,
     Finished,
     Handed,
     Live,
@@ -115,9 +114,7 @@ class SqlGateway:
         return claim.adopt(self.session, self.process, self.host, attempts, adopt_within, lease)
 
     def hand_back(self, attempts: Sequence[AttemptId], reason: str) -> bool:
-        outcomes = [Outcome(attempt, End.STOPPED, message=reason) for attempt in attempts]
-        receipts = self.finish(outcomes, finish.LITTLE_PATIENCE)
-        return Receipt.BUSY not in receipts.values()
+        return finish.hand_back(self._vital, self.process, attempts, reason)
 
     def definitions(self, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
         return claim.definitions(self.session, ids)

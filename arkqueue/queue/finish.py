@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.errors import DatabaseUnavailable
+from arkqueue.errors import Conflict, DatabaseUnavailable
 from arkqueue.model import (
     PRIORITY,
     RETRY_AFTER,
@@ -26,9 +26,8 @@ from arkqueue.model import (
     End,
     Finished,
     Outcome,
-    Poll,
     Receipt,
-    Retries,
+    TaskDefinition,
     TaskKind,
     Usage,
     as_priority,
@@ -52,6 +51,7 @@ from arkqueue.states import (
     move,
     verdict,
 )
+from arkqueue.workflow import from_database
 
 log = logging.getLogger("arkqueue")
 
@@ -59,6 +59,8 @@ PATIENCE = 10.0
 """Seconds that a report waits for a busy archive."""
 LITTLE_PATIENCE = 0.5
 """Seconds that a loop waits for a busy archive. Its next iteration tries the archive again."""
+LONGEST_WAIT = 1e9
+"""The most seconds of a sensible delay."""
 MOST_DUE = 1000
 """The most deferred tasks that one transaction resumes."""
 MOST_ARCHIVES = 100
@@ -96,6 +98,16 @@ def finish_and_claim(
     return _end(session, outcomes, judge, patience, claim)
 
 
+def hand_back(session: Session, process: str, attempts: Sequence[AttemptId], reason: str) -> bool:
+    """End attempts of a process that have not begun. Returns False if an archive was busy, so that
+    some attempts still have to be handed back. An attempt that cannot be ended is logged and left
+    to `lapse`, so that its task manager goes on with the others.
+    """
+    outcomes = [Outcome(attempt, End.STOPPED, message=reason) for attempt in attempts]
+    receipts = _end_each(session, outcomes, lambda row, outcome: _receipt(row, outcome, process), LITTLE_PATIENCE)
+    return Receipt.BUSY not in receipts.values()
+
+
 def _receipt(row: Any, outcome: Outcome, process: str) -> Receipt:
     if row.ended_at is None and row.process == process:
         return Receipt.RECORDED
@@ -122,7 +134,7 @@ def lapse(
         )
         for row in session.rows("lapsed")
     ]
-    return _end_each(session, lost, lambda row: row.ended_at is None and row.lapsed, patience)
+    return _end_lost(session, lost, lambda row: row.ended_at is None and row.lapsed, patience)
 
 
 def expire(session: Session, process: str, host: str, gone: Collection[AttemptId] = ()) -> list[AttemptId]:
@@ -140,32 +152,41 @@ def expire(session: Session, process: str, host: str, gone: Collection[AttemptId
         for row in left
         if row.outlives and row.id in gone
     ]
-    return _end_each(session, lost, lambda row: row.ended_at is None and row.process != process, LITTLE_PATIENCE)
+    return _end_lost(session, lost, lambda row: row.ended_at is None and row.process != process, LITTLE_PATIENCE)
 
 
-def _end_each(
+def _end_lost(
     session: Session, lost: Sequence[Outcome], is_lost: Callable[[Any], bool], patience: float
 ) -> list[AttemptId]:
-    """End attempts together, or one by one if that fails, so that one faulty attempt does not hold up the others."""
+    """End lost attempts. Those of busy archives are ended by the next call of `lapse` at the latest."""
 
     def judge(row: Any, _: Outcome) -> Receipt:
         return Receipt.RECORDED if is_lost(row) else Receipt.NOT_YOURS
 
-    # Attempts of busy archives are ended by the next call of `lapse` at the latest.
+    receipts = _end_each(session, lost, judge, patience)
+    return [a for a, receipt in receipts.items() if receipt is Receipt.RECORDED]
+
+
+def _end_each(
+    session: Session, outcomes: Sequence[Outcome], judge: Callable[[Any, Outcome], Receipt], patience: float
+) -> dict[AttemptId, Receipt]:
+    """End attempts together, or one by one if that fails, so that one faulty attempt does not hold
+    up the others. The result leaves out attempts that could not be ended.
+    """
     try:
-        receipts = _end(session, lost, judge, patience).receipts
+        return _end(session, outcomes, judge, patience).receipts
     except DatabaseUnavailable:
         raise
     except Exception:
-        receipts = {}
-        for outcome in lost:
+        receipts: dict[AttemptId, Receipt] = {}
+        for outcome in outcomes:
             try:
                 receipts |= _end(session, [outcome], judge, 0.0).receipts
             except DatabaseUnavailable:
                 raise
             except Exception:
-                log.exception("attempt %s is lost and could not be ended", outcome.attempt)
-    return [a for a, receipt in receipts.items() if receipt is Receipt.RECORDED]
+                log.exception("the end of attempt %s (%s) could not be recorded", outcome.attempt, outcome.message)
+        return receipts
 
 
 def presume_gone(graph: Graph, attempt: AttemptId, by: str) -> list[int]:
@@ -230,14 +251,14 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
     ends = []
     for o, row in ended:
         is_completed = completes(o.end, o.exit_code)
-        judged = COMPLETION if is_completed else verdict(o.end, o.exit_code, _circumstances(row, o))
+        judged, fault = (COMPLETION, "") if is_completed else _judged(row, o)
         states[row.task] = move(State.RUNNING, judged.event)
         end = {"attempt": o.attempt, "end": o.end, "task": row.task, "state": states[row.task]}
         # A field that is left out is null, false or zero: most of the many ends say little.
         if o.exit_code is not None:
             end["exit_code"] = o.exit_code
-        if o.message:
-            end["message"] = o.message
+        if message := "; ".join(filter(None, (o.message, "" if fault in o.message else fault))):
+            end["message"] = message
         if o.outputs is not None:
             end["outputs"] = o.outputs
         if o.ran is not None:
@@ -248,7 +269,7 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
             is_failure = _is_failure(o, judged)
             end |= {
                 "delay": judged.delay, "failed": int(is_failure), "deferred": int(judged.event is Event.DEFER and not is_failure),
-                "lost": int(o.end is End.LOST), "asks_to_wait": _asks_to_wait(o), "polls": _asks_to_wait(o) and _poll(row) is not None,
+                "lost": int(o.end is End.LOST), "asks_to_wait": _asks_to_wait(o), "polls": _asks_to_wait(o) and _has(row, "poll"),
             }  # fmt: skip
         ends.append(end)
     if State.DEFERRED in states.values():
@@ -265,7 +286,7 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
     if lost := [
         row.task
         for o, row in ended
-        if o.end is End.LOST and (row.body or {}).get("scratch") and moved.get(row.task) is State.WAITING
+        if o.end is End.LOST and _has(row, "scratch") and moved.get(row.task) is State.WAITING
     ]:
         leave(graph, lost)
     late = [row.task for _, row in ended if row.polls and states[row.task] in (State.FAILED, State.REJECTED)]
@@ -284,9 +305,9 @@ def _asks_to_wait(outcome: Outcome) -> bool:
     return outcome.end is End.EXITED and outcome.exit_code == EX_TEMPFAIL
 
 
-def _poll(row: Any) -> Poll | None:
-    poll = (row.body or {}).get("poll")
-    return None if poll is None else Poll(**poll)
+def _has(row: Any, field: str) -> bool:
+    """True if the definition of an attempt's task has a field, even if the definition cannot be read."""
+    return isinstance(row.body, dict) and row.body.get(field) is not None
 
 
 def _is_failure(outcome: Outcome, verdict: Verdict) -> bool:
@@ -294,16 +315,39 @@ def _is_failure(outcome: Outcome, verdict: Verdict) -> bool:
     return verdict.event in (Event.FAIL, Event.DEFER) and not blameless
 
 
-def _circumstances(row: Any, outcome: Outcome) -> Circumstances:
-    body = row.body or {}
-    deadline, poll = body.get("deadline"), _poll(row)
+def _judged(row: Any, outcome: Outcome) -> tuple[Verdict, str]:
+    """What an end means for its task, and the fault of the task's definition; empty: it has none.
+
+    Every end is recorded, whatever is in the database, because its task would otherwise run for
+    ever. A task whose definition cannot be read is not retried.
+    """
+    try:
+        definition = _NO_DEFINITION if row.body is None else from_database(row.body)
+        judged = verdict(outcome.end, outcome.exit_code, _circumstances(row, outcome, definition))
+        if not 0 <= judged.delay <= LONGEST_WAIT:
+            raise OverflowError
+    except Conflict as error:
+        fault = str(error)
+    except ArithmeticError:
+        fault = "the definition of the task: its delays are no sensible numbers. arkqueue doctor says what helps"
+    else:
+        return judged, ""
+    return verdict(outcome.end, outcome.exit_code, _circumstances(row, outcome, _UNREADABLE)), fault
+
+
+_NO_DEFINITION = TaskDefinition("")
+_UNREADABLE = TaskDefinition("", on_lost="fail")
+
+
+def _circumstances(row: Any, outcome: Outcome, definition: TaskDefinition) -> Circumstances:
+    deadline, poll = definition.deadline, definition.poll
     return Circumstances(
         stop=row.stop,
         failures=row.failures,
         deferrals=row.deferrals,
         losses=row.losses,
-        retries=Retries(**body.get("retries", {})),
-        on_lost=body.get("on_lost", "rerun"),
+        retries=definition.retries,
+        on_lost=definition.on_lost,
         retry_after=as_retry_after((outcome.outputs or {}).get(RETRY_AFTER)),
         time_left=None if deadline is None else deadline - (row.deferred_for or 0.0),
         poll_every=None if poll is None else poll.every,

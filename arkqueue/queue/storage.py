@@ -76,6 +76,21 @@ class Reading:
     others: list[list[Any]]
 
 
+def repair_definitions(graph: Graph, workflow: Workflow) -> None:
+    """Restore the definitions of a workflow that somebody has changed in the database."""
+    # An empty cache knows no ids, so all definitions are serialised.
+    definitions = Content(Kept(), [replace(workflow, lists={})]).definitions
+    graph.do("repair_definitions", **_rows_of_definitions(list(definitions), list(definitions.values())))
+
+
+def _rows_of_definitions(digests: Sequence[bytes], definitions: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    return {
+        "digests": digests,
+        "bodies": _array_of_texts([body for body, _ in definitions]),
+        "cancels": _array_of_texts([cancels for _, cancels in definitions]),
+    }
+
+
 class Content:
     """The workflows and definitions of planned runs, and the ids of the rows that hold them.
     Revisions mostly repeat the contents of earlier ones, and each content is stored once.
@@ -136,11 +151,7 @@ class Content:
                 ),
                 (
                     "keep_definitions",
-                    {
-                        "digests": definitions,
-                        "bodies": _array_of_texts([d[0] for d in new_definitions]),
-                        "cancels": _array_of_texts([d[1] for d in new_definitions]),
-                    },
+                    _rows_of_definitions(definitions, new_definitions),
                 ),
             )
             self._learn(answers(conn, *keep, ("content_ids", _digests(*wanted)))[-1])
@@ -156,6 +167,13 @@ class Content:
                 for first, part in _parts(items)
             ]
             answers(conn, *keep)
+
+    @property
+    def definitions(self) -> dict[bytes, tuple[str, str]]:
+        """The definitions that the cache does not know by identity: by their digests, the body and the
+        `cancels` of the stored row.
+        """
+        return self._definitions
 
     @property
     def is_stored(self) -> bool:

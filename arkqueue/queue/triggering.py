@@ -33,7 +33,18 @@ from arkqueue.queue.refused_runs import (
     refuse_outdated,
     sources_left_out,
 )
-from arkqueue.queue.storage import Branch, Content, Reading, bound, kept_lists, occurrence, read, workflow_of, write
+from arkqueue.queue.storage import (
+    Branch,
+    Content,
+    Reading,
+    bound,
+    kept_lists,
+    occurrence,
+    read,
+    repair_definitions,
+    workflow_of,
+    write,
+)
 from arkqueue.workflow import digest_of
 
 NONE: Mapping[str, tuple[Item, ...]] = MappingProxyType({})
@@ -68,6 +79,7 @@ def trigger(
             graph, revision, Trigger.MANUAL, names=names, without=without, force=force, approver=approver
         )
         run = store(graph, proposal, by)
+        repair_definitions(graph, proposal.workflow)
         note = " ".join([*(["--force"] if force else ()), *(f"--without {name}" for name in without), *(names or ())])
         graph.do("remember", by=by, verb="trigger", archive=archive[0].archive_id, run=run, task=None, note=note)
         return run

@@ -367,17 +367,27 @@ where not exists (select from task_name n where n.branch_id = t.branch_id and n.
   and (%(archive)s::bigint is null or b.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_definitions
--- The definition of a task has the task's name, and says whether it cancels anything.
+-- The definition of a task can be read, has the task's name, and says whether it cancels anything.
+-- `unreadable`: the definitions that Python cannot read; `faults`: what is wrong with each.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when d.id is null then 'it has no definition'
-            when jsonb_typeof(d.body) <> 'object' or jsonb_typeof(d.cancels) <> 'array' then 'its definition is not readable'
+            when d.id = any(%(unreadable)s) then format('its definition (%%s) %%s', d.id, (%(faults)s::text[])[array_position(%(unreadable)s::bigint[], d.id)])
+            when jsonb_typeof(d.cancels) <> 'array' then format('the cancels of its definition (%%s) are no list', d.id)
             when d.body->>'name' is distinct from t.name then format('its definition is that of %%s', coalesce(d.body->>'name', 'no task'))
             else 'it says other than its definition whether it cancels anything' end as what
 from task t left join definition d on d.id = t.definition_id
-where t.kind = 'ordinary'
-  and (d.id is null or jsonb_typeof(d.body) <> 'object' or jsonb_typeof(d.cancels) <> 'array' or d.body->>'name' is distinct from t.name
-       or t.cancels <> (d.cancels <> '[]'))
-  and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+where (t.kind = 'ordinary' and (d.id is null or jsonb_typeof(d.cancels) <> 'array' or d.body->>'name' is distinct from t.name
+                                or t.cancels <> (d.cancels <> '[]'))
+       or d.id = any(%(unreadable)s))
+  and (%(archive)s::bigint is null or t.archive_id = %(archive)s)
+union all
+select null, null, null, format('the definition %%s, which no task has, %%s', u.id, u.fault)
+from unnest(%(unreadable)s::bigint[], %(faults)s::text[]) u(id, fault)
+where %(archive)s::bigint is null and not exists (select from task t where t.definition_id = u.id) limit %(most)s;
+
+-- name: definitions_after
+-- The next definitions in the order of their ids.
+select id, body from definition where id > %(after)s order by id limit %(most)s;
 
 -- name: doctor_items
 -- An item belongs to the run of its tasks.

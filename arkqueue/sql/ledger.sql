@@ -237,6 +237,12 @@ insert into definition (digest, body, cancels)
 select * from unnest(%(digests)s::bytea[], %(bodies)s::jsonb[], %(cancels)s::jsonb[])
 on conflict (digest) do nothing;
 
+-- name: repair_definitions
+-- Restore stored definitions that somebody has changed in the database. Others are not locked.
+update definition d set body = new.body, cancels = new.cancels
+from unnest(%(digests)s::bytea[], %(bodies)s::jsonb[], %(cancels)s::jsonb[]) new(digest, body, cancels)
+where d.digest = new.digest and (d.body, d.cancels) is distinct from (new.body, new.cancels);
+
 -- name: lock_lists
 -- The given lists that are stored. They are locked, so that no purge removes them in between.
 select digest from list where digest = any(%(digests)s::text[]) order by digest for key share;

@@ -13,7 +13,7 @@ from typing import Any
 
 from arkqueue import workflow
 from arkqueue.config import Configuration
-from arkqueue.errors import Elsewhere, Withheld
+from arkqueue.errors import Conflict, Elsewhere, Withheld
 from arkqueue.gateway import Gateway
 from arkqueue.model import (
     REPORT,
@@ -43,7 +43,7 @@ class Sources:
         """``store``: the id of the place of this task manager's scratch folders."""
         self._gateway, self._configuration, self._store = gateway, configuration, store
         self._lock = threading.Lock()
-        self._bodies: OrderedDict[int, dict[str, Any]] = OrderedDict()
+        self._bodies: OrderedDict[int, Any] = OrderedDict()
         self._definitions: dict[int, TaskDefinition] = {}
         self._early: OrderedDict[tuple[int, str], tuple[int, dict[str, int]]] = OrderedDict()
         """By archive and branch: the value of `Claim.early` at the last query, and its result."""
@@ -66,10 +66,16 @@ class Sources:
         """
         self.fetch_definitions([id])
         with self._lock:
-            known, body = self._definitions.get(id), self._bodies[id]
+            known, body = self._definitions.get(id), self._bodies.get(id)
         if known is not None:
             return known
-        definition = workflow.from_json(body)
+        try:
+            definition = workflow.from_database(body)
+        except Conflict:
+            # The next attempt fetches the definition again, which somebody may have repaired.
+            with self._lock:
+                self._bodies.pop(id, None)
+            raise
         with self._lock:
             if id in self._bodies:
                 self._definitions[id] = definition
@@ -85,7 +91,9 @@ class Sources:
             bodies = {claimed.task: self._bodies.get(claimed.definition) for claimed in claims}
         polled = {claimed.task for claimed in claims if claimed.kind is AttemptKind.POLL}
         reports = [claimed.task for claimed in claims if claimed.name == REPORT]
-        tasks = [task for task, body in bodies.items() if body is None or body.get("depends") or task in polled]
+        tasks = [
+            task for task, body in bodies.items() if not isinstance(body, dict) or body.get("depends") or task in polled
+        ]
         found = self._gateway.inputs(tasks) if tasks else {}
         return found | {task: self._gateway.report(task) for task in reports}
 

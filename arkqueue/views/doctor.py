@@ -22,11 +22,17 @@ from arkqueue.errors import Conflict, Invalid
 from arkqueue.keeping import rules
 from arkqueue.names import run_name
 from arkqueue.views.naming import task_names
+from arkqueue.workflow import from_database
 
 MOST = 20
 """The most rows of one check that are reported. If there are more, the answer says so."""
+MOST_DEFINITIONS = 1000
+"""The most definitions that are read at once."""
 PATIENCE = 100.0
 """Seconds for all checks together; less than the command line's patience with the server."""
+
+Rows = Callable[..., list[Any]]
+"""Reads the rows of a block with the given parameters."""
 
 REPORT_IT = "Report it as a bug of arkqueue, with these rows."
 AGAIN = "Cancel it (arkqueue cancel), then retry it (arkqueue retry): its edges are evaluated again."
@@ -37,12 +43,13 @@ LOCKED = "In a transaction that locks the archive's row (select … for no key u
 class Check:
     """One rule. ``block``: the query for the rows that break it. ``remedy``: a sentence that says
     how to repair these rows. ``judge``: says what is wrong with a row, if SQL cannot tell; empty:
-    nothing.
+    nothing. ``facts``: further parameters of the block, which SQL cannot find out.
     """
 
     block: str
     remedy: str
     judge: Callable[[Any], str] | None = None
+    facts: Callable[[Rows], dict[str, Any]] | None = None
 
     @property
     def name(self) -> str:
@@ -51,6 +58,10 @@ class Check:
     @property
     def rule(self) -> str:
         return SQL.describe(self.block)
+
+    def parameters(self, rows: Rows, archive: int | None, most: int) -> dict[str, Any]:
+        """The parameters of the block. ``rows``: reads a block in the snapshot of all checks."""
+        return {"archive": archive, "most": most, **(self.facts(rows) if self.facts else {})}
 
     def broken(self, rows: Iterable[Any]) -> list[tuple[Any, str]]:
         """The rows of the block that break the rule, each with the fault in words."""
@@ -74,6 +85,20 @@ def _fault_of_times(row: Any) -> str:
     except Conflict as error:
         return f"branch {row.name!r}: the {error.thing} {error.fault}"
     return ""
+
+
+def _unreadable_definitions(rows: Rows) -> dict[str, Any]:
+    """The definitions that a task manager cannot read."""
+    faults: dict[int, str] = {}
+    after = 0
+    while found := rows("definitions_after", after=after, most=MOST_DEFINITIONS):
+        for row in found:
+            try:
+                from_database(row.body)
+            except Conflict as error:
+                faults[row.id] = error.fault
+        after = found[-1].id
+    return {"unreadable": list(faults), "faults": list(faults.values())}
 
 
 CHECKS = (
@@ -101,7 +126,7 @@ CHECKS = (
     Check("doctor_completions", f"{LOCKED}, write the row of completion anew; until then BASE of this task is wrong."),
     Check("doctor_purged_starts", "Delete the row of purged_start."),
     Check("doctor_names", "Insert the name into task_name; until then PREV:* leaves it out."),
-    Check("doctor_definitions", "Delete the run of the task, and trigger its revision again (arkqueue trigger)."),
+    Check("doctor_definitions", "Trigger the revision of the task again (arkqueue trigger): that repairs the definitions of its workflow files. Then retry the task, or delete its run. If the task is of a submission and is still named, correct or delete its row of definition and restart arkqueue.", facts=_unreadable_definitions),
     Check("doctor_items", "Delete the run of the task, and trigger its revision again (arkqueue trigger)."),
     Check("doctor_scratch", "Delete the row of scratch."),
     Check("doctor_scratch_limit", "Retry, delete or purge the run, so that its folder goes (arkqueue retry, delete, purge), or raise scratch_limit. An upload goes a day after somebody last continued it."),
@@ -165,7 +190,9 @@ def examine(session: Session, archive: int | None = None) -> Diagnosis:
     with session.snapshot(timeout=PATIENCE) as moment:
         for check in CHECKS:
             since = time.perf_counter()
-            rows = check.broken(moment.rows(check.block, archive=archive, most=MOST + 1))[: MOST + 1]
+            rows = check.broken(moment.rows(check.block, **check.parameters(moment.rows, archive, MOST + 1)))[
+                : MOST + 1
+            ]
             seconds = time.perf_counter() - since
             broken += [(check, *row) for row in rows[:MOST]]
             found = min(len(rows), MOST)

@@ -8,8 +8,8 @@ report that. Called by the queue manager for each revision, by the checking hook
 """
 
 from arkqueue.workflow.format import json_schema
-from arkqueue.workflow.frozen import from_json, to_json
+from arkqueue.workflow.frozen import from_database, from_json, to_json
 from arkqueue.workflow.lists import EMPTY, digest_of
 from arkqueue.workflow.parsing import parse
 
-__all__ = ["EMPTY", "digest_of", "from_json", "json_schema", "parse", "to_json"]
+__all__ = ["EMPTY", "digest_of", "from_database", "from_json", "json_schema", "parse", "to_json"]

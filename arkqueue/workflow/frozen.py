@@ -13,8 +13,9 @@ import json
 from functools import cache
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
+from arkqueue.errors import Conflict
 from arkqueue.model import TaskDefinition
 
 
@@ -27,6 +28,22 @@ def to_json(definition: TaskDefinition) -> dict[str, Any]:
 def from_json(frozen: dict[str, Any]) -> TaskDefinition:
     """The definition that ``to_json`` froze."""
     return _definition().validate_json(json.dumps(frozen))
+
+
+def from_database(body: Any) -> TaskDefinition:
+    """The definition of a row of the database. Raises ``Conflict`` if somebody has garbled the row,
+    or has deleted it (``body`` is None).
+    """
+    thing, remedy = "the definition of the task", "arkqueue doctor says what helps"
+    if body is None:
+        raise Conflict(thing, "is missing in the database", remedy)
+    try:
+        return from_json(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = "".join(f"{part}." for part in first["loc"]).rstrip(".")
+        fault = f"{place}: {first['msg']}" if place else first["msg"]
+        raise Conflict(thing, f"cannot be read ({fault})", remedy) from None
 
 
 @cache

@@ -12,7 +12,8 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import ArchiveId, AttemptId, End, Outcome, Pool, Receipt
 from arkqueue.queue import archives, claim, finish
-from tests.builders import HOST, PROCESS, an_archive
+from arkqueue.states import Circumstances, Verdict
+from tests.builders import HOST, PROCESS, a_gateway, an_archive
 
 LEASE = 90.0
 
@@ -344,14 +345,34 @@ def test_no_more_is_claimed_than_there_are_slots(session: Session, slots: int) -
 
 
 @pytest.mark.garbles
-def test_one_attempt_that_cannot_be_judged_holds_up_no_other_lost_one(session: Session) -> None:
+def test_a_lost_attempt_whose_definition_cannot_be_read_fails(session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "", "b": ""})
     archive.claim()
-    body = '{"retries": {"no such word": 1}}'
-    archive.sql("update definition set body = %s where id = (select definition_id from task where name = 'a')", body)
+    archive.sql("update definition set body = '[1, 2]' where body->>'name' = 'a'")
+    assert len(finish.expire(session, "its successor", HOST)) == 2
+    assert archive.states() == {"a@2": "failed", "b@2": "ready"}
+
+
+@pytest.mark.garbles
+def test_one_attempt_that_cannot_be_judged_holds_up_no_other(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "", "c": ""})
+    attempts = [archive.attempt(f"{name}@2") for name in "abc"]
+    archive.sql("update task set losses = 4711 where name = 'a'")
+    judge = finish.verdict
+
+    def fails(end: End, exit_code: int | None, task: Circumstances) -> Verdict:
+        """Stands for a row that causes an error that nobody has foreseen."""
+        if task.losses == 4711:
+            raise RuntimeError
+        return judge(end, exit_code, task)
+
+    monkeypatch.setattr(finish, "verdict", fails)
+    assert a_gateway(session).hand_back(attempts[:2], "not started")
+    assert archive.states() == {"a@2": "running", "b@2": "ready", "c@2": "running"}
     assert len(finish.expire(session, "its successor", HOST)) == 1
-    assert archive.states() == {"a@2": "running", "b@2": "ready"}
+    assert archive.states() == {"a@2": "running", "b@2": "ready", "c@2": "ready"}
 
 
 def test_what_is_remembered_of_one_server_is_forgotten_with_its_restart(session: Session) -> None:

@@ -9,7 +9,7 @@ import pytest
 from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
-from arkqueue.model import RunId
+from arkqueue.model import End, RunId
 from arkqueue.queue import archives, control, deletion, finish, holds, many, notifications, schedules
 from arkqueue.queue.guards import Approver
 from arkqueue.views.archives import UNREADABLE
@@ -119,6 +119,48 @@ def test_what_is_garbled_is_found_and_named(session: Session, check: str) -> Non
         assert examine(session, other.id).is_sound
 
 
+UNREADABLE_BODIES = {
+    "'[1, 2]'": "Input should be",
+    "'7'": "Input should be",
+    """body || '{"retries": 3}'""": "(retries: ",
+    """body || '{"poll": 3}'""": "(poll: ",
+    """body || '{"on_lost": []}'""": "(on_lost: ",
+    """body || '{"depends": [{"task": 7}]}'""": "(depends.0",
+}
+
+
+@pytest.mark.garbles
+@pytest.mark.parametrize("body", UNREADABLE_BODIES)
+def test_a_definition_that_no_task_manager_can_read_is_named_and_the_remedy_repairs_it(
+    session: Session, archive: AnArchive, body: str
+) -> None:
+    archive.commit({"a": "", "b": ""})
+    archive.run("b@2")
+    archive.sql(f"update definition set body = {body} where body->>'name' = 'a'")
+    attempt = archive.attempt("a@2")
+    archive.record(attempt, End.EXITED, 1)
+    (finding,) = examine(session, archive.id).findings
+    assert (finding.check, finding.name) == ("definitions", "papers@2/a")
+    assert UNREADABLE_BODIES[body] in finding.what
+    (row,) = archive.sql("select message from attempt where id = %s", attempt)
+    assert row["message"].startswith("the definition of the task: cannot be read (")
+    assert row["message"].endswith("). arkqueue doctor says what helps")
+    assert archive.state("a@2") == "failed"
+
+    archive.trigger(2)  # the first sentence of the remedy
+    assert examine(session).is_sound
+    archive.retry("a@2")
+    archive.run("a@2")
+    assert archive.state("a@2") == "completed"
+
+
+@pytest.mark.garbles
+def test_delays_that_are_no_sensible_numbers_are_no_reason_to_run_for_ever(archive: AnArchive) -> None:
+    archive.commit({"a": "retries: 2"})
+    archive.sql("""update definition set body = body || '{"retries": {"max": 3, "delay": -1e300}}'""")
+    archive.fail("a@2")
+
+
 @pytest.mark.garbles
 def test_that_there_are_more_is_said(archive: AnArchive, session: Session) -> None:
     archive.commit({f"t{n}": "" for n in range(MOST + 1)})
@@ -130,7 +172,8 @@ def test_that_there_are_more_is_said(archive: AnArchive, session: Session) -> No
 # A row that is garbled in one archive stops no other
 
 IN_ONE_ARCHIVE = {
-    "a definition that is none": "update definition set body = '[]', cancels = '7' where id in (select definition_id from task where archive_id = 1)",
+    "a definition that is none": "update definition set body = '[1, 2]', cancels = '7' where id in (select definition_id from task where archive_id = 1)",
+    "a definition with a field that is none": "update definition set body = body || '{\"retries\": 3, \"poll\": 3, \"on_lost\": []}' where id in (select definition_id from task where archive_id = 1)",
     "a definition that is not there": "update task set definition_id = 4711 where archive_id = 1 and state <> 'waiting'",
     "a counter of unmet edges": "update task set unmet = -3 where archive_id = 1",
     "a ready task without a place": "update task set entry_id = null, pool = null where archive_id = 1 and state = 'ready'",

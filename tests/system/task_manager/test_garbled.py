@@ -6,7 +6,7 @@ import pytest
 
 from arkqueue.db.session import Session
 from tests.builders import an_archive
-from tests.system.task_manager.conftest import Managers, settled
+from tests.system.task_manager.conftest import Managers, ended, settled
 
 GARBLED = [
     "update definition set body = '[]' where id in (select definition_id from task where archive_id = 1)",
@@ -28,3 +28,30 @@ def test_garbled_rows_of_one_archive_hold_up_no_other(session: Session, managers
     for number in range(2, 5):
         books.commit({"x": "checkout: none\ncommand: 'true'", "y": "checkout: none\ncommand: 'true'\ndepends: [x]"})
         settled(books, f"y@{number}", "completed")
+
+
+UNREADABLE = [
+    "'[1, 2]'",
+    "'7'",
+    """body || '{"retries": 3}'""",
+    """body || '{"retries": {"max": "many"}}'""",
+    """body || '{"poll": 3}'""",
+    """body || '{"on_lost": []}'""",
+    """body || '{"deadline": "soon", "scratch": [7]}'""",
+]
+
+
+@pytest.mark.garbles
+@pytest.mark.parametrize("body", UNREADABLE)
+def test_attempts_whose_definitions_cannot_be_read_fail_and_free_their_slots(
+    session: Session, managers: Managers, body: str
+) -> None:
+    papers, books = an_archive(session, "papers"), an_archive(session, "books")
+    papers.commit({"a": "checkout: none\ncommand: exit 0 # mine", "b": "checkout: none\ncommand: exit 0 # mine too"})
+    papers.sql(f"update definition set body = {body} where id in (select definition_id from task where archive_id = 1)")
+    managers(slots=2)
+    books.commit({"x": "checkout: none\ncommand: 'true'"})
+    settled(books, "x@2", "completed")
+    for key in ("a@2", "b@2"):
+        settled(papers, key, "failed")
+        assert "the definition of the task: cannot be read (" in ended(papers, key)["message"]
