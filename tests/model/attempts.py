@@ -114,13 +114,14 @@ class Attempts(Looking):
         if event is Event.STOP:
             task.cause = Cause.SUPERSEDED if task.stop_by else Cause.PERSON
             task.superseded_by = task.stop_by
+        runs_again = end is End.LOST and task.state is State.WAITING
         if not task.settled and task.stop != "restart" and self._is_gone(task.run):
             self._cancel(task, Cause.DROPPED)
         if task.name == REPORT and task.settled:
             self._close(task)
         task.stop = task.stop_by = None
         task.attempts[-1].live = False
-        if end is End.LOST and task.state is State.WAITING and task.definition.scratch:
+        if runs_again and task.definition.scratch:  # also where its branch is gone, so that only a retry runs it again
             users = [other for other in task.run.own if other.folder == task.folder and other.attempts]
             if task.store and self._is_away(task.store) and users in ([task], []):
                 del task.run.stores[task.folder or ""]  # no other task has left files there
