@@ -161,8 +161,8 @@ def _delete(session: Session, attempts: Sequence[int]) -> None:
 
 
 def _beside(session: Session, task: TaskId, *, log: bool, outputs: bool) -> list[str]:
-    """Other places than the database that may hold the removed text: workspaces, and tasks that got
-    the outputs.
+    """Other places than the database that may hold the removed text: workspaces, scratch folders,
+    and tasks that got the outputs.
     """
     holders = []
     for attempt in session.rows("left_on_hosts", task=task):
@@ -170,16 +170,26 @@ def _beside(session: Session, task: TaskId, *, log: bool, outputs: bool) -> list
         holders.append(f"the workspace work/{attempt.id} in the home folder of the lost task manager on {host}, until one starts there again")  # fmt: skip
     if outputs and not log:
         holders.append("the log of the task, where the task printed them. Add --log")
+    tasks = [task]
     if outputs:
-        received = session.rows("received_by", task=task, most=MOST_RECEIVERS + 1)
-        for receiver in received[:MOST_RECEIVERS]:
+        received = session.rows("received_by", task=task, most=MOST_RECEIVERS)
+        tasks += [row.id for row in received]
+        for receiver in received:
             name = task_name(session.rows("place_of_task", task=receiver.id)[0])
             holders.append(f"{name}, which got them as INPUTS: its workspace while it runs, its log and its outputs")
-        if len(received) > MOST_RECEIVERS:
-            holders.append("more tasks that got them as INPUTS")
+        if received and (more := received[0].all - len(received)):
+            holders.append(f"{more} more task{'s' * (more > 1)} that got them as INPUTS")
         for row in session.rows("named_locks_of_outputs", task=task, most=MOST_RECEIVERS):
             name = task_name(session.rows("place_of_task", task=row.id)[0])
             holders.append(f"the names of locks of {name}, which are made from them, and the audit log where somebody named such a lock")  # fmt: skip
+    for row in session.rows("reported_by", task=task):
+        tasks.append(row.id)
+        name = task_name(session.rows("place_of_task", task=row.id)[0])
+        holders.append(f"{name}, whose command got them in the report: where it sent the report, its workspace while it runs, its log and its outputs")  # fmt: skip
+    for row in session.rows("scratch_of_tasks", tasks=tasks, most=MOST_RECEIVERS):
+        run = run_name(session.rows("place_of_task", task=row.task)[0])
+        folder = f"the scratch folder of {f'the item {row.item!r} of ' if row.item else ''}{run} on {row.host}"
+        holders.append(f"{folder}, where a task wrote them there: it goes when the run has completed, or is deleted or purged")  # fmt: skip
     for _ in session.rows("submission_of_task", task=task):
         run = run_name(session.rows("place_of_task", task=task)[0])
         holders.append(f"the document that was submitted, and its items: they stay with the run. To remove them: arkqueue purge {shlex.quote(run)}")  # fmt: skip

@@ -2,6 +2,10 @@
 -- queue/removal.py. A log or output is unreadable as soon as its attempt says so (`log_removal_id`,
 -- `outputs_removal_id`: the audit log entry). The pieces of a log are deleted afterwards, in steps.
 
+-- part: first_end
+-- When the first attempt of the task ended.
+(select min(ended_at) from attempt where task_id = %(task)s)
+
 -- name: remove_logs
 -- Make the logs and the messages of a task's ended attempts unreadable. Readers see the audit log
 -- entry `removal` in their place, instead of that of an earlier removal. `is_new`: the log was
@@ -73,12 +77,38 @@ from edge e join task s on s.id = e.source join task t on t.id = e.target join d
 where e.source = %(task)s and e.kind = 'depends' and strpos(d.body->>'lock', 'needs.' || s.name || '.') > 0 order by t.id limit %(most)s;
 
 -- name: received_by
--- The tasks that have begun an attempt with outputs of a task among their INPUTS.
-select e.target as id
-from edge e join task t on t.id = e.target
-where e.source = %(task)s and e.kind = 'depends' and e.declared
-  and exists (select from attempt a where a.task_id = t.id and a.claimed_at > (select min(s.ended_at) from attempt s where s.task_id = %(task)s))
-order by e.target limit %(most)s;
+-- The tasks that have begun an attempt with outputs of a task among their INPUTS, directly or
+-- through the gate of a list, as in `inputs`. `all`: the number of these tasks.
+with receiver as (
+    select e.target as id from edge e where e.source = %(task)s and e.kind = 'depends' and e.declared
+    union
+    select e.target
+    from task s join edge i on i.source = s.id and i.kind = 'depends'
+    join task g on g.id = i.target and g.kind = 'gate' and g.name in (s.name || ':completed', s.name || ':settled')
+    join edge e on e.source = g.id and e.kind = 'depends' and e.declared
+    where s.id = %(task)s and s.item <> ''
+)
+select t.id, (count(*) over ())::int as all
+from receiver join task t on t.id = receiver.id and t.kind <> 'gate'
+where exists (select from attempt a where a.task_id = t.id and a.claimed_at > {part first_end})
+order by t.id limit %(most)s;
+
+-- name: reported_by
+-- The REPORT of the run of a task, if its command has begun since the first attempt of the task
+-- ended: a report has the outputs and the messages of all tasks of the run.
+select r.id
+from task t join run on run.id = t.run_id join task r on r.id = run.report_id and r.program
+where t.id = %(task)s and exists (select from attempt a where a.task_id = r.id and a.claimed_at > {part first_end});
+
+-- name: scratch_of_tasks
+-- The scratch folders in which some tasks run, each with one of its tasks and the host that last
+-- served it, at most %(most)s.
+select distinct on (s.id) s.id, t.id as task, s.item,
+       coalesce((select m.hostname from task_manager m where m.store = s.store order by m.seen_at desc limit 1), s.store) as host
+from task t join definition d on d.id = t.definition_id and d.scratch is not null
+join scratch s on s.run_id = t.run_id and s.item = case d.scratch when 'item' then t.item else '' end
+where t.id = any(%(tasks)s) and s.made_at is not null and s.removed_at is null
+order by s.id, t.id limit %(most)s;
 
 -- name: delete_log
 -- Delete the next chunks of some removed logs, at most `most`.

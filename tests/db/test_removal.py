@@ -193,6 +193,90 @@ def test_workspaces_of_lost_attempts_and_receivers_of_outputs_are_named(session:
     assert left not in removal.remove(session, task, "ann", "why", log=True, outputs=True).holders
 
 
+def received(archive: AnArchive, name: str) -> list[str]:
+    """The tasks that are named as recipients of the outputs of a task, and the count of others."""
+    named = removal.holders_of(archive.session, TaskId(archive.task(name)), log=True, outputs=True)
+    return [holder.split(", which")[0] for holder in named if "as INPUTS" in holder]
+
+
+def test_a_task_that_got_the_outputs_of_a_list_through_its_gate_is_named(archive: AnArchive) -> None:
+    archive.commit(
+        {
+            "gen": "foreach: [{key: a}, {key: b}]",
+            "collect": "depends: [gen]",
+            "any": "depends: [{task: gen, when: settled}]",
+            "other": "",
+            "late": "depends: [collect, gen]",
+        }
+    )
+    archive.run("other@2")
+    for item in ("gen/a@2", "gen/b@2"):
+        archive.claim(item)
+        archive.end(item, outputs={"key": SECRET})
+    assert received(archive, "gen/a@2") == []
+    archive.claim()
+    assert archive.state("late@2") == "waiting"
+    assert received(archive, "gen/a@2") == received(archive, "gen/b@2") == ["papers@2/collect", "papers@2/any"]
+
+
+def test_tasks_of_other_runs_that_got_the_outputs_are_named(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "depends: [a]"})
+    archive.claim("a@2")
+    archive.end("a@2", outputs={"key": SECRET})
+    archive.run("b@2")
+    archive.commit({"a": "depends: [PREV]", "b": "depends: [a]"})
+    archive.attempt("a@3")
+    archive.trigger(2, "b")  # it takes the product of a@2
+    archive.attempt("b@2.2")
+    assert received(archive, "a@2") == ["papers@2/b", "papers@3/a", "papers@2.2/b"]
+
+
+def test_more_receivers_than_are_named_are_counted(archive: AnArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removal, "MOST_RECEIVERS", 2)
+    archive.commit({"a": "", **{f"b{n}": "depends: [a]" for n in range(5)}})
+    archive.claim("a@2")
+    archive.end("a@2", outputs={"key": SECRET})
+    archive.run(*(f"b{n}@2" for n in range(5)))
+    assert received(archive, "a@2") == ["papers@2/b0", "papers@2/b1", "3 more tasks that got them as INPUTS"]
+
+
+def test_a_report_whose_command_got_the_outputs_is_named(archive: AnArchive) -> None:
+    archive.commit({"a": "", "REPORT": "command: ./send"})
+    leak(archive)
+    task = TaskId(archive.task("a@2"))
+
+    def named(*, log: bool, outputs: bool) -> list[str]:
+        holders = removal.holders_of(archive.session, task, log=log, outputs=outputs)
+        return [holder for holder in holders if "REPORT" in holder]
+
+    assert named(log=True, outputs=True) == []
+    archive.attempt("REPORT@2")
+    told = (
+        "papers@2/REPORT, whose command got them in the report: where it sent the report, its workspace while it runs,"
+        " its log and its outputs"
+    )
+    assert named(log=True, outputs=True) == named(log=False, outputs=True) == [told]
+    assert named(log=True, outputs=False) == [told], "the report has the messages of attempts"
+
+
+def test_a_scratch_folder_in_which_the_task_or_a_receiver_ran_is_named(session: Session, archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "depends: [a]\nscratch: run"})
+    claim.register(session, PROCESS, HOST, "build-1", 4)
+    archive.claim("a@2")
+    archive.end("a@2", outputs={"key": SECRET})
+    archive.attempt("b@2")
+    archive.sql("insert into scratch (run_id, store, made_at) select run_id, 'shelf', now() from task where name = 'b'")
+    archive.sql("update task_manager set store = 'shelf'")
+    holders = removal.holders_of(session, TaskId(archive.task("a@2")), log=False, outputs=True)
+    assert holders[-1] == (
+        "the scratch folder of papers@2 on build-1, where a task wrote them there:"
+        " it goes when the run has completed, or is deleted or purged"
+    )
+    archive.sql("update scratch set removed_at = now()")
+    holders = removal.holders_of(session, TaskId(archive.task("a@2")), log=False, outputs=True)
+    assert not [holder for holder in holders if "scratch" in holder]
+
+
 def test_the_document_of_a_submission_stays_and_is_named(session: Session, archive: AnArchive) -> None:
     """The task is not its owner: other tasks of the run have it, too. To purge the run removes it."""
     archive.commit({"a": "on: submission"})
