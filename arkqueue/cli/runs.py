@@ -77,7 +77,7 @@ def runs(
         further = "there are older ones" if rows else "none of the newest runs is of this kind; look through older ones"
         say(f"{further}: --before {page['next']}", err=True)
     elif not rows:
-        say("no runs" + (" of this kind" if states or branch or trigger else " yet"), err=True)
+        say("no runs" + (" of this kind" if states or branch or trigger else ""), err=True)
 
 
 @click.command(epilog="Example: arkqueue graph papers@2 papers@3 --format dot | dot -Tsvg > papers.svg")

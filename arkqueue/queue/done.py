@@ -56,8 +56,8 @@ class Done:
         """
         if self.refused and not (self.tasks or self.skipped):
             why, *others = (refused.why for refused in self.refused)
-            more = f"; and {len(others)} more" if others else ""
-            error = type(why)(why.thing, f"{why.fault}{more}", why.remedy)
+            more = "1 more task is" if len(others) == 1 else f"{len(others)} more tasks are"
+            error = type(why)(why.thing, f"{why.fault}; {more} refused" if others else why.fault, why.remedy)
             error.others = others
             raise error
         return self

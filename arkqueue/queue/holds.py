@@ -105,6 +105,10 @@ def hold_archive(session: Session, archive: ArchiveId, by: str, reason: str = ""
     """
 
     def begin(graph: Graph) -> int:
+        (found,) = graph.rows("archive", archive=archive)
+        if found.removed_at is not None:
+            fault = "was removed: it gets no more runs, and none of its tasks starts"
+            raise Conflict(f"archive {found.name}", fault, "To watch it again, add it again.")
         for row in graph.rows("hold_of_archive", archive=archive):
             return int(row.hold_id)
         entry = _keep(graph, by, "hold", archive, None, reason)

@@ -943,16 +943,18 @@ select
 from (select count(*) as n, count(*) filter (where lease_until < clock_timestamp()) as lapsed from attempt where ended_at is null) live;
 
 -- name: archive_of_task
--- The archive of a task, since when its run is deleted, and whether its item is deleted.
-select a.id, a.name, run.deleted_at, t.deleted as is_item_deleted from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id where t.id = %(id)s;
+-- The archive of a task, its run and item, since when the run is deleted, and whether the item is
+-- deleted.
+select a.id, a.name, t.id as task, run.id as run, t.item, run.deleted_at, t.deleted as is_item_deleted from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id where t.id = %(id)s;
 
 -- name: archive_of_run
 -- The archive of a run, and since when it is deleted.
-select a.id, a.name, run.deleted_at, false as is_item_deleted from run join archive a on a.id = run.archive_id where run.id = %(id)s;
+select a.id, a.name, null as task, run.id as run, '' as item, run.deleted_at, false as is_item_deleted from run join archive a on a.id = run.archive_id where run.id = %(id)s;
 
 -- name: archive_of_attempt
--- The archive of an attempt, since when its run is deleted, and whether its item is deleted.
-select a.id, a.name, run.deleted_at, t.deleted as is_item_deleted
+-- The archive of an attempt, its task, run and item, since when the run is deleted, and whether the
+-- item is deleted.
+select a.id, a.name, t.id as task, run.id as run, t.item, run.deleted_at, t.deleted as is_item_deleted
 from attempt at join task t on t.id = at.task_id join run on run.id = t.run_id join archive a on a.id = t.archive_id where at.id = %(id)s;
 
 -- name: recent_runs

@@ -574,8 +574,8 @@ def _reasons_of(session: Session, tasks: Sequence[int], seen: Sequence[ArchiveId
 
 
 def _held_together(reasons: Sequence[Reason], row: Any) -> list[Reason]:
-    """The reasons, with at most `MOST_HELD` for held tasks. One more reason names the other held
-    tasks, whose reasons would all be alike.
+    """The reasons, with at most `MOST_HELD` for held tasks. One more reason names the held tasks that
+    these do not name: their reasons would all be alike.
 
     A hold of the archive is mentioned once. ``row``: a task of the archive.
     """
@@ -588,10 +588,13 @@ def _held_together(reasons: Sequence[Reason], row: Any) -> list[Reason]:
     if len(held) <= MOST_HELD:
         return list(reasons)
     rest = held[MOST_HELD:]
-    names = list(dict.fromkeys(name for reason in rest for name in reason.tasks))
+    told = [reason for reason in reasons if reason not in rest]
+    named = {name for reason in held[:MOST_HELD] for name in reason.tasks}
+    names = [name for name in dict.fromkeys(name for reason in rest for name in reason.tasks) if name not in named]
+    if not names:
+        return told
     text = f"{len(names)} more {'task is' if len(names) == 1 else 'tasks are'} held: {_some(names)}."
     more = Reason(kind=Why.HELD, text=text, tasks=names, commands=[f"arkqueue release {row.archive} --all"])
-    told = [reason for reason in reasons if reason not in rest]
     place = told.index(held[MOST_HELD - 1]) + 1
     return [*told[:place], more, *told[place:]]
 

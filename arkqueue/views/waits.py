@@ -1,5 +1,6 @@
 """Why the tasks of each archive wait: one sentence for each cause, in the words of ``explain``,
-from a limited number of rows. Called by the overview and the grid.
+from a limited number of rows. Called by the overview, the grid, and what
+shows a run.
 
 ``explain`` follows every edge of one task. The overview asks about twenty archives at once, so this
 module takes one task for each cause, and reads pools, locks and task managers for all of them
@@ -20,7 +21,7 @@ from arkqueue.states import State
 from arkqueue.views import reasons
 from arkqueue.views.naming import task_name
 from arkqueue.views.reasons import MOST_ITEMS, Around, Reason, Why
-from arkqueue.views.tasks import rows_of
+from arkqueue.views.tasks import TaskView, rows_of
 
 MOST_NAMES = 60
 """The most names of open tasks that are read in an archive."""
@@ -28,6 +29,8 @@ MOST_OF_A_NAME = 5
 """The most open tasks of one name that are read."""
 MOST_BEHIND = 200
 """The most edges of a gate that are read."""
+MOST_ALONE = 20
+"""The most tasks that wait for no other task and whose reason is told with a run."""
 MOST_CAUSES = 3
 """The most causes that are shown for an archive."""
 ORDER = ("task", "locks", "ready", "gate", "through", "deferred", "held")
@@ -78,6 +81,18 @@ def alone(session: Session, tasks: Sequence[int], seen: Sequence[ArchiveId] | No
             remedy = f"; to resume it: {reason.commands[0]}" if reason.kind is Why.LOCK_PAUSED else ""
             found[row.id] = reason.text.removeprefix(subject).strip().removesuffix(".") + remedy
     return found
+
+
+def tell_why_alone(session: Session, tasks: Iterable[TaskView], seen: Sequence[ArchiveId] | None = ()) -> None:
+    """Store in ``why`` of the first tasks that wait for no other task why each has not started, in
+    the words of ``explain``. ``seen``: as in `Around`.
+    """
+    by_id = {
+        task.id: task for task in tasks if task.state is State.READY or (task.state is State.WAITING and not task.why)
+    }
+    for id, text in alone(session, [*by_id][:MOST_ALONE], seen).items():
+        words = text.removeprefix("is ready").removeprefix(",").removeprefix("waits ").strip()
+        by_id[id].why = words.removeprefix("but ").removeprefix("and ")
 
 
 def _gates(session: Session, gates: Sequence[int]) -> list[Any]:

@@ -7,11 +7,13 @@ revoked token is refused within a second by all processes, and at once by the on
 from __future__ import annotations
 
 import hashlib
+import shlex
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fastapi import Request
 from fastapi.security import HTTPBearer
@@ -20,7 +22,7 @@ from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import Forbidden, NotFound
 from arkqueue.model import ArchiveId, AttemptId, RunId, TaskId
-from arkqueue.names import run_name
+from arkqueue.names import item_name, run_name, task_name
 from arkqueue.queue import tokens
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.tokens import Scope, Token
@@ -111,12 +113,20 @@ class Caller:
             raise NotFound(thing, "does not exist, or this token is not for it")
         if also_deleted or self.token.scope.allows(Scope.ADMIN):
             return
-        if found[0].deleted_at is not None:
-            fault = "belongs to a run that was deleted" if block != "archive_of_run" else "was deleted"
-            raise Forbidden(thing, fault, "Undelete the run, or use a token of scope admin: arkqueue undelete RUN")
-        if found[0].is_item_deleted:
-            remedy = "Undelete the item, or use a token of scope admin: arkqueue undelete 'RUN/*/KEY'"
-            raise Forbidden(thing, "belongs to an item that was deleted", remedy)
+        if found[0].deleted_at is not None or found[0].is_item_deleted:
+            raise self._deleted(found[0])
+
+    def _deleted(self, found: Any) -> Forbidden:
+        """The refusal of what was deleted, with its name and the command that undeletes it."""
+        (run,) = self.session.rows("place_of_run", run=found.run)
+        what, name = ("run", run_name(run)) if found.deleted_at is not None else ("item", item_name(run, found.item))
+        remedy = f"Use a token of scope admin, or undelete the {what}: arkqueue undelete {shlex.quote(name)}"
+        if found.task is None:
+            return Forbidden(name, "was deleted", remedy)
+        (task,) = self.session.rows("place_of_task", task=found.task)
+        return Forbidden(
+            task_name(task), f"belongs to {'a' if what == 'run' else 'an'} {what} that was deleted", remedy
+        )
 
     def require_every_archive(self, what: str) -> None:
         if self.token.archives is not None:

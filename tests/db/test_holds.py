@@ -9,11 +9,12 @@ import pytest
 from arkqueue.db import Connection
 from arkqueue.db.session import SQL, Session
 from arkqueue.errors import Conflict
-from arkqueue.model import End, RunId
+from arkqueue.model import ArchiveId, End, RunId
 from arkqueue.queue import archives, claim, holds, schedules
 from arkqueue.queue.claim import parameters
 from arkqueue.views.archives import archive as archive_view
-from arkqueue.views.explain import MOST_HELD, explain
+from arkqueue.views.explain import MOST_HELD, explain, explain_name
+from arkqueue.views.reasons import Why
 from arkqueue.views.runs import RunState
 from arkqueue.views.runs import run as run_view
 from arkqueue.views.tasks import task as task_view
@@ -333,7 +334,7 @@ def test_a_release_names_what_it_would_overwrite(archive: AnArchive) -> None:
     assert "would replace the work of later revisions: papers@4/upload" in done.refused[0].why.fault
     with pytest.raises(Conflict, match="waive it: --skip-outdated"):
         release(archive, "upload@2")
-    with pytest.raises(Conflict, match="and 1 more"):
+    with pytest.raises(Conflict, match="; 1 more task is refused"):
         release_all(archive)
     assert archive.states() == {"upload@2": "held", "other@2": "ready", "upload@3": "held", "upload@4": "completed"}
 
@@ -341,6 +342,26 @@ def test_a_release_names_what_it_would_overwrite(archive: AnArchive) -> None:
     done = release_all(archive, skip_outdated=True)
     assert (done.skipped, done.refused) == ([archive.task("upload@3")], [])
     assert archive.states() == {"upload@2": "ready", "other@2": "ready", "upload@3": "skipped", "upload@4": "completed"}
+
+
+def test_held_tasks_that_are_described_are_not_counted_again(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "", "c": "", "d": "depends: [a, b, c]"})
+    for name in "abcd":
+        holds.hold(archive.session, archive.task(f"{name}@2"), "ann", f"because of {name}")
+    told = explain_name(archive.session, "papers@2")
+    held = [reason for reason in told.reasons if reason.kind is Why.HELD]
+    (more,) = (reason for reason in held if "more task" in reason.text)
+    described = {name for reason in held if reason is not more for name in reason.tasks}
+    assert described == {"papers@2/a", "papers@2/b", "papers@2/c"}
+    assert more.tasks == ["papers@2/d"]
+    assert more.text == "1 more task is held: papers@2/d."
+
+
+def test_a_removed_archive_is_not_put_on_hold(archive: AnArchive) -> None:
+    archives.remove(archive.session, ArchiveId(archive.id), "ann")
+    with pytest.raises(Conflict, match=r"archive papers: was removed: .*\. To watch it again, add it again\."):
+        hold(archive)
+    assert not archive.sql("select from deed where verb = 'hold'")
 
 
 def test_ten_commits_of_a_weekend_go_on_as_the_graph_says(archive: AnArchive) -> None:
@@ -354,6 +375,9 @@ def test_ten_commits_of_a_weekend_go_on_as_the_graph_says(archive: AnArchive) ->
     (more,) = (reason for reason in told.reasons if "more tasks are held" in reason.text)
     assert more.commands == ["arkqueue release papers --all"]
     assert len(more.tasks) == 19 - MOST_HELD
+    named = [name for reason in told.reasons if reason.kind is Why.HELD and reason is not more for name in reason.tasks]
+    assert len(named) == MOST_HELD
+    assert not {*named} & {*more.tasks}
     unhold(archive)
     release_all(archive)
     for number in range(2, 12):

@@ -108,7 +108,7 @@ def test_where_all_is_refused_the_first_reason_is_the_answer(session: Session) -
     archive.fail("a@2", "b@2")
     archive.commit({"a": "", "b": ""})
     archive.run("a@3", "b@3")
-    with pytest.raises(Conflict, match="later revisions: papers@3/a completed; and 1 more"):
+    with pytest.raises(Conflict, match="later revisions: papers@3/a completed; 1 more task is refused"):
         retry_failed(archive, 2)
 
 

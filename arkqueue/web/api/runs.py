@@ -31,7 +31,8 @@ from arkqueue.views.prospects import obstacles
 from arkqueue.views.reasons import Reason
 from arkqueue.views.rows import view_of
 from arkqueue.views.runs import RunDetail, RunPage
-from arkqueue.views.tasks import AttemptView, TaskDetail
+from arkqueue.views.tasks import AttemptView, TaskDetail, TaskView
+from arkqueue.views.waits import tell_why_alone
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.api.answers import ArchiveAction, RunAction, on_archive, on_run
 from arkqueue.web.api.calls import DryRun, calls
@@ -287,7 +288,13 @@ def trigger_run(
 def show_run(request: Request, id: int, item: OfItem = None) -> RunDetail:
     """A run with its tasks and edges."""
     caller = admit(request, Scope.READ)
-    return runs.run(caller.session, caller.run(id), item)
+    view = runs.run(caller.session, caller.run(id), item)
+    tell_why_alone(caller.session, _waiting(view.tasks), caller.archives())
+    return view
+
+
+def _waiting(tasks: Sequence[TaskView]) -> list[TaskView]:
+    return [task for task in tasks if task.state is State.WAITING]
 
 
 @router.get("/runs/{id}/changes")
@@ -387,7 +394,9 @@ def list_items(
     itself has only the numbers.
     """
     caller = admit(request, Scope.READ)
-    return items.page_of_items(caller.session, caller.run(id), task, state, after, limit)
+    page = items.page_of_items(caller.session, caller.run(id), task, state, after, limit)
+    tell_why_alone(caller.session, _waiting(page.tasks), caller.archives())
+    return page
 
 
 @router.get("/runs/{id}/deleted-items")

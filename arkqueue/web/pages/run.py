@@ -11,7 +11,6 @@ from dataclasses import replace
 from starlette.requests import Request
 
 from arkqueue.archives.changed import ChangedFiles, changed_files
-from arkqueue.db.session import Session
 from arkqueue.model import RunId, TaskKind
 from arkqueue.names import EVERY_TASK, Name, task_in_run
 from arkqueue.queue.many import COMES_BACK
@@ -22,7 +21,7 @@ from arkqueue.views.lists import Numbers, lists_of, numbers_of
 from arkqueue.views.runs import Counts, RunDetail
 from arkqueue.views.runs import run as show_run
 from arkqueue.views.tasks import TaskView
-from arkqueue.views.waits import alone
+from arkqueue.views.waits import tell_why_alone
 from arkqueue.web.pages.answer import Shown, asked
 from arkqueue.web.pages.drawing import MOST_DRAWN, Picture, drawn
 from arkqueue.web.pages.folding import folded
@@ -39,8 +38,6 @@ MOST_DELETED = 50
 """The most deleted items that are listed."""
 _MAY_BE_SKIPPED = frozenset((*MOVES[Event.SKIP].sources, State.FAILED, State.REJECTED))
 _HAS_PRIORITY = frozenset((State.WAITING, State.HELD, State.READY))
-MOST_ALONE = 20
-"""The most tasks that wait for no other task and whose reason the page shows."""
 MOST_ITEMS = 100
 """The most tasks with items that are shown one by one, of the whole run or of one list."""
 
@@ -54,7 +51,7 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
     lists = lists_of(numbers)
     is_long = sum(of.tasks for of in lists) > MOST_ITEMS or asked(request, "list") in {of.name for of in lists}
     view = show_run(caller.session, id, "" if is_long else None)
-    why_alone(caller.session, view.tasks)
+    tell_why_alone(caller.session, view.tasks, caller.archives())
     picture, boxes = _picture(visitor, view, numbers)
     changes = changed_files(caller.session, caller.configuration, id, MOST_FILES) if not view.baseline else None
     # The fault may contain a path of the server.
@@ -111,7 +108,7 @@ def _items(visitor: Visitor, request: Request, id: RunId, name: str, lists: Sequ
     first = int(after) if after.isdecimal() and len(after) < 19 else 0
     states = [] if state is None else [state]
     found = page_of_items(visitor.caller.session, id, chosen.name, states, first, MOST_ITEMS)
-    why_alone(visitor.caller.session, found.tasks)
+    tell_why_alone(visitor.caller.session, found.tasks, visitor.caller.archives())
     return {
         "list": chosen,
         "of_list": f"{name}{task_in_run(chosen.name)}/{EVERY_TASK}",
@@ -121,18 +118,6 @@ def _items(visitor: Visitor, request: Request, id: RunId, name: str, lists: Sequ
         "items": [(task, words_of(task)) for task in found.tasks],
         "next": found.next,
     }
-
-
-def why_alone(session: Session, tasks: Sequence[TaskView]) -> None:
-    """Store in ``why`` of the first tasks that wait for no other task why each has not started, in
-    the words of ``explain``.
-    """
-    by_id = {
-        task.id: task for task in tasks if task.state is State.READY or (task.state is State.WAITING and not task.why)
-    }
-    for id, text in alone(session, [*by_id][:MOST_ALONE]).items():
-        words = text.removeprefix("is ready").removeprefix(",").removeprefix("waits ").strip()
-        by_id[id].why = words.removeprefix("but ").removeprefix("and ")
 
 
 def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # noqa: ARG001  every page gets its request

@@ -27,6 +27,8 @@ def test_a_lock_of_the_installation_is_shown_set_and_paused(arkqueue: Cli, sessi
         "  1. one@2/b waits; it waits for the lock global/printer, too",
     ]
     assert "which one@2/a has" in arkqueue("explain", "other@2/x").out
+    (shown,) = (line for line in arkqueue("show", "other@2").lines if line.startswith("other@2/x "))
+    assert "for the lock global/printer, which one@2/a has" in shown
     paused = arkqueue("pause", "--lock", "global/printer", "--reason", "no paper")
     assert paused.lines == ["lock global/printer: paused"]
     assert one.state("a@2") == "waiting"

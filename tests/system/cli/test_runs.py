@@ -60,6 +60,10 @@ def edges(text: str) -> list[str]:
 # Seen
 
 
+def test_an_empty_list_of_runs_does_not_say_that_there_never_was_one(arkqueue: Cli) -> None:
+    assert arkqueue("runs").err == "no runs\n"
+
+
 def test_show_lists_the_files_that_a_revision_changes(
     arkqueue: Cli, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,7 +278,7 @@ def test_what_failed_of_a_run_or_of_archives_is_retried(arkqueue: Cli, session: 
     assert (refused.code, refused.out) == (1, "")
     first, second = refused.err.splitlines()
     assert first.startswith(
-        "arkqueue: papers@2/a: would replace the work of later revisions: papers@3/a completed; and 1 more"
+        "arkqueue: papers@2/a: would replace the work of later revisions: papers@3/a completed; 1 more task is refused"
     )
     assert second == (
         "arkqueue: papers@2/b: would replace the work of later revisions: papers@4/b completed. "

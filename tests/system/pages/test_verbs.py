@@ -306,7 +306,7 @@ def test_each_refusal_of_many_is_named_where_nothing_could_be_done(operator: htt
     archive.run("one@4", "two@4")
     page = press(operator, "/papers", "papers", "retry")
     text = said(page, 409)
-    assert "papers@4/one completed; and 1 more" in text
+    assert "papers@4/one completed; 1 more task is refused" in text
     assert "papers@3/two would replace the work of later revisions: papers@4/two completed." in text
     assert "arkqueue retry papers@3/two --force" in text
     assert archive.state("two@3") == "failed"

@@ -180,7 +180,7 @@ def test_a_deleted_item_is_read_with_scope_admin_alone(client: Client, session: 
     assert not [found for found in answer["tasks"] if found["item"] == "a"]
     assert (answer["counts"]["tasks"], answer["counts"]["failed"]) == (3, 0)
     for path in (task, f"{task}/attempts", f"{task}/explain", attempt, f"{attempt}/log"):
-        problem(reader.get(path), 403, "belongs to an item that was deleted", "arkqueue undelete 'RUN/*/KEY'")
+        problem(reader.get(path), 403, "belongs to an item that was deleted", "arkqueue undelete 'papers@2/*/a'")
         assert admin.get(path).status_code == 200, path
     problem(operator.get(f"{run}/deleted-items"), 403, "needs admin")
     (tombstone,) = admin.get(f"{run}/deleted-items").json()

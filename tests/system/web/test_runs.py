@@ -358,8 +358,11 @@ def test_deleted_run_is_in_no_list_and_its_history_takes_the_scope_admin(
     assert "papers@2" in [one["full_name"] for one in admin.get("/runs?state=deleted&state=completed").json()["runs"]]
     by_name = ("/explain?name=papers@2", "/explain?name=papers@2/a")
     for call in (run, task, f"{task}/attempts", f"{task}/explain", log, f"{run}/graph", *by_name):
-        problem(reader.get(call), 403, "deleted")
+        problem(reader.get(call), 403, "deleted", "arkqueue undelete papers@2")
+        assert "papers@2" in reader.get(call).json()["detail"]
         assert admin.get(call).status_code == 200
+    problem(reader.get(run), 403, "papers@2: was deleted")
+    problem(reader.get(log), 403, "papers@2/a: belongs to a run that was deleted")
 
     told = admin.get("/explain?name=papers@2").json()
     assert (told["text"], told["commands"]) == ("It was deleted.", ["arkqueue undelete papers@2"])
