@@ -16,6 +16,7 @@ import json
 import ssl
 import time
 from pathlib import Path
+from typing import Final
 
 import httpx
 
@@ -29,6 +30,8 @@ from arkqueue.text import one_line
 LONGEST_ANSWER = 2000
 """The most bytes of a refusal that are read."""
 SHORTEST_KEY = 16
+AWAY: Final = frozenset((408, 429, 502, 503, 504))
+"""The answers that say that a receiver accepts nothing at the moment, whatever it is sent."""
 
 
 def send(configuration: Configuration, message: Message) -> None:
@@ -50,7 +53,7 @@ def send(configuration: Configuration, message: Message) -> None:
     if not 200 <= status < 300:
         moved = "; redirects are not followed" if 300 <= status < 400 else ""
         fault = f"answered {status}{moved}" + (f": {one_line(said, 300)}" if said.strip() else "")
-        raise NotSent(url, fault, is_silent=status >= 500 or status in (408, 429))
+        raise NotSent(url, fault, is_silent=status in AWAY)
 
 
 def key_of(text: bytes) -> bytes:

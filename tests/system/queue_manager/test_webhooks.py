@@ -125,6 +125,17 @@ def test_a_refusal_and_a_lost_answer_are_tried_again_under_one_id(
     assert {post.headers["webhook-id"] for post in receiver.posts} == {f"arkqueue_{row['id']}"}
 
 
+def test_a_delivery_on_which_its_receiver_fails_holds_up_no_other(
+    session: Session, configuration: Configuration, archive: AnArchive, receiver: Receiver
+) -> None:
+    receiver.answers += [says(500)]
+    failed_runs(archive, 2, 3)
+    with managing(session, configuration):
+        until_all(archive, "sent")
+    first, second, again = (post.headers["webhook-id"] for post in receiver.posts)
+    assert first == again != second
+
+
 def test_a_receiver_that_hangs_holds_up_no_other(
     session: Session,
     configuration: Configuration,
