@@ -112,14 +112,14 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
         note = NOTE if is_large else ""
         (entry,) = graph.ids("remember", by=by, verb="cancel", archive=row.archive_id, run=run, task=None, note=note)
         if not is_large:
-            done.tasks = _cancel(graph, allowed, by)
+            done.tasks = cancel_some(graph, allowed, by)
             end(graph)
         elif not kept:
             graph.do("cancel_run", run=run, by=by)
         return entry
 
     def go_on(graph: Graph, tasks: Sequence[int]) -> Done:
-        return Done(_cancel(graph, judge(graph, tasks), by))
+        return Done(cancel_some(graph, judge(graph, tasks), by))
 
     def end(graph: Graph) -> None:
         """Note the refusals. A refused task that was skipped because of a canceled one is none."""
@@ -143,7 +143,7 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
     return done
 
 
-def _cancel(graph: Graph, tasks: Sequence[int], by: str) -> list[int]:
+def cancel_some(graph: Graph, tasks: Sequence[int], by: str) -> list[int]:
     """Cancel tasks of a run, and ask the running ones to stop. Returns both."""
     locked = graph.rows("lock_tasks", tasks=list(tasks))
     running = [task.id for task in locked if task.state == State.RUNNING]

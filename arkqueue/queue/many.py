@@ -7,9 +7,10 @@ than by a verb on one task. A command acts for at most `LONGEST` seconds, and re
 tasks that it has not reached. The same command, given again, also after a crash, continues. The
 command ends if a person cancels or deletes the run meanwhile, so it does not undo that.
 
-Verbs that treat all tasks of a run alike (cancel, prioritize, hold, release) take many tasks with
-each transaction; they are defined beside the same verb on one task. An item has few tasks, so a
-verb on one item does not need that.
+Verbs that treat all tasks alike (cancel, prioritize, hold, release) take many tasks with each
+transaction. Those on a run are defined beside the same verb on one task; those on a list are here,
+and take `PORTION` items with each transaction, with one audit log entry for the command. An item
+has few tasks, so a verb on one item does not need that.
 """
 
 from __future__ import annotations
@@ -17,22 +18,31 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, Final
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, Forbidden, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
-from arkqueue.names import backfill_command, item_name, run_name, task_name
+from arkqueue.names import backfill_command, item_name, list_name, run_name, task_name
 from arkqueue.queue import control, deletion, holds, places
-from arkqueue.queue.done import LONGEST, Done, Refused
-from arkqueue.queue.guards import Approver
+from arkqueue.queue.done import LONGEST, Done, Refused, give_way
+from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.guards import Approver, refusals
 from arkqueue.states import MOVES, SETTLED, Event, State
 
+PORTION = 200
+"""The most items of a list of one transaction."""
 MOST_NAMED = 10
 """The most tasks of an item whose states a message names when the verb has nothing to act on."""
 
 Act = Callable[[TaskId], object]
 """The action on one task; raises ``Conflict`` or ``Forbidden`` if the task refuses it."""
+
+ActOnSome = Callable[[Graph, Sequence[int]], Done]
+"""The action on locked tasks in one transaction. Its result has the refusals of tasks; it raises
+``Conflict`` if all tasks of the archive are refused.
+"""
 
 COMES_BACK: Final = frozenset((State.CANCELED, State.SKIPPED, State.DEFERRED))
 """The states, beside failed, from which a retry by name takes a task."""
@@ -149,34 +159,101 @@ def act_on_list(
     A retry without ``states`` acts on the failed items that nobody waived. With ``states`` it also
     acts on canceled, skipped and deferred items.
     """
+    chosen, nothing, concerns = _chosen(session, run, name, states, verb)
+    return _on_run(session, run, nothing, concerns, lambda task: act(task, chosen[task]), last_first=verb == "cancel")
+
+
+def _chosen(
+    session: Session, run: RunId, name: str, states: Collection[State], verb: str
+) -> tuple[dict[int, str], str, Callable[[Any], bool]]:
+    """The items of a list that a verb may concern, by task; the message if there are none; and the
+    condition that a task still has to meet when its turn comes.
+    """
     concerns = _may_come_back if verb == "retry" and states else _concerned(verb, failed=True)
-    rows = session.rows("tasks_to_act_on", run=run, item=None, tasks=None)
+    rows = session.rows("tasks_to_act_on", run=run, item=None)
     chosen = {row.id: row.item for row in rows if row.name == name and row.item and (not states or row.state in states)}
     nothing = f"has no item of {name} to {verb}" + (f" that is {' or '.join(states)}" if states else "")
     if verb == "retry" and State.REJECTED in states:
         nothing += "; rejected items stay rejected"
-    return _on_run(
-        session,
-        run,
-        nothing,
-        lambda row: row.id in chosen and concerns(row),
-        lambda task: act(task, chosen[task]),
-        last_first=verb == "cancel",
-    )
+    return chosen, nothing, lambda row: row.id in chosen and concerns(row)
+
+
+def _on_list(session: Session, run: RunId, name: str, states: Collection[State], verb: str, act: ActOnSome) -> Done:
+    """Act on the items of a list, up to `PORTION` in each transaction. ``name`` and ``states``: as in
+    `act_on_list`.
+    """
+    _, nothing, concerns = _chosen(session, run, name, states, verb)
+    return _on_run(session, run, nothing, concerns, act, last_first=verb == "cancel", walk=_by_portions)
 
 
 def hold_list(session: Session, run: RunId, name: str, states: Collection[State], by: str, note: str) -> Done:
     """Hold the unstarted items of a list. ``name`` and ``states``: as in `act_on_list`."""
-    return act_on_list(session, run, name, states, "hold", lambda task, _: holds.hold(session, task, by, note))
+    entry = _entry(run, "hold", by, f"{name}/*: {note}" if note else f"{name}/*")
+    return _on_list(session, run, name, states, "hold", lambda graph, tasks: Done(graph.hold(tasks, entry(graph))))
 
 
 def release_list(
     session: Session, run: RunId, name: str, states: Collection[State], by: str, note: str, how: holds.How
 ) -> Done:
-    """Release the held items of a list. ``name`` and ``states``: as in `act_on_list`."""
-    return act_on_list(
-        session, run, name, states, "release", lambda task, _: holds.release(session, task, by, note, how)
-    )
+    """Release the held items of a list. ``name`` and ``states``: as in `act_on_list`. If the archive
+    is put on hold between two steps, the other items stay held.
+    """
+    entry = _entry(run, "release", by, f"{name}/*: {note}" if note else f"{name}/*")
+
+    def act(graph: Graph, tasks: Sequence[int]) -> Done:
+        (row,) = graph.rows("place_of_run", run=run)
+        holds.refuse_on_hold(graph, row.archive_id)
+        what = shlex.quote(list_name(run_name(row), name))
+        return holds.release_locked(graph, tasks, partial(entry, graph), by, how, what, accepts=False)
+
+    return _on_list(session, run, name, states, "release", act)
+
+
+def cancel_list(
+    session: Session, run: RunId, name: str, states: Collection[State], by: str, approver: Approver | None = None
+) -> Done:
+    """Cancel the unsettled items of a list. ``name`` and ``states``: as in `act_on_list`."""
+    entry = _entry(run, "cancel", by, f"{name}/*")
+
+    def act(graph: Graph, tasks: Sequence[int]) -> Done:
+        refused = refusals(graph, tasks, approver)
+        kept = {one.task for one in refused}
+        if allowed := [task for task in tasks if task not in kept]:
+            entry(graph)
+        return Done(control.cancel_some(graph, allowed, by) if allowed else [], refused=refused)
+
+    return _on_list(session, run, name, states, "cancel", act)
+
+
+def prioritize_list(session: Session, run: RunId, name: str, states: Collection[State], priority: int, by: str) -> Done:
+    """Set the priority of the unstarted items of a list. ``name`` and ``states``: as in
+    `act_on_list`.
+    """
+    entry = _entry(run, "prioritize", by, f"{name}/*: {priority}")
+
+    def act(graph: Graph, tasks: Sequence[int]) -> Done:
+        entry(graph)
+        graph.reordered = graph.ids("prioritize", tasks=list(tasks), priority=priority)
+        return Done(list(graph.reordered))
+
+    return _on_list(session, run, name, states, "prioritize", act)
+
+
+def _entry(run: RunId, verb: str, by: str, note: str) -> Callable[[Graph], int]:
+    """The audit log entry for all steps of a verb on a list. The first step that changes something
+    makes it; called once in each step.
+    """
+    kept: list[int] = []
+
+    def entry(graph: Graph) -> int:
+        if not kept:
+            (row,) = graph.rows("place_of_run", run=run)
+            (made,) = graph.ids("remember", by=by, verb=verb, archive=row.archive_id, run=run, task=None, note=note)
+            graph.to_keep.append(lambda: kept.append(made))
+            return made
+        return kept[0]
+
+    return entry
 
 
 def delete_items(
@@ -234,22 +311,24 @@ def _on_run(
     run: RunId,
     nothing: str,
     concerns: Callable[[Any], bool],
-    act: Act,
+    act: Callable[..., object],
     remedy: str = "",
     *,
     item: str | None = None,
     last_first: bool = False,
+    walk: Callable[..., Done] | None = None,
 ) -> Done:
     """Act on those tasks of a run, or of one ``item``, for which ``concerns`` is true. ``nothing``,
-    ``remedy``: the message if there are none.
+    ``remedy``: the message if there are none. ``walk``: `_each`, or `_by_portions` for an ``act`` on
+    many tasks.
     """
     found = session.rows("place_of_run", run=run)
     if not found:
         raise NotFound(f"run {run}", "does not exist")
     places.refuse_deleted(found[0])
     places.refuse_while_planned(found[0])
-    done = _each(session, run, concerns, act, _until(session), item=item, last_first=last_first)
-    if not (done.tasks or done.refused or done.left):
+    done = (walk or _each)(session, run, concerns, act, _until(session), item=item, last_first=last_first)
+    if not (done.tasks or done.skipped or done.refused or done.left):
         if concerns in (_has_failed, _may_be_retried):
             nothing, remedy = _beside_rejected(session, run, item, nothing, remedy)
         raise _nothing(session, found[0], nothing, remedy)
@@ -260,7 +339,7 @@ def _beside_rejected(session: Session, run: int, item: str | None, nothing: str,
     """The message and the remedy if there is nothing to retry. They mention rejected tasks, which
     are final.
     """
-    rows = session.rows("tasks_to_act_on", run=run, item=item, tasks=None)
+    rows = session.rows("tasks_to_act_on", run=run, item=item)
     rejected = [row.id for row in rows if row.state == State.REJECTED and not row.waived]
     if not rejected:
         return nothing, remedy
@@ -302,9 +381,9 @@ def _each(
     comes: the actions before may have changed it.
     """
     done = Done()
-    candidates = list(filter(concerns, session.rows("tasks_to_act_on", run=run, item=item, tasks=None)))
+    candidates = list(filter(concerns, session.rows("tasks_to_act_on", run=run, item=item)))
     for n, candidate in enumerate(reversed(candidates) if last_first else candidates):
-        now: Sequence[Any] = session.rows("tasks_to_act_on", run=run, item=item, tasks=[candidate.id])
+        now: Sequence[Any] = session.rows("tasks_to_act_on_now", tasks=[candidate.id])
         is_ended = now and now[0].run_ended_at not in (None, candidate.run_ended_at)
         if is_ended or time.monotonic() > until:
             done.left = len(candidates) - n
@@ -323,6 +402,60 @@ def _each(
             break
         else:
             done.tasks.append(candidate.id)
+    return done
+
+
+def _by_portions(
+    session: Session,
+    run: int,
+    concerns: Callable[[Any], bool],
+    act: ActOnSome,
+    until: float,
+    *,
+    item: str | None = None,
+    last_first: bool = False,
+) -> Done:
+    """Like `_each`, with up to `PORTION` tasks in each transaction, which are locked and judged again
+    in it.
+    """
+    done = Done()
+    candidates = list(filter(concerns, session.rows("tasks_to_act_on", run=run, item=item)))
+    if last_first:
+        candidates.reverse()
+    ended = {None, *(row.run_ended_at for row in candidates)}
+
+    def step(graph: Graph, tasks: Sequence[int]) -> Done:
+        graph.rows("lock_tasks", tasks=list(tasks))
+        now = graph.rows("tasks_to_act_on_now", tasks=list(tasks))
+        if any(row.run_ended_at not in ended for row in now):
+            return Done(left=len(tasks))
+        fit = {row.id for row in now if concerns(row)}
+        found = act(graph, [task for task in tasks if task in fit]) if fit else Done()
+        acted = {*found.tasks}
+        found.tasks = [task for task in tasks if task in acted]
+        return found
+
+    archive = places.archive_of_run(session, run)
+    for start in range(0, len(candidates), PORTION):
+        left = len(candidates) - start
+        if time.monotonic() > until:
+            done.left = left
+            break
+        if start:
+            give_way()
+        tasks = [row.id for row in candidates[start : start + PORTION]]
+        try:
+            found = change(session, [archive], partial(step, tasks=tasks))
+        except (Busy, Conflict):
+            # The result has the tasks that were done until now; the others stay as they are.
+            if not (done.tasks or done.skipped or done.refused):
+                raise
+            done.left = left
+            break
+        if found.left:  # the run ended meanwhile
+            done.left = left
+            break
+        done.add(found)
     return done
 
 

@@ -352,11 +352,17 @@ where not c.here and c.name = n.name and (f.item = n.item or f.item = '' or n.it
 order by f.number, f.run limit 20;
 
 -- name: tasks_to_act_on
--- The tasks that an action on a run, on an item, or on some tasks may concern, in the order of the
--- workflow files; and since when the run is canceled or deleted.
+-- The tasks that an action on a run or on an item may concern, in the order of the workflow files;
+-- and since when the run is canceled or deleted.
 select t.id, t.name, t.item, t.state, t.program, t.polls, t.waived, t.superseded_by, coalesce(run.deleted_at, run.canceled_at) as run_ended_at from task t join run on run.id = t.run_id
-where t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted and (%(item)s::text is null or t.item = %(item)s) and (%(tasks)s::bigint[] is null or t.id = any(%(tasks)s))
+where t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted and (%(item)s::text is null or t.item = %(item)s)
 order by t.position, t.item, t.id;
+
+-- name: tasks_to_act_on_now
+-- The same of some tasks, which are judged again. A block of its own: with a condition for both, a
+-- prepared statement would read all tasks of the run.
+select t.id, t.name, t.item, t.state, t.program, t.polls, t.waived, t.superseded_by, coalesce(run.deleted_at, run.canceled_at) as run_ended_at from task t join run on run.id = t.run_id
+where t.id = any(%(tasks)s) and t.kind = 'ordinary' and not t.deleted;
 
 -- name: runs_failed
 -- The runs of an archive with failed tasks that nobody waived, oldest first, each with the number

@@ -475,11 +475,13 @@ def do_to_list(caller: Caller, verb: Verb, run: RunId, name: str, states: Sequen
         raise Invalid("the request", "asks for what failed, and for other states", "Leave out failed or states.")
     beside = {"item", "list", "states", "failed"}
     of_each = Options(**options.model_dump(exclude_unset=True, exclude=beside))
+    session, by = caller.session, caller.by
     if verb is Verb.PRIORITIZE:
-        of_each.the_priority()
-    return many.act_on_list(
-        caller.session, run, name, states, verb, lambda task, _: do_to_task(caller, verb, task, of_each)
-    )
+        return many.prioritize_list(session, run, name, states, of_each.the_priority(), by)
+    if verb is Verb.CANCEL and not of_each.assume_gone:
+        of_each.check(*_MEANT[verb])
+        return many.cancel_list(session, run, name, states, by, caller.approver)
+    return many.act_on_list(session, run, name, states, verb, lambda task, _: do_to_task(caller, verb, task, of_each))
 
 
 def _do_to_item(caller: Caller, verb: Verb, run: RunId, item: str, options: Options) -> Done:
