@@ -754,14 +754,14 @@ cross join lateral (
     from jsonb_array_elements(w.tasks) with ordinality e(d, at) where d->'on' ? 'submission') t
 where b.archive_id = %(archive)s and b.deleted_at is null and case when %(branch)s::text is null then b.main else b.name = %(branch)s end;
 
--- name: unmet_chain
--- The unmet edges to a task, the unmet edges to their sources, and so on, at most `limit` edges. If
--- a source waits, all of its edges are followed. If it blocks although it was canceled or skipped,
+-- part: unmet_chain
+-- The unmet edges to a task (`of.target`; only those from `of.source`, unless it is null), the unmet
+-- edges to their sources, and so on, at most `limit` edges. If a source waits, all of its edges are followed. If it blocks although it was canceled or skipped,
 -- only the edges that block its target are followed. `needs`: 2 if the target waits for any end of
 -- the source, 1 if it needs the source's completion.
 with recursive chain(target, source, kind, settled, crossing, declared, product, failed, needs) as (
     select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.product, e.failed, 1 + (e.settled and not e.failed)::int
-    from edge e where e.target = %(task)s and not e.met and e.kind <> 'cancels'
+    from edge e where e.target = of.target and (of.source is null or e.source = of.source) and not e.met and e.kind <> 'cancels'
     union
     select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.product or over.is_over and c.product, e.failed,
            case when e.settled and not e.failed or over.is_over and (not e.crossing or e.product) and t.root_id is null then 2 when over.is_over then c.needs else 1 end
@@ -775,7 +775,21 @@ with recursive chain(target, source, kind, settled, crossing, declared, product,
           and blocks_behind(e.settled and not e.failed, e.crossing and not e.product, t.root_id is not null, s.state, s.waived, s.blocks,
                             s.attempts > 0 or s.unmet = 0 or e.product) >= c.needs
 )
-select * from chain limit %(limit)s;
+select * from chain limit %(limit)s
+
+-- name: unmet_chain
+-- The unmet edges to a task, directly and through others.
+select chain.* from (select %(task)s::bigint, null::bigint) of(target, source) cross join lateral ({part unmet_chain}) chain;
+
+-- name: behind_skipped
+-- For each of some unmet edges from skipped tasks, the first task at the end of the chain behind it.
+select of.target, of.source, t.id, a.name as archive, b.name as branch, b.main, t.number, t.run, t.name, t.item, t.kind, t.state, t.run_id
+from unnest(%(targets)s::bigint[], %(sources)s::bigint[]) of(target, source)
+cross join lateral (
+    select min(t.id) as id from ({part unmet_chain}) chain join task t on t.id = chain.source
+    where t.state not in ('waiting', 'skipped', 'canceled') and t.kind = 'ordinary') found
+join task t on t.id = found.id join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id
+where t.run_id <> all(array(select run_id from purging));
 
 -- name: unsettled_beside
 -- The unsettled tasks that a run's REPORT waits for.

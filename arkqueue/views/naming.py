@@ -55,8 +55,13 @@ def names_within(rows: Iterable[Any], runs: Iterable[Run]) -> dict[int, str]:
 
 def task_names(session: Session, tasks: Iterable[int | None]) -> dict[int, str]:
     """The names of tasks by their ids; None among the ids is ignored."""
+    return names_of(places_of(session, tasks))
+
+
+def places_of(session: Session, tasks: Iterable[int | None]) -> list[Any]:
+    """The rows of ``task_places``; None among the ids is ignored."""
     wanted = sorted({task for task in tasks if task is not None})
-    return names_of(session.rows("task_places", tasks=wanted)) if wanted else {}
+    return session.rows("task_places", tasks=wanted) if wanted else []
 
 
 def attempt_names(session: Session, attempts: Sequence[int]) -> list[str]:

@@ -16,7 +16,7 @@ from arkqueue.plan.ledger import HELD_WITHOUT_ENTRY
 from arkqueue.states import ATTENTION, EX_TEMPFAIL, MOST_LOSSES, SETTLED, State
 from arkqueue.usage import usage_in_words
 from arkqueue.views.expected import Expected, expected_of
-from arkqueue.views.naming import Place, Run, names_of, names_within, task_names
+from arkqueue.views.naming import Place, Run, names_of, names_within, places_of
 from arkqueue.views.rows import view_of
 
 _KINDS = {str(kind): kind for kind in TaskKind}
@@ -24,6 +24,10 @@ _STATES = {str(state): state for state in State}
 """Members of enumerations by their names in PostgreSQL. Faster than the enumeration itself: a page
 has a thousand of them.
 """
+MOST_PAIRS = 100
+"""The most waits for skipped tasks of a page that are followed."""
+MOST_BEHIND = 100
+"""The most edges that are followed behind each of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,17 +179,33 @@ class CellView:
 
 
 @dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What a task really waits for that waits for a skipped one. ``row``: of
+    ``behind_skipped``.
+    """
+
+    name: str
+    state: State
+    row: Any
+
+
+Behind = dict[tuple[int, int], Obstacle]
+
+
+@dataclass(frozen=True, slots=True)
 class Cells:
     """The cells of some runs, the newest run first. ``runs``: by the runs' ids, without runs for
     which there was no room. ``names``: those of all tasks of the runs, in the order of the files.
 
     ``edges``: the edges into the tasks of the cells, without ``cancels``: ``target``, ``source``,
-    ``met``, and whether its kind ``is_depends``.
+    ``met``, and whether its kind ``is_depends``. ``behind``: the obstacles behind skipped
+    sources, by target and source.
     """
 
     runs: dict[int, list[CellView]]
     names: list[str]
     edges: list[Any]
+    behind: Behind
 
 
 def cells_of(
@@ -218,10 +238,11 @@ def cells_of(
     found: dict[int, list[CellView]] = {run.id: [] for run in kept}
     rows = session.rows("list_tasks", runs=list(found), item=None, tasks=list(some)) if some else []
     edges = session.rows("edges_into", tasks=list(some)) if some else []
-    for view in views_of(session, rows, kept, names_within(rows, kept), edges):
+    views, behind = _views_and_behind(session, rows, {run.id: run for run in kept}, names_within(rows, kept), edges)
+    for view in views:
         row = some[view.id]
         found[view.run_id].append(CellView(view, row.items, row.completed, row.bad))
-    return Cells(found, list(names), edges)
+    return Cells(found, list(names), edges, behind)
 
 
 def views_of(
@@ -321,6 +342,16 @@ def _views(
     names: Mapping[int, str],
     edges: Sequence[Any] | None = None,
 ) -> list[TaskView]:
+    return _views_and_behind(session, rows, places, names, edges)[0]
+
+
+def _views_and_behind(
+    session: Session,
+    rows: Sequence[Any],
+    places: Mapping[int, Place],
+    names: Mapping[int, str],
+    edges: Sequence[Any] | None = None,
+) -> tuple[list[TaskView], Behind]:
     waiting = [row.id for row in rows if row.state == State.WAITING]
     if edges is not None:
         awaited = _awaited(edges)
@@ -329,8 +360,13 @@ def _views(
         awaited = {row.target: (row.source, row.n) for row in read}
     awaited = {id: awaited[id] for id in waiting if id in awaited}
     ids = {id for row in rows for id in (row.root_id, row.superseded_by)} | {source for source, _ in awaited.values()}
-    known = {**names, **task_names(session, ids - names.keys())}
-    return [_view(row, places[row.run_id], known, awaited.get(row.id)) for row in rows]
+    outside = places_of(session, ids - names.keys())
+    skipped = {row.id for row in (*rows, *outside) if row.state == State.SKIPPED}
+    pairs = [(id, source) for id, (source, _) in awaited.items() if source in skipped]
+    pairs += [(e.target, e.source) for e in edges or () if e.source in skipped and not e.met and e.target in awaited]
+    behind = behind_skipped(session, pairs)
+    known = {**names, **names_of(outside)}
+    return [_view(row, places[row.run_id], known, awaited.get(row.id), behind) for row in rows], behind
 
 
 def _awaited(edges: Sequence[Any]) -> dict[int, tuple[int, int]]:
@@ -345,7 +381,18 @@ def _awaited(edges: Sequence[Any]) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _view(row: Any, place: Place, names: Mapping[int, str], awaited: tuple[int, int] | None) -> TaskView:
+def behind_skipped(session: Session, pairs: Sequence[tuple[int, int]]) -> Behind:
+    """The obstacles behind some unmet edges (target and source) from skipped tasks."""
+    some = list(dict.fromkeys(pairs))[:MOST_PAIRS]
+    targets, sources = [target for target, _ in some], [source for _, source in some]
+    rows = session.rows("behind_skipped", targets=targets, sources=sources, limit=MOST_BEHIND) if some else []
+    names = names_of(rows)
+    return {(row.target, row.source): Obstacle(names[row.id], _STATES[row.state], row) for row in rows}
+
+
+def _view(
+    row: Any, place: Place, names: Mapping[int, str], awaited: tuple[int, int] | None, behind: Behind
+) -> TaskView:
     root = names.get(row.root_id)
     superseded_by = None if row.superseded_by is None else names.get(row.superseded_by, PURGED)
     return TaskView(  # field by field: lists mostly spend their time here, and `view_of` takes half as long again
@@ -361,7 +408,7 @@ def _view(row: Any, place: Place, names: Mapping[int, str], awaited: tuple[int, 
         item=row.item,
         kind=_KINDS[row.kind],
         state=_STATES[row.state],
-        why=_why(row, root, superseded_by) or (_wait(awaited, names) if awaited else ""),
+        why=_why(row, root, superseded_by) or (_wait(row.id, awaited, names, behind) if awaited else ""),
         gate=row.gate,
         exclusive=row.exclusive,
         priority=row.priority,
@@ -410,9 +457,11 @@ def _why(row: Any, root: str | None, superseded_by: str | None) -> str:
     return ""
 
 
-def _wait(awaited: tuple[int, int], names: Mapping[int, str]) -> str:
+def _wait(target: int, awaited: tuple[int, int], names: Mapping[int, str], behind: Behind) -> str:
     source, count = awaited
-    return f"for {names[source]}" + (f" and {count - 1} more" if count > 1 else "")
+    obstacle = behind.get((target, source))
+    name = obstacle.name if obstacle else names[source]
+    return f"for {name}" + (f" and {count - 1} more" if count > 1 else "")
 
 
 def how_it_ended(row: Any) -> str:

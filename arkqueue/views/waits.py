@@ -21,7 +21,7 @@ from arkqueue.states import State
 from arkqueue.views import reasons
 from arkqueue.views.naming import task_name
 from arkqueue.views.reasons import MOST_ITEMS, Around, Reason, Why
-from arkqueue.views.tasks import TaskView, rows_of
+from arkqueue.views.tasks import Behind, TaskView, behind_skipped, rows_of
 
 MOST_NAMES = 60
 """The most names of open tasks that are read in an archive."""
@@ -60,10 +60,12 @@ def waits_of(session: Session, archives: Sequence[ArchiveId]) -> dict[int, list[
     pairs = [pair for causes in found.values() for pair in causes.values()]
     ids = sorted({id for pair in pairs for id in (pair.target, pair.source) if id is not None})
     tasks = {row.id: row for row in rows_of(session, ids)} if ids else {}
+    skipped = {id for id, row in tasks.items() if row.state == State.SKIPPED}
+    behind = behind_skipped(session, [(pair.target, pair.source) for pair in pairs if pair.source in skipped])
     gates = {row.id: row for row in _gates(session, [pair.source for pair in pairs if pair.cause == "gate"])}
     around = Around(session, [pair.target for pair in pairs if pair.cause in ("locks", "ready")])
     return {
-        archive: [*_of_archive(session, causes, tasks, gates, around)][:MOST_CAUSES]
+        archive: [*_of_archive(session, causes, tasks, behind, gates, around)][:MOST_CAUSES]
         for archive, causes in found.items()
     }
 
@@ -100,7 +102,12 @@ def _gates(session: Session, gates: Sequence[int]) -> list[Any]:
 
 
 def _of_archive(
-    session: Session, causes: dict[str, Any], tasks: dict[int, Any], gates: dict[int, Any], around: Around
+    session: Session,
+    causes: dict[str, Any],
+    tasks: dict[int, Any],
+    behind: Behind,
+    gates: dict[int, Any],
+    around: Around,
 ) -> Iterable[Wait]:
     if "task" in causes or "gate" in causes:
         causes.pop("through", None)
@@ -114,7 +121,8 @@ def _of_archive(
             continue
         target, source = tasks[pair.target], tasks.get(pair.source)
         if cause in ("task", "through"):
-            yield _waits_for(target, source)
+            obstacle = behind.get((pair.target, pair.source))
+            yield _waits_for(target, source, obstacle.row if obstacle else None)
         elif cause == "gate" and pair.source in gates:
             of = gates[pair.source].name.rpartition(":")[0]
             links = [(_label(target), task_name(target)), (of, run_name(source))]
@@ -141,16 +149,26 @@ def _alone(session: Session, cause: str, row: Any, around: Around) -> list[Reaso
     return []
 
 
-def _waits_for(target: Any, source: Any) -> Wait:
-    """The wait of one task for another. The other task has its short name if both belong to one
-    run.
+def _waits_for(target: Any, source: Any, obstacle: Any) -> Wait:
+    """The wait of one task for another. ``obstacle``: the task that holds it up, if that
+    one was skipped.
     """
-    beside = source.run_id == target.run_id
-    run = f".{source.run}" if source.run > 1 else ""
-    name = _label(source) if beside else f"{source.number}{run}/{_label(source)}"
-    state = "" if source.state in (State.READY, State.RUNNING) else f" ({source.state})"
-    parts = [(_label(target), task_name(target)), (" waits for ", ""), (name, task_name(source)), (state, "")]
+    parts = [(_label(target), task_name(target)), (" waits for ", ""), *_beside(target, obstacle or source)]
+    if obstacle is not None:
+        parts += [(", through ", ""), (_short(target, source), task_name(source))]
     return _wait([part for part in parts if part[0]])
+
+
+def _beside(target: Any, other: Any) -> list[tuple[str, str]]:
+    """Another task with its state, if it is more than under way."""
+    state = "" if other.state in (State.READY, State.RUNNING) else f" ({other.state})"
+    return [(_short(target, other), task_name(other)), (state, "")]
+
+
+def _short(target: Any, other: Any) -> str:
+    """The short name of another task if both belong to one run."""
+    run = f".{other.run}" if other.run > 1 else ""
+    return _label(other) if other.run_id == target.run_id else f"{other.number}{run}/{_label(other)}"
 
 
 def _said(reason: Reason, links: Sequence[tuple[str, str]]) -> Wait:

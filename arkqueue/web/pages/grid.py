@@ -20,7 +20,7 @@ from arkqueue.views.attention import Defined, NoteView, completed_places, last_l
 from arkqueue.views.expected import Expected, Wait, expected, usual_durations, withheld
 from arkqueue.views.explain import outdated
 from arkqueue.views.runs import ListedRun
-from arkqueue.views.tasks import Cells, CellView, TaskView, cells_of
+from arkqueue.views.tasks import Behind, Cells, CellView, TaskView, cells_of
 from arkqueue.views.waits import alone
 
 MOST_CELLS: Final = 900
@@ -129,11 +129,12 @@ class _Known:
     """The facts for the sentences. ``cells``: the cells of each run by their names. ``tasks``: the
     tasks for which the cells stand, by their ids. ``sources``: the dependencies of each task, and
     whether they are met. ``alone``: the reasons of tasks that wait for no other task. ``columns``:
-    the names of the columns.
+    the names of the columns. ``behind``: as in `Cells`.
     """
 
     cells: dict[int, dict[str, CellView]]
     tasks: dict[int, CellView]
+    behind: Behind = field(default_factory=dict)
     sources: dict[int, list[tuple[CellView, bool]]] = field(default_factory=lambda: defaultdict(list))
     superseded: dict[str, list[TaskView]] = field(default_factory=lambda: defaultdict(list))
     notes: Mapping[int, NoteView] = field(default_factory=dict)
@@ -199,7 +200,7 @@ def _groups(defined: Mapping[str, Defined], wanted: Sequence[str]) -> list[Group
 def _known(session: Session, branch: BranchId, found: Cells) -> _Known:
     cells = {run: {cell.task.name: cell for cell in some} for run, some in found.runs.items()}
     every = [cell.task for of in cells.values() for cell in of.values()]
-    known = _Known(cells, {cell.task.id: cell for of in cells.values() for cell in of.values()})
+    known = _Known(cells, {cell.task.id: cell for of in cells.values() for cell in of.values()}, found.behind)
     failed = [task for task in every if task.state in _BAD]
     known.notes = notes_of(session, [task.id for task in failed])
     alike = [task.id for task in failed if task.state is State.FAILED and not task.waived and not task.item]
@@ -322,11 +323,20 @@ def _usually(began: datetime, usual: float) -> str:
 
 
 def _wait(task: TaskView, known: _Known) -> str:
-    """The sources of a waiting task; if none is on the page, the reason."""
+    """The sources of a waiting task; if none is on the page, the reason. In place of a skipped
+    source, the task behind it.
+    """
     sources = [source for source, met in known.sources.get(task.id, ()) if not met]
     if not sources:
         return f"waits {task.why}" if task.why.startswith("for ") else task.why or "waits"
-    return f"waits for {_listed([_named(source) for source in sources])}"
+    names: dict[str, str] = {}
+    for source in sources:
+        of = known.behind.get((task.id, source.task.id))
+        if of is None:
+            names[source.task.full_name] = _named(source)
+        else:
+            names.setdefault(of.name, f"{of.name}, which {_is(of.state)} (through {source.task.full_name})")
+    return f"waits for {_listed([*names.values()])}"
 
 
 def _named(cell: CellView) -> str:
@@ -334,7 +344,19 @@ def _named(cell: CellView) -> str:
     task = cell.task
     if task.item:
         return f"{task.full_name.rpartition('/')[0]}, of which {cell.completed:,} of {cell.items:,} completed"
-    return f"{task.full_name}, which is {task.state}"
+    return f"{task.full_name}, which {_is(task.state)}"
+
+
+def _is(state: State) -> str:
+    """A state as a verb."""
+    match state:
+        case State.FAILED | State.COMPLETED:
+            return str(state)
+        case State.REJECTED:
+            return "rejected its input"
+        case State.CANCELED | State.SKIPPED:
+            return f"was {state}"
+    return f"is {state}"
 
 
 def _listed(names: Sequence[str]) -> str:

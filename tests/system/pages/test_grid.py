@@ -18,6 +18,7 @@ from arkqueue.logs import Logs
 from arkqueue.model import ArchiveId, End, RunId, Stream, Workflow
 from arkqueue.queue import claim, control, locks, purge
 from arkqueue.queue.tokens import Scope
+from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_workflow, an_archive, faulty
 from tests.system.pages.conftest import Visitors, form_of, press, said
 
@@ -51,6 +52,31 @@ def test_a_cell_says_what_its_task_waits_for_and_has_its_edges(operator: httpx.C
     assert found["papers@3/index"]["edges"] == f"d{archive.task('index@2')}"
     assert found["papers@3/upload"]["edges"] == f"d{archive.task('pdf@3')}"
     assert found["papers@2/index"]["edges"] == ""
+
+
+@pytest.mark.parametrize("is_by_hand", [True, False])
+def test_a_wait_for_a_skipped_task_names_the_failure_behind_it(
+    operator: httpx.Client, session: Session, is_by_hand: bool
+) -> None:
+    archive = an_archive(session)
+    for _ in range(3):
+        archive.commit({"pdf": "", "upload": "depends: [pdf, PREV]"})
+    archive.run("pdf@2", "pdf@4")
+    if is_by_hand:
+        archive.fail("upload@2")
+        archive.skip("upload@3")
+        wanted, short = "papers@2/upload", "2/upload"
+    else:
+        archive.run("upload@2")
+        archive.fail("pdf@3")
+        wanted, short = "papers@3/pdf", "3/pdf"
+    assert archive.states()["upload@3"] == "skipped"
+    cell = cells(operator)["papers@4/upload"]
+    assert cell["says"] == f"papers@4/upload waits for {wanted}, which failed (through papers@3/upload)."
+    assert cell["words"] == ("for 2" if is_by_hand else "for 3/pdf")
+    (line,) = operator.get("/?format=json").json()["lines"]
+    assert f"upload waits for {short} (failed), through 3/upload" in [wait["text"] for wait in line["waits"]]
+    assert f"It waits for {wanted} (through papers@3/upload" in explain(session, archive.task("upload@4")).text
 
 
 def test_a_cell_says_why_its_task_waits_that_waits_for_no_other(operator: httpx.Client, session: Session) -> None:
