@@ -162,6 +162,25 @@ def test_an_open_page_follows_what_happens_and_keeps_the_focus(opened: Opened, a
     expect(page.locator(":focus")).to_have_text("Cancel")
 
 
+@pytest.mark.full
+def test_the_focus_stays_in_the_grid_while_a_failure_is_retried(opened: Opened, archive: AnArchive) -> None:
+    page = opened("/papers")
+    link = page.locator('.grid a[href="/papers@2/index"]')
+    twin = page.locator('.says a[href="/papers@2/index"]')
+    expect(twin).to_have_count(1)
+    link.focus()
+    archive.retry("index@2")
+    expect(twin).to_have_count(0)
+    expect(link).to_be_focused()
+    archive.fail("index@2")
+    expect(twin).to_have_count(1)
+    expect(link).to_be_focused()
+    expect(page.locator(".foot .line")).to_have_text(re.compile("papers@2/index"))
+    archive.commit(TASKS | {"first": ""})  # one more column
+    expect(page.locator('.grid a[href="/papers@4/first"]')).to_be_visible()
+    expect(link).to_be_focused()
+
+
 OPENINGS = """window.openings = 0;
 const Plain = EventSource;
 window.EventSource = class extends Plain {

@@ -227,10 +227,11 @@ const alike = (name, of) => all("main " + name).filter((e) => meaning(e) === of)
 
 function stateOf() {
   const focused = document.activeElement?.closest("main :is(a, button, summary, [tabindex])");
+  const kind = (focused?.closest(".grid") ? ".grid " : "") + focused?.localName; // a twin in the sentence above the grid comes and goes
   return {
     scrolled: all("main .scroll, main .log").map((e) => [e.scrollTop, e.scrollLeft, e.scrollTop + e.clientHeight >= e.scrollHeight - 4]),
     opened: all("main details.more[open]").map((e) => e.id),
-    focused: focused && [focused.localName, meaning(focused), alike(focused.localName, meaning(focused)).indexOf(focused)],
+    focused: focused && [kind, meaning(focused), alike(kind, meaning(focused)).indexOf(focused)],
     cell: cellOf(focused ?? document.body) && placeOf(focused),
   };
 }
