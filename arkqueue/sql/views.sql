@@ -727,6 +727,23 @@ from (select w.tasks from (select number, workflow_id from revision where branch
 cross join lateral jsonb_array_elements(w.tasks) with ordinality e(t, at)
 order by at;
 
+-- name: absent_tasks
+-- For some commit runs and names of tasks, by workflow files: the runs, which of the tasks the files
+-- define, and which of these `paths` or `branches` may leave out. Lists whose digest is `empty` have
+-- no tasks anyway. One more row, without runs: of the names `candidates`, those that no run of a
+-- branch has had.
+select of.runs, d.defined, d.filtered
+from (select r.workflow_id, array_agg(run.id) as runs from run join revision r on r.id = run.revision_id
+      where run.id = any(%(runs)s::bigint[]) and not r.baseline group by r.workflow_id) of
+join workflow w on w.id = of.workflow_id
+cross join lateral (
+    select coalesce(array_agg(t->>'name'), '{}') as defined,
+           coalesce(array_agg(t->>'name') filter (
+               where (t ? 'paths' or t ? 'branches') and coalesce(t->'on', '["commit"]') ? 'commit' and t->'foreach'->>'items' is distinct from %(empty)s), '{}') as filtered
+    from jsonb_array_elements(w.tasks) t where t->>'name' = any(%(names)s::text[])) d
+union all
+select null, array(select of.name from unnest(%(candidates)s::text[]) of(name) where not exists (select from task t where t.branch_id = %(branch)s and t.name = of.name)), null;
+
 -- name: faulty_at_head
 -- The newest commit run of a branch, if its workflow files have faults.
 select id

@@ -15,7 +15,7 @@ from arkqueue.names import page_path
 from arkqueue.states import State
 from arkqueue.text import shortened
 from arkqueue.web.pages.answer import drawn_state, environment, in_markup, relative
-from arkqueue.web.pages.grid import Cell, Column
+from arkqueue.web.pages.grid import Absence, Cell, Column
 
 LONGEST_HEAD: Final = 24
 """The most characters of a task's name in the head of its column: its beginning and its end,
@@ -27,6 +27,10 @@ _BAR = Markup(
 )
 _NOTHING = Markup()
 _LEFT = Markup('<span class="none" title="not part of this run">{}</span>')
+_FILTERED = Markup(
+    '<span class="out" title="left out by its paths or branches">{}<span class="t">left out</span></span>'
+)
+_UNDEFINED = "not in the workflow files of this revision"
 _NEVER_YET = Markup('<span title="{}">never yet</span>')
 _NEVER = Markup(
     '<span class="never s left" title="{}"><svg viewBox="0 0 16 16" role="img" aria-label="{}">'
@@ -35,20 +39,28 @@ _NEVER = Markup(
 
 
 def parts_of(
-    cells: Sequence[Cell | None], never: Sequence[str], stand_ins: Mapping[int, int] = MappingProxyType({})
+    cells: Sequence[Cell | None],
+    absent: Sequence[Absence | None],
+    never: Sequence[str],
+    stand_ins: Mapping[int, int] = MappingProxyType({}),
 ) -> Iterator[tuple[Cell | None, Markup]]:
     """The cells of a row as markup. A cell with a button comes with its link; the cells between two
     such cells come together. ``never``: the reason why a column never has a cell in this row;
-    empty: only this run does not have the task.
+    empty: only this run does not have the task, for the reason in ``absent``.
     """
     plain: list[str] = []
-    for cell, why in zip(cells, never, strict=True):
+    for cell, absence, why in zip(cells, absent, never, strict=True):
         if cell is not None and cell.retry:
             yield None, Markup("".join(plain))
             yield cell, link_of(cell, stand_ins)
             plain = []
+        elif cell is None and not why and absence is Absence.UNDEFINED:
+            plain.append(f'<td class="cell" title="{_UNDEFINED}"><span class="hidden">{_UNDEFINED}</span></td>')
         else:
-            inside = link_of(cell, stand_ins) if cell is not None else never_drawn(why) if why else left_drawn()
+            is_filtered = absence is Absence.FILTERED
+            inside = (
+                link_of(cell, stand_ins) if cell is not None else never_drawn(why) if why else left_drawn(is_filtered)
+            )
             plain.append(f'<td class="cell">{inside}</td>')
     yield None, Markup("".join(plain))
 
@@ -68,8 +80,8 @@ def _head(column: Column) -> str:
         highest is None or highest.rev != column.completed or highest.state is not State.COMPLETED
     ):
         now += drawn_state(State.COMPLETED, column.completed)
-    if column.never and highest is None and column.completed is None:
-        now += _NEVER_YET.format(column.never)
+    if column.is_new:
+        now += _NEVER_YET.format(column.never or "no run has had this task")
     titled = f' title="{title}"' if column.gone or len(column.name) > LONGEST_HEAD else ""
     return (
         f'<th scope="col" class="cell{" gone" if column.gone else ""}"><span class="task-head"{titled}>'
@@ -90,10 +102,10 @@ def menu_of(names: Sequence[str], chosen: Sequence[str]) -> Markup:
 
 
 @cache
-def left_drawn() -> Markup:
-    """The cell of a task that is not part of a run."""
+def left_drawn(is_filtered: bool = False) -> Markup:
+    """The cell of a task that is not part of a run. ``is_filtered``: its filters left it out."""
     macros: Any = environment().get_template("macros.html").module
-    return _LEFT.format(macros.state("left"))
+    return _FILTERED.format(macros.state("left", quiet=True)) if is_filtered else _LEFT.format(macros.state("left"))
 
 
 def never_drawn(why: str) -> Markup:

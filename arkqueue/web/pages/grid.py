@@ -8,9 +8,10 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
 from itertools import groupby
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Any, Final
 
 from arkqueue.db.session import Session
 from arkqueue.durations import age_of, took
@@ -22,6 +23,7 @@ from arkqueue.views.explain import outdated
 from arkqueue.views.runs import ListedRun
 from arkqueue.views.tasks import Behind, Cells, CellView, TaskView, cells_of
 from arkqueue.views.waits import alone
+from arkqueue.workflow import EMPTY
 
 MOST_CELLS: Final = 900
 """The most cells of a page. With many columns, the page has fewer rows."""
@@ -46,12 +48,21 @@ MOST_NAMED: Final = 4
 """The most tasks that a sentence names."""
 
 
+class Absence(StrEnum):
+    """Why a commit run has no task of a name."""
+
+    FILTERED = "filtered"
+    """Its paths or branches left it out."""
+    UNDEFINED = "undefined"
+    """The workflow files of the revision have no such task."""
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A task's name. ``highest``: the task at the highest revision of the rows. ``completed``: the
     highest revision at which it has ever completed. ``gone``: the newest workflow files do not have
     it. ``triggers``: the triggers of its runs by these files. ``never``: the reason why commit runs
-    do not have it; empty: they may.
+    do not have it; empty: they may. ``is_new``: no run of the branch has had it.
     """
 
     name: str
@@ -60,6 +71,7 @@ class Column:
     gone: bool
     triggers: list[str]
     never: str
+    is_new: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +111,15 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A run. ``cells``: one for each column; None: the run has no such task. ``gone``: its tasks
-    that no column shows, and the worst of them. ``ends``: when it may be done, if this is known of
-    all of its remaining tasks.
+    """A run. ``cells``: one for each column; None: the run has no such task. ``absent``: for each
+    column, why a commit run has no such task, if this is known. ``gone``: its tasks that no column
+    shows, and the worst of them. ``ends``: when it may be done, if this is known of all of its
+    remaining tasks.
     """
 
     run: ListedRun
     cells: list[Cell | None]
+    absent: list[Absence | None]
     gone: int
     worst: TaskView | None
     ends: datetime | None
@@ -172,21 +186,73 @@ def grid_of(
     highest: dict[str, TaskView] = {}
     for run in sorted(shown, key=lambda run: (run.rev, run.run)):
         highest |= {name: cell.task for name, cell in known.cells[run.id].items()}
+    absent, new = _absent(
+        session, branch, shown, known, wanted, [n for n in wanted if not {n} & (highest.keys() | completed.keys())]
+    )
     return Grid(
-        [_column(name, highest.get(name), completed.get(name), defined.get(name)) for name in wanted],
+        [
+            _column(name, highest.get(name), completed.get(name), defined.get(name), is_new=name in new)
+            for name in wanted
+        ],
         _groups(defined, wanted),
-        [_row(run, wanted, known, needs) for run in shown],
+        [_row(run, wanted, known, needs, absent) for run in shown],
         [name for name in names if name not in known.columns and not chosen],
         names,
     )
 
 
-def _column(name: str, highest: TaskView | None, completed: int | None, defined: Defined | None) -> Column:
+def _absent(
+    session: Session,
+    branch: BranchId,
+    shown: Sequence[ListedRun],
+    known: _Known,
+    wanted: Sequence[str],
+    candidates: Sequence[str],
+) -> tuple[dict[tuple[int, str], Absence], Set[str]]:
+    """Why commit runs have no task of some columns, by run and name. And, of the names of columns
+    without a task, those that no run has had.
+    """
+    missing = {
+        run.id: lacking
+        for run in shown
+        if run.trigger is Trigger.COMMIT
+        and not (run.faults or run.baseline)
+        and (lacking := [name for name in wanted if name not in known.cells[run.id]])
+    }
+    if not missing and not candidates:
+        return {}, frozenset()
+    names = sorted({name for lacking in missing.values() for name in lacking})
+    asked: dict[str, Any] = {
+        "runs": [*missing],
+        "names": names,
+        "branch": branch,
+        "candidates": list(candidates),
+        "empty": EMPTY,
+    }
+    found: dict[tuple[int, str], Absence] = {}
+    new: Set[str] = frozenset()
+    for row in session.rows("absent_tasks", **asked):
+        if row.runs is None:
+            new = frozenset(row.defined)
+            continue
+        defined, filtered = set(row.defined), set(row.filtered)
+        for run in row.runs:
+            for name in missing[run]:
+                if name not in defined:
+                    found[run, name] = Absence.UNDEFINED
+                elif name in filtered:
+                    found[run, name] = Absence.FILTERED
+    return found, new
+
+
+def _column(
+    name: str, highest: TaskView | None, completed: int | None, defined: Defined | None, *, is_new: bool
+) -> Column:
     triggers, never = defined.triggers if defined else [], ""
     if defined and Trigger.COMMIT not in triggers:
         ways = [_WAYS[Trigger(one)] for one in triggers if one != Trigger.MANUAL or len(triggers) == 1]
         never = f"no commit runs it: it runs {' or '.join(ways)}" if ways else "no commit runs it"
-    return Column(name, highest, completed, defined is None, triggers, never)
+    return Column(name, highest, completed, defined is None, triggers, never, is_new)
 
 
 def _groups(defined: Mapping[str, Defined], wanted: Sequence[str]) -> list[Group]:
@@ -250,7 +316,13 @@ def _asked(every: Sequence[TaskView]) -> list[int]:
     return [id for _, _, id in sorted(found)[:MOST_ASKED]]
 
 
-def _row(run: ListedRun, wanted: Sequence[str], known: _Known, needs: Collection[tuple[int, str]]) -> Row:
+def _row(
+    run: ListedRun,
+    wanted: Sequence[str],
+    known: _Known,
+    needs: Collection[tuple[int, str]],
+    absent: Mapping[tuple[int, str], Absence],
+) -> Row:
     cells = known.cells[run.id]
     gone = [cell for name, cell in cells.items() if name not in known.columns]
     worst = min(gone, key=lambda cell: (cell.task.waived, ATTENTION.index(cell.task.state)), default=None)
@@ -258,7 +330,8 @@ def _row(run: ListedRun, wanted: Sequence[str], known: _Known, needs: Collection
     left = [known.expected.get(cell.task.id) for cell in cells.values() if cell.task.state not in SETTLED]
     ends = [one.end for one in left if one is not None]
     end = max(ends) if ends and len(ends) == len(left) else None
-    return Row(run, shown, sum(cell.items for cell in gone), worst.task if worst else None, end)
+    why = [absent.get((run.id, name)) for name in wanted]
+    return Row(run, shown, why, sum(cell.items for cell in gone), worst.task if worst else None, end)
 
 
 def _cell(cell: CellView, known: _Known, needs: Collection[tuple[int, str]]) -> Cell:

@@ -347,8 +347,36 @@ def test_columns_come_from_the_newest_workflow_files_also_those_that_never_ran(
     assert [g["name"] for g in grid(operator, gone="yes")["groups"]] == ["test", "nightly", "gone"]
     page = operator.get("/papers").text
     assert page.count('<span class="never') == 2 * 2, "two columns that commits never have, in the rows of two commits"
-    assert page.count('title="not part of this run"') == 2, "that of the commit before has none of the others"
+    assert page.count('<td class="cell" title="not in the workflow files of this revision">') == 2, (
+        "of the commit before"
+    )
+    assert page.count(">never yet<") == 2, "what runs for commits has a task"
     assert [c["name"] for c in grid(operator, columns="sweep")["columns"]] == ["sweep"]
+
+
+def test_what_its_filters_left_out_is_told_apart_from_what_did_not_exist_yet(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"index": ""})
+    files = {"index": "", "pdf": "paths: ['*.tex']", "site": "paths: [site/**]", "checks": "foreach: []"}
+    archive.commit(files)
+    archive.trigger(3, "index")
+    found = grid(operator)
+    assert [(c["name"], c["is_new"]) for c in found["columns"]] == [
+        ("index", False), ("pdf", True), ("site", True), ("checks", True)
+    ]  # fmt: skip
+    by_hand, newest, first, _ = found["rows"]
+    assert by_hand["absent"] == [None] * 4
+    assert newest["absent"] == [None, "filtered", "filtered", None]
+    assert first["absent"] == [None, "undefined", "undefined", "undefined"]
+    page = operator.get("/papers").text
+    assert page.count('title="left out by its paths or branches"') == 2
+    assert page.count('<td class="cell" title="not in the workflow files of this revision">') == 3
+    assert page.count('title="not part of this run"') == 3 + 1, "the run by hand, and the empty list"
+    assert page.count(">never yet<") == 3
+    archive.trigger(3, "pdf")
+    assert [c["name"] for c in grid(operator)["columns"] if c["is_new"]] == ["site", "checks"]
 
 
 def test_a_newest_revision_with_faulty_workflow_files_needs_somebody_until_a_later_one_has_none(
