@@ -564,12 +564,12 @@ left join deed l on l.id = at.log_removal_id left join deed o on o.id = at.outpu
 where at.task_id = any(%(tasks)s::bigint[]) or at.id = any(%(attempts)s::bigint[])
 order by at.task_id, at.number;
 
--- name: used_by_tasks
--- The resources that the attempts of some tasks used: the sum of the processor time and the largest
+-- name: used_by_run
+-- The resources that the attempts of a run, or of one of its items, used: the sum of the processor time and the largest
 -- peak of memory.
 select count(processor_seconds)::int as attempts, sum(processor_seconds) as processor_seconds, max(peak_memory_bytes) as peak_memory_bytes,
        not bool_or(coalesce(usage_sampled, started_at is not null)) as is_all
-from attempt where task_id = any(%(tasks)s::bigint[]);
+from attempt where task_id = any(array(select id from task t where t.run_id = %(run)s and t.attempts > 0 and not t.deleted and (%(item)s::text is null or t.item = %(item)s)));
 
 -- name: show_deeds
 -- The audit log entries about tasks, or about runs and their tasks, oldest first; also the entries

@@ -37,6 +37,9 @@ NEAREST = 1000
 name.
 """
 
+MOST_SUMMED = 10_000
+"""The most tasks of a run whose resources are summed."""
+
 MOST_OTHERS = 20
 """The most runs of the same revision that are shown with a run."""
 
@@ -202,7 +205,7 @@ class RunDetail(RunView):
 
     Of a list with more than 100 items, ``tasks`` has the first item in each state, and ``lists``
     the numbers. ``/runs/{id}/items`` has all. ``used``: the resources of all its attempts; None:
-    not known, as for a run with long lists.
+    not known, as for a run of more than 10,000 tasks.
     """
 
     tasks: list[TaskView]
@@ -365,7 +368,7 @@ def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
         ends=max(one.end for one in times.values())
         if times and len(times) == len(left) and item is None and not shown.lists
         else None,
-        used=None if shown.lists else _used(session, [row.id for row in tasks if row.attempts]),
+        used=_used(session, run, item or None) if view.counts.tasks <= MOST_SUMMED else None,
         reports=reports(session, run, rows[0]),
         attachments=next((view_of(row, AttachmentsView) for row in session.rows("attachments_of_run", run=run)), None),
         scratch=_scratch(session, run, item),
@@ -375,9 +378,11 @@ def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
     )
 
 
-def _used(session: Session, tasks: Sequence[int]) -> RunUsage | None:
-    """The resources that the attempts of some tasks used; None if none are known."""
-    rows = session.rows("used_by_tasks", tasks=list(tasks)) if tasks else []
+def _used(session: Session, run: RunId, item: str | None) -> RunUsage | None:
+    """The resources that the attempts of a run, or of one of its items, used; None if none are
+    known.
+    """
+    rows = session.rows("used_by_run", run=run, item=item)
     return next((view_of(row, RunUsage) for row in rows if row.attempts), None)
 
 

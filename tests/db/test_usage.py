@@ -101,8 +101,14 @@ def test_a_run_used_at_least_what_is_known_of_it(archive: AnArchive, usage: Usag
     assert (found.attempts, found.is_all) == (1 if usage is None else 2, False)
 
 
-def test_a_run_with_a_long_list_sums_nothing(session: Session) -> None:
+def test_a_run_with_a_long_list_sums_all_and_one_of_too_many_tasks_nothing(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = an_archive(session, "long")
     archive.commit({"tile": f"foreach: [{', '.join(f'i{number}' for number in range(101))}]"})
     archive.record(archive.attempt("tile/i0@2"), End.EXITED, 0, usage=OF_A_PROCESS)
+    found = used(archive)
+    assert found is not None
+    assert (found.attempts, found.processor_seconds) == (1, 0.8)
+    monkeypatch.setattr(runs, "MOST_SUMMED", 100)
     assert used(archive) is None

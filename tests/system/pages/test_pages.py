@@ -14,7 +14,7 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
-from arkqueue.model import ArchiveId, BranchId, LogAppend, LogChunk, RunId, Stream
+from arkqueue.model import ArchiveId, BranchId, End, LogAppend, LogChunk, RunId, Stream, Usage
 from arkqueue.queue import backfill, control, depth
 from arkqueue.queue import logs as logs_of_queue
 from arkqueue.queue.tokens import Scope
@@ -286,6 +286,18 @@ def test_a_long_list_is_told_by_its_numbers_and_its_items_by_state(operator: htt
         assert operator.get(f"/papers@2?{strange}").status_code == 200, strange
     press(operator, "/papers@2?list=fetch&state=failed", "papers@2/fetch/v007", "retry")
     assert archive.state("fetch/v007@2") == "ready"
+
+
+def test_what_a_run_used_does_not_depend_on_what_its_page_shows(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"fetch": "foreach: [a, b]", "index": ""})
+    for key in ("fetch/a@2", "fetch/b@2", "index@2"):
+        archive.record(archive.attempt(key), End.EXITED, 0, usage=Usage(1.5, 54 << 20))
+    for address in ("/papers@2", "/papers@2?list=fetch", "/papers@2?list=fetch&state=failed"):
+        assert "4.5 s of processor time in 3 attempts" in said(operator.get(address)), address
+    archive.commit({"fetch": f"foreach: [{', '.join(f'v{n}' for n in range(101))}]"})
+    archive.record(archive.attempt("fetch/v7@3"), End.EXITED, 0, usage=Usage(1.5, 54 << 20))
+    assert "1.5 s of processor time in 1 attempt," in said(operator.get("/papers@3"))
 
 
 def test_an_item_has_a_page_with_the_buttons_of_its_verbs(operator: httpx.Client, session: Session) -> None:
