@@ -181,6 +181,31 @@ def test_the_focus_stays_in_the_grid_while_a_failure_is_retried(opened: Opened, 
     expect(link).to_be_focused()
 
 
+@pytest.mark.full
+def test_what_is_filled_in_stays_while_its_page_follows(opened: Opened, archive: AnArchive) -> None:
+    page = opened("/papers")
+    hold = page.locator("main details.ask", has_text="Hold").first
+    hold.locator("summary").press("Enter")
+    hold.get_by_placeholder("Why?").fill("Friday")
+    key = hold.locator("[name=form]").input_value()
+    hold.locator("[name=form]").evaluate("field => field.value = 'that of the page before'")
+    page.keyboard.press("Escape")
+    page.locator("details.columns summary").press("Enter")
+    page.locator("details.columns").get_by_label("pdf").check()
+    page.keyboard.press("Escape")
+    page.keyboard.press("f")
+    page.keyboard.type("live")
+    page.get_by_label("state", exact=True).select_option("failed")
+    page.get_by_role("button", name="Filter").focus()
+    archive.run("index@3")
+    expect(page.locator('.grid a[href="/papers@3/index"] .completed')).to_be_visible()
+    expect(page.locator("details.columns").get_by_label("pdf")).to_be_checked()
+    expect(hold.get_by_placeholder("Why?")).to_have_value("Friday")
+    expect(hold.locator("[name=form]")).to_have_value(key)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/papers?message=live&author=&task=&state=failed*")
+
+
 OPENINGS = """window.openings = 0;
 const Plain = EventSource;
 window.EventSource = class extends Plain {

@@ -171,7 +171,7 @@ addEventListener("keydown", (event) => {
   keys[event.key]();
 });
 
-// What changed is put in place while nobody types, has opened a form, or has selected a text. Focus and places of scrolling stay.
+// What changed is put in place while nobody types, has opened a form, or has selected a text. Focus, places of scrolling and forms that are filled in stay.
 // After an answer a page rests for three times as long as that took, two seconds at most: however much changes, it asks for a quarter of the time at most.
 const PATIENCE = 45_000; // milliseconds: the server says something each 15 s
 let isAsking = false, isStale = false, rested = 0, later = 0, served = document.querySelector("main").innerHTML;
@@ -245,13 +245,39 @@ function focusAgain({ focused, cell }) {
   ((focused && alike(focused[0], focused[1]).at(focused[2])) ?? (cell && linkAt(cell)))?.focus({ preventScroll: true });
 }
 
+// What somebody has put into a form that is not sent. A form is known by where and what it sends, but for what each page has anew; these hidden fields are always those of the new page.
+const fields = () => all("main form :is(input:not([type=hidden], [type=file]), select, textarea)");
+const isCheck = (field) => /^(checkbox|radio)$/.test(field.type);
+const inputOf = (field) => isCheck(field) ? field.checked : field.value;
+
+function servedIn(field) {
+  if (isCheck(field)) return field.defaultChecked;
+  return field.matches("select") ? (field.querySelector("option[selected]") ?? field.options[0])?.value : field.defaultValue;
+}
+
+function nameOf(field) {
+  const hidden = [...field.form.querySelectorAll("[type=hidden]:not([name=form], [name=attempt])")].map((e) => [e.name, e.value]);
+  return JSON.stringify([field.form.getAttribute("action"), hidden, field.name, isCheck(field) && field.value]);
+}
+
+const inputs = () => new Map(fields().filter((e) => inputOf(e) !== servedIn(e)).map((e) => [nameOf(e), inputOf(e)]));
+
+function fillIn(before) {
+  for (const e of before.size ? fields() : []) {
+    const input = before.get(nameOf(e));
+    if (input === undefined || e.matches("select") && ![...e.options].some((option) => option.value === input)) continue;
+    e[isCheck(e) ? "checked" : "value"] = input;
+  }
+}
+
 function put(fresh) {
   const main = document.querySelector("main"), next = fresh.querySelector("main");
   if (!next) return;
   if (served === next.innerHTML) return void (main.dataset.asOf = next.dataset.asOf ?? "");
   if (isBusy()) return void (isStale = true);
-  const state = stateOf();
+  const state = stateOf(), before = inputs();
   main.innerHTML = served = next.innerHTML;
+  fillIn(before);
   main.dataset.asOf = next.dataset.asOf ?? "";
   document.title = fresh.title;
   scrollAndOpen(state);
