@@ -8,9 +8,9 @@ tasks that it has not reached. The same command, given again, also after a crash
 command ends if a person cancels or deletes the run meanwhile, so it does not undo that.
 
 Verbs that treat all tasks alike (cancel, prioritize, hold, release) take many tasks with each
-transaction. Those on a run are defined beside the same verb on one task; those on a list are here,
-and take `PORTION` items with each transaction, with one audit log entry for the command. An item
-has few tasks, so a verb on one item does not need that.
+transaction. Such a verb on a run is defined beside the same verb on one task. Such a verb on a list
+is defined here: it takes `PORTION` items with each transaction, and makes one audit log entry. An
+item has few tasks, so a verb on one item does not need that.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ def expected_of(session: Session, tasks: Collection[int]) -> dict[int, Expected]
 
 
 def withheld(session: Session, branch: BranchId, tasks: Iterable[Task]) -> set[int]:
-    """Those of some tasks of a branch that do not start before a person acts, because the archive is
-    paused or stopped, or one of their locks is paused.
+    """The tasks, among some of a branch, that start only after a person has acted: their archive is
+    paused or stopped, or they name a paused lock.
     """
     left = [task.id for task in tasks if task.state in (State.WAITING, State.READY)]
     archive, behind = session.rows_of(("branch_withheld", {"branch": branch}), ("behind_paused_locks", {"tasks": left}))
