@@ -166,7 +166,7 @@ class Scan:
             if branch.until is not None:
                 continue
             advance = self._advance(branch, branch.before)
-            if len(first) < CHUNK:
+            if len(first) < CHUNK:  # so that the advances of thousands of branches take no memory
                 first[branch.name] = advance
             found += len(advance.revisions)
             while found <= limit and not advance.complete and self.goes_on():

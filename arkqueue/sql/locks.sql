@@ -457,7 +457,7 @@ select u.task_id, u.archive_id, u.scope, (select name from archive where id = u.
        (select count(*) from lock_use w where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id <> u.archive_id) as elsewhere,
        array(select w.task_id from lock_use w join task o on o.id = w.task_id
              where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id <> u.archive_id
-               and (%(seen)s::integer[] is null or w.archive_id = any(%(seen)s))
+               and (%(seen)s::bigint[] is null or w.archive_id = any(%(seen)s))
              order by o.state <> 'running', w.archive_id, o.id limit %(named)s) as others,
        {part stands} as stands,
        (select array_agg(w.task_id order by w.priority, w.entry_id, w.run, w.position, w.task_id)

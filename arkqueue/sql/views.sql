@@ -565,8 +565,8 @@ where at.task_id = any(%(tasks)s::bigint[]) or at.id = any(%(attempts)s::bigint[
 order by at.task_id, at.number;
 
 -- name: used_by_run
--- The resources that the attempts of a run, or of one of its items, used: the sum of the processor time and the largest
--- peak of memory.
+-- The resources that the attempts of a run, or of one of its items, used: the sum of the processor
+-- time and the largest peak of memory.
 select count(processor_seconds)::int as attempts, sum(processor_seconds) as processor_seconds, max(peak_memory_bytes) as peak_memory_bytes,
        not bool_or(coalesce(usage_sampled, started_at is not null)) as is_all
 from attempt where task_id = any(array(select id from task t where t.run_id = %(run)s and t.attempts > 0 and not t.deleted and (%(item)s::text is null or t.item = %(item)s)));
@@ -1160,8 +1160,8 @@ cross join lateral (
 select a.withheld from branch b join archive a on a.id = b.archive_id where b.id = %(branch)s;
 
 -- name: behind_paused_locks
--- Those of some tasks that name a paused lock: tasks in its line and, if their definitions have its
--- whole name, tasks that do not ask for their locks yet.
+-- The tasks, among some, that name a paused lock: the tasks in the line of the lock, and tasks that
+-- do not ask for their locks yet, if their definitions have the whole name of the lock.
 select t.id from task t
 where t.id = any(%(tasks)s) and exists (
     select from lock k

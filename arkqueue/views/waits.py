@@ -1,6 +1,5 @@
 """Why the tasks of each archive wait: one sentence for each cause, in the words of ``explain``,
-from a limited number of rows. Called by the overview, the grid, and what
-shows a run.
+from a limited number of rows. Called by the overview, the grid, and what shows a run.
 
 ``explain`` follows every edge of one task. The overview asks about twenty archives at once, so this
 module takes one task for each cause, and reads pools, locks and task managers for all of them
