@@ -87,6 +87,7 @@ def retry_from(
         part.gates, reopened = _gates_and_behind(graph, ended, reopened, counted)
         part.back = [*sorted({*ended, *reopened, *part.gates} - {*part.starts}), *part.starts]
         scratch.renew(graph, run, part.members, here, item, may_wait=False)
+        scratch.begin_again(graph, run, part.members, item)
         if from_start:
             graph.do("start_over", tasks=ended)
         note = _note(name, item, force=force, from_start=from_start)

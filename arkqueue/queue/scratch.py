@@ -115,6 +115,13 @@ def renew(graph: Graph, run: int, tasks: Collection[int], here: str, item: str |
             _bind(graph, _Folder(place.archive_id, place.branch_id, run, place.number, place.run, key))
 
 
+def begin_again(graph: Graph, run: int, tasks: Collection[int], item: str | None) -> None:
+    """Let the folders of a run be made again if they are missing, without anybody having noticed
+    yet, and all tasks that have used them run again. ``item``: as in ``renew``.
+    """
+    graph.do("begin_scratch_again", run=run, tasks=list(tasks), item=item)
+
+
 def measured(session: Session, sizes: Mapping[int, int]) -> None:
     """Record the sizes of folders, in bytes."""
     session.do("measured_scratch", ids=list(sizes), bytes=list(sizes.values()))

@@ -124,13 +124,24 @@ not exists (select from task_manager m where m.store = s.store and m.stopped_at 
 select s.item, s.removed_at is not null as is_removed from scratch s
 where s.run_id = %(run)s and (%(item)s::text is null or s.item in ('', %(item)s)) and (s.removed_at is not null or {part is_away});
 
--- name: tasks_with_scratch
--- The tasks of a run, or of one item, with scratch folders, each with the item of its folder, in
--- the order of the workflow files. REPORT is left out, because no task uses the folder after it.
-select t.id, t.name, t.attempts > 0 as has_started, case d.scratch when 'item' then t.item else '' end as item
+-- part: with_scratch
+-- The tasks of a run, or of one item, with scratch folders, each with the item of its folder. REPORT
+-- is left out, because no task uses the folder after it.
+select t.id, t.name, t.position, t.attempts > 0 as has_started, case d.scratch when 'item' then t.item else '' end as item
 from task t join definition d on d.id = t.definition_id
 where t.run_id = %(run)s and t.kind <> 'report' and d.scratch is not null and not t.deleted and (%(item)s::text is null or t.item = %(item)s or d.scratch = 'run')
-order by t.position, t.id;
+
+-- name: tasks_with_scratch
+-- The tasks of a run, or of one item, with scratch folders, in the order of the workflow files.
+{part with_scratch} order by t.position, t.id;
+
+-- name: begin_scratch_again
+-- Let a folder be made if it is missing, although it was made before: all tasks that have used it
+-- run again.
+update scratch s set made_at = null
+from (select item, bool_or(id = any(%(tasks)s::bigint[])) as is_used, bool_or(has_started and not id = any(%(tasks)s::bigint[])) as is_kept
+      from ({part with_scratch}) w group by item) u
+where s.run_id = %(run)s and s.item = u.item and u.is_used and not u.is_kept and s.made_at is not null and s.removed_at is null;
 
 -- name: forget_scratch
 -- Delete lost folders of a run from the table: the next task that needs one stores its place.

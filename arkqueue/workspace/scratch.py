@@ -20,9 +20,9 @@ its file system is mounted ``nosuid`` and ``nodev`` (``executor.exposure`` says 
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
+import stat
 import threading
 import time
 from collections.abc import Collection, Iterator
@@ -34,7 +34,7 @@ from arkqueue.model import Scratch
 from arkqueue.workspace.bases import OURS, Owner
 from arkqueue.workspace.layers import mounts_below
 from arkqueue.workspace.ownership import Give, Giving, image_of, note_image
-from arkqueue.workspace.removal import FOLDER, NOT_FOLLOWED, attempt_of, remove_folder
+from arkqueue.workspace.removal import FOLDER, NOT_FOLLOWED, attempt_of
 from arkqueue.workspace.workspaces import check_way
 
 PATIENCE = 20.0
@@ -157,26 +157,23 @@ class ScratchFolders:
         return sizes
 
     def _there(self, scratch: Scratch, installation: str) -> Path:
-        """The path of the folder, which is made if it does not exist."""
+        """The path of the folder's place. The folder is made if it was never made before. Raises
+        ScratchLost if it is missing: a task may have removed it, or a person.
+        """
         parent = self.root / installation
         place = parent / str(scratch.id)
-        if scratch.is_removed or (scratch.is_made and not os.path.lexists(place)):
+        if scratch.is_removed:
             raise ScratchLost(scratch)
-        if not scratch.is_made and not os.path.lexists(place):
+        if not scratch.is_made:
+            # Another task of the run may make the folder at the same moment.
             with suppress(FileExistsError):
                 os.mkdir(parent, 0o711)
                 os.chmod(parent, 0o711)
-            # The folder is complete when it becomes visible, because another task of the run may
-            # make it at the same moment.
-            made = parent / f".{scratch.id}.{time.time_ns()}"
-            os.mkdir(made, 0o700)
-            os.mkdir(made / "folder", 0o700)
-            try:
-                os.rename(made, place)
-            except OSError as error:
-                remove_folder(parent, made.name)
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
+            for missing in (place, place / "folder"):
+                with suppress(FileExistsError):
+                    os.mkdir(missing, 0o700)
+        if not _is_folder(place / "folder"):
+            raise ScratchLost(scratch)
         return place
 
     def _mark(self, place: Path, mine: str, other: str, *, is_harmless: bool) -> None:
@@ -198,6 +195,16 @@ class ScratchFolders:
             f"Have no setuid file and no device work there: mount -o bind,nosuid,nodev {self.root} {self.root} (and in /etc/fstab); "
             "or give all tasks that share the folder an image, or none",
         )
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether a path leads to a folder, and not through a link at its end. Raises OSError if the
+    disk does not answer: then nothing is lost yet.
+    """
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _size(folder: Path, until: float) -> int:

@@ -148,20 +148,76 @@ def test_a_task_waits_for_the_host_of_its_folder(archive: AnArchive, managers: M
     assert hosts(archive, "fetch@3") == two
 
 
-def test_a_folder_that_was_lost_is_not_made_anew(archive: AnArchive, managers: Managers, home_folder: Path) -> None:
+Loss = Callable[[Path], object]
+LOSSES = {
+    "its place": lambda folder: shutil.rmtree(folder.parent),
+    "the folder": shutil.rmtree,
+    "for a link": lambda folder: (shutil.rmtree(folder), folder.symlink_to("/tmp")),
+    "for a file": lambda folder: (shutil.rmtree(folder), folder.write_text("mine")),
+}
+
+
+@pytest.mark.parametrize("lose", LOSSES.values(), ids=LOSSES)
+def test_a_folder_that_was_lost_is_not_made_anew(
+    archive: AnArchive, managers: Managers, home_folder: Path, lose: Loss
+) -> None:
     managers()
     archive.commit({"fetch": command("exit 0"), "read": command("exit 0", depends="[fetch]", hold="true")})
     settled(archive, "fetch@2", "completed")
     (folder,) = folders(home_folder)
-    shutil.rmtree(folder.parent)
+    lose(folder)
     holds.release(archive.session, archive.task("read@2"), "ann")
     settled(archive, "read@2", "failed")
     assert "scratch folder: it was lost" in log_of(archive, "read@2")
-    assert folders(home_folder) == []
+    assert not any(folder.is_dir() and not folder.is_symlink() for folder in folders(home_folder))
     with pytest.raises(Conflict, match="Start at its first task: arkqueue retry papers@2 --from fetch"):
         archive.retry("read@2")
     redo.retry_from(archive.session, RunId(archive.run_id(2)), "fetch", "ann")
     settled(archive, "read@2", "completed")
+
+
+def test_a_task_that_removes_the_folder_loses_it_for_the_next_ones(archive: AnArchive, managers: Managers) -> None:
+    managers()
+    archive.commit(
+        {
+            "fetch": command("exit 0"),
+            "clean": command("rm -r $ARKQUEUE_SCRATCH", depends="[fetch]"),
+            "read": command("mkdir -p $ARKQUEUE_SCRATCH", depends="[clean]"),
+        }
+    )
+    settled(archive, "read@2", "failed")
+    assert "scratch folder: it was lost" in log_of(archive, "read@2")
+
+
+@pytest.mark.parametrize("lose", [LOSSES["its place"], LOSSES["the folder"]], ids=["its place", "the folder"])
+def test_a_retry_from_the_first_task_makes_a_folder_anew_whose_loss_nobody_has_noticed(
+    archive: AnArchive, managers: Managers, home_folder: Path, lose: Loss
+) -> None:
+    managers()
+    step = command("echo $ARKQUEUE_TASK >> $ARKQUEUE_SCRATCH/all", depends="[fetch]")
+    # A run with a held task is not over, so its folder stays.
+    first, held = command("touch $ARKQUEUE_SCRATCH/all"), command("exit 0", hold="true")
+    archive.commit({"fetch": first, "one": step, "two": step, "last": held})
+    for name in ("one@2", "two@2"):
+        settled(archive, name, "completed")
+    (folder,) = folders(home_folder)
+    run = RunId(archive.run_id(2))
+    # What is still there stays.
+    redo.retry_from(archive.session, run, "fetch", "ann")
+    for name in ("one@2", "two@2"):
+        ended(archive, name, 2)
+    assert sorted((folder / "all").read_text().split()) == ["one", "one", "two", "two"]
+    lose(folder)
+    redo.retry_from(archive.session, run, "fetch", "ann")
+    for name in ("one@2", "two@2"):
+        ended(archive, name, 3)
+        settled(archive, name, "completed")
+    assert sorted((folder / "all").read_text().split()) == ["one", "two"]
+    # From a later task it is lost: another one has left its files there.
+    lose(folder)
+    redo.retry_from(archive.session, run, "one", "ann")
+    settled(archive, "one@2", "failed")
+    assert "scratch folder: it was lost" in log_of(archive, "one@2")
 
 
 @needs_root
@@ -219,6 +275,21 @@ def test_containers_find_a_folder_that_is_not_in_the_home_folder(
     settled(archive, "b@2", "completed")
     assert log_of(archive, "b@2") == "x\n"
     assert [one.name for one in (tmp_path / "elsewhere").glob("*/*/*") if one.is_dir()] == ["folder"]
+
+
+def test_a_folder_of_containers_that_was_lost_is_not_made_anew(
+    archive: AnArchive, boxes: Boxes, managers: Managers, home_folder: Path
+) -> None:
+    managers(**boxes.settings)
+    archive.commit({"fetch": in_box(boxes, "true"), "read": in_box(boxes, "true", depends=["fetch"], hold=True)})
+    settled(archive, "fetch@2", "completed")
+    (folder,) = folders(home_folder)
+    folder.rmdir()
+    holds.release(archive.session, archive.task("read@2"), "ann")
+    settled(archive, "read@2", "failed")
+    assert "scratch folder: it was lost" in log_of(archive, "read@2")
+    redo.retry_from(archive.session, RunId(archive.run_id(2)), "fetch", "ann")
+    settled(archive, "read@2", "completed")
 
 
 @needs_root
