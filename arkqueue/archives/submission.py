@@ -9,7 +9,6 @@ Called by the API for a person or a program, who waits meanwhile.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,17 +22,18 @@ from arkqueue.queue import submissions
 from arkqueue.queue.proposed import ProposedRun
 from arkqueue.queue.submissions import LONGEST_PART, Payload, Upload
 from arkqueue.repository.reader import payloads
+from arkqueue.runtime.shares import Shares
 from arkqueue.workflow import from_json
 from arkqueue.workflow.parsing import MOST_STEPS
 
-MOST_JUDGED = 4
-"""The most payloads that are judged at once."""
+MOST_JUDGED = 8
+"""The most payloads that are judged at once, half of them of one archive."""
 PATIENCE = 30.0
 """The most seconds that a caller waits until its payload is judged."""
 TRIES = 5
 """How often a payload is judged again because the branch has got another head in the meantime."""
 
-_places = threading.BoundedSemaphore(MOST_JUDGED)
+_places = Shares(MOST_JUDGED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def submit(
     try:
         for _ in range(TRIES):
             revision, head_of = wanted()
-            lists = _judge(session, revision, file, payload, most_items)
+            lists = _judge(session, name, revision, file, payload, most_items)
             try:
                 upload = attached() if attached else None
             except Conflict:
@@ -124,29 +124,24 @@ def preview(
         return Submitted(RunId(before.run_id), is_new=False)
     note = scan(session, archive)
     revision, _ = wanted()
-    lists = _judge(session, revision, file, payload, most_items)
+    lists = _judge(session, name, revision, file, payload, most_items)
     return submissions.proposed(session, archive, revision, lists, is_held=is_held), note
 
 
 def _judge(
-    session: Session, revision: int, file: Path, payload: Payload, most_items: int
+    session: Session, name: str, revision: int, file: Path, payload: Payload, most_items: int
 ) -> dict[str, tuple[Item, ...]]:
-    """The items of a payload for the tasks of a revision. Raises ``InvalidPayload`` with all
+    """The items of a payload for the tasks of a revision of an archive. Raises ``InvalidPayload`` with all
     faults.
     """
     (row,) = session.rows("revision_at", revision=revision)
     chosen = [one for one in map(from_json, row.tasks) if is_for(one, Trigger.SUBMISSION, row.branch)]
     wanted = [one.foreach for one in chosen if one.foreach is not None and one.foreach.is_of_submission]
-    if not _places.acquire(timeout=PATIENCE):
-        raise Busy(
-            "the payload", "cannot be validated yet: too many payloads are being validated", "Try again in a moment."
-        )
-    try:
+    fault = f"cannot be validated yet: too many payloads of the archive {name}, or of all archives, are being validated"
+    with _places.place(name, Busy("the payload", fault, "Try again in a moment."), PATIENCE):
         lists, faults = payloads.judge(
             file, payload.kind, [foreach.key for foreach in wanted], most_items, row.schema and row.schema["content"]
         )
-    finally:
-        _places.release()
     if faults:
         raise InvalidPayload("the payload", [str(fault) for fault in faults])
     tasks, most = sum(len(lists[foreach.items]) for foreach in wanted), MOST_STEPS * most_items

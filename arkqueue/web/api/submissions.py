@@ -31,6 +31,7 @@ from arkqueue.names import Name
 from arkqueue.queue import submissions as queue
 from arkqueue.queue.submissions import Payload, Upload
 from arkqueue.queue.tokens import Scope
+from arkqueue.runtime.shares import Shares
 from arkqueue.views import find, submissions
 from arkqueue.views.prospects import obstacles
 from arkqueue.views.rows import view_of
@@ -53,14 +54,16 @@ KINDS = {
 }
 """The kind of a payload by its media type."""
 NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
-MOST_AT_ONCE = 16
-"""The most payloads that are received at once. Each has a file until its run is made."""
+MOST_AT_ONCE = 24
+"""The most payloads that are received at once, half of them for one archive. Each has a file until
+its run is made, and may have a thread that waits until it is validated.
+"""
 FOLDER = "submitting"
 """The name of the folder of these files, in the home folder."""
 ABANDONED = 24 * 3600.0
 """Seconds after which such a file is removed: the process that wrote it is gone."""
 
-_taken = 0
+_places = Shares(MOST_AT_ONCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ async def submit(
         raise Invalid("the request", "has attachments and no id", "Send the header Idempotency-Key of its uploads.")
     uploads = uploads_of(request)
     await run_in_threadpool(caller.archive, name)
-    async with _received(request, caller.configuration.home / FOLDER, kind) as received:
+    async with _received(request, name, caller.configuration.home / FOLDER, kind) as received:
         received = replace(received, payload=replace(received.payload, has_attachments=attachments))
         if dry_run:
             response.status_code = 200
@@ -228,13 +231,9 @@ def _kind(request: Request) -> PayloadKind:
 
 
 @asynccontextmanager
-async def _received(request: Request, folder: Path, kind: PayloadKind) -> AsyncIterator[_Received]:
+async def _received(request: Request, archive: str, folder: Path, kind: PayloadKind) -> AsyncIterator[_Received]:
     """The payload of a request, in a file that exists inside the ``with`` block."""
-    global _taken
-    if _taken >= MOST_AT_ONCE:
-        raise Busy("the payload", "cannot be accepted: too many are being submitted", "Submit it again in a moment.")
-    _taken += 1
-    try:
+    with _places.place(archive, too_many("payload", archive)):
         file = await run_in_threadpool(_open, folder)
         try:
             digest, size = hashlib.sha256(), 0
@@ -247,8 +246,11 @@ async def _received(request: Request, folder: Path, kind: PayloadKind) -> AsyncI
             yield _Received(Path(file.name), Payload(kind, size, digest.hexdigest()))
         finally:
             await asyncio.shield(run_in_threadpool(file.close))
-    finally:
-        _taken -= 1
+
+
+def too_many(thing: str, archive: str) -> Busy:
+    fault = f"cannot be accepted: too many are being submitted to the archive {archive}, or to all archives"
+    return Busy(f"the {thing}", fault, "Submit it again in a moment.")
 
 
 def too_long() -> Refused:

@@ -19,8 +19,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -35,13 +35,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Message
 
-from arkqueue.errors import ArkqueueError, Busy, Conflict, Invalid, InvalidPayload, NotFound
+from arkqueue.errors import ArkqueueError, Conflict, Invalid, InvalidPayload, NotFound
 from arkqueue.model import LONGEST_PAYLOAD, PayloadKind
 from arkqueue.queue.tokens import Scope
+from arkqueue.runtime.shares import Shares
 from arkqueue.views.submissions import SubmissionView, for_submissions
 from arkqueue.web.access import admit
 from arkqueue.web.api.runs import ProposedAndScanned
-from arkqueue.web.api.submissions import KINDS, MOST_AT_ONCE, submit, too_long
+from arkqueue.web.api.submissions import KINDS, MOST_AT_ONCE, submit, too_long, too_many
 from arkqueue.web.api.uploads import (
     TYPES,
     NewAttachment,
@@ -76,7 +77,8 @@ PIECE: Final = 1 << 20
 BY_NAME: Final = {"json": PayloadKind.JSON, "yaml": PayloadKind.YAML, "yml": PayloadKind.YAML, "csv": PayloadKind.CSV, "txt": PayloadKind.LINES}  # fmt: skip
 """The formats of documents, by the suffixes of their names."""
 
-_sent = 0
+_places = Shares(MOST_AT_ONCE)
+"""The forms that are received at once: each may have a file on the disk."""
 
 
 def submit_page(visitor: Visitor, request: Request) -> Shown:
@@ -93,7 +95,7 @@ async def submit_form(request: Request) -> Response:
         request.state.token = visitor.caller.token
         check_site(request, visitor)
         await run_in_threadpool(admit(request, Scope.OPERATE).archive, name)
-        with _a_place():
+        with _places.place(name, too_many("document", name)):
             counted = Request(request.scope, _Counted(request).receive)
             async with _form(counted, request.app.state.uploads) as form:
                 check_form(request, visitor, _text(form, "form"))
@@ -358,25 +360,6 @@ async def _send_one(request: Request, upload: int, position: int, file: UploadFi
 def _too_many_bytes() -> Refused:
     fault = f"has more than {LONGEST_ATTACHED >> 20} MiB of attachments, or a document of more than {LONGEST_PAYLOAD >> 20} MiB"
     return Refused(413, "the form", fault, "Submit with the command line: arkqueue submit ARCHIVE FILE --attach PATH.")
-
-
-@contextmanager
-def _a_place() -> Iterator[None]:
-    """Limits the number of forms that are received at once, because each may have a file on the
-    disk.
-    """
-    global _sent
-    if _sent >= MOST_AT_ONCE:
-        raise Busy(
-            "the document",
-            "cannot be accepted now: too many documents are being submitted",
-            "Submit it again in a moment.",
-        )
-    _sent += 1
-    try:
-        yield
-    finally:
-        _sent -= 1
 
 
 @asynccontextmanager

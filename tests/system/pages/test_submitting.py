@@ -19,6 +19,7 @@ from arkqueue.model import LONGEST_PAYLOAD, SourceFile, Workflow
 from arkqueue.queue import claim
 from arkqueue.queue.tokens import Scope
 from arkqueue.runtime.home import host_id
+from arkqueue.runtime.shares import Shares
 from arkqueue.web import create_app, run_api
 from arkqueue.web.pages import submitting
 from arkqueue.workflow import parse
@@ -256,10 +257,10 @@ def test_a_large_form_is_refused_where_the_disk_has_no_room_for_it(
 def test_a_server_that_receives_too_many_documents_says_so(
     visitor: Visitors, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submitting, "MOST_AT_ONCE", 0)
+    monkeypatch.setattr(submitting, "_places", Shares(0))
     refused = send(visitor(Scope.OPERATE), text="a", kind="lines")
     assert refused.status_code == 503
-    assert "too many documents are being submitted" in words(refused, 503)
+    assert "too many are being submitted to the archive papers, or to all archives" in words(refused, 503)
     assert runs(archive) == []
 
 

@@ -15,9 +15,10 @@ from typing import Any
 import httpx
 import pytest
 
+from arkqueue.archives import submission as submitting
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
-from arkqueue.model import RunId, SourceFile, Workflow
+from arkqueue.model import PayloadKind, RunId, SourceFile, Workflow
 from arkqueue.queue import deletion, purge, submissions
 from arkqueue.queue.tokens import Scope
 from arkqueue.repository.reader import client as client_of_readers
@@ -27,6 +28,7 @@ from arkqueue.web.api import submissions as api
 from arkqueue.workflow import parse
 from tests.builders import AnArchive, an_archive
 from tests.system.web.conftest import Client, problem
+from tests.waiting import PATIENCE, eventually
 
 SUBMISSIONS = "/archives/papers/submissions"
 
@@ -246,6 +248,39 @@ def test_a_pattern_that_takes_without_an_end_is_ended_and_others_are_judged(
     problem(submit(operator, endless, "x"), 422, "the payload: cannot be validated: no answer for 2 s, though nothing was waited for")  # fmt: skip
     assert left(archive) == (0, 0, 0)
     assert submit(operator, '[{"id": "x", "word": "aaa"}]', "x").status_code == 201
+
+
+@pytest.mark.usefixtures("archive")
+def test_payloads_of_one_archive_that_are_validated_for_long_hold_up_no_other_archive(
+    operator: httpx.Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go, judge = threading.Semaphore(0), threading.Event(), payloads.judge
+
+    def judges(file: Path, kind: PayloadKind, *arguments: Any) -> Any:
+        if kind is PayloadKind.YAML:
+            begun.release()
+            go.wait()
+        return judge(file, kind, *arguments)
+
+    monkeypatch.setattr(payloads, "judge", judges)
+    yaml = (operator, "- a", None, "application/yaml")
+    senders = [threading.Thread(target=submit, args=yaml) for _ in range(api.MOST_AT_ONCE)]
+    for sender in senders:
+        sender.start()
+    try:
+        for _ in range(submitting.MOST_JUDGED // 2):
+            assert begun.acquire(timeout=PATIENCE)
+        eventually(lambda: sum(sender.is_alive() for sender in senders) == api.MOST_AT_ONCE // 2)
+        told = problem(submit(operator, "{}"), 503, "the payload: cannot be accepted: too many are being submitted to the archive papers")  # fmt: skip
+        assert told["remedy"] == "Submit it again in a moment."
+        an_archive(session, "other").commit({"check": "on: submission"})
+        headers = {"Content-Type": "application/json"}
+        assert operator.post("/archives/other/submissions", content="{}", headers=headers).status_code == 201
+        assert not begun.acquire(blocking=False)
+    finally:
+        go.set()
+        for sender in senders:
+            sender.join()
 
 
 @pytest.fixture
