@@ -105,11 +105,17 @@ def misfits(value: Any, schema: Any) -> Iterator[str]:
     """The faults of a document against a schema, each with its path from ``$`` on, up to one more
     than are reported.
     """
-    from jsonschema import exceptions, validators
+    from jsonschema import exceptions
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
-    kind = validators.validator_for(schema, default=validators.Draft202012Validator)
+    from arkqueue.workflow.keywords import validator_for
+
+    kind = validator_for(schema)
+    if isinstance(schema, dict):
+        # For a reference to the whole schema, its dialect would bring back the library's own
+        # keywords.
+        schema = {word: value for word, value in schema.items() if word != "$schema"}
     # Without a registry of its own, the library would fetch referenced documents.
     validator = kind(schema, registry=Registry())
     try:

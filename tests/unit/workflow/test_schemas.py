@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from arkqueue.model import PayloadKind, SourceFile, Workflow
-from arkqueue.workflow import parse
+from arkqueue.workflow import parse, schemas
 from arkqueue.workflow.document import document
 from arkqueue.workflow.payload import judge
 from arkqueue.workflow.schemas import MOST_MISFITS
@@ -141,6 +141,62 @@ def test_a_long_value_does_not_hide_what_is_wrong_with_it() -> None:
     (said,) = misfits({"a": ["x" * 1000]}, {"properties": {"a": {"type": "object"}}})
     assert said.startswith("$.a: ['xxx")
     assert said.endswith("…  is not of type 'object'".replace("  ", " "))
+
+
+UNIQUE = {"uniqueItems": True}
+
+
+@pytest.mark.parametrize(
+    ("items", "said"),
+    [
+        ([1, True, "1", None, 0, False, [], {}, [1], [True], {"a": 1}, {"a": True}, {"b": 1}], ""),
+        ([1, 2, 1.0], "[0] and [2] are equal"),
+        ([{"a": [1, {"b": 2}], "c": 3}, {}, {"c": 3.0, "a": [1, {"b": 2}]}], "[0] and [2] are equal"),
+        ([[1, 2], [2, 1], [1, 2]], "[0] and [2] are equal"),
+        ([False, 0, False], "[0] and [2] are equal"),
+    ],
+)
+@pytest.mark.parametrize("dialect", ["http://json-schema.org/draft-07/schema#", None])
+def test_no_item_may_be_there_twice(items: list[Any], said: str, dialect: str | None) -> None:
+    """The dialect counts for what refers to the whole schema, too."""
+    schema: dict[str, Any] = {**UNIQUE, "properties": {"deeper": {"$ref": "#"}}}
+    if dialect:
+        schema["$schema"] = dialect
+    expected = [f"{said}, and the list may have no item twice"] if said else []
+    assert misfits(items, schema) == [f"$: {one}" for one in expected]
+    assert misfits({"deeper": items}, schema) == [f"$.deeper: {one}" for one in expected]
+
+
+def test_items_are_compared_in_linear_time() -> None:
+    """They are hashed, each once."""
+    compared = 0
+
+    class Key(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    items = [{Key("id"): Key(number)} for number in range(1000)]
+    assert list(schemas.misfits(items, UNIQUE)) == []
+    assert compared < 10 * len(items)
+
+
+@pytest.mark.parametrize(
+    ("value", "step", "fits"),
+    [
+        (0.07, 0.01, True), (1.1, 0.1, True), (4.35, 0.01, True), (19.99, 0.01, True), (0.075, 0.01, False),
+        (1e308, 1e-5, True), (7, 0.5, True), (10**400, 0.5, True), (7.0, 7, True), (7.5, 7, False), (7, 3, False),
+        (True, 3, True), ('"x"', 3, True),
+    ],
+)  # fmt: skip
+def test_a_multiple_is_one_in_decimals(value: Any, step: float, fits: bool) -> None:
+    said = [] if fits else [f"$: {value} is not a multiple of {step}"]
+    assert misfits(value, {"multipleOf": step}) == said
+    assert misfits("1e999", {"multipleOf": 1}) == ["$: inf is not a multiple of 1"]
 
 
 def test_of_rows_and_lines_the_list_is_judged() -> None:
