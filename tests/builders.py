@@ -241,6 +241,10 @@ class AnArchive:
     def restart(self, key: str) -> None:
         control.restart(self.session, self.task(key), "ann")
 
+    def move_to(self, url: str) -> None:
+        """Gives the archive the address of a real repository, which the test has made."""
+        self.sql("update archive set url = %s where id = %s", url, self.id)
+
     def sql(self, text: str, *values: Any) -> list[dict[str, Any]]:
         with self.session.database.statement() as connection:
             cursor = connection.execute(text.encode(), values)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -27,7 +29,10 @@ from arkqueue.queue import archives
 from arkqueue.repository import Archive, Identity, Location
 from arkqueue.repository.opening import location_of, open_registered
 from arkqueue.repository.reader.entries import EntryReader, last_known, named
+from arkqueue.views.archives import RewoundView
+from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.find import no_main_branch
+from arkqueue.views.rows import view_of
 
 T = TypeVar("T")
 
@@ -122,15 +127,22 @@ def change_settings(
 
 
 def rewind(
-    session: Session, configuration: Configuration, archive: ArchiveId, to: str, by: str, *, branch: str | None = None
-) -> str:
+    session: Session,
+    configuration: Configuration,
+    archive: ArchiveId,
+    to: str,
+    by: str,
+    *,
+    branch: str | None = None,
+    dry_run: bool = False,
+) -> RewoundView:
     """Continue an archive whose repository went back in time or is another one: the ledger starts
     anew at revision ``to``.
 
     ``to``: a number of the ledger; a number that the ledger does not have is read by
     `Archive.baseline`. ``branch``: another branch than the main one. The earlier ledger stays
     readable under another branch name. The answer names the commit of a number, if that is not
-    obvious.
+    obvious. ``dry_run``: the rewind is undone at the end.
     """
     if not to.strip():
         raise Invalid("the revision", "is empty", "Write a number of the ledger, or the id of a commit.")
@@ -169,11 +181,17 @@ def rewind(
 
     identity, baseline, still = _answer(location_of(configuration, row.url, ArchiveKind(row.kind)), read)
     start = archives.Start(chosen.name, chosen.main, baseline)
-    archives.rewind(session, archive, BranchId(chosen.id), start, identity.uuid, by, still)
-    if not is_number or baseline is None:
-        return ""
-    revision = baseline.revision
-    if not listed:
+    # The rehearsal locks the archive, so it begins only when the repository has been read.
+    with session.rehearsal(archive) if dry_run else nullcontext(session) as acting:
+        done = archives.rewind(acting, archive, BranchId(chosen.id), start, identity.uuid, by, still)
+        view = show_archive(acting, archive)
+    note = _commit_of(to, baseline.revision, is_listed=bool(listed)) if is_number and baseline else ""
+    return view_of(view, RewoundView, note=note, **asdict(done))
+
+
+def _commit_of(to: str, revision: Revision, *, is_listed: bool) -> str:
+    """The commit that a rewind takes for a number, if that is not obvious."""
+    if not is_listed:
         return f"its ledger had no revision {to}; counted along first parents, that is commit {revision.id}"
     if revision.number == int(to):
         return ""

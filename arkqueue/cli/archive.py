@@ -13,7 +13,7 @@ import click
 
 from arkqueue.archive_settings import USUAL_TIER
 from arkqueue.cli.archive_settings import as_text, given_settings, set_, settings_options, tell_what_it_grants, ways
-from arkqueue.cli.options import as_json, calls_server
+from arkqueue.cli.options import as_json, calls_server, dry_run
 from arkqueue.cli.output import ago, at, bold, dim, moment, print_json, say, table
 from arkqueue.text import on_one_line, one_line, visible
 
@@ -251,21 +251,34 @@ def _left_out(schedule: Any) -> str:
 @click.argument("name")
 @click.argument("revision")
 @click.option("--branch", metavar="BRANCH", help="The branch (default: the main branch).")
+@dry_run
 @as_json
 @calls_server
-def rewind(client: Client, name: str, revision: str, branch: str | None, as_json: bool) -> None:
+def rewind(client: Client, name: str, revision: str, branch: str | None, dry_run: bool, as_json: bool) -> None:
     """Start an archive's ledger anew at REVISION, a number of its ledger or a commit."""
     from arkqueue.cli.client import archive_path
 
-    found = client.post(f"{archive_path(name)}/rewind", {"revision": revision, "branch": branch})
+    body = {"revision": revision, "branch": branch}
+    found = client.post(f"{archive_path(name)}/rewind", body, dry_run="true" if dry_run else None)
     if as_json:
         print_json(found)
     else:
-        say(f"{bold(name)}: its ledger starts anew at revision {head(found)}")
+        for line in (["Nothing is changed. It would be:"] if dry_run else []) + _rewound(name, found):
+            say(line)
         if found["note"]:
             say(f"note: {visible(found['note'])}")
         if found["stopped"]:
             say(f"it stays stopped: {visible(found['stopped'])}")
+
+
+def _rewound(name: str, found: Any) -> list[str]:
+    """The consequences of a rewind: where the ledger starts, and the fate of the runs so far."""
+    runs = f"{found['runs']:,} run{'' if found['runs'] == 1 else 's'}"
+    fates = [f"{found[what]:,} task{'' if found[what] == 1 else 's'} {fate}" for what, fate in (("canceled", "canceled"), ("running", "running on")) if found[what]]  # fmt: skip
+    return [
+        f"{bold(name)}: its ledger starts anew at revision {head(found)}",
+        f"the ledger so far is kept as {name}:{found['history']}: {', '.join([runs, *fates])}",
+    ]
 
 
 @archive.command()

@@ -398,9 +398,22 @@ def untrack(session: Session, archive: ArchiveId, branch: BranchId, *, head: int
     change(session, [archive], work)
 
 
+@dataclass(frozen=True, slots=True)
+class Rewound:
+    """The consequences of a rewind. ``history``: the name of the retired branch, which keeps the
+    ledger so far, with this number of ``runs``. ``running``: their running tasks, which go on.
+    ``canceled``: their unstarted tasks.
+    """
+
+    history: str
+    runs: int
+    running: int
+    canceled: int
+
+
 def rewind(
     session: Session, archive: ArchiveId, branch: BranchId, start: Start, uuid: str, by: str, still: str | None = None
-) -> None:
+) -> Rewound:
     """Start a branch's ledger anew at ``start``, after its repository went back in time.
 
     The history so far is kept as a retired branch (``rewound~1``, …; no Git branch can have such a
@@ -408,7 +421,7 @@ def rewind(
     stopped, if another of its branches has to be rewound, too.
     """
 
-    def work(graph: Graph) -> None:
+    def work(graph: Graph) -> Rewound:
         (now,) = graph.rows("head", branch=branch)
         if now.gone:
             raise Conflict(
@@ -416,10 +429,11 @@ def rewind(
                 "was rewound or removed meanwhile",
                 "See its present branches (arkqueue archive show NAME), and repeat the command.",
             )
-        count = graph.ids("rewound", archive=archive)[0]
-        graph.do("retire_branch", branch=branch, name=f"rewound~{count + 1}")
+        history = f"rewound~{graph.ids('rewound', archive=archive)[0] + 1}"
+        graph.do("retire_branch", branch=branch, name=history)
         graph.do("drop_schedules_of_branch", branch=branch)
-        ending.begin(graph, archive, graph.ids("runs_of_branch", branch=branch), by)
+        (of_history,) = graph.rows("history_of_branch", branch=branch)
+        canceled = ending.begin(graph, archive, graph.ids("runs_of_branch", branch=branch), by)
         _start(graph, archive, [start])
         graph.do("take_up", archive=archive, uuid=uuid, still=still)
         graph.do("have_archive_judged", archive=archive)
@@ -430,6 +444,8 @@ def rewind(
         on = f" --branch {shlex.quote(start.branch)}" if start.branch and not start.main else ""
         note = start.baseline.revision.id + on if start.baseline else on.strip()
         graph.do("remember", by=by, verb="rewind", archive=archive, run=None, task=None, note=note)
+        return Rewound(history, of_history.runs, of_history.running, canceled)
 
-    change(session, [archive], work)
+    done = change(session, [archive], work)
     session.wake("look")
+    return done

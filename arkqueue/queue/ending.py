@@ -32,19 +32,22 @@ from arkqueue.queue.steps import NOT_DUE, NOTE, each_archive, last_first
 from arkqueue.states import State
 
 
-def begin(graph: Graph, archive: int, runs: Sequence[int], by: str) -> None:
+def begin(graph: Graph, archive: int, runs: Sequence[int], by: str) -> int:
     """Cancel the unstarted tasks of runs that are gone from this transaction on. Of many tasks, the
-    queue manager cancels the rest in steps. ``by``: why the runs are gone, for people.
+    queue manager cancels the rest in steps. ``by``: why the runs are gone, for people. Returns the
+    number of tasks, with those of the steps.
     """
     tasks = graph.ids("not_started_of_gone", runs=list(runs), most=MOST_TASKS + 1)
     if len(tasks) <= MOST_TASKS:
         graph.rows("lock_tasks", tasks=tasks)
         graph.follow(graph.ids("cancel", tasks=tasks, by=by))
-        return
+        return len(tasks)
+    (number,) = graph.ids("count_not_started_of_gone", runs=list(runs))
     (entry,) = graph.ids("remember", by=by, verb="cancel", archive=archive, run=None, task=None, note=NOTE)
     graph.do("begin_to_end", runs=list(runs), archive=archive, entry=entry)
     _hold(graph, graph.ids("ready_of_runs", runs=list(runs), most=MOST_TASKS), entry)
     graph.to_wake.add("ending")
+    return number
 
 
 def _hold(graph: Graph, tasks: Sequence[int], entry: int) -> None:

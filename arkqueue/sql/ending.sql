@@ -10,13 +10,20 @@
 and not exists (select from spared s where s.run_id = t.run_id and s.task_id = t.id)
 and not (t.attempts > 0 and exists (select from attempt a where a.id = t.attempt_id and a.ended_at > d.at))
 
--- name: not_started_of_gone
+-- part: not_started_of_gone
 -- The unstarted tasks of some runs of a rewritten or deleted branch, and a REPORT with a command or
--- a hold; at most `most` (null: all).
-select id from task
+-- a hold.
+from task
 where run_id = any(%(runs)s) and state in ('waiting', 'held', 'ready', 'deferred')
   and (kind = 'ordinary' or kind = 'report' and (program or state = 'held'))
-order by id limit %(most)s;
+
+-- name: not_started_of_gone
+-- These tasks; at most `most` (null: all).
+select id {part not_started_of_gone} order by id limit %(most)s;
+
+-- name: count_not_started_of_gone
+-- The number of these tasks.
+select count(*) {part not_started_of_gone};
 
 -- name: ready_of_runs
 -- The ready tasks of some runs, in the order of claims.

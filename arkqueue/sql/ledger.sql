@@ -690,6 +690,11 @@ update branch set name = %(name)s, main = false, deleted_at = clock_timestamp() 
 -- The number of retired branches of an archive.
 select count(*) from branch where archive_id = %(archive)s and name like 'rewound~%%';
 
+-- name: history_of_branch
+-- The number of listed runs of a branch, without that of the baseline, and of its running tasks.
+select (select count(*) from run where branch_id = %(branch)s and deleted_at is null and report_id is not null) as runs,
+       (select count(*) from task where branch_id = %(branch)s and settled_at is null and state = 'running') as running;
+
 -- name: take_up
 -- Let an archive continue after a rewind. `still`: why it stays stopped, if another of its branches
 -- has to be rewound, too.

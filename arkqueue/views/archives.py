@@ -189,10 +189,16 @@ def in_public(view: ArchiveView) -> ArchiveView:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewoundView(ArchiveView):
     """An archive after a rewind. ``note``: the commit that was taken for the given number, if that
-    is not obvious.
+    is not obvious. ``history``: the branch that keeps the ledger so far, with this number of
+    ``runs``. ``running``: their running tasks, which go on. ``canceled``: their tasks that had not
+    started; of more than 1,000, some are canceled only later.
     """
 
     note: str
+    history: str
+    runs: int
+    running: int
+    canceled: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

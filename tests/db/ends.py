@@ -14,9 +14,9 @@ def remove(archive: AnArchive) -> None:
     archives.remove(archive.session, archive.id, "ann")
 
 
-def rewind(archive: AnArchive) -> None:
+def rewind(archive: AnArchive) -> archives.Rewound:
     start = archives.Start("", True, Entry(a_revision(1), NOTHING))
-    archives.rewind(archive.session, archive.id, BranchId(archive.branches[""].id), start, "", "ann")
+    return archives.rewind(archive.session, archive.id, BranchId(archive.branches[""].id), start, "", "ann")
 
 
 def untrack(archive: AnArchive) -> None:

@@ -106,6 +106,21 @@ def test_nothing_of_what_is_gone_starts_between_the_steps_and_all_ends_as_in_one
         assert found(both[0]) == found(both[1]), "whoever brings it back finds no difference"
 
 
+@pytest.mark.parametrize("most", [MOST_TASKS, 2])
+def test_a_rewind_counts_what_it_cancels_also_in_steps(
+    session: Session, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(ending, "MOST_TASKS", most)
+    archive = an_archive(session)
+    archive.commit({"runs": "", "ran": "", "REPORT": ""} | {f"t{n}": "depends: [runs]" for n in range(3)})
+    archive.claim("runs@2")
+    archive.run("ran@2")
+    done = rewind(archive)
+    assert (done.runs, done.running, done.canceled) == (1, 1, 4)
+    steps(archive)
+    assert sorted(archive.states().values()) == ["canceled"] * 3 + ["completed", "running"]
+
+
 def test_what_an_end_has_not_reached_is_held_and_says_why(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "MOST_TASKS", 2)
     archive = an_archive(session)

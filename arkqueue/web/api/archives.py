@@ -14,6 +14,7 @@ from arkqueue.errors import Invalid, NotFound
 from arkqueue.model import OF_BRANCH, USUAL_OCCASIONS, ArchiveId, ArchiveKind
 from arkqueue.names import Name
 from arkqueue.queue import archives, control, pauses
+from arkqueue.queue.done import Done
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import archives as views
 from arkqueue.views import find
@@ -314,15 +315,16 @@ def resume_archive(request: Request, name: str, end: NewPause = NewPause()) -> A
 
 
 @router.post("/{name}/rewind")
-def rewind_archive(request: Request, name: str, rewind: Rewind) -> RewoundView:
+def rewind_archive(request: Request, name: str, rewind: Rewind, dry_run: DryRun = False) -> RewoundView:
     """Start the ledger anew, for a repository that went back in time, or was replaced."""
     caller = admit(request, Scope.ADMIN)
-    archive = _watched(caller, name)
-    note = registration.rewind(
-        caller.session, caller.configuration, archive, str(rewind.revision), caller.by, branch=rewind.branch
+    archive, to = _watched(caller, name), str(rewind.revision)
+    rewound = registration.rewind(
+        caller.session, caller.configuration, archive, to, caller.by, branch=rewind.branch, dry_run=dry_run
     )
-    request.app.state.watched.forget()
-    return view_of(views.archive(caller.session, archive), RewoundView, note=note)
+    if not dry_run:
+        request.app.state.watched.forget()
+    return rewound
 
 
 @router.post("/{name}/accept")
@@ -342,13 +344,17 @@ def accept_correction(request: Request, name: str, correction: Correction) -> Ac
 def waive_until(request: Request, name: str, waiver: Waiver, dry_run: DryRun = False) -> Waived:
     """Waive every failure of a task up to a revision, so that the tasks which wait for it go on."""
     caller = admit(request, Scope.OPERATE)
-    archive = caller.archive(name)
-    branch = find.find_branch(caller.session, archive, waiver.branch, name)
-    find.check_task_name(caller.session, branch, waiver.task, name)
-    task, until = waiver.task, waiver.until
-    with caller.acting(dry_run, archive=archive) as caller:
-        done = control.skip_until(caller.session, archive, branch, task, until, caller.by, caller.approver)
+    with caller.acting(dry_run, archive=caller.archive(name)) as caller:
+        done = waive_failures(caller, name, waiver)
         return Waived(waived=len(done.tasks), refused=refusals(caller, done))
+
+
+def waive_failures(caller: Caller, name: str, waiver: Waiver) -> Done:
+    """Waive every failure of a task up to a revision."""
+    archive, task = caller.archive(name), waiver.task
+    branch = find.find_branch(caller.session, archive, waiver.branch, name)
+    find.check_task_name(caller.session, branch, task, name)
+    return control.skip_until(caller.session, archive, branch, task, waiver.until, caller.by, caller.approver)
 
 
 def _watched(caller: Caller, name: str) -> ArchiveId:

@@ -14,6 +14,8 @@ from starlette.responses import RedirectResponse, Response
 from arkqueue.errors import Invalid, NotFound
 from arkqueue.lock_names import is_global
 from arkqueue.names import page_path
+from arkqueue.queue.tokens import Scope
+from arkqueue.web.access import admit
 from arkqueue.web.api import administration, archives, locks
 from arkqueue.web.api.administration import NewToken
 from arkqueue.web.api.archives import Correction, NewArchive, NewPause, Rewind, Settings, Waiver
@@ -22,6 +24,7 @@ from arkqueue.web.api.locks import Capacity
 from arkqueue.web.pages.administration import LONG, shown_settings, tokens_page
 from arkqueue.web.pages.answer import HEADERS, Shown, answer, local
 from arkqueue.web.pages.forms import Form, number, valid
+from arkqueue.web.pages.preview import preview_of_rewind, preview_of_waiver
 from arkqueue.web.pages.sessions import end_sessions
 from arkqueue.web.pages.visitor import Visitor, check_form
 
@@ -85,9 +88,12 @@ def _remove_archive(visitor: Visitor, request: Request, form: Form) -> str | Res
     return "/"
 
 
-def _rewind(visitor: Visitor, request: Request, form: Form) -> None:  # noqa: ARG001
+def _rewind(visitor: Visitor, request: Request, form: Form) -> Shown | None:  # noqa: ARG001
+    """Rewind an archive; before that, show the consequences."""
     wanted = valid(Rewind, revision=form["revision"], branch=form["branch"] or None)
-    archives.rewind_archive(request, form["name"], wanted)
+    is_sure = form["sure"] == "yes"
+    rewound = archives.rewind_archive(request, form["name"], wanted, dry_run=not is_sure)
+    return None if is_sure else preview_of_rewind(form["name"], wanted, rewound, local(form["back"]))
 
 
 def _accept(visitor: Visitor, request: Request, form: Form) -> None:  # noqa: ARG001
@@ -95,10 +101,17 @@ def _accept(visitor: Visitor, request: Request, form: Form) -> None:  # noqa: AR
     archives.accept_correction(request, form["name"], valid(Correction, revision=revision))
 
 
-def _waive(visitor: Visitor, request: Request, form: Form) -> None:  # noqa: ARG001
-    until = number("the revision", form["revision"])
+def _waive(visitor: Visitor, request: Request, form: Form) -> Shown | None:  # noqa: ARG001
+    """Waive the failures of a task up to a revision; before that, show the consequences."""
+    until, name = number("the revision", form["revision"]), form["name"]
     wanted = valid(Waiver, task=form["task"], until=until, branch=form["branch"] or None)
-    archives.waive_until(request, form["name"], wanted)
+    if form["sure"] == "yes":
+        archives.waive_until(request, name, wanted)
+        return None
+    caller = admit(request, Scope.OPERATE)
+    return preview_of_waiver(
+        caller, name, wanted, local(form["back"]), lambda rehearsed: archives.waive_failures(rehearsed, name, wanted)
+    )
 
 
 ACTS: Final[dict[str, Callable[[Visitor, Request, Form], Shown | Response | str | None]]] = {

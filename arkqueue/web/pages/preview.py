@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from arkqueue.archives.retention import purge_by_age
 from arkqueue.db.session import Session
-from arkqueue.errors import NotFound
+from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import COMMIT, REPORT, Fault, RunId, TaskId, Trigger
 from arkqueue.names import EVERY_TASK, Name, as_backfill, is_list, parse_branch, parse_name
 from arkqueue.queue.done import Done
@@ -18,12 +18,14 @@ from arkqueue.queue.proposed import proposed
 from arkqueue.queue.purge import purge_runs
 from arkqueue.queue.removal import holders_of
 from arkqueue.states import State
+from arkqueue.views.archives import RewoundView
 from arkqueue.views.find import check_list, find_item, find_run, find_task
 from arkqueue.views.naming import task_names
 from arkqueue.views.prospects import obstacles
 from arkqueue.views.tasks import attempts
 from arkqueue.views.tasks import task as show_task
 from arkqueue.web.access import Caller
+from arkqueue.web.api.archives import Rewind, Waiver
 from arkqueue.web.api.runs import NewRun, revision_scanned, revision_wanted
 from arkqueue.web.pages.answer import Shown
 from arkqueue.web.pages.forms import Meant
@@ -68,6 +70,10 @@ OF_A_PURGE: Final = {
     "_fields": (),
 }
 """The fields that all previews of purges share: nothing is refused, and a reason is asked for."""
+ADMINISTERED: Final = {"from": "", "offers": (), "is_asked_why": False, "is_administered": True}
+"""The fields that all previews of forms of the administration pages share: they offer no option,
+and ask for no reason.
+"""
 _WORDS: Final = {
     State.CANCELED: "canceled",
     State.SKIPPED: "skipped",
@@ -129,16 +135,8 @@ def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Cal
     if verb not in QUESTIONS:
         raise NotFound(f"the action {verb!r}", "does not exist on this page", "Open the page again.")
     run, of = _concerned(caller, name, verb)
-    with caller.acting(True, **of) as rehearsed:
-        archive = of.get("archive") or _archive(caller, of)
-        before = {row.id: row for row in caller.session.rows("states_around", archive=archive, run=run, limit=MOST_LOOKED_AT)}  # fmt: skip
-        done = do(rehearsed)
-        done = done if isinstance(done, Done) else Done()
-        after = rehearsed.session.rows("states_of", tasks=list({*before, *done.tasks}))
-        found = _consequences(rehearsed.session, before, after)
-        if verb == "delete" and done.tasks:
-            named = task_names(rehearsed.session, done.tasks[:MOST_NAMED])
-            found.insert(0, Consequence("deleted", len(done.tasks), list(named.values()), thing="item"))
+    kind = Consequence("deleted", 0, [], thing="item") if verb == "delete" else None
+    done, found, is_all = _rehearsed(caller, of, run, do, kind)
     return Shown(
         "preview.html",
         {
@@ -152,11 +150,107 @@ def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Cal
             "refused": refused_tasks(caller, done),
             "count": len(done.refused),
             "offers": [one for one in offers_of(done, name, verb) if not getattr(how, one.option)],
-            "is_all": len(before) < MOST_LOOKED_AT,
+            "is_all": is_all,
             "back": back,
             "is_asked_why": verb in ("release", "hold"),
             "state": how.state,
             "_fields": _fields(how),
+        },
+    )
+
+
+def _rehearsed(
+    caller: Caller,
+    of: dict[str, int],
+    run: int | None,
+    do: Callable[[Caller], object],
+    kind: Consequence | None = None,
+) -> tuple[Done, list[Consequence], bool]:
+    """The result of ``do``, which is undone at the end, the effects on tasks, and whether all tasks
+    were compared. ``of``: the thing itself, as arguments of ``Caller.acting``. ``kind``: what the
+    verb does to the things on which it acts, if that is no new state.
+    """
+    with caller.acting(True, **of) as rehearsed:
+        archive = of.get("archive") or _archive(caller, of)
+        before = {row.id: row for row in caller.session.rows("states_around", archive=archive, run=run, limit=MOST_LOOKED_AT)}  # fmt: skip
+        done = do(rehearsed)
+        done = done if isinstance(done, Done) else Done()
+        after = rehearsed.session.rows("states_of", tasks=list({*before, *done.tasks}))
+        found = _consequences(rehearsed.session, before, after)
+        if kind and done.tasks:
+            named = task_names(rehearsed.session, done.tasks[:MOST_NAMED])
+            found.insert(0, replace(kind, count=len(done.tasks), names=list(named.values())))
+    return done, found, len(before) < MOST_LOOKED_AT
+
+
+def preview_of_waiver(caller: Caller, name: str, waiver: Waiver, back: str, do: Callable[[Caller], Done]) -> Shown:
+    """The failures of a task that ``do`` would waive, and the tasks that would then go on. Raises
+    the refusal that ``do`` would meet.
+    """
+    kind = Consequence("waived", 0, [], State.FAILED, "failure")
+    done, found, is_all = _rehearsed(caller, {"archive": caller.archive(name)}, None, do, kind)
+    if not done.tasks:
+        raise Conflict(f"{name}/{waiver.task}", f"has no failure up to {waiver.until} that nobody waived")
+    on = f" of {waiver.branch}" if waiver.branch else ""
+    return Shown(
+        "preview.html",
+        {
+            "name": name,
+            **ADMINISTERED,
+            "verb": "waive",
+            "words": "Waive failures of",
+            "title": f"Waive the failures of {name}/{waiver.task} up to revision {waiver.until}{on}",
+            "yes": "waive them" if len(done.tasks) > 1 else "waive it",
+            "question": "Tasks that wait for a waived failure may go on without it, in later revisions.",
+            "consequences": found,
+            "refused": refused_tasks(caller, done),
+            "count": len(done.refused),
+            "is_all": is_all,
+            "back": back,
+            "_fields": [
+                ("task", waiver.task),
+                ("revision", str(waiver.until)),
+                *([("branch", waiver.branch)] if waiver.branch else []),
+            ],
+        },
+    )
+
+
+def preview_of_rewind(name: str, rewind: Rewind, rewound: RewoundView, back: str) -> Shown:
+    """The effects that a rewind would have. ``rewound``: the result of its dry run."""
+    history = f"{name}:{rewound.history}"
+    found = [
+        Consequence(f"kept as those of {history}", rewound.runs, [], State.COMPLETED, "run"),
+        Consequence("canceled, as they have not started", rewound.canceled, [], State.CANCELED),
+        Consequence("left to run to their end", rewound.running, [], State.RUNNING),
+    ]
+    notes = [
+        rewound.note and f"Revision {rewound.note}.",
+        rewound.stopped and f"The archive would stay stopped: {rewound.stopped}.",
+    ]
+    on = f" of {rewind.branch}" if rewind.branch else ""
+    return Shown(
+        "preview.html",
+        {
+            "name": name,
+            **ADMINISTERED,
+            "verb": "rewind",
+            "words": "Rewind",
+            "title": f"Rewind {name} to revision {rewind.revision}{on}",
+            "yes": "rewind it",
+            "question": " ".join(
+                [
+                    "The ledger starts anew after this revision, and later revisions of the repository are planned as new ones."
+                    f" The ledger so far stays readable as {history}. This cannot be undone.",
+                    *filter(None, notes),
+                ]
+            ),
+            "consequences": [one for one in found if one.count],
+            "refused": (),
+            "count": 0,
+            "is_all": True,
+            "back": back,
+            "_fields": [("revision", str(rewind.revision)), *([("branch", rewind.branch)] if rewind.branch else [])],
         },
     )
 

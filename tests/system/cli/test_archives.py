@@ -397,6 +397,27 @@ def test_sync_waits_until_commits_are_in_the_ledger_or_says_why_they_are_not(
     assert "in trouble" in arkqueue("archive", "list").out
 
 
+def test_a_rewind_says_what_becomes_of_the_runs_before_and_after_it(
+    arkqueue: Cli, session: Session, tmp_path: Path
+) -> None:
+    archive = an_archive(session)
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"x": "1"})
+    archive.move_to(repository.url)
+    archive.commit({"a": "", "b": "depends: [a]"})
+    archive.claim("a@2")
+    would = [
+        "papers: its ledger starts anew at revision 1",
+        "the ledger so far is kept as papers:rewound~1: 1 run, 1 task canceled, 1 task running on",
+    ]
+    tried = arkqueue("archive", "rewind", "papers", "1", "--dry-run")
+    assert (tried.code, tried.lines) == (0, ["Nothing is changed. It would be:", *would])
+    assert archive.states() == {"a@2": "running", "b@2": "waiting"}
+    assert arkqueue("archive", "rewind", "papers", "9", "--dry-run").code == 1
+    assert arkqueue("archive", "rewind", "papers", "1").lines == would
+    assert archive.states() == {"a@2": "running", "b@2": "canceled"}
+
+
 def test_a_corrected_revision_is_accepted(arkqueue: Cli, tmp_path: Path) -> None:
     repository = a_subversion_repository(tmp_path)
     repository.commit({"x": "1"})

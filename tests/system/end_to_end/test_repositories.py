@@ -96,7 +96,7 @@ def test_restored_backup_stops_the_archive_until_it_is_rewound(
     assert papers.shown(3)["revision"] == before["revision"], "its history stays readable"
 
     done = shared("archive", "rewind", papers.name, repository.head)
-    assert done.out == f"{papers.name}: its ledger starts anew at revision {repository.head}\n"
+    assert done.out.startswith(f"{papers.name}: its ledger starts anew at revision {repository.head}\n")
     assert "watched" in shared("archive", "show", papers.name).out
     papers.number = int(repository.head)
     rev = papers.commit({"paper.tex": "new\n"})

@@ -96,11 +96,12 @@ def first(browser: httpx.Client, name: str, verb: str) -> httpx.Response:
 def confirm(browser: httpx.Client, page: httpx.Response) -> httpx.Response:
     """Presses the button below the consequences."""
     (form,) = [form for form in re.findall(r"<form.*?</form>", page.text, re.S) if 'name="sure" value="yes"' in form]
+    action = re.findall(r'action="([^"]*)"', form)[0]
     fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form)
     body: dict[str, list[str]] = {}
     for name, value in fields:
         body.setdefault(name, []).append(value)
-    return browser.post("/-/act", data=body)
+    return browser.post(action, data=body)
 
 
 def said(page: httpx.Response, status: int = 200) -> str:

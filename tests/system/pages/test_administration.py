@@ -23,7 +23,7 @@ from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.db.test_notifications import CHAT, CI, choose, failed_runs, set_receivers
 from tests.db.test_schedules import NIGHTLY, make_due, runs
 from tests.repositories import a_subversion_repository
-from tests.system.pages.conftest import Visitors, form_of, said
+from tests.system.pages.conftest import Visitors, confirm, form_of, said
 
 PLACES = (
     "/-/locks",
@@ -189,7 +189,7 @@ def test_every_verb_of_a_person_is_in_the_audit_log(admin: httpx.Client, archive
     repository = a_subversion_repository(tmp_path)
     repository.commit({"x": "1"})
     send(admin, "add-archive", name="thesis", url=repository.url)
-    send(admin, "rewind", name="thesis", revision="1")
+    send(admin, "rewind", name="thesis", revision="1", sure="yes")
     send(admin, "remove-archive", name="thesis", text="thesis")
     entries = shown(admin, "/-/audit-log")["entries"]
     told = [(entry["verb"], entry["name"], entry["note"]) for entry in entries if entry["by"] == "admin test"]  # type: ignore[attr-defined]
@@ -352,12 +352,45 @@ def test_an_archive_is_added_and_removed(admin: httpx.Client, tmp_path: Path) ->
     assert refused.status_code in (409, 422, 502)
 
 
-def test_failures_of_a_task_are_waived_up_to_a_revision(admin: httpx.Client, archive: AnArchive) -> None:
+def test_failures_of_a_task_are_waived_up_to_a_revision_after_a_page_that_shows_which(
+    admin: httpx.Client, archive: AnArchive
+) -> None:
+    for _ in range(3):
+        archive.commit({"a": "", "b": "depends: [PREV:a]"})
+    archive.fail("a@2", "a@3")
+    page = send(admin, "waive", page="/-/settings/papers", name="papers", task="a", revision="3")
+    assert "Waive the failures of papers/a up to revision 3?" in said(page)
+    assert "2 failures would be waived papers@2/a, papers@3/a" in said(page)
+    assert "2 tasks would be free to start papers@3/b, papers@4/b" in said(page)
+    assert shown(admin, "/papers@2/a")["task"]["waived"] is False  # type: ignore[index]
+    assert confirm(admin, page).headers["location"] == "/-/settings/papers"
+    assert [shown(admin, f"/papers@{n}/a")["task"]["waived"] for n in (2, 3)] == [True, True]  # type: ignore[index]
+    assert archive.state("b@4") == "ready"
+    nothing = send(admin, "waive", name="papers", task="a", revision="3")
+    assert "has no failure up to 3 that nobody waived" in said(nothing, 409)
+    assert "never had a task" in said(send(admin, "waive", name="papers", task="x", revision="2"), 404)
+
+
+def test_a_rewind_is_carried_out_after_a_page_that_shows_what_becomes_of_the_runs(
+    admin: httpx.Client, archive: AnArchive, tmp_path: Path
+) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"x": "1"})
+    archive.move_to(repository.url)
+    archive.commit({"a": "", "b": "depends: [a]"})
     archive.commit({"a": ""})
-    archive.fail("a@2")
-    assert send(admin, "waive", name="papers", task="a", revision="2").status_code == 303
-    assert shown(admin, "/papers@2/a")["task"]["waived"] is True  # type: ignore[index]
-    assert "never had a task" in said(send(admin, "waive", name="papers", task="b", revision="2"), 404)
+    archive.claim("a@2", slots=1)
+    page = send(admin, "rewind", page="/-/settings/papers", name="papers", revision="1")
+    assert "Rewind papers to revision 1?" in said(page)
+    words = said(page)
+    assert "The ledger so far stays readable as papers:rewound~1." in words
+    assert "2 runs would be kept as those of papers:rewound~1" in words
+    assert "2 tasks would be canceled, as they have not started" in words
+    assert "1 task would be left to run to their end" in words
+    assert archive.states() == {"a@2": "running", "b@2": "waiting", "a@3": "ready"}
+    assert confirm(admin, page).headers["location"] == "/-/settings/papers"
+    assert archive.states() == {"a@2": "running", "b@2": "canceled", "a@3": "canceled"}
+    assert "has no revision 9" in said(send(admin, "rewind", name="papers", revision="9"), 404)
 
 
 # Who may

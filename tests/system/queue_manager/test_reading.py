@@ -365,7 +365,7 @@ def test_rewind_takes_a_number_for_the_ledgers(
     assert papers.wait_for_ledger(4, "main") == [(2, kept[1]), (3, dropped), (4, new[0]), (5, new[1])]
 
     def rewind(to: str) -> str:
-        return registration.rewind(session, configuration, papers.id, to, "ann")
+        return registration.rewind(session, configuration, papers.id, to, "ann").note
 
     with pytest.raises(NotFound, match=f"papers@3: is commit {dropped}, which is not on the branch any more"):
         rewind("3")

@@ -366,7 +366,11 @@ def test_rewind_takes_up_a_stopped_archive(
     assert untracked["remedy"] == "Track one: arkqueue archive set papers --branch GLOB"
     with session.database.transaction() as connection:
         connection.execute(b"update branch set deleted_at = null")
+    trial = admin.post("/archives/papers/rewind", params={"dry_run": True}, json={"revision": 2}).json()
+    assert admin.get("/archives/papers").json()["stopped"] == "it went back in time"
     rewound = admin.post("/archives/papers/rewind", json={"revision": 2}).json()
+    assert (trial["stopped"], trial["history"], trial["runs"]) == (None, "rewound~1", 0), "the baseline is no run"
+    assert {one: trial[one] for one in ("history", "runs", "running", "canceled", "note")} | rewound == rewound
     assert rewound["stopped"] is None
     assert [(b["name"], b["main"], b["deleted"], b["rev"]) for b in rewound["branches"]] == [
         ("", True, False, 2), ("rewound~1", False, True, 3)
