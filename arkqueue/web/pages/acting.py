@@ -30,7 +30,7 @@ from arkqueue.views.tasks import task as show_task
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.api.runs import LONGEST_NOTE, Options, Verb, do_to_list, do_to_run, do_to_task, revision_scanned
 from arkqueue.web.pages import filling
-from arkqueue.web.pages.answer import HEADERS, Shown, answer, local
+from arkqueue.web.pages.answer import HEADERS, Shown, answer, local, refused_page
 from arkqueue.web.pages.forms import Form, Meant, meant
 from arkqueue.web.pages.preview import (
     REMOVALS,
@@ -42,7 +42,7 @@ from arkqueue.web.pages.preview import (
     preview_of_removal,
     preview_of_run,
 )
-from arkqueue.web.pages.refusals import offers, partly, refusal
+from arkqueue.web.pages.refusals import filled_again, offers, partly, refusal
 from arkqueue.web.pages.visitor import Visitor, archive_of, check_form
 
 Act = Callable[[], object]
@@ -60,13 +60,15 @@ def act(visitor: Visitor, request: Request, body: bytes) -> Shown | Response:
     request.state.token = visitor.caller.token
     scope = Scope.ADMIN if form["verb"].startswith("purge") else Scope.OPERATE
     caller = admit(request, scope)
-    if len(text := form["text"]) > LONGEST_NOTE:
-        raise Invalid("the text", f"has {len(text):,} characters, more than {LONGEST_NOTE:,}", "Write less.")
     try:
+        if len(text := form["text"]) > LONGEST_NOTE:
+            raise Invalid("the text", f"has {len(text):,} characters, more than {LONGEST_NOTE:,}", "Write less.")
         return _acted(caller, request, form)
-    except Conflict as error:
-        if options := offers(error, form["name"], form["verb"]):
+    except (Conflict, Invalid, NotFound) as error:
+        if isinstance(error, Conflict) and (options := offers(error, form["name"], form["verb"])):
             return answer(request, visitor, refusal(error, form, options), 409)
+        if filled := filled_again("/-/act", form):
+            return refused_page(request, visitor, error, local(form["back"]), filled=filled)
         raise
 
 

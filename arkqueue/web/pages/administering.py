@@ -11,20 +11,23 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from arkqueue.errors import Invalid, NotFound
+from arkqueue.errors import ArkqueueError, Forbidden, Invalid, NotFound
 from arkqueue.lock_names import is_global
 from arkqueue.names import page_path
 from arkqueue.queue.tokens import Scope
+from arkqueue.views.archives import ArchiveView
+from arkqueue.views.archives import archive as show_archive
 from arkqueue.web.access import admit
 from arkqueue.web.api import administration, archives, locks
 from arkqueue.web.api.administration import NewToken
 from arkqueue.web.api.archives import Correction, NewArchive, NewPause, Rewind, Settings, Waiver
 from arkqueue.web.api.deliveries import resend_delivery
 from arkqueue.web.api.locks import Capacity
-from arkqueue.web.pages.administration import LONG, shown_settings, tokens_page
-from arkqueue.web.pages.answer import HEADERS, Shown, answer, local
+from arkqueue.web.pages.administration import LONG, adding_page, shown_settings, tokens_page
+from arkqueue.web.pages.answer import HEADERS, Shown, answer, local, refused_page
 from arkqueue.web.pages.forms import Form, number, valid
 from arkqueue.web.pages.preview import preview_of_rewind, preview_of_waiver
+from arkqueue.web.pages.refusals import filled_again
 from arkqueue.web.pages.sessions import end_sessions
 from arkqueue.web.pages.visitor import Visitor, check_form
 
@@ -43,8 +46,31 @@ def administer(visitor: Visitor, request: Request, body: bytes) -> Shown | Respo
     if request.path_params["act"] in OF_AN_ARCHIVE and not is_global(form["name"]):
         visitor = visitor.at(form["name"])
         request.state.token = visitor.caller.token
-    went = act(visitor, request, form)
+    try:
+        went = act(visitor, request, form)
+    except Forbidden:
+        raise
+    except ArkqueueError as error:
+        if filled := _filled_again(visitor, request, form):
+            return refused_page(request, visitor, error, local(form["back"]), filled=filled)
+        raise
     return went if isinstance(went, Shown | Response) else RedirectResponse(local(went or form["back"]), 303, HEADERS)
+
+
+def _filled_again(visitor: Visitor, request: Request, form: Form) -> Callable[[], Shown] | None:
+    """The page of a refused form, with its input; None: nobody writes anything in this form."""
+    act = request.path_params["act"]
+    pages: dict[str, Callable[[], Shown]] = {
+        "change-settings": lambda: shown_settings(_archive_of(visitor, form), sent=form),
+        "add-archive": lambda: adding_page(visitor, request, form),
+        "make-token": lambda: tokens_page(visitor, request, sent=form),
+    }
+    return pages.get(act) or filled_again(f"/-/act/{act}", form)
+
+
+def _archive_of(visitor: Visitor, form: Form) -> ArchiveView:
+    caller = visitor.caller
+    return show_archive(caller.session, caller.archive(form["name"]))
 
 
 def _set_lock(visitor: Visitor, request: Request, form: Form) -> None:  # noqa: ARG001  all acts are called alike
@@ -71,7 +97,7 @@ def _change_settings(visitor: Visitor, request: Request, form: Form) -> Shown | 
     wanted = valid(Settings, **{name: _value(name, form[name]) for name in changed})
     is_trial = form["try"] == "yes"
     shown = archives.change_archive(request, form["name"], wanted, dry_run=is_trial)
-    return shown_settings(shown, shown.goes) if is_trial else ""
+    return shown_settings(shown, shown.goes, form) if is_trial else ""
 
 
 def _add_archive(visitor: Visitor, request: Request, form: Form) -> str:  # noqa: ARG001

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.errors import Invalid
-from arkqueue.names import branch_name
+from arkqueue.names import branch_name, page_path
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.archives import ArchiveView, ScheduleView, scheduled
 from arkqueue.views.archives import archive as show_archive
@@ -25,6 +25,7 @@ from arkqueue.web.access import admit
 from arkqueue.web.api.administration import list_tokens
 from arkqueue.web.api.archives import HOST, Settings
 from arkqueue.web.pages.answer import Shown, asked
+from arkqueue.web.pages.forms import Form
 from arkqueue.web.pages.visitor import SignInNeeded, Visitor
 
 MOST_RUNNING: Final = 500
@@ -125,9 +126,12 @@ def task_managers_page(visitor: Visitor, request: Request) -> Shown:  # noqa: AR
     )
 
 
-def tokens_page(visitor: Visitor, request: Request, made: Any = None) -> Shown:  # noqa: ARG001
-    """All tokens that the visitor may see. ``made``: a token that was just made, with its secret."""
-    return Shown("tokens.html", {"tokens": list_tokens(request), "scopes": [str(one) for one in Scope], "made": made})
+def tokens_page(visitor: Visitor, request: Request, made: Any = None, sent: Form | None = None) -> Shown:  # noqa: ARG001
+    """All tokens that the visitor may see. ``made``: a token that was just made, with its secret.
+    ``sent``: a refused form, which is shown again.
+    """
+    names = {"tokens": list_tokens(request), "scopes": [str(one) for one in Scope], "made": made, "_sent": sent}
+    return Shown("tokens.html", names)
 
 
 def audit_page(visitor: Visitor, request: Request) -> Shown:
@@ -185,20 +189,24 @@ def settings_page(visitor: Visitor, request: Request) -> Shown:
     return shown_settings(show_archive(caller.session, caller.archive(request.path_params["name"])))
 
 
-def shown_settings(view: ArchiveView, goes: Any = None) -> Shown:
+def shown_settings(view: ArchiveView, goes: Any = None, sent: Form | None = None) -> Shown:
     """The page of an archive's settings. ``goes``: what the rules for keeping, which are being
-    tried, would remove.
+    tried, would remove. ``sent``: a form that was refused or tried, which is shown again.
     """
     fields = fields_of(view.settings)
+    was = json.dumps({field.name: field.value for field in fields})
+    if sent is not None:
+        fields = [replace(field, value=sent[field.name]) for field in fields]
+        was = sent["was"] or was
     begins = {names[0]: title for title, names in SECTIONS.items()}
-    names = {"archive": view, "fields": fields, "goes": goes, "_sections": begins}
-    return Shown("settings.html", names | {"_was": json.dumps({field.name: field.value for field in fields})})
+    names = {"archive": view, "fields": fields, "goes": goes, "_sections": begins, "_was": was}
+    return Shown("settings.html", {**names, "_here": f"/-/settings/{page_path(view.name)}"})
 
 
-def adding_page(visitor: Visitor, request: Request) -> Shown:  # noqa: ARG001
-    """The form that registers an archive."""
+def adding_page(visitor: Visitor, request: Request, sent: Form | None = None) -> Shown:  # noqa: ARG001
+    """The form that registers an archive. ``sent``: a refused form, which is shown again."""
     admit(request, Scope.ADMIN).require_every_archive("registering one, which may be of any repository,")
-    return Shown("add-archive.html", {})
+    return Shown("add-archive.html", {"_sent": sent or Form(b"")})
 
 
 def fields_of(settings: ArchiveSettings) -> list[Field]:

@@ -162,7 +162,8 @@ def answer(request: Request, visitor: Visitor | None, shown: Shown, status: int 
             shown.names,
             visitor=visitor,
             version=static_files.version(),
-            here=sent_path(request),
+            # The page of a refused form is not at the address to which the form is sent.
+            here=shown.names.get("_here", sent_path(request)),
             served_at=datetime.now(UTC),
             as_of=getattr(request.state, "as_of", ""),
         )
@@ -211,10 +212,16 @@ def sent_path(request: Request) -> str:
 
 
 def refused_page(
-    request: Request, visitor: Visitor | None, error: ArkqueueError, again: str = "/", other: str = ""
+    request: Request,
+    visitor: Visitor | None,
+    error: ArkqueueError,
+    again: str = "/",
+    other: str = "",
+    filled: Callable[[], Shown] | None = None,
 ) -> Response:
     """An error as a page: the thing, the fault and the remedy. ``again``: the target of its button.
-    ``other``: where one signs in as another person.
+    ``other``: where one signs in as another person. ``filled``: the page of the refused form, with
+    the input of the person.
     """
     as_problem = problems.of_error(error)
     if _wants_json(request):
@@ -226,7 +233,11 @@ def refused_page(
         if as_problem.status_code == 503 and not is_busy:  # nobody is to learn where the database is
             error = problems.Refused(503, "the database", "does not answer", "Try again.")
     names = {"error": error, "status": as_problem.status_code, "_again": again, "_other": other, "_near": near}
-    return answer(request, visitor, Shown("error.html", names), as_problem.status_code)
+    try:
+        shown = filled() if filled else Shown("error.html", {})
+    except (ArkqueueError, psycopg.Error):  # the page of the form cannot be made now
+        shown = Shown("error.html", {})
+    return answer(request, visitor, Shown(shown.template, {**names, **shown.names}), as_problem.status_code)
 
 
 def mistake_page(request: Request, error: Exception) -> Response | None:

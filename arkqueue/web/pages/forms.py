@@ -31,6 +31,10 @@ class Form:
     def __getitem__(self, name: str) -> str:
         return self._fields.get(name, "").strip()
 
+    def has(self, name: str) -> bool:
+        """Whether the form has a field, empty or not."""
+        return name in self._fields
+
     def all(self, name: str) -> list[str]:
         """The values of a field that may come several times."""
         return [value.strip() for field, value in self._all if field == name and value.strip()]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -73,6 +74,52 @@ def refusal(error: Conflict, form: Form, options: list[Offer]) -> Shown:
     """A refusal, and the refused form again, with a button for each offer."""
     fields = form.fields("form", "sure", *(one.option for one in options))
     return Shown("refused.html", {"error": error, "status": 409, "offers": options, "_fields": fields, "back": form["back"] or "/"})  # fmt: skip
+
+
+LONG: Final = 200
+"""The length from which a text is shown again in several lines."""
+_INPUTS: Final[dict[str, dict[str, str]]] = {
+    **dict.fromkeys(
+        ("hold", "unhold", "release", "pause", "pause-lock", "pause-all", "drain"),
+        {"text": "Why? (kept in the audit log)"},
+    ),
+    **dict.fromkeys(("purge-log", "purge-outputs"), {"text": "Why? (others will see it)"}),
+    "note": {"text": "Note"},
+    "prioritize": {"text": "Priority, from 0 to 1000"},
+    "set-lock": {"capacity": "Tasks at once (empty: any number)"},
+    "accept": {"revision": "Revision"},
+    "rewind": {"revision": "Revision", "branch": "Branch (empty: the main one)"},
+    "waive": {"task": "Task", "revision": "Up to revision", "branch": "Branch (empty: the main one)"},
+}
+"""The fields in which a person writes, and their labels, by the verb of the form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A field of a refused form, with its label and the text of the person."""
+
+    name: str
+    label: str
+    value: str
+    is_long: bool
+
+
+def filled_again(action: str, form: Form) -> Callable[[], Shown] | None:
+    """The page of a refused form, with its input, to be corrected and sent again to ``action``.
+    None: nobody writes anything in this form.
+    """
+    labels = _INPUTS.get(form["verb"], {})
+    written = {name: label for name, label in labels.items() if form.has(name)}
+    if not written:
+        return None
+    inputs = [
+        Input(name, label, text := form[name], is_long=len(text) > LONG or "\n" in text)
+        for name, label in written.items()
+    ]
+    # Without `sure`: a form that was refused is shown with its consequences before it acts.
+    hidden = form.fields("form", "sure", *written)
+    names = {"_form": inputs, "_action": action, "_fields": hidden}
+    return lambda: Shown("error.html", names)
 
 
 @dataclass(frozen=True, slots=True)

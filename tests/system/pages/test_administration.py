@@ -393,6 +393,102 @@ def test_a_rewind_is_carried_out_after_a_page_that_shows_what_becomes_of_the_run
     assert "has no revision 9" in said(send(admin, "rewind", name="papers", revision="9"), 404)
 
 
+# Refused forms
+
+
+def filled(page: httpx.Response) -> dict[str, str]:
+    """The fields that a person sees in the forms of a page, with their values."""
+    main = page.text.partition("<main")[2]
+    fields = re.findall(r'<input type="text"[^>]*? name="(\w+)" value="([^"]*)"', main)
+    fields += re.findall(r'<textarea[^>]*? name="(\w+)"[^>]*>\n?([^<]*)</textarea>', main)
+    fields += re.findall(r'<input type="checkbox"[^>]*? name="(\w+)" value="(\w+)" checked', main)
+    return {name: unescape(value) for name, value in fields}
+
+
+def test_refused_settings_are_shown_again_with_what_was_put_in(admin: httpx.Client, archive: AnArchive) -> None:  # noqa: ARG001
+    form = settings_form(admin)
+    wrong = form | {"tier": "3", "max_running": "0", "keep": "completed 30d\nfailed 400d", "process": ""}
+    page = send(admin, "change-settings", page="/-/settings/papers", **wrong)
+    assert "Nothing was changed. the form: max_running" in said(page, 422)
+    assert filled(page) | {name: wrong[name] for name in ("tier", "max_running", "keep")} == filled(page)
+    assert "process" not in filled(page)
+    assert 'name="back" value="/-/settings/papers"' in page.text
+    (was,) = re.findall(r'name="was" value="([^"]*)"', page.text)
+    # Another person changes something meanwhile; what this person did not touch stays so.
+    send(admin, "change-settings", page="/-/settings/papers", **form | {"author": "Eve"})
+    right = form | filled(page) | {"process": "", "max_running": "2", "was": unescape(was), "form": form_of(page)}
+    assert admin.post("/-/act/change-settings", data=right | {"back": "/-/settings/papers"}).status_code == 303
+    now = settings_form(admin)
+    assert [now[name] for name in ("tier", "max_running", "author", "process")] == ["3", "2", "Eve", ""]
+
+
+def test_rules_that_were_tried_are_saved_from_the_page_that_shows_their_effect(
+    admin: httpx.Client, archive: AnArchive
+) -> None:
+    form = settings_form(admin) | {"keep": "completed 30d", "try": "yes"}
+    page = send(admin, "change-settings", page="/-/settings/papers", **form)
+    (was,) = re.findall(r'name="was" value="([^"]*)"', page.text)
+    saved = form | filled(page) | {"was": unescape(was), "form": form_of(page), "try": "", "back": "/"}
+    assert admin.post("/-/act/change-settings", data=saved).status_code == 303
+    assert settings_form(admin)["keep"] == "completed 30d"
+    assert archive.sql("select by from deed where verb = 'set'") == [{"by": "admin test"}]
+
+
+def test_an_archive_that_cannot_be_added_is_shown_again_with_what_was_put_in(admin: httpx.Client) -> None:
+    sent = {"name": "thesis", "url": '/srv/"none"', "kind": "git", "start": "4", "image": "tex", "process": "yes"}
+    page = send(admin, "add-archive", page="/-/add-archive", **sent)
+    assert page.status_code in (409, 422, 502)
+    assert "Nothing was changed." in said(page, page.status_code)
+    assert filled(page) == {name: value for name, value in sent.items() if name != "kind"}
+    assert "<option selected>git" in page.text
+
+
+def test_a_token_that_cannot_be_made_is_shown_again_with_what_was_put_in(admin: httpx.Client) -> None:
+    sent = {"name": "", "scope": "hook", "archives": "papers", "authors": "ann"}
+    page = send(admin, "make-token", page="/-/tokens", **sent)
+    assert "Nothing was changed. archive papers: does not exist." in said(page, 404)
+    assert filled(page) | {"archives": "papers", "authors": "ann"} == filled(page)
+    assert "<option selected>hook" in page.text
+    assert '<details class="ask" open>' in page.text
+
+
+@pytest.mark.parametrize(
+    ("act", "fields", "fault"),
+    [
+        ("set-lock", {"name": "papers/tex", "capacity": "many <b>"}, "the capacity is not a number"),
+        ("pause-lock", {"name": "papers/tex", "text": "w" * 1500}, "String should have at most 1000"),
+        ("waive", {"name": "papers", "task": "a", "revision": "two", "branch": ""}, "the revision is not a number"),
+        ("rewind", {"name": "papers", "revision": " ", "branch": "topic"}, "is empty"),
+        ("note", {"name": "papers@2/a", "text": "x" * 10_001}, "has 10,001 characters"),
+        ("note", {"name": "papers@2/a", "text": ""}, "the note is empty"),
+        ("prioritize", {"name": "papers@2/a", "text": "first"}, "is not a number from 0 to 1,000"),
+        ("hold", {"name": "papers@9/a", "text": "because\nof it"}, "is not in the ledger"),
+    ],
+)
+def test_a_small_form_that_is_refused_is_shown_again_with_what_was_put_in(
+    admin: httpx.Client, archive: AnArchive, act: str, fields: dict[str, str], fault: str
+) -> None:
+    archive.commit({"a": ""})
+    address = "/-/act" if act in ("note", "prioritize", "hold") else f"/-/act/{act}"
+    sent = {"form": form_of(admin.get("/papers")), "back": "/papers", "verb": act, "sure": "yes", **fields}
+    page = admin.post(address, data=sent)
+    assert fault in unescape(said(page, page.status_code))
+    assert page.status_code in (404, 409, 422)
+    assert filled(page) == {name: value.strip() for name, value in fields.items() if name != "name"}
+    (form,) = re.findall(rf'<form method="post" action="{address}".*?</form>', page.text, re.DOTALL)
+    hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form))
+    assert hidden | {"name": fields["name"], "verb": act, "back": "/papers"} == hidden
+    assert "sure" not in hidden, "what destroys is shown before"
+
+
+def test_a_form_of_another_site_is_not_shown_again(admin: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    fields = {"form": "0" * 64, "name": "papers@2/a", "verb": "note", "text": "pwned", "back": "/papers"}
+    page = admin.post("/-/act", data=fields)
+    assert page.status_code == 403
+    assert "pwned" not in page.text
+
+
 # Who may
 
 
