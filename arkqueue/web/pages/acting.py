@@ -33,7 +33,6 @@ from arkqueue.web.pages import filling
 from arkqueue.web.pages.answer import HEADERS, Shown, answer, local, refused_page
 from arkqueue.web.pages.forms import Form, Meant, meant
 from arkqueue.web.pages.preview import (
-    REMOVALS,
     is_shown_first,
     list_run,
     new_run,
@@ -42,7 +41,7 @@ from arkqueue.web.pages.preview import (
     preview_of_removal,
     preview_of_run,
 )
-from arkqueue.web.pages.refusals import filled_again, offers, partly, refusal
+from arkqueue.web.pages.refusals import REMOVALS, filled_again, offers, partly, refusal
 from arkqueue.web.pages.visitor import Visitor, archive_of, check_form
 
 Act = Callable[[], object]

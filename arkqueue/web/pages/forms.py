@@ -85,5 +85,8 @@ def valid(model: type[M], **given: Any) -> M:
     try:
         return model(**given)
     except ValidationError as error:
-        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5]]
+        # As the fields are called on the page.
+        faults = [
+            f"{'.'.join(map(str, fault['loc'])).replace('_', '-')}: {fault['msg']}" for fault in error.errors()[:5]
+        ]
         raise Invalid("the form", "; ".join(faults).removeprefix(": "), "Correct it, and send it again.") from error

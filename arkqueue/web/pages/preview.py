@@ -29,7 +29,7 @@ from arkqueue.web.api.archives import Rewind, Waiver
 from arkqueue.web.api.runs import NewRun, revision_scanned, revision_wanted
 from arkqueue.web.pages.answer import Shown
 from arkqueue.web.pages.forms import Meant
-from arkqueue.web.pages.refusals import offers_of, refused_tasks
+from arkqueue.web.pages.refusals import REMOVALS, offers_of, refused_tasks
 from arkqueue.workflow import from_json
 
 MOST_LOOKED_AT: Final = 20_000
@@ -58,8 +58,6 @@ OF_A_TASK: Final = {
     "restart": "It is stopped, and starts again.",
 }
 """The meaning of the verbs of `QUESTIONS` that have other words for a single task."""
-REMOVALS: Final = {"purge-log": "log", "purge-outputs": "outputs"}
-"""The verbs that remove data of attempts, and the kind of data."""
 OF_A_PURGE: Final = {
     "from": "",
     "refused": (),
@@ -222,7 +220,7 @@ def preview_of_rewind(name: str, rewind: Rewind, rewound: RewoundView, back: str
     found = [
         Consequence(f"kept as those of {history}", rewound.runs, [], State.COMPLETED, "run"),
         Consequence("canceled, as they have not started", rewound.canceled, [], State.CANCELED),
-        Consequence("left to run to their end", rewound.running, [], State.RUNNING),
+        Consequence("left to run to the end", rewound.running, [], State.RUNNING),
     ]
     notes = [
         rewound.note and f"Revision {rewound.note}.",
@@ -364,6 +362,8 @@ def _consequences(session: Session, before: dict[int, Any], after: Sequence[Any]
         old = before.get(row.id)
         if old is not None and row.stops and not old.stops:
             groups.setdefault((State.RUNNING, "stopped"), []).append(row.id)
+        elif old is None and row.state in (State.FAILED, State.REJECTED):
+            continue  # it has failed before: no verb makes a task that is settled fail
         elif old is None or row.state != old.state:
             state = State(row.state)
             groups.setdefault((state, _WORDS.get(state, str(state))), []).append(row.id)

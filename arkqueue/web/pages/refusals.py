@@ -76,14 +76,16 @@ def refusal(error: Conflict, form: Form, options: list[Offer]) -> Shown:
     return Shown("refused.html", {"error": error, "status": 409, "offers": options, "_fields": fields, "back": form["back"] or "/"})  # fmt: skip
 
 
+REMOVALS: Final = {"purge-log": "log", "purge-outputs": "outputs"}
+"""The verbs that remove data of attempts, and the kind of data."""
 LONG: Final = 200
 """The length from which a text is shown again in several lines."""
 _INPUTS: Final[dict[str, dict[str, str]]] = {
-    **dict.fromkeys(
-        ("hold", "unhold", "release", "pause", "pause-lock", "pause-all", "drain"),
-        {"text": "Why? (kept in the audit log)"},
-    ),
-    **dict.fromkeys(("purge-log", "purge-outputs"), {"text": "Why? (others will see it)"}),
+    **{
+        verb: {"text": "Why? (kept in the audit log)"}
+        for verb in ("hold", "unhold", "release", "pause", "pause-lock", "pause-all", "drain")
+    },
+    **{verb: {"text": "Why? (others will see it)"} for verb in REMOVALS},
     "note": {"text": "Note"},
     "prioritize": {"text": "Priority, from 0 to 1000"},
     "set-lock": {"capacity": "Tasks at once (empty: any number)"},

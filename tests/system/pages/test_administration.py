@@ -313,7 +313,7 @@ def test_settings_are_changed_one_by_one(admin: httpx.Client, session: Session, 
     )
     assert [settings_form(admin)[name] for name in ("keep", "process", "max_running")] == ["", "", "3"]
     refused = send(admin, "change-settings", page="/-/settings/papers", **form | {"max_running": "0"})
-    assert "max_running" in said(refused, 422)
+    assert "max-running" in said(refused, 422)
     assert "set" in said(admin.get("/-/audit-log?archive=papers"))
 
 
@@ -362,6 +362,7 @@ def test_failures_of_a_task_are_waived_up_to_a_revision_after_a_page_that_shows_
     assert "Waive the failures of papers/a up to revision 3?" in said(page)
     assert "2 failures would be waived papers@2/a, papers@3/a" in said(page)
     assert "2 tasks would be free to start papers@3/b, papers@4/b" in said(page)
+    assert "would be failed" not in said(page), "they are already"
     assert shown(admin, "/papers@2/a")["task"]["waived"] is False  # type: ignore[index]
     assert confirm(admin, page).headers["location"] == "/-/settings/papers"
     assert [shown(admin, f"/papers@{n}/a")["task"]["waived"] for n in (2, 3)] == [True, True]  # type: ignore[index]
@@ -386,7 +387,7 @@ def test_a_rewind_is_carried_out_after_a_page_that_shows_what_becomes_of_the_run
     assert "The ledger so far stays readable as papers:rewound~1." in words
     assert "2 runs would be kept as those of papers:rewound~1" in words
     assert "2 tasks would be canceled, as they have not started" in words
-    assert "1 task would be left to run to their end" in words
+    assert "1 task would be left to run to the end" in words
     assert archive.states() == {"a@2": "running", "b@2": "waiting", "a@3": "ready"}
     assert confirm(admin, page).headers["location"] == "/-/settings/papers"
     assert archive.states() == {"a@2": "running", "b@2": "canceled", "a@3": "canceled"}
@@ -409,7 +410,7 @@ def test_refused_settings_are_shown_again_with_what_was_put_in(admin: httpx.Clie
     form = settings_form(admin)
     wrong = form | {"tier": "3", "max_running": "0", "keep": "completed 30d\nfailed 400d", "process": ""}
     page = send(admin, "change-settings", page="/-/settings/papers", **wrong)
-    assert "Nothing was changed. the form: max_running" in said(page, 422)
+    assert "Nothing was changed: the form: max-running" in said(page, 422)
     assert filled(page) | {name: wrong[name] for name in ("tier", "max_running", "keep")} == filled(page)
     assert "process" not in filled(page)
     assert 'name="back" value="/-/settings/papers"' in page.text
@@ -438,7 +439,7 @@ def test_an_archive_that_cannot_be_added_is_shown_again_with_what_was_put_in(adm
     sent = {"name": "thesis", "url": '/srv/"none"', "kind": "git", "start": "4", "image": "tex", "process": "yes"}
     page = send(admin, "add-archive", page="/-/add-archive", **sent)
     assert page.status_code in (409, 422, 502)
-    assert "Nothing was changed." in said(page, page.status_code)
+    assert "Nothing was changed: " in said(page, page.status_code)
     assert filled(page) == {name: value for name, value in sent.items() if name != "kind"}
     assert "<option selected>git" in page.text
 
@@ -446,7 +447,7 @@ def test_an_archive_that_cannot_be_added_is_shown_again_with_what_was_put_in(adm
 def test_a_token_that_cannot_be_made_is_shown_again_with_what_was_put_in(admin: httpx.Client) -> None:
     sent = {"name": "", "scope": "hook", "archives": "papers", "authors": "ann"}
     page = send(admin, "make-token", page="/-/tokens", **sent)
-    assert "Nothing was changed. archive papers: does not exist." in said(page, 404)
+    assert "Nothing was changed: archive papers: does not exist." in said(page, 404)
     assert filled(page) | {"archives": "papers", "authors": "ann"} == filled(page)
     assert "<option selected>hook" in page.text
     assert '<details class="ask" open>' in page.text
