@@ -31,6 +31,7 @@ _WINDOWS = (2**14, 2**20)
 """The numbers of characters in which an item of a list has to end; most items end in the first
 window.
 """
+_CLOSED_BY = {"[": "]", "{": "}"}
 _LITERALS: dict[str, Scalar] = {"null": None, "true": True, "false": False}
 
 
@@ -84,15 +85,12 @@ class _Items:
         is_open = self._next() != "}"
         self._at += not is_open
         while is_open:
-            if self._next() != '"':
-                raise self._fault(self._at, "expecting property name enclosed in double quotes")
-            key = self._value(2)
-            self._expect(":")
+            key = self._key()
             if key.text in keys:
                 self._builder.twice(key, keys[key.text])
-                self._value(2)
+                self._skip()
             elif key.text != "items":
-                self._value(2)
+                self._skip()
             elif self._next() == "[":
                 yield from self._list(3)
             else:
@@ -111,6 +109,59 @@ class _Items:
             yield self._value(depth)
             if self._expect(",]") == "]":
                 return
+
+    def _key(self) -> Node:
+        if self._next() != '"':
+            raise self._fault(self._at, "expecting property name enclosed in double quotes")
+        key = self._value(2)
+        self._expect(":")
+        return key
+
+    def _skip(self) -> None:
+        """Pass over a value beside the list, however large. Only a small part of it is in memory."""
+        opened: list[str] = []
+        while True:
+            if not self._has_skipped() and self._opens(opened):
+                continue
+            while opened and self._expect(f",{opened[-1]}") != ",":
+                opened.pop()
+            if not opened:
+                return
+            if opened[-1] == "}":
+                self._key()
+
+    def _has_skipped(self) -> bool:
+        """Pass over the next value, if it is a scalar or a small collection."""
+        if self._next() not in _CLOSED_BY:
+            self._skip_scalar()
+            return True
+        try:
+            self._at += _DECODER.raw_decode(self._text[self._at : self._at + _WINDOWS[0]])[1]
+        except (json.JSONDecodeError, _Constant, RecursionError):
+            return False  # it is larger, or one of its parts has a fault
+        return True
+
+    def _skip_scalar(self) -> None:
+        try:
+            self._at = _DECODER.raw_decode(self._text, self._at)[1]
+        except json.JSONDecodeError as why:
+            raise self._fault(why.pos, f"{why.msg[0].lower()}{why.msg[1:]}") from None
+        except _Constant as why:
+            raise self._fault(self._at, f"{why.word} is not a number in JSON", why.word) from None
+
+    def _opens(self, opened: list[str]) -> bool:
+        """Begin a large collection. Returns False if it is empty."""
+        closing = _CLOSED_BY[self._text[self._at]]
+        if len(opened) >= MAX_DEPTH:
+            self._builder.too_deep(*self._lines.place(self._at))
+        self._at += 1
+        if self._next() == closing:
+            self._at += 1
+            return False
+        opened.append(closing)
+        if closing == "}":
+            self._key()
+        return True
 
     def _next(self) -> str:
         """The next character other than a space; empty at the end."""

@@ -128,12 +128,13 @@ class _Composer:
             key, event = self._node(event, 2), next(self._events)
             if key.text in keys and self._is_key(key):
                 self._builder.twice(key, keys[key.text])
-            elif key.text == "items" and isinstance(event, yaml.SequenceStartEvent):
+                self._skip(event)
+            elif key.text != "items":
+                self._skip(event)
+            elif isinstance(event, yaml.SequenceStartEvent):
                 yield from self._entries(event, 3)
-                keys[key.text] = key
-                continue
-            value = self._node(event, 2)
-            if key.text == "items" and key.text not in keys:
+            else:
+                value = self._node(event, 2)
                 if not isinstance(value.value, list):
                     raise Unreadable(1, 1, NO_LIST)
                 yield from value.value
@@ -141,6 +142,23 @@ class _Composer:
                 keys.setdefault(key.text, key)
         if "items" not in keys:
             raise Unreadable(1, 1, NO_LIST)
+
+    def _skip(self, event: Any) -> None:
+        """Pass over a value beside the list, however large. Only parts with an anchor are kept,
+        because items may name them.
+        """
+        depth = 0
+        while True:
+            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+                self._builder.begin_item()
+                self._node(event, 2)
+            elif isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if not depth:
+                return
+            event = next(self._events)
 
     def _entries(self, opened: Any, depth: int) -> Iterator[Node]:
         self._check_tag(opened.tag, "seq", *self._lines.place(opened.start_mark.index))

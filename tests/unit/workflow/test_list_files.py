@@ -55,6 +55,45 @@ def test_the_same_list_in_each_form(name: str, text: str) -> None:
     assert items(name, text) == {"a": {"id": "a", "size": "3"}, "b": {"id": "b", "size": ""}}
 
 
+LONG = "x" * 2**21
+MANY = [[], {}, {"a": "b"}, -1.5, LONG[:20_000], [["c"], None]] * 1000
+
+
+@pytest.mark.parametrize("name", ["v.json", "v.yaml"])
+@pytest.mark.parametrize(
+    "value", [LONG, MANY, {"deeper": {"many": MANY, "long": LONG}, "e": []}], ids=["text", "list", "mapping"]
+)
+def test_what_is_beside_the_list_may_be_as_long_as_the_file(name: str, value: object) -> None:
+    """JSON in lines is YAML, too."""
+    for whole in ({"free": value, "items": ["a"]}, {"items": ["a"], "free": value}):
+        assert items(name, json.dumps(whole, indent=1)) == {"a": "a"}
+
+
+def test_items_may_name_what_is_beside_the_list() -> None:
+    text = "shared: {of: [&one {id: a}]}\nitems: [*one, {id: b, is: *one}]\n"
+    assert items("v.yaml", text) == {"a": {"id": "a"}, "b": {"id": "b", "is": {"id": "a"}}}
+    assert items("v.yaml", "listed: &list [a, b]\nitems: *list\n") == {"a": "a", "b": "b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("v.json", '{"free": [%s,\n {"a" 1}]}', ":2:7: the file is not JSON: expecting ':' delimiter"),
+        ("v.json", '{"free": [%s,\n {a: 1}]}', ":2:3: the file is not JSON: expecting property name"),
+        ("v.json", '{"free": [%s,\n NaN]}', ":2:2: the file is not JSON: NaN is not a number in JSON"),
+        ("v.json", '{"free": [%s,\n tru]}', ":2:2: the file is not JSON: expecting value"),
+        ("v.json", '{"free": [%s,\n 1}', ":2:3: the file is not JSON: expecting ',' delimiter"),
+        ("v.json", '{"free": [%s', ":1:2097165: the file is not JSON: expecting ',' delimiter"),
+        ("v.json", '{"free": [%s]}', ":1:1: the file holds no list"),
+        ("v.json", '{"free": ' + '[' * 60 + '%s' + ']' * 60 + '}', ":1:60: lists and mappings are nested more than 50 deep"),
+        ("v.yaml", '{"free": [%s,\n *none], "items": []}', ":2:2: an unquoted '*' begins an alias"),
+    ],
+)  # fmt: skip
+def test_faults_of_what_is_beside_the_list_are_told_where_they_stand(name: str, text: str, said: str) -> None:
+    (fault,) = faults(name, text % f'"{LONG}"')
+    assert said in fault
+
+
 def test_each_line_of_a_text_file_is_an_item() -> None:
     assert items("v.txt", "13030/m5\r\n\r\n13030/q2") == {"13030/m5": "13030/m5", "13030/q2": "13030/q2"}
     assert items("v.txt", "") == {}
