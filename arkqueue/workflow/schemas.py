@@ -18,6 +18,7 @@ from arkqueue.model import Fault, Schema, SourceFile
 from arkqueue.workflow.document import document, kind_of
 from arkqueue.workflow.list_files import ReadFile
 from arkqueue.workflow.nodes import MAX_FAULTS, Unreadable
+from arkqueue.workflow.references import faults_of_references, position
 from arkqueue.workflow.values import shown
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ LONGEST_VALUE: Final = 60
 """The most characters of the payload's value that a fault repeats."""
 MOST_ALTERNATIVES: Final = 3
 """The most alternatives for which a fault says what they lack."""
-_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 TOO_DEEP: Final = "the schema, or the payload, is nested too deeply, or the schema refers to itself without an end"
 
 
@@ -65,14 +65,18 @@ class SchemaFile:
         if file.fault:
             return file.fault
         try:
-            self.found = schema_of(file)
+            schema = schema_of(file)
         except Unreadable as why:
             faults.append(Fault(path, why.line, why.column, why.message, why.word))
+            return ""
+        broken = faults_of_references(file, schema.content)
+        faults += broken
+        self.found = None if broken else schema
         return ""
 
 
 def schema_of(file: SourceFile) -> Schema:
-    """The schema in a file. Raises ``Unreadable``."""
+    """The schema in a file; its references are not checked. Raises ``Unreadable``."""
     from jsonschema import exceptions, validators
 
     if len(file.text) > LONGEST_SCHEMA:
@@ -81,10 +85,6 @@ def schema_of(file: SourceFile) -> Schema:
     schema = document(file.text, kind, "the schema") if kind is not None else None
     if not isinstance(schema, dict | bool):
         raise Unreadable(1, 1, "the file holds no JSON Schema; write a mapping")
-    for place, found in _references(schema):
-        if not found.startswith("#"):
-            fault = f"{place} leads out of the file, to {shown(found)}; write what it means below $defs, and refer to that with '#/$defs/NAME'"
-            raise Unreadable(0, 0, fault, found)
     dialect = schema.get("$schema") if isinstance(schema, dict) else None
     kind_of_schema = validators.validator_for(schema, default=None)
     if dialect is not None and kind_of_schema is None:
@@ -93,7 +93,8 @@ def schema_of(file: SourceFile) -> Schema:
         (kind_of_schema or validators.Draft202012Validator).check_schema(schema)
         json.dumps(schema, allow_nan=False)
     except exceptions.SchemaError as why:
-        raise Unreadable(0, 0, f"is not a JSON Schema: {_told(why.json_path, why.message)}") from None
+        place = position(file, why.absolute_path)
+        raise Unreadable(*place, f"is not a JSON Schema: {_told(why.json_path, why.message)}") from None
     except RecursionError:
         raise Unreadable(0, 0, TOO_DEEP) from None
     except ValueError:
@@ -202,17 +203,3 @@ def _shortened(error: ValidationError) -> str:
 def _told(path: str, message: str) -> str:
     text = f"{path}: {message}"
     return text if len(text) <= LONGEST_MISFIT else text[: LONGEST_MISFIT - 1] + "…"
-
-
-def _references(schema: Any) -> Iterator[tuple[str, str]]:
-    """The references of a schema: the keyword, and the target. The function is not recursive,
-    because the depth of the schema is not known yet.
-    """
-    left = [schema]
-    while left:
-        one = left.pop()
-        if isinstance(one, dict):
-            yield from ((word, one[word]) for word in _REFERENCES if isinstance(one.get(word), str))
-            left += one.values()
-        elif isinstance(one, list):
-            left += one

@@ -57,8 +57,8 @@ def test_a_schema_is_read_with_the_workflow_files() -> None:
         ("{", "schemas/batch.json:1:2: the schema is not JSON"),
         ("", "schemas/batch.json:1:1: the schema is empty"),
         ("[]", "schemas/batch.json:1:1: the file holds no JSON Schema; write a mapping"),
-        ('{"type": "strin"}', "schemas/batch.json: is not a JSON Schema: $.type: 'strin' is not valid under any of"),
-        ('{"properties": {"a": {"$ref": "http://127.0.0.1:1/x.json"}}}', "$ref leads out of the file, to 'http://127.0.0.1:1/x.json'"),
+        ('{"type": "strin"}', "schemas/batch.json:1:10: is not a JSON Schema: $.type: 'strin' is not valid under any of"),
+        ('{"properties": {"a": {"$ref": "http://127.0.0.1:1/x.json"}}}', "schemas/batch.json:1:31: $ref leads out of the file, to 'http://127.0.0.1:1/x.json'"),
         ('{"$ref": "other.json#/a"}', "$ref leads out of the file, to 'other.json#/a'"),
         ('{"$ref": "file:///etc/passwd"}', "$ref leads out of the file, to 'file:///etc/passwd'"),
         ('{"$dynamicRef": "other"}', "$dynamicRef leads out of the file"),
@@ -72,6 +72,30 @@ def test_what_is_no_schema_of_its_own_is_a_fault_of_the_revision(schema: str, sa
     (fault,) = faults(schema)
     assert said in fault
     assert parsed(schema).tasks == ()
+
+
+@pytest.mark.parametrize(
+    ("schema", "places"),
+    [
+        ({"$ref": "#/a"}, ["2:10: $ref refers to '#/a', which is no schema of the file; correct its name, or add it"]),
+        ({"items": [{"$ref": "#/b"}, {"$ref": "#c"}], "$schema": "http://json-schema.org/draft-07/schema#"}, ["4:12: $ref refers to '#/b'", "7:12: $ref refers to '#c'"]),
+        ({"$defs": {"a": {"$ref": "#/$defs/b"}}}, ["4:12: $ref refers to '#/$defs/b'"]),
+        ({"own": {"$ref": "#no"}, "items": {"$ref": "#/own"}}, ["3:11: $ref refers to '#no'"]),
+        ({"own": {"$ref": "#no"}, "items": True}, []),
+        ({"allOf": [{}], "items": {"$ref": "#/allOf/x"}}, ["6:11: $ref refers to '#/allOf/x'"]),
+        ({"title": "abc", "items": {"$ref": "#/title/1"}}, ["4:11: $ref refers to '#/title/1'"]),
+        ({"minLength": 3, "items": {"$ref": "#/minLength"}}, ["4:11: $ref refers to '#/minLength'"]),
+        ({"$dynamicRef": "#n", "$defs": {"f": {"$dynamicAnchor": "n"}}}, []),
+        ({"$dynamicRef": "#n", "$defs": {"f": {"$anchor": "m"}}}, ["2:17: $dynamicRef refers to '#n'"]),
+        ({"enum": [{"$ref": "#/no"}], "properties": {"$ref": {"$ref": "#"}}}, []),
+    ],
+)  # fmt: skip
+def test_a_reference_to_nothing_is_a_fault_of_the_revision(schema: dict[str, Any], places: list[str]) -> None:
+    found = faults(json.dumps(schema, indent=1))
+    assert len(found) == len(places)
+    for fault, place in zip(found, places, strict=True):
+        assert fault.startswith(f"schemas/batch.json:{place}")
+    assert (parsed(json.dumps(schema)).schema is None) == bool(places)
 
 
 @pytest.mark.parametrize(

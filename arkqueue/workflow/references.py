@@ -1,0 +1,122 @@
+"""The references of a JSON Schema (``$ref``): all of them stay in its file, and lead to a schema.
+Pure.
+
+A reference that leads nowhere is a fault of the committer who wrote it. Without this check, the
+fault would show only when a payload comes, and would be reported to its sender.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from arkqueue.model import Fault, SourceFile
+from arkqueue.workflow.nodes import MAX_FAULTS, Node
+from arkqueue.workflow.source import read
+from arkqueue.workflow.values import shown
+
+WORDS: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+
+
+class _Reference(NamedTuple):
+    """``owner``: the part of the schema that has the keyword ``word``."""
+
+    owner: dict[str, Any]
+    word: str
+    target: str
+
+
+def faults_of_references(file: SourceFile, schema: Any) -> list[Fault]:
+    """The faults of the references of the schema in a file, up to ``MAX_FAULTS``."""
+    fault = "leads out of the file, to {}; write what it means below $defs, and refer to that with '#/$defs/NAME'"
+    found = list(islice((one for one in _all(schema) if not one.target.startswith("#")), MAX_FAULTS))
+    if not found:
+        fault = "refers to {}, which is no schema of the file; correct its name, or add it"
+        found = list(islice(_broken(schema), MAX_FAULTS))
+    if not found:
+        return []
+    places, root = _places(schema, {id(one.owner) for one in found}), read(file).root
+    faults = []
+    for one in found:
+        line, column = _position(root, [*places[id(one.owner)], one.word])
+        faults.append(Fault(file.path, line, column, f"{one.word} {fault.format(shown(one.target))}", one.target))
+    return sorted(faults, key=lambda one: (one.line, one.column))
+
+
+def position(file: SourceFile, place: Iterable[str | int]) -> tuple[int, int]:
+    """Line and column of a part of the document in a file, from 1; 0 if they are not known."""
+    return _position(read(file).root, place)
+
+
+def _position(node: Node | None, place: Iterable[str | int]) -> tuple[int, int]:
+    for step in place:
+        if node is None:
+            break
+        if isinstance(node.value, dict):
+            node = entry.value if (entry := node.value.get(str(step))) else None
+        elif isinstance(node.value, list):
+            node = node.value[int(step)]
+    return (node.line, node.column) if node else (0, 0)
+
+
+def _all(schema: Any) -> Iterator[_Reference]:
+    """All references. The function is not recursive, because the depth of the schema is not known
+    yet.
+    """
+    left = [schema]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            yield from (_Reference(one, word, one[word]) for word in WORDS if isinstance(one.get(word), str))
+            left += reversed(one.values())
+        elif isinstance(one, list):
+            left += reversed(one)
+
+
+def _broken(schema: Any) -> Iterator[_Reference]:
+    """The references that lead to no schema, in the parts that are schemas, or to which a reference
+    leads. Those inside examples and constants mean nothing.
+    """
+    from referencing import Registry, Resource
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012
+
+    root = Resource.from_contents(schema, default_specification=DRAFT202012)
+    left = [(root, Registry().resolver_with_root(root))]
+    seen = set()
+    while left:
+        resource, resolver = left.pop()
+        part = resource.contents
+        if not isinstance(part, dict) or id(part) in seen:
+            continue
+        seen.add(id(part))
+        for word in WORDS:
+            target = part.get(word)
+            if not isinstance(target, str):
+                continue
+            try:
+                found = resolver.lookup(target)
+            except (Unresolvable, LookupError, ValueError, TypeError):  # the library looks into lists and texts, too
+                yield _Reference(part, word, target)
+                continue
+            if isinstance(found.contents, dict | bool):
+                left.append((Resource.from_contents(found.contents, DRAFT202012), found.resolver))
+            else:
+                yield _Reference(part, word, target)
+        left += ((one, resolver.in_subresource(one)) for one in resource.subresources())
+
+
+def _places(schema: Any, wanted: set[int]) -> dict[int, list[str | int]]:
+    """The paths to some parts of the schema, by their identities."""
+    found: dict[int, list[str | int]] = {}
+    left: list[tuple[Any, list[str | int]]] = [(schema, [])]
+    while left and len(found) < len(wanted):
+        one, place = left.pop()
+        if id(one) in wanted:
+            found.setdefault(id(one), place)
+        if isinstance(one, dict):
+            left += ((value, [*place, word]) for word, value in one.items())
+        elif isinstance(one, list):
+            left += ((value, [*place, index]) for index, value in enumerate(one))
+    return found
