@@ -156,6 +156,12 @@ def item_name(row: Any, item: str) -> str:
     return run_name(row) + task_in_run(EVERY_TASK, item)
 
 
+def undelete_command(row: Any) -> str:
+    """The command that undeletes the run, or else the item, of a task."""
+    here = run_name(row) if row.run_deleted_at is not None else item_name(row, row.item)
+    return f"arkqueue undelete {shlex.quote(here)}"
+
+
 def task_name(row: Any) -> str:
     """The name of a task; the row has also its name and item."""
     return run_name(row) + task_in_run(row.name, row.item)

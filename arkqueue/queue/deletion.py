@@ -61,7 +61,8 @@ def delete_run(session: Session, run: RunId, by: str, approver: Approver | None 
         canceled = graph.ids("cancel", tasks=tasks, by=by)
         waived = graph.ids("waive_run", run=run)
         graph.do("delete_run", run=run, by=by, tasks=[*canceled, *waived, *polled])
-        graph.follow(canceled, again=[*waived, *graph.ids("skipped_because_of", roots=waived)])
+        again = [*waived, *graph.ids("skipped_because_of", roots=waived), *_roots_by_deletion(graph, run)]
+        graph.follow(canceled, again=again)
         refuse_to_let_go_on(graph, row.archive_id)
 
     if _guarded_in_steps(session, run, approver):
@@ -131,6 +132,8 @@ def _delete_in_steps(session: Session, run: RunId, by: str) -> None:
         late = [*graph.ids("cancelable", runs=[run]), *graph.ids("bad_of_run", run=run)]
         act(graph, late)
         graph.do("delete_run", run=run, by=by, tasks=late)
+        graph.follow(again=_roots_by_deletion(graph, run))
+        refuse_to_let_go_on(graph, row.archive_id)
 
     archive = archive_of_run(session, run)
     keep_ahead(session, run)
@@ -163,13 +166,14 @@ def undelete_run(session: Session, run: RunId, by: str, approver: Approver | Non
         if row.deleted_at is None and deletion.tasks is None:
             raise Conflict(run_name(row), "is not deleted")
         keep(graph, [row.report_id])
+        roots = _roots_by_deletion(graph, run)
         graph.do("begin_to_undelete", run=run)
         note = "in steps; a repeated undelete continues" if is_large else ""
         (entry,) = graph.ids("remember", by=by, verb="undelete", archive=row.archive_id, run=run, task=None, note=note)
         took[:] = sorted({*(deletion.tasks or ())})
-        reopened, staying = judge_again(graph, graph.ids("stale_roots", run=run))
+        reopened, staying = judge_again(graph, [*graph.ids("stale_roots", run=run), *roots])
         targets = reopen(graph, reopened, reopened)
-        _come_back(graph, run, entry, reopened, reopened, [*staying, *targets])
+        _come_back(graph, run, entry, reopened, reopened, [*staying, *targets, *roots])
         if not is_large:
             act(graph, took, entry)
             end(graph)
@@ -246,7 +250,7 @@ def delete_item(session: Session, run: RunId, item: str, by: str, approver: Appr
         graph.do("remember", by=by, verb="delete", archive=row.archive_id, run=run, task=None, note=here)
         elsewhere = graph.ids("skipped_because_of", roots=waived)
         reopened, again = _let_go_on(graph, run, tasks)
-        alone = stand_alone(graph, tasks)
+        alone = [*stand_alone(graph, tasks), *_roots_by_deletion(graph, run, item)]
         left = graph.rows("leave_item", tasks=tasks)
         again += [*waived, *elsewhere, *alone, *(task.id for task in left if task.is_settled)]
         graph.follow(canceled, entering=[*reopened, *(task.id for task in left if not task.is_settled)], again=again)
@@ -284,12 +288,13 @@ def undelete_item(session: Session, run: RunId, item: str, by: str, approver: Ap
             raise Conflict(here, "is not deleted")
         refuse_unapproved(graph, tasks, approver)
         keep(graph, tasks)
+        roots = _roots_by_deletion(graph, run, item)
         graph.do("undelete_item", run=run, item=item)
         locked = graph.rows("lock_tasks", tasks=tasks)
         took = {*found[0].tasks}
         back = [task.id for task in locked if task.id in took and task.state == State.CANCELED]
         unwaived = graph.ids("unwaive", tasks=sorted(took))
-        reopened, staying = judge_again(graph, [*back, *graph.ids("stale_roots_of", tasks=tasks)])
+        reopened, staying = judge_again(graph, [*back, *graph.ids("stale_roots_of", tasks=tasks), *roots])
         bad = [task.id for task in locked if task.state in _BAD and task.id not in {*back, *reopened}]
         graph.rows("lock_ready_targets", sources=bad)
         targets = graph.ids("unmeet", sources=bad)
@@ -312,6 +317,13 @@ def undelete_item(session: Session, run: RunId, item: str, by: str, approver: Ap
 
 _BAD = frozenset({State.FAILED, State.REJECTED, State.CANCELED, State.SKIPPED})
 """States of a task that does not meet the edges of its dependents inside its run."""
+
+
+def _roots_by_deletion(graph: Graph, run: RunId, item: str | None = None) -> list[int]:
+    """The skipped tasks of a deleted run or item whose product is lost by the deletion (design 5.18):
+    without it, they would have come back with the task because of which they were skipped.
+    """
+    return graph.ids("roots_by_deletion", run=run, item=item)
 
 
 def _item(graph: Graph, run: RunId, item: str) -> tuple[Any, str, list[int]]:

@@ -11,7 +11,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import TaskKind
-from arkqueue.names import item_name, run_name, task_name
+from arkqueue.names import run_name, task_name, undelete_command
 from arkqueue.queue.graph import Graph, change
 
 
@@ -44,14 +44,9 @@ def locked_task(graph: Graph, task: int) -> Any:
     (place,) = graph.rows("place_of_task", task=task) or [None]
     if place is None:  # the purge goes on
         raise NotFound(f"task {task}", "its run was purged")
-    if place.run_deleted_at is not None:
-        fault = "belongs to a run that was deleted"
-        raise Conflict(task_name_of(graph, locked[0].id), fault, f"arkqueue undelete {shlex.quote(run_name(place))}")
-    if place.deleted:
-        here = shlex.quote(item_name(place, place.item))
-        raise Conflict(
-            task_name_of(graph, locked[0].id), "belongs to an item that was deleted", f"arkqueue undelete {here}"
-        )
+    if place.run_deleted_at is not None or place.deleted:
+        fault = f"belongs to {'a run' if place.run_deleted_at is not None else 'an item'} that was deleted"
+        raise Conflict(task_name(place), fault, undelete_command(place))
     if graph.uses_lists:
         place_of_run(graph, locked[0].run_id)
     return locked[0]

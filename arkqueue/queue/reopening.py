@@ -15,7 +15,7 @@ from typing import Any
 
 from arkqueue.errors import Conflict
 from arkqueue.model import COMMIT, Key, TaskKind, Trigger
-from arkqueue.names import PURGED, item_name, run_name, task_name
+from arkqueue.names import PURGED, item_name, run_name, task_name, undelete_command
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import hold_again
 from arkqueue.queue.places import task_name_of
@@ -160,6 +160,8 @@ def _root(graph: Graph, task: int, skipped: Any) -> tuple[str, str]:
     """
     (row,) = graph.rows("place_of_task", task=task)
     name = task_name(row)
+    if row.run_deleted_at is not None or row.deleted:
+        return f"{name}, whose {'item' if row.run_deleted_at is None else 'run'} was deleted", undelete_command(row)
     if row.state == State.COMPLETED:  # it did not fail (design 5.6)
         (place,) = graph.rows("place_of_task", task=skipped.id)
         branch = "" if place.main else f" --branch {shlex.quote(place.branch)}"

@@ -116,7 +116,7 @@ order by id;
 -- neither among the `roots` nor the `candidates`, or (`is_unneeded`) from a task that did not fail
 -- although they need its failure. `root`: their new root.
 select e.target as id, min(r.id) as root, bool_or(e.failed) as is_unneeded
-from edge e join task s on s.id = e.source join task r on r.id = coalesce(s.root_id, s.id)
+from edge e join task s on s.id = e.source join task r on r.id = case when s.root_id is null then s.id else root_behind(s.id, s.root_id) end
 where e.target = any(%(candidates)s) and not e.met and e.kind = 'depends'
   and case when e.failed then s.state in ('completed', 'canceled', 'skipped')
            else not e.settled and (not e.crossing or e.product and (r.state <> 'failed' or r.waived))
@@ -444,8 +444,15 @@ where t.id = any(%(tasks)s) and t.run_id = %(run)s and t.kind = 'ordinary' and {
 select distinct r.id
 from task t join task r on r.id = t.root_id and r.run_id <> t.run_id
 where t.run_id = %(run)s and t.state = 'skipped'
-  and (r.root_id is not null or r.state not in ('failed', 'rejected', 'canceled', 'skipped')
+  and (root_behind(r.id, r.root_id) <> r.id or r.state not in ('failed', 'rejected', 'canceled', 'skipped')
        and not (r.state = 'completed' and exists (select from edge e where e.source = r.id and e.failed)));
+
+-- name: roots_by_deletion
+-- The skipped tasks of a deleted run, or of a deleted item of it, that are roots because they are
+-- deleted: each was skipped because of a task that is not.
+select t.id from task t
+where t.run_id = %(run)s and (%(item)s::text is null or t.item = %(item)s) and t.state = 'skipped' and root_behind(t.id, t.root_id) = t.id and t.root_id is not null
+order by t.id;
 
 -- name: roots_of_gates
 -- The roots of the skipped gates of a run. To judge whether such a gate comes back with its root,
@@ -531,7 +538,7 @@ select t.id from task t where t.root_id = any(%(roots)s) and t.state = 'skipped'
 select distinct r.id
 from task t join task r on r.id = t.root_id
 where t.id = any(%(tasks)s) and t.state = 'skipped'
-  and (r.root_id is not null or r.state not in ('failed', 'rejected', 'canceled', 'skipped')
+  and (root_behind(r.id, r.root_id) <> r.id or r.state not in ('failed', 'rejected', 'canceled', 'skipped')
        and not (r.state = 'completed' and exists (select from edge e where e.source = r.id and e.failed)));
 
 -- name: settled_before

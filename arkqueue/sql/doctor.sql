@@ -56,7 +56,7 @@ where not e.met and e.kind <> 'cancels'
 -- instead.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('it is %%s, and what it needs will not come: %%s is %%s', t.state, s.name, s.state) as what
-from edge e join task s on s.id = e.source join task t on t.id = e.target join task r on r.id = coalesce(s.root_id, s.id)
+from edge e join task s on s.id = e.source join task t on t.id = e.target join task r on r.id = case when s.root_id is null then s.id else root_behind(s.id, s.root_id) end
 where not e.met and e.kind = 'depends'
   and case when e.failed then s.state in ('completed', 'canceled', 'skipped')
            else not e.settled and s.state in ('failed', 'rejected', 'canceled', 'skipped') and not s.as_completed
@@ -67,8 +67,8 @@ where not e.met and e.kind = 'depends'
 -- name: doctor_roots
 -- The root of a skipped task is a task that ended badly, but was not skipped because of another task;
 -- or a task that completed although the skipped one needed its failure. A task that was skipped in a
--- removed run or a deleted item keeps its root, and so do tasks elsewhere that were skipped because of
--- it.
+-- removed run or a deleted item keeps its root, and is then a root itself. Tasks elsewhere that were
+-- skipped because of a task of a rewritten revision keep their root, too.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when t.state <> 'skipped' then format('it is %%s, and has a root by which it would be skipped', t.state)
             when r.id is null then 'the task because of which it was skipped does not exist'
@@ -77,11 +77,11 @@ from task t left join task r on r.id = t.root_id join run on run.id = t.run_id j
 where t.root_id is not null
   and (t.state <> 'skipped' or r.id is null
        or not t.deleted and (r.run_id = t.run_id or run.deleted_at is null and v.dropped_at is null)
-          and (r.root_id is not null or r.state not in ('failed', 'rejected', 'canceled', 'skipped')
+          and (root_behind(r.id, r.root_id) <> r.id or r.state not in ('failed', 'rejected', 'canceled', 'skipped')
                and not (r.state = 'completed' and exists (select from edge e where e.source = r.id and e.failed)))
           and not exists (
               select from task o join run g on g.id = o.run_id join revision gv on gv.id = g.revision_id
-              where o.root_id = r.id and (o.deleted or o.run_id <> r.run_id and (g.deleted_at is not null or gv.dropped_at is not null))))
+              where o.root_id = r.id and o.run_id <> r.run_id and gv.dropped_at is not null))
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_blocks

@@ -349,14 +349,14 @@ returning t.id;
 -- for these (design 5.8). In any run, skip the tasks that waited for the failure of a task that
 -- ended otherwise (design 5.6). In other runs, skip the tasks that need the product of a `lost`
 -- task: only a retry of its root could still make the product. A failure that nobody waived is not
--- lost, because it may still be repaired (design 5.18). A skipped task gets the first of its roots
--- in the order of the file. If ways of equal length lead to a task, only the way from the first
+-- lost, because it may still be repaired (design 5.18), unless it was deleted. A skipped task gets
+-- the first of its roots in the order of the file. If ways of equal length lead to a task, only the way from the first
 -- root is followed.
 with recursive bad(id, root, lost, is_missed, has_not_failed) as (
-    select t.id, r.id, r.state <> 'failed' or r.waived, t.state <> 'completed' and not t.as_completed, t.state not in ('failed', 'rejected')
-    from task t join task r on r.id = coalesce(t.root_id, t.id)
-    where t.id = any(%(settled)s::bigint[] || %(completed)s::bigint[])
-      and (t.state in ('failed', 'rejected', 'canceled', 'skipped') or t.state = 'completed' and t.id = any(%(completed)s::bigint[]))
+    select s.id, r.id, r.state <> 'failed' or r.waived, s.state <> 'completed' and not s.as_completed, s.state not in ('failed', 'rejected')
+    from task s join task r on r.id = case when s.root_id is null then s.id else root_behind(s.id, s.root_id) end
+    where s.id = any(%(settled)s::bigint[] || %(completed)s::bigint[])
+      and (s.state in ('failed', 'rejected', 'canceled', 'skipped') or s.state = 'completed' and s.id = any(%(completed)s::bigint[]))
     union
     select next.target, next.root, next.lost, true, true
     from (

@@ -509,7 +509,7 @@ cross join lateral (
     select * from task t
     where t.branch_id = %(branch)s and t.name = n.name and t.item = n.item and (t.number, t.run) < (%(number)s, %(run)s) and t.run_id <> all(array(select run_id from purging))
     order by t.number desc, t.run desc limit 1) t
-left join task r on r.id = t.root_id;
+left join task r on r.id = case when t.root_id is not null then root_behind(t.id, t.root_id) end;
 
 -- name: nearest_purged
 -- The keys of `nearest` whose nearest occurrence completed and was purged: the stored completion is

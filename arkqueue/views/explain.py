@@ -31,6 +31,7 @@ from arkqueue.names import (
     parse_name,
     run_name,
     task_in_run,
+    undelete_command,
 )
 from arkqueue.plan import matches_branch
 from arkqueue.states import UNSETTLED, State, run_state
@@ -269,10 +270,10 @@ class _Task:
             rooted = _tasks(self.session, [row.root_id])[row.root_id]
             if rooted.state == State.COMPLETED:
                 return self._unneeded(rooted, root)
-            commands = (
-                [] if lost else self._timely(rooted, remedies(rooted, inside=True)) or [f"arkqueue explain {root}"]
-            )
-            text = f"It was skipped because {root} {fate(rooted)}.{lost}"
+            is_deleted = rooted.run_deleted_at is not None or rooted.deleted
+            helps = [undelete_command(rooted)] if is_deleted else self._timely(rooted, remedies(rooted, inside=True))
+            commands = [] if lost else helps or [f"arkqueue explain {root}"]
+            text = f"It was skipped because {root} {fate(rooted)}{', and ' + gone(rooted) if is_deleted else ''}.{lost}"
             return Reason(kind=Why.SKIPPED, text=text, tasks=[root], commands=commands)
         if row.superseded_by is not None:
             canceler = names.get(row.superseded_by)

@@ -157,6 +157,87 @@ def test_what_needs_the_product_of_a_deleted_item_is_skipped_when_the_failure_be
     assert [archive.state(f"publish/{item}@2.2") for item in "xy"] == ["skipped", "skipped"]
 
 
+def needing(archive: AnArchive) -> Items:
+    """papers@2.2 needs the products of two items, which were skipped because of a failure before
+    the list; the first one is deleted.
+    """
+    archive.commit({"prepare": "", "store": "foreach: [x, y]\ndepends: [prepare]", "publish": CHECK.replace("fetch", "store")})  # fmt: skip
+    archive.fail("prepare@2")
+    archive.trigger(2, "publish")
+    assert [archive.state(f"publish/{item}@2.2") for item in "xy"] == ["waiting", "waiting"]
+    items = Items(archive)
+    items.delete()
+    return items
+
+
+def test_what_needs_the_product_of_a_deleted_item_does_not_wait_for_a_failure_before_the_list(session: Session) -> None:
+    """A retry of the failure brings the item back, but not once it is deleted."""
+    archive = needing(an_archive(session)).archive
+    assert [archive.state(f"publish/{item}@2.2") for item in "xy"] == ["skipped", "waiting"]
+    found = explain(session, archive.task("publish/x@2.2"))
+    assert "because papers@2/store/x was skipped" in found.reasons[0].text
+    assert "and its item was deleted" in found.reasons[0].text
+    assert found.reasons[0].commands == ["arkqueue undelete 'papers@2/*/x'"]
+    with pytest.raises(Conflict, match="was skipped because of papers@2/store/x, whose item was deleted") as refused:
+        archive.retry("publish/x@2.2")
+    assert refused.value.remedy == "arkqueue undelete 'papers@2/*/x'"
+    archive.retry("prepare@2")
+    archive.run("prepare@2", "store/y@2")
+    assert [archive.state(f"publish/{item}@2.2") for item in "xy"] == ["skipped", "ready"]
+
+
+@pytest.mark.parametrize("is_repaired", [False, True])
+def test_what_needs_the_product_of_an_item_waits_again_when_the_item_is_undeleted(
+    session: Session, is_repaired: bool
+) -> None:
+    items = needing(an_archive(session))
+    archive = items.archive
+    if is_repaired:
+        archive.retry("prepare@2")
+        archive.run("prepare@2")
+    items.undelete()
+    assert archive.state("publish/x@2.2") == "waiting"
+    if not is_repaired:
+        archive.retry("prepare@2")
+        archive.run("prepare@2")
+    else:
+        holds.release(session, archive.task("store/x@2"), "ann")
+    archive.run("store/x@2")
+    assert archive.state("publish/x@2.2") == "ready"
+
+
+def test_what_needs_the_product_of_an_undeleted_item_is_skipped_again_if_the_product_is_lost_all_the_same(
+    session: Session,
+) -> None:
+    items = needing(an_archive(session))
+    items.archive.skip("prepare@2")
+    items.undelete()
+    assert items.archive.state("publish/x@2.2") == "skipped"
+    items.archive.retry("prepare@2")
+    assert items.archive.state("publish/x@2.2") == "waiting"
+
+
+@pytest.mark.parametrize("most", [1000, 0])
+def test_what_needs_the_product_of_a_deleted_run_waits_again_when_the_run_is_undeleted(
+    session: Session, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """``most``: a run of more tasks is deleted in steps."""
+    monkeypatch.setattr(deletion, "MOST_TASKS", most)
+    archive = an_archive(session)
+    archive.commit({"prepare": "", "store": "depends: [prepare]", "publish": "depends: [store]"})
+    archive.fail("prepare@2")
+    archive.trigger(2, "store")
+    archive.trigger(2, "publish")
+    archive.skip("prepare@2")
+    deletion.delete_run(session, RunId(archive.run_id(2, 2)), "ann")
+    archive.retry("prepare@2")
+    assert archive.state("publish@2.3") == "skipped"
+    found = explain(session, archive.task("publish@2.3"))
+    assert found.reasons[0].commands == ["arkqueue undelete papers@2.2"]
+    deletion.undelete_run(session, RunId(archive.run_id(2, 2)), "ann")
+    assert [archive.state("store@2.2"), archive.state("publish@2.3")] == ["held", "waiting"]
+
+
 def test_a_list_of_which_every_item_is_deleted_passes(items: Items) -> None:
     items.delete("x")
     items.delete("y")

@@ -7,7 +7,7 @@ from arkqueue.model import (
     When,
 )
 from arkqueue.states import State
-from tests.model.edges import is_root
+from tests.model.edges import is_root, root_behind
 from tests.model.looking import Changes, Looking
 from tests.model.words import DEPENDS, Blocks, Kind, Name, Reason, Refused, Run, RunKey, Task
 
@@ -46,6 +46,7 @@ class Deletion(Looking):
         if not run.deleted:
             raise Refused(Reason.STATE)
         self._refuse_unapproved(run.own)
+        roots = self._roots_by_deletion(list(run.tasks.values()))
         run.deleted = False
         canceled = [task for task in run.canceled_with_it if task.state is State.CANCELED]
         back, reports = ([task for task in canceled if (task.name == REPORT) is is_it] for is_it in (False, True))
@@ -54,9 +55,9 @@ class Deletion(Looking):
             task.root
             for task in run.own
             if task.state is State.SKIPPED and task.root and task.root.run is not run
-            if task.root.root or not is_root(task.root)
+            if root_behind(task.root) is not task.root or not is_root(task.root)
         }
-        reopened, stay = self._judge_again([*back, *stale])
+        reopened, stay = self._judge_again([*back, *stale, *roots])
         for task in back:
             self._bring_back(task)
         self._reopen(reopened, stay, [*back, *reopened])
@@ -112,10 +113,11 @@ class Deletion(Looking):
             raise Refused(Reason.STATE)
         self._refuse_unapproved(tasks)
         back = [task for task in run.deleted_items.pop(item) if task.state is State.CANCELED]
+        roots = self._roots_by_deletion(tasks)
         for task in tasks:
             task.deleted = False
-        stale = {t.root for t in tasks if t.root and (t.root.root or not is_root(t.root))}
-        reopened, stay = self._judge_again([*back, *stale])
+        stale = {t.root for t in tasks if t.root and (root_behind(t.root) is not t.root or not is_root(t.root))}
+        reopened, stay = self._judge_again([*back, *stale, *roots])
         self._unmeet([task for task in tasks if task.bad and task not in back and task not in reopened])
         for task in back:
             self._bring_back(task)
@@ -126,6 +128,10 @@ class Deletion(Looking):
         self._hold_again(task for task in reopened if task not in tasks)
         self._hold_reopened(reopened)
         return self._follow(before)
+
+    def _roots_by_deletion(self, tasks: list[Task]) -> list[Task]:
+        """The skipped tasks that are roots because they are deleted."""
+        return [task for task in tasks if task.root and root_behind(task) is task]
 
     def _item(self, key: RunKey, item: str) -> tuple[Run, list[Task]]:
         run = self.run(key)

@@ -37,11 +37,20 @@ def spares(source: Task) -> bool:
     return source.settled and source.state not in (State.FAILED, State.REJECTED)
 
 
-def lost(source: Task, root: Task | None = None) -> bool:
-    """Whether the product of a bad task will not come unless a person retries the task (design
-    5.18). A failure that nobody waived may still be repaired.
+def root_behind(source: Task, root: Task | None = None) -> Task:
+    """The root of the tasks that are skipped because of a bad task. ``root``: the new root of the
+    bad task, if it is about to change. A deleted task does not come back together with its root, so
+    it is a root itself, unless the root is deleted, too.
     """
     root = root or source.root or source
+    return source if source.is_deleted and not root.is_deleted else root
+
+
+def lost(source: Task, root: Task | None = None) -> bool:
+    """Whether the product of a bad task will not come unless a person retries or undeletes the task
+    (design 5.18). A failure that nobody waived may still be repaired.
+    """
+    root = root_behind(source, root)
     return not source.as_completed and (root.state is not State.FAILED or root.waived or root.is_deleted)
 
 

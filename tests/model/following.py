@@ -11,7 +11,7 @@ from arkqueue.model import (
     When,
 )
 from arkqueue.states import Event, State, move
-from tests.model.edges import is_of_key, skips, spares
+from tests.model.edges import is_of_key, root_behind, skips, spares
 from tests.model.looking import Changes, Looking
 from tests.model.words import DEPENDS, Blocks, Cause, Edge, Key, Kind, Name, Run, Task
 
@@ -119,7 +119,7 @@ class Following(Looking):
         roots: dict[Task, list[Task]] = {}
         for edge in self.edges:
             if skips(edge):
-                target, root = edge.target, edge.source.root or edge.source
+                target, root = edge.target, root_behind(edge.source)
                 is_earlier = target in skipped and target.root and self._first([root, target.root]) is not target.root
                 if target.state in (State.WAITING, State.HELD) or is_earlier:
                     roots.setdefault(target, []).append(root)

@@ -10,7 +10,7 @@ from arkqueue.model import (
     Trigger,
 )
 from arkqueue.states import SETTLED, State
-from tests.model.edges import is_root, skips
+from tests.model.edges import is_root, root_behind, skips
 from tests.model.installation import is_global
 from tests.model.looking import Looking
 from tests.model.words import Edge, Key, Kind, Name, Task
@@ -33,8 +33,9 @@ class Invariants(Looking):
             if not edge.met:
                 waits_for.setdefault(edge.target, []).append(edge)
         # A task that was skipped in a deleted or dropped run or item keeps its root, whatever
-        # happens to the root. So do tasks of other runs that were skipped with the same root.
-        kept_by_what_is_gone = {task.root for task in self.tasks() if task.is_deleted or task.run.dropped} - {None}
+        # happens to the root. So do tasks of other runs that were skipped with the root of a
+        # dropped one.
+        kept_by_what_is_gone = {task.root for task in self.tasks() if task.run.dropped} - {None}
         for task in self.tasks():
             unmet = waits_for.get(task, [])
             live = [attempt for attempt in task.attempts if attempt.live]
@@ -50,10 +51,9 @@ class Invariants(Looking):
             )
             assert task.state is not State.READY or not unmet, f"{task.key} is ready too early"
             assert (task.root is None) or task.state is State.SKIPPED, f"{task.key} is {task.state} with a root"
-            gone = task.root in kept_by_what_is_gone
-            assert gone or task.root is None or (is_root(task.root) and task.root.root is None), (
-                f"{task.key} has no true root"
-            )
+            gone = task.is_deleted or task.root in kept_by_what_is_gone
+            is_true = task.root is None or (is_root(task.root) and root_behind(task.root) is task.root)
+            assert gone or is_true, f"{task.key} has no true root"
             assert task.stop is None or task.state is State.RUNNING, f"{task.key} is asked to stop but does not run"
             assert task.state is not State.HELD or task.to_release, f"{task.key} is held by nothing"
             assert not task.to_release or task.state in (State.HELD, State.CANCELED, State.SKIPPED), (

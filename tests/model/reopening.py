@@ -10,7 +10,7 @@ from arkqueue.model import (
     REPORT,
 )
 from arkqueue.states import Event, State, move
-from tests.model.edges import skips
+from tests.model.edges import root_behind, skips
 from tests.model.looking import Looking
 from tests.model.words import DEPENDS, Kind, Task
 
@@ -39,9 +39,7 @@ class Reopening(Looking):
         def other_roots(task: Task) -> list[Task]:
             others = [edge for edge in task.into if edge.source not in roots and edge.source not in candidates]
             return [
-                stay.get(edge.source) or edge.source.root or edge.source
-                for edge in others
-                if skips(edge, stay.get(edge.source))
+                root_behind(edge.source, stay.get(edge.source)) for edge in others if skips(edge, stay.get(edge.source))
             ]
 
         while found := {task: self._first(others) for task in candidates if (others := other_roots(task))}:
