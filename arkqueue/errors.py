@@ -5,7 +5,8 @@ ArkqueueError                a message for a person: the thing, the fault and th
 ├── NotFound                 no such archive, run, task, revision or attempt
 │   └── WasPurged            a run that was purged
 ├── Conflict                 the state of the thing forbids the action (HTTP 409)
-│   └── HomeTaken            a home folder has a task manager already
+│   ├── HomeTaken            a home folder has a task manager already
+│   └── ArchiveRefuses       an archive is stopped or on hold, which forbids the action for all its tasks
 ├── Invalid                  a malformed request, name or value (HTTP 422)
 │   └── InvalidPayload       a submitted payload, with all its faults at once
 ├── Forbidden                a token, an archive or a host does not allow it (HTTP 403)
@@ -71,6 +72,10 @@ class Conflict(ArkqueueError):
 
 class HomeTaken(Conflict):
     """A home folder has a task manager, or processes that a task manager left behind."""
+
+
+class ArchiveRefuses(Conflict):
+    """The state of an archive forbids the action for all of its tasks."""
 
 
 class Invalid(ArkqueueError):

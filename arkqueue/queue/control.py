@@ -79,7 +79,7 @@ def cancel(
             graph.follow(graph.ids("cancel", tasks=[row.id], by=by))
         graph.later(("keep_from_undeletion", {"tasks": [row.id]}))
 
-    on_task(session, task, "cancel", by, work, _options(assume_gone=assume_gone))
+    on_task(session, task, "cancel", by, work, options(assume_gone=assume_gone))
 
 
 def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | None = None) -> Done:
@@ -167,23 +167,24 @@ def restart(session: Session, task: TaskId, by: str, *, approver: Approver | Non
     command is good for one attempt only, so such a task cannot be restarted without an approver.
     """
 
-    def work(graph: Graph, row: Any) -> None:
-        refuse_unapproved(graph, [row.id], approver)
+    on_task(session, task, "restart", by, lambda graph, row: restart_some(graph, [row], by, approver=approver))
+
+
+def restart_some(graph: Graph, rows: Sequence[Any], by: str, *, approver: Approver | None) -> None:
+    """Restart locked tasks, like `restart`. Raises if one of them is refused."""
+    tasks = [row.id for row in rows]
+    refuse_unapproved(graph, tasks, approver)
+    for row in rows:
         if row.state != State.RUNNING:
             refuse_implicit(row, "restarted")
             if row.state == State.REJECTED:
                 raise Conflict(task_name_of(graph, row.id), REJECTED, after_rejection(graph, row))
-            raise Conflict(
-                task_name_of(graph, row.id),
-                f"is {row.state}: only a running task is restarted",
-                "if it failed, retry it",
-            )
+            fault = f"is {row.state}: only a running task is restarted"
+            raise Conflict(task_name_of(graph, row.id), fault, "if it failed, retry it")
         if row.stop == "cancel":
             raise Conflict(task_name_of(graph, row.id), "is being canceled")
-        refuse_stopped(graph, row.archive_id)
-        ask_to_stop(graph, [row.id], "restart", by)
-
-    on_task(session, task, "restart", by, work)
+    refuse_stopped(graph, rows[0].archive_id)
+    ask_to_stop(graph, tasks, "restart", by)
 
 
 def retry(
@@ -203,62 +204,82 @@ def retry(
     """
 
     def work(graph: Graph, row: Any) -> None:
-        refuse_unapproved(graph, [row.id], approver)
+        retry_some(graph, [row], force=force, from_start=from_start, approver=approver)
+
+    on_task(session, task, "retry", by, work, options(force=force, from_start=from_start))
+
+
+def retry_some(graph: Graph, rows: Sequence[Any], *, force: bool, from_start: bool, approver: Approver | None) -> None:
+    """Retry locked tasks of one name in one run, like `retry`. Raises if one of them is refused."""
+    tasks = [row.id for row in rows]
+    refuse_unapproved(graph, tasks, approver)
+    for row in rows:
         if row.kind != TaskKind.REPORT or row.state != State.DEFERRED:
             refuse_implicit(row, "retried")
-        refuse_stopped(graph, row.archive_id)
-        if from_start:
-            graph.do("start_over", tasks=[row.id])
-        if row.state == State.DEFERRED:
-            graph.follow(entering=graph.ids("retry_now", task=row.id))
-            return
-        here = task_name_of(graph, row.id)
-        if row.state == State.REJECTED:
-            raise Conflict(here, REJECTED, after_rejection(graph, row))
-        if row.state not in MOVES[Event.RETRY].sources:
-            remedy = "restart it" if row.state == State.RUNNING else ""
-            remedy = again_from(graph, row) if row.state == State.COMPLETED else remedy
-            raise Conflict(here, f"is {row.state}: a failed, canceled, waived or deferred task can be retried", remedy)
-        if row.root_id is None and row.superseded_by is not None and not force:
-            raise Conflict(here, superseded(graph, row), f"use --force, {NEWEST}")
-        if why := blocked(graph, row):
-            raise why
-        reopened, staying = judge_again(graph, [row.id])
-        if not force:
-            refuse_outdated(graph, row, [row.id, *reopened], f"arkqueue retry {here}")
-        scratch.renew(graph, row.run_id, [row.id, *reopened], here, row.item, may_wait=True)
-        graph.ids("retry", tasks=[row.id], counts=True)
-        back = [row.id, *reopened]
-        again = [*back, *staying, *reopen(graph, back, reopened), *unjudged(graph, back)]
-        hold_again(graph, back, reopened)
-        graph.follow(entering=back, again=again)
+    refuse_stopped(graph, rows[0].archive_id)
+    if from_start:
+        graph.do("start_over", tasks=tasks)
+    due = graph.ids("retry_now", tasks=[row.id for row in rows if row.state == State.DEFERRED])
+    ended = [row for row in rows if row.state != State.DEFERRED]
+    back, again = _retry_ended(graph, ended, force=force) if ended else ([], [])
+    graph.follow(entering=[*due, *back], again=again)
 
-    on_task(session, task, "retry", by, work, _options(force=force, from_start=from_start))
+
+def _retry_ended(graph: Graph, rows: Sequence[Any], *, force: bool) -> tuple[list[int], list[int]]:
+    """Take failed and canceled tasks back to waiting. Returns the tasks that come back, and the
+    tasks to judge again.
+    """
+    for row in rows:
+        _refuse_retry(graph, row, force=force)
+    tasks, first = [row.id for row in rows], rows[0]
+    if why := blocked(graph, rows):
+        raise why
+    here = task_name_of(graph, first.id)
+    reopened, staying = judge_again(graph, tasks)
+    back = [*tasks, *reopened]
+    if not force:
+        refuse_outdated(graph, first, back, f"arkqueue retry {here}")
+    for row in rows:
+        scratch.renew(graph, row.run_id, back, task_name_of(graph, row.id), row.item, may_wait=True)
+    graph.ids("retry", tasks=tasks, counts=True)
+    again = [*back, *staying, *reopen(graph, back, reopened), *unjudged(graph, back)]
+    hold_again(graph, back, reopened)
+    return back, again
+
+
+def _refuse_retry(graph: Graph, row: Any, *, force: bool) -> None:
+    """Raise ``Conflict`` if the state of a task forbids a retry."""
+    if row.state == State.REJECTED:
+        raise Conflict(task_name_of(graph, row.id), REJECTED, after_rejection(graph, row))
+    if row.state not in MOVES[Event.RETRY].sources:
+        remedy = "restart it" if row.state == State.RUNNING else ""
+        remedy = again_from(graph, row) if row.state == State.COMPLETED else remedy
+        fault = f"is {row.state}: a failed, canceled, waived or deferred task can be retried"
+        raise Conflict(task_name_of(graph, row.id), fault, remedy)
+    if row.root_id is None and row.superseded_by is not None and not force:
+        raise Conflict(task_name_of(graph, row.id), superseded(graph, row), f"use --force, {NEWEST}")
 
 
 def refresh(session: Session, task: TaskId, by: str) -> None:
     """Poll a deferred task now (design 5.29). Its counters and its deadline stay as they are."""
 
-    def work(graph: Graph, row: Any) -> None:
+    on_task(session, task, "refresh", by, lambda graph, row: refresh_some(graph, [row]))
+
+
+def refresh_some(graph: Graph, rows: Sequence[Any]) -> None:
+    """Poll locked tasks now. Raises if one of them is refused."""
+    for row in rows:
+        here = task_name_of(graph, row.id)
         if row.polls and row.state == State.READY:
-            fault = "is about to be polled, and waits for its turn"
-            raise Conflict(task_name_of(graph, row.id), fault, f"arkqueue explain {task_name_of(graph, row.id)}")
+            raise Conflict(here, "is about to be polled, and waits for its turn", f"arkqueue explain {here}")
         if row.polls and row.state == State.RUNNING:
-            raise Conflict(
-                task_name_of(graph, row.id),
-                "is being polled already",
-                f"arkqueue logs {task_name_of(graph, row.id)} -f",
-            )
+            raise Conflict(here, "is being polled already", f"arkqueue logs {here} -f")
         if not row.polls or row.state != State.DEFERRED:
             remedy = "retry it to run it at once" if row.state == State.DEFERRED else ""
-            fault = (
-                f"is {row.state}{' and has no poll' if remedy else ''}: only a deferred task with a poll can be polled"
-            )
-            raise Conflict(task_name_of(graph, row.id), fault, remedy)
-        refuse_stopped(graph, row.archive_id)
-        graph.follow(entering=graph.ids("poll_now", tasks=[row.id]))
-
-    on_task(session, task, "refresh", by, work)
+            has_none = " and has no poll" if remedy else ""
+            raise Conflict(here, f"is {row.state}{has_none}: only a deferred task with a poll can be polled", remedy)
+    refuse_stopped(graph, rows[0].archive_id)
+    graph.follow(entering=graph.ids("poll_now", tasks=[row.id for row in rows]))
 
 
 def refresh_run(session: Session, run: RunId, by: str) -> Done:
@@ -320,25 +341,32 @@ def skip(
     """
 
     def work(graph: Graph, row: Any) -> None:
-        refuse_unapproved(graph, [row.id], approver)
-        refuse_implicit(row, "skipped")
-        if row.state in MOVES[Event.SKIP].sources:
-            skipped = graph.ids("skip", tasks=[row.id], by=by, as_completed=as_completed)
-            if as_completed:
-                stand_alone(graph, skipped)
-            graph.follow(skipped)
-        elif row.state in (State.FAILED, State.REJECTED):
-            _waive(graph, [row], by, as_completed=as_completed, force=force)
-        else:
-            remedy = "cancel it first" if row.state == State.RUNNING else ""
-            raise Conflict(
-                task_name_of(graph, row.id),
-                f"is {row.state}: only a failed task, or one that has not started, can be skipped",
-                remedy,
-            )
-        refuse_to_let_go_on(graph, row.archive_id)
+        skip_some(graph, [row], by, as_completed=as_completed, force=force, approver=approver)
 
-    on_task(session, task, "skip", by, work, _options(as_completed=as_completed, force=force))
+    on_task(session, task, "skip", by, work, options(as_completed=as_completed, force=force))
+
+
+def skip_some(
+    graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool, force: bool, approver: Approver | None
+) -> None:
+    """Skip locked tasks of one name in one run, like `skip`. Raises if one of them is refused."""
+    refuse_unapproved(graph, [row.id for row in rows], approver)
+    unstarted = [row.id for row in rows if row.state in MOVES[Event.SKIP].sources]
+    failed = [row for row in rows if row.state in (State.FAILED, State.REJECTED)]
+    for row in rows:
+        refuse_implicit(row, "skipped")
+        if row.id not in unstarted and row not in failed:
+            fault = f"is {row.state}: only a failed task, or one that has not started, can be skipped"
+            remedy = "cancel it first" if row.state == State.RUNNING else ""
+            raise Conflict(task_name_of(graph, row.id), fault, remedy)
+    if unstarted:
+        skipped = graph.ids("skip", tasks=unstarted, by=by, as_completed=as_completed)
+        if as_completed:
+            stand_alone(graph, skipped)
+        graph.follow(skipped)
+    if failed:
+        _waive(graph, failed, by, as_completed=as_completed, force=force)
+    refuse_to_let_go_on(graph, rows[0].archive_id)
 
 
 def skip_until(
@@ -438,10 +466,10 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = F
     reopened: list[int] = []
     again = [*tasks, *graph.ids("skipped_because_of", roots=tasks)]
     if as_completed:
-        (row,) = rows
-        reopened, staying = judge_again(graph, [row.id])
+        reopened, staying = judge_again(graph, tasks)
         if reopened and not force:
-            refuse_outdated(graph, row, reopened, f"arkqueue skip {task_name_of(graph, row.id)} --as-completed")
+            here = task_name_of(graph, rows[0].id)
+            refuse_outdated(graph, rows[0], reopened, f"arkqueue skip {here} --as-completed")
         again += [*reopened, *staying, *reopen(graph, reopened, reopened), *unjudged(graph, reopened)]
         hold_again(graph, reopened, reopened)
     graph.follow(entering=reopened, again=again)
@@ -453,6 +481,6 @@ def ask_to_stop(graph: Graph, tasks: Sequence[int], stop: str, by: str) -> None:
         graph.to_wake.add("stop")
 
 
-def _options(**given: bool) -> str:
+def options(**given: bool) -> str:
     """The options that a person gave with a verb, as typed, for the audit log."""
     return " ".join(f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given)

@@ -236,31 +236,39 @@ def delete_item(session: Session, run: RunId, item: str, by: str, approver: Appr
     A task that was skipped inside the run because of the item comes back, unless it would replace
     the work of later revisions (design 5.19).
     """
-
-    def work(graph: Graph) -> None:
-        row, here, tasks = _item(graph, run, item)
-        if graph.rows("tombstone_of_item", run=run, item=item):
-            raise Conflict(here, "is deleted already")
-        refuse_unapproved(graph, tasks, approver)
-        polled = _stop_polls(graph, here, tasks, by)
-        keep(graph, tasks)
-        canceled = graph.ids("cancel", tasks=sorted({*tasks} - {*polled}), by=by)
-        waived = graph.ids("waive_item", tasks=tasks)
-        graph.do("delete_item", run=run, item=item, by=by, tasks=[*canceled, *waived, *polled])
-        graph.do("remember", by=by, verb="delete", archive=row.archive_id, run=run, task=None, note=here)
-        elsewhere = graph.ids("skipped_because_of", roots=waived)
-        reopened, again = _let_go_on(graph, run, tasks)
-        alone = [*stand_alone(graph, tasks), *_roots_by_deletion(graph, run, item)]
-        left = graph.rows("leave_item", tasks=tasks)
-        again += [*waived, *elsewhere, *alone, *(task.id for task in left if task.is_settled)]
-        graph.follow(canceled, entering=[*reopened, *(task.id for task in left if not task.is_settled)], again=again)
-        refuse_to_let_go_on(graph, row.archive_id)
-
-    change(session, [archive_of_run(session, run)], work)
+    change(session, [archive_of_run(session, run)], lambda graph: delete_items(graph, run, [item], by, approver))
 
 
-def _let_go_on(graph: Graph, run: RunId, tasks: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Set tasks of a run back to waiting that were skipped because of the tasks of a deleted item. Returns these tasks, and the tasks to evaluate again with them."""
+def delete_items(graph: Graph, run: RunId, items: Sequence[str], by: str, approver: Approver | None) -> None:
+    """Leave tombstones in place of items, like `delete_item`. Raises if one of them is refused; also
+    if one of several would bring a task back that `delete_item` leaves skipped.
+    """
+    row, here, found = _items(graph, run, items)
+    if any(task.deleted for task in found):
+        raise Conflict(here, "is deleted already")
+    tasks = [task.id for task in found]
+    refuse_unapproved(graph, tasks, approver)
+    polled = _stop_polls(graph, here, tasks, by)
+    keep(graph, tasks)
+    canceled = graph.ids("cancel", tasks=sorted({*tasks} - {*polled}), by=by)
+    waived = graph.ids("waive_item", tasks=tasks)
+    graph.do("delete_items", run=run, items=items, by=by, tasks=[*canceled, *waived, *polled])
+    notes = [item_name(row, item) for item in items]
+    graph.do("remember_each", by=by, verb="delete", archive=row.archive_id, run=run, notes=notes)
+    elsewhere = graph.ids("skipped_because_of", roots=waived)
+    reopened, again = _let_go_on(graph, run, tasks, must=len(items) > 1)
+    alone = [*stand_alone(graph, tasks), *_roots_by_deletion(graph, run, items)]
+    left = graph.rows("leave_item", tasks=tasks)
+    again += [*waived, *elsewhere, *alone, *(task.id for task in left if task.is_settled)]
+    graph.follow(canceled, entering=[*reopened, *(task.id for task in left if not task.is_settled)], again=again)
+    refuse_to_let_go_on(graph, row.archive_id)
+
+
+def _let_go_on(graph: Graph, run: RunId, tasks: Sequence[int], *, must: bool) -> tuple[list[int], list[int]]:
+    """Set tasks of a run back to waiting that were skipped because of the tasks of deleted items.
+    Returns these tasks, and the tasks to evaluate again with them. ``must``: raise ``Conflict`` if
+    one of them would replace the work of later revisions, instead of leaving them skipped.
+    """
     behind = graph.ids("skipped_behind", run=run, roots=list(tasks))
     reopened, staying = judge_candidates(graph, tasks, behind)
     if reopened:
@@ -268,6 +276,8 @@ def _let_go_on(graph: Graph, run: RunId, tasks: Sequence[int]) -> tuple[list[int
         try:
             refuse_outdated(graph, first, reopened, "")
         except Conflict:
+            if must:
+                raise
             return [], staying
     targets = reopen(graph, reopened, reopened)
     hold_again(graph, reopened, reopened)
@@ -283,12 +293,13 @@ def undelete_item(session: Session, run: RunId, item: str, by: str, approver: Ap
     """
 
     def work(graph: Graph) -> None:
-        row, here, tasks = _item(graph, run, item)
+        row, here, rows = _items(graph, run, [item])
+        tasks = [task.id for task in rows]
         if not (found := graph.rows("tombstone_of_item", run=run, item=item)):
             raise Conflict(here, "is not deleted")
         refuse_unapproved(graph, tasks, approver)
         keep(graph, tasks)
-        roots = _roots_by_deletion(graph, run, item)
+        roots = _roots_by_deletion(graph, run, [item])
         graph.do("undelete_item", run=run, item=item)
         locked = graph.rows("lock_tasks", tasks=tasks)
         took = {*found[0].tasks}
@@ -319,21 +330,24 @@ _BAD = frozenset({State.FAILED, State.REJECTED, State.CANCELED, State.SKIPPED})
 """States of a task that does not meet the edges of its dependents inside its run."""
 
 
-def _roots_by_deletion(graph: Graph, run: RunId, item: str | None = None) -> list[int]:
-    """The skipped tasks of a deleted run or item whose product is lost by the deletion (design 5.18):
-    without it, they would have come back with the task because of which they were skipped.
+def _roots_by_deletion(graph: Graph, run: RunId, items: Sequence[str] | None = None) -> list[int]:
+    """The skipped tasks of a deleted run, or of deleted items, whose product is lost by the deletion
+    (design 5.18): without it, they would have come back with the task because of which they were
+    skipped.
     """
-    return graph.ids("roots_by_deletion", run=run, item=item)
+    return graph.ids("roots_by_deletion", run=run, items=items)
 
 
-def _item(graph: Graph, run: RunId, item: str) -> tuple[Any, str, list[int]]:
-    """The place of a run, the name of an item of the run, and the item's tasks. Raises if the item does not exist, or the run was deleted."""
+def _items(graph: Graph, run: RunId, items: Sequence[str]) -> tuple[Any, str, list[Any]]:
+    """The place of a run, the name of the first of some items of the run, and the items' tasks.
+    Raises if an item does not exist, or the run was deleted.
+    """
     row = place_of_run(graph, run)
-    tasks = graph.ids("item_of_run", run=run, item=item)
+    tasks = graph.rows("items_of_run", run=run, items=list(items))
     refuse_deleted(row)
-    if not tasks:
+    for item in {*items} - {task.item for task in tasks}:
         raise NotFound(item_name(row, item), f"{run_name(row)} has no item {item!r}")
-    return row, item_name(row, item), tasks
+    return row, item_name(row, items[0]), tasks
 
 
 def _stop_polls(graph: Graph, here: str, tasks: Sequence[int], by: str) -> list[int]:

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.errors import Conflict, NotFound
+from arkqueue.errors import ArchiveRefuses, Conflict, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
 from arkqueue.names import run_name
 from arkqueue.plan.ledger import BY_ITS_FILE, HELD_WITHOUT_ENTRY
@@ -312,10 +312,10 @@ def _outdated(graph: Graph, tasks: Sequence[int], what: str) -> Iterator[Refused
 
 
 def refuse_on_hold(graph: Graph, archive: int) -> None:
-    """Raise ``Conflict`` if an archive is on hold or stopped: its held tasks cannot be released."""
+    """Raise ``ArchiveRefuses`` if an archive is on hold or stopped: its held tasks cannot be released."""
     refuse_stopped(graph, archive)
     for row in graph.rows("hold_of_archive", archive=archive):
-        raise Conflict(f"archive {row.name}", f"is on hold ({said(row)})", f"arkqueue unhold {row.name}")
+        raise ArchiveRefuses(f"archive {row.name}", f"is on hold ({said(row)})", f"arkqueue unhold {row.name}")
 
 
 def said(hold: Any) -> str:

@@ -166,7 +166,7 @@ def _starts(graph: Graph, run: int, name: str, item: str | None, here: str) -> t
         verb = "release" if rows[0].state == State.HELD else "explain"
         fault = f"is {rows[0].state}{more}: it has not ended, so there is nothing to retry"
         raise Conflict(first, fault, f"arkqueue {verb} {shlex.quote(first)}")
-    refused = {row.id: Refused(row.id, why) for row in ended if (why := blocked(graph, row))}
+    refused = {row.id: Refused(row.id, why) for row in ended if (why := blocked(graph, [row]))}
     done = Done(tasks=[row.id for row in ended if row.id not in refused], refused=list(refused.values()))
     return done.unless_refused().tasks, done.refused
 

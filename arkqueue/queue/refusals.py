@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from arkqueue.errors import Busy, Conflict
+from arkqueue.errors import ArchiveRefuses, Busy, Conflict
 from arkqueue.model import Key, Trigger
 from arkqueue.names import run_name, task_name
 from arkqueue.queue.graph import Graph
@@ -63,11 +63,11 @@ def refuse_unplanned(graph: Graph, here: str, branch: int) -> None:
 
 
 def refuse_stopped(graph: Graph, archive: int) -> None:
-    """Raise ``Conflict`` if an archive is stopped: its repository may be another one, and no task
-    may get files from that.
+    """Raise ``ArchiveRefuses`` if an archive is stopped: its repository may be another one, and no
+    task may get files from that.
     """
     for row in graph.rows("why_stopped", archive=archive):
-        raise Conflict(f"archive {row.name}", f"is stopped, so none of its tasks starts: {row.stopped}")
+        raise ArchiveRefuses(f"archive {row.name}", f"is stopped, so none of its tasks starts: {row.stopped}")
 
 
 def refuse_superseded(

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from arkqueue.errors import Conflict
+from arkqueue.errors import ArchiveRefuses, Conflict
 from arkqueue.model import COMMIT, Key, TaskKind, Trigger
 from arkqueue.names import PURGED, item_name, run_name, task_name, undelete_command
 from arkqueue.queue.graph import Graph
@@ -98,18 +98,19 @@ def gates_again(graph: Graph, tasks: Sequence[int]) -> list[int]:
     return sorted({gate for gates in unstarted for gate in gates})
 
 
-def blocked(graph: Graph, row: Any) -> Conflict | None:
-    """The reason why a task cannot come back: another bad task of its run, or the lost product of
-    an earlier task, still skips it.
+def blocked(graph: Graph, rows: Sequence[Any]) -> Conflict | None:
+    """The reason why one of some tasks of one name cannot come back: another bad task of its run, or
+    the lost product of an earlier task, still skips it.
     """
-    here = task_name_of(graph, row.id)
-    if row.root_id is not None:
-        root, remedy = _root(graph, row.root_id, row)
-        return Conflict(here, f"was skipped because of {root}", remedy)
-    if needed := graph.rows("staying_skipped", candidates=[row.id], roots=[]):
-        root, remedy = _root(graph, needed[0].root, row)
-        needs = "runs only where something failed, and is skipped because of" if needed[0].is_unneeded else "needs"
-        return Conflict(here, f"{needs} {root}", remedy)
+    for row in rows:
+        if row.root_id is not None:
+            root, remedy = _root(graph, row.root_id, row)
+            return Conflict(task_name_of(graph, row.id), f"was skipped because of {root}", remedy)
+    by_id = {row.id: row for row in rows}
+    for needed in graph.rows("staying_skipped", candidates=list(by_id), roots=[]):
+        root, remedy = _root(graph, needed.root, by_id[needed.id])
+        needs = "runs only where something failed, and is skipped because of" if needed.is_unneeded else "needs"
+        return Conflict(task_name_of(graph, needed.id), f"{needs} {root}", remedy)
     return None
 
 
@@ -125,7 +126,10 @@ def refuse_to_let_go_on(graph: Graph, archive: int) -> None:
     start them.
     """
     if graph.ready:
-        refuse_stopped(graph, archive)
+        try:
+            refuse_stopped(graph, archive)
+        except ArchiveRefuses as why:  # other tasks, with which nothing goes on, may be skipped
+            raise Conflict(why.thing, why.fault, why.remedy) from None
 
 
 def refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str) -> None:

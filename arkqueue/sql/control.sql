@@ -211,10 +211,10 @@ where t.id = any(%(tasks)s) and {from retry t} and t.kind = 'ordinary'
 returning t.id;
 
 -- name: retry_now
--- Set a deferred task back to waiting before it is due, with new counters.
+-- Set deferred tasks back to waiting before they are due, with new counters.
 update task t set state = {to due}, retries = t.retries + 1, due_at = null, failures = 0, deferrals = 0, losses = 0,
     deferred_at = case when t.polls then clock_timestamp() end
-where t.id = %(task)s and {from due}
+where t.id = any(%(tasks)s) and {from due}
 returning t.id;
 
 -- name: poll_now
@@ -448,10 +448,10 @@ where t.run_id = %(run)s and t.state = 'skipped'
        and not (r.state = 'completed' and exists (select from edge e where e.source = r.id and e.failed)));
 
 -- name: roots_by_deletion
--- The skipped tasks of a deleted run, or of a deleted item of it, that are roots because they are
+-- The skipped tasks of a deleted run, or of deleted items of it, that are roots because they are
 -- deleted: each was skipped because of a task that is not.
 select t.id from task t
-where t.run_id = %(run)s and (%(item)s::text is null or t.item = %(item)s) and t.state = 'skipped' and root_behind(t.id, t.root_id) = t.id and t.root_id is not null
+where t.run_id = %(run)s and (%(items)s::text[] is null or t.item = any(%(items)s)) and t.state = 'skipped' and root_behind(t.id, t.root_id) = t.id and t.root_id is not null
 order by t.id;
 
 -- name: roots_of_gates
@@ -469,21 +469,22 @@ update task t set waived = true from run
 where t.id = any(%(tasks)s) and t.state in ('failed', 'rejected') and run.id = t.run_id and (run.deleted_at is not null or t.deleted)
 returning t.id;
 
--- name: item_of_run
--- The tasks of an item of a run, and whether the item is deleted.
-select id, deleted from task where run_id = %(run)s and item = %(item)s and kind = 'ordinary' order by id;
+-- name: items_of_run
+-- The tasks of some items of a run, and whether the items are deleted.
+select id, item, deleted from task where run_id = %(run)s and item = any(%(items)s::text[]) and kind = 'ordinary' order by id;
 
 -- name: tombstone_of_item
 -- The tombstone of an item.
 select deleted_at, deleted_by, tasks from deleted_item where run_id = %(run)s and item = %(item)s;
 
--- name: delete_item
--- Turn an item into a tombstone. `tasks`: the tasks that the deletion canceled or waived, which
+-- name: delete_items
+-- Turn items into tombstones. `tasks`: the tasks that the deletion canceled or waived, which
 -- `undelete_item` brings back.
 with deleted as (
-    update task set deleted = true where run_id = %(run)s and item = %(item)s and kind = 'ordinary'
+    update task set deleted = true where run_id = %(run)s and item = any(%(items)s::text[]) and kind = 'ordinary' returning id, item
 )
-insert into deleted_item (run_id, item, deleted_by, tasks) values (%(run)s, %(item)s, %(by)s, %(tasks)s);
+insert into deleted_item (run_id, item, deleted_by, tasks)
+select %(run)s, item, %(by)s, coalesce(array_agg(id order by id) filter (where id = any(%(tasks)s::bigint[])), '{}') from deleted group by item;
 
 -- name: undelete_item
 -- Undelete an item.
@@ -602,6 +603,10 @@ order by t.position, t.id;
 -- name: remember
 -- Add an entry to the audit log.
 insert into deed (by, verb, archive_id, run_id, task_id, note) values (%(by)s, %(verb)s, %(archive)s, %(run)s, %(task)s, %(note)s) returning id;
+
+-- name: remember_each
+-- Add an entry about a run to the audit log for each of some notes.
+insert into deed (by, verb, archive_id, run_id, note) select %(by)s, %(verb)s, %(archive)s, %(run)s, unnest(%(notes)s::text[]);
 
 -- name: remember_of_tasks
 -- Add an entry to the audit log for each of some tasks.

@@ -14,6 +14,7 @@ from arkqueue.model import End, RunId
 from arkqueue.queue import claim, control, deletion, holds, many, purge, reports
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.holds import How
+from arkqueue.queue.walk import alone
 from arkqueue.states import RunState
 from arkqueue.views import runs
 from arkqueue.views.explain import explain
@@ -292,7 +293,7 @@ def test_every_verb_on_a_deleted_item_and_its_tasks_is_refused(items: Items) -> 
             act(session, archive.task("fetch/x@2"), "ann")
         assert refusal.value.remedy == "arkqueue undelete 'papers@2/*/x'"
         with pytest.raises(Conflict, match=r"papers@2/\*/x: was deleted"):
-            many.act_on_item(session, items.run, "x", verb, lambda task, act=act: act(session, task, "ann"))
+            many.act_on_item(session, items.run, "x", verb, alone(lambda task, act=act: act(session, task, "ann")))
 
 
 def test_a_retry_of_the_run_or_of_what_comes_before_leaves_a_deleted_item_alone(session: Session) -> None:

@@ -14,8 +14,8 @@ from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db import session as db_session
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, Forbidden
-from arkqueue.model import ArchiveId, End, Outcome, RunId, TaskId
-from arkqueue.queue import archives, control, deletion, finish, graph, holds, many, redo, reports, steps
+from arkqueue.model import ArchiveId, End, Outcome, RunId
+from arkqueue.queue import archives, control, deletion, finish, graph, holds, many, redo, reports, steps, walk
 from arkqueue.queue import done as steps_of
 from arkqueue.queue.done import MOST_TASKS, Done
 from arkqueue.queue.guards import Approver
@@ -126,7 +126,7 @@ def test_what_a_command_has_no_time_for_is_told_and_done_by_the_next(
     archive = an_archive(session)
     archive.commit({"a": "", "b": ""})
     archive.fail("a@2", "b@2")
-    monkeypatch.setattr(many, "LONGEST", -1.0)
+    monkeypatch.setattr(walk, "LONGEST", -1.0)
     assert retry_failed(archive, 2).left == 2
     monkeypatch.undo()
     monkeypatch.setattr(db_session, "LONGEST_REHEARSAL", -1.0)
@@ -143,13 +143,15 @@ def test_a_retry_takes_nothing_back_of_a_cancellation_that_comes_meanwhile(
     archive.commit({"a": "", "b": "", "c": ""})
     run = RunId(archive.run_id(2))
     control.cancel_run(session, run, "ann")
-    retry = control.retry
+    change = walk.change
 
-    def and_cancel(*words: Any, **options: Any) -> None:
-        retry(*words, **options)
-        control.cancel_run(session, run, "eve")
+    def and_cancel(*words: Any) -> Any:
+        done = change(*words)
+        if archive.state("a@2") == "ready":
+            control.cancel_run(session, run, "eve")
+        return done
 
-    monkeypatch.setattr(control, "retry", and_cancel)
+    monkeypatch.setattr(walk, "change", and_cancel)
     done = many.retry_run(session, run, "bob")
     assert (names(archive, done.tasks), done.left) == (["a@2"], 2)
     assert set(archive.states().values()) == {"canceled"}
@@ -749,15 +751,15 @@ def test_what_was_done_is_told_also_where_the_rest_finds_the_archive_locked(
     archive = an_archive(session)
     archive.commit({"a": "", "b": "", "c": ""})
     archive.fail("a@2", "b@2", "c@2")
-    retry, calls = control.retry, list[int]()
+    change, calls = walk.change, list[str]()
 
-    def and_wait(on: Session, task: TaskId, *words: Any, **options: Any) -> None:
-        calls.append(task)
+    def and_wait(*words: Any) -> Any:
+        calls.append("a step")
         if len(calls) > 1:
             raise Busy("a lock", "is held by others")
-        retry(on, task, *words, **options)
+        return change(*words)
 
-    monkeypatch.setattr(control, "retry", and_wait)
+    monkeypatch.setattr(walk, "change", and_wait)
     done = retry_failed(archive, 2)
     assert (names(archive, done.tasks), done.left) == (["a@2"], 2)
     with pytest.raises(Busy):
@@ -827,108 +829,3 @@ def test_each_gate_of_a_long_list_comes_back_in_a_transaction_of_its_own(
     assert max(alone) == 1
     assert set(archive.states().values()) == {"held"}
     assert archive.states().keys() == before.keys()
-
-
-# Verbs on a list
-
-LIST = "foreach: [a, b, c, d, e, f, g]"
-
-
-def a_list(session: Session, **settings: Any) -> AnArchive:
-    """An archive whose run has a list of 7 items."""
-    archive = an_archive(session)
-    archives.change_settings(session, archive.id, ArchiveSettings(process=True, **settings), "ann")
-    archive.commit({"fetch": LIST, "store": f"{LIST}\ndepends: [fetch]"})
-    return archive
-
-
-def on_list(archive: AnArchive, verb: str, *, approver: Approver | None = None) -> Done:
-    run = RunId(archive.run_id(2))
-    match verb:
-        case "hold":
-            return many.hold_list(archive.session, run, "store", [], "ann", "the disk is full")
-        case "release":
-            return many.release_list(archive.session, run, "store", [], "ann", "", holds.How(approver=approver))
-        case "prioritize":
-            return many.prioritize_list(archive.session, run, "store", [], 7, "ann")
-    return many.cancel_list(archive.session, run, "store", [], "ann", approver)
-
-
-def test_a_verb_on_a_list_acts_on_a_limited_number_of_items_in_each_transaction(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archive = a_list(session)
-    monkeypatch.setattr(many, "PORTION", 3)
-    items = [f"store/{key}@2" for key in "abcdefg"]
-    for verb, state in (("hold", "held"), ("release", "waiting"), ("prioritize", "waiting"), ("cancel", "canceled")):
-        done = on_list(archive, verb)
-        expected = [archive.task(key) for key in items]
-        assert done.tasks == (expected[::-1] if verb == "cancel" else expected), "in the order of the list"
-        assert (done.refused, done.left) == ([], 0)
-        assert {archive.state(key) for key in items} == {state}
-        of_store = "select count(*) as n from task where name = 'store' and kind = 'ordinary' group by xmin order by n"
-        assert [row["n"] for row in archive.sql(of_store)] == [1, 3, 3], verb
-        (entry,) = archive.sql("select task_id, run_id, note from deed where verb = %s", verb)
-        assert (entry["task_id"], entry["run_id"]) == (None, archive.run_id(2))
-        assert entry["note"].startswith("store/*"), "one entry for the command, which names the list"
-    assert archive.sql("select distinct priority from task where name = 'store' and kind = 'ordinary'") == [
-        {"priority": 7}
-    ]
-    assert {archive.state(f"fetch/{key}@2") for key in "abcdefg"} == {"ready"}, "another list of the run"
-
-
-def test_a_verb_on_a_list_leaves_guarded_items_alone_and_tells_them(session: Session) -> None:
-    archive = a_list(session, require_approval=("store",))
-    assert {archive.state(f"store/{key}@2") for key in "abcdefg"} == {"held"}
-    for verb in ("release", "cancel"):
-        with pytest.raises((Conflict, Forbidden), match=r"store/(a|g): is guarded") as refused:
-            on_list(archive, verb)
-        assert len(refused.value.others) == 6
-    assert not archive.sql("select from deed where verb in ('release', 'cancel')")
-    assert len(on_list(archive, "release", approver=Approver()).tasks) == 7
-
-
-def test_a_hold_of_the_archive_ends_a_release_of_a_list(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = a_list(session)
-    on_list(archive, "hold")
-    monkeypatch.setattr(many, "PORTION", 3)
-    monkeypatch.setattr(many, "give_way", lambda: holds.hold_archive(session, ArchiveId(archive.id), "eve"))
-    done = on_list(archive, "release")
-    assert (len(done.tasks), done.left) == (3, 4)
-    with pytest.raises(Conflict, match="archive papers: is on hold"):
-        on_list(archive, "release")
-
-
-def test_a_cancellation_of_the_run_ends_a_verb_on_its_list(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = a_list(session)
-    monkeypatch.setattr(many, "PORTION", 3)
-    monkeypatch.setattr(many, "give_way", lambda: control.cancel_run(session, RunId(archive.run_id(2)), "eve"))
-    done = on_list(archive, "hold")
-    assert (len(done.tasks), done.left) == (3, 4)
-    assert {archive.state(f"store/{key}@2") for key in "abcdefg"} == {"canceled"}
-
-
-def test_items_that_start_before_their_turn_are_not_held(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = a_list(session)
-    monkeypatch.setattr(many, "PORTION", 3)
-    monkeypatch.setattr(many, "give_way", lambda: archive.claim("fetch/d@2") if not archive.running else None)
-    # The claim takes all items that the first step has left.
-    done = many.hold_list(session, RunId(archive.run_id(2)), "fetch", [], "ann", "")
-    assert (len(done.tasks), done.refused, done.left) == (3, [], 0)
-    assert [archive.state(f"fetch/{key}@2") for key in "abcdefg"] == ["held"] * 3 + ["running"] * 4
-
-
-def test_the_tasks_of_a_run_are_read_once_however_many_the_verb_acts_on(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archive = a_list(session)
-    asked = Counter[str]()
-    rows = Session.rows
-
-    def counted(of: Session, block: str, /, **told: Any) -> list[Any]:
-        asked[block] += 1
-        return rows(of, block, **told)
-
-    monkeypatch.setattr(Session, "rows", counted)
-    assert len(many.skip_run(session, RunId(archive.run_id(2)), "ann").tasks) == 7, "the others are skipped with them"
-    assert asked["tasks_to_act_on"] == 1

@@ -66,6 +66,7 @@ from arkqueue.queue import (
 )
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.holds import How
+from arkqueue.queue.walk import alone
 from arkqueue.queue_manager import reader as reader_module
 from arkqueue.queue_manager import scan as scan_module
 from arkqueue.queue_manager.quick_checks import QuickChecks
@@ -320,7 +321,7 @@ class QueueAsSubject:
                 self._run(key),
                 item,
                 verb.removesuffix("_failed"),
-                lambda task: self._do(verb.removesuffix("_failed"), task, words),
+                alone(lambda task: self._do(verb.removesuffix("_failed"), task, words)),
                 failed=verb == "retry_failed",
             )
 

@@ -7,9 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from arkqueue.errors import Invalid
 from arkqueue.model import RunId
-from arkqueue.queue import holds, many
+from arkqueue.queue import holds, lists, many
 from arkqueue.queue.holds import How
 from arkqueue.queue.tokens import Scope
+from arkqueue.queue.walk import alone
 from arkqueue.views import archives as views
 from arkqueue.views import tasks
 from arkqueue.views.archives import ArchiveView
@@ -101,12 +102,12 @@ def hold_run(
     _check(caller, run, hold)
     with caller.acting(dry_run, run=run) as caller:
         if hold.list is not None:
-            done = many.hold_list(caller.session, run, hold.list, hold.states, caller.by, hold.reason)
+            done = lists.hold(caller.session, run, hold.list, hold.states, caller.by, hold.reason)
             return on_run(caller, run, done)
         if hold.item is None:
             return on_run(caller, run, holds.hold_run(caller.session, run, caller.by, hold.reason))
         act = lambda task: holds.hold(caller.session, task, caller.by, hold.reason)  # noqa: E731
-        return on_run(caller, run, many.act_on_item(caller.session, run, hold.item, "hold", act), hold.item)
+        return on_run(caller, run, many.act_on_item(caller.session, run, hold.item, "hold", alone(act)), hold.item)
 
 
 @router.post("/runs/{id}/release")
@@ -125,12 +126,12 @@ def release_run(
         if release.list is not None:
             session, states = caller.session, release.states
             return on_run(
-                caller, run, many.release_list(session, run, release.list, states, caller.by, release.reason, meant)
+                caller, run, lists.release(session, run, release.list, states, caller.by, release.reason, meant)
             )
         if release.item is None:
             return on_run(caller, run, holds.release_run(caller.session, run, caller.by, release.reason, meant))
         act = lambda task: holds.release(caller.session, task, caller.by, release.reason, meant)  # noqa: E731
-        done = many.act_on_item(caller.session, run, release.item, "release", act)
+        done = many.act_on_item(caller.session, run, release.item, "release", alone(act))
         return on_run(caller, run, done, release.item)
 
 

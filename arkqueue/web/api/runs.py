@@ -18,10 +18,11 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, LONGEST_KEY, ArchiveId, BranchId, RunId, TaskId, Trigger
 from arkqueue.names import EVERY_TASK, Name, is_list, list_name, parse_name, task_in_run
-from arkqueue.queue import control, deletion, many, redo, triggering
+from arkqueue.queue import control, deletion, lists, many, redo, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.proposed import ProposedRun, proposed
 from arkqueue.queue.tokens import Scope
+from arkqueue.queue.walk import Step, alone
 from arkqueue.states import RunState, State
 from arkqueue.views import find, items, runs, tasks
 from arkqueue.views.explain import Explanation, explain, explain_name
@@ -377,7 +378,7 @@ def delete_items(request: Request, id: int, which: DeletionOfItems, dry_run: Dry
     run = caller.run(id)
     find.check_list(caller.session, run, which.list)
     with caller.acting(dry_run, run=run) as caller:
-        done = many.delete_items(caller.session, run, which.list, which.states, caller.by, caller.approver)
+        done = lists.delete(caller.session, run, which.list, which.states, caller.by, caller.approver)
         return on_run(caller, run, done.unless_refused())
 
 
@@ -473,26 +474,37 @@ def do_to_list(caller: Caller, verb: Verb, run: RunId, name: str, states: Sequen
         raise Invalid("the request", "names a list, and an item or a task to start from", "Leave one of them out.")
     if options.the_failed() and states and set(states) != {State.FAILED}:
         raise Invalid("the request", "asks for what failed, and for other states", "Leave out failed or states.")
-    beside = {"item", "list", "states", "failed"}
-    of_each = Options(**options.model_dump(exclude_unset=True, exclude=beside))
     session, by = caller.session, caller.by
     if verb is Verb.PRIORITIZE:
-        return many.prioritize_list(session, run, name, states, of_each.the_priority(), by)
-    if verb is Verb.CANCEL and not of_each.assume_gone:
-        of_each.check(*_MEANT[verb])
-        return many.cancel_list(session, run, name, states, by, caller.approver)
-    return many.act_on_list(session, run, name, states, verb, lambda task, _: do_to_task(caller, verb, task, of_each))
+        return lists.prioritize(session, run, name, states, options.the_priority(), by)
+    if verb is Verb.CANCEL:
+        return lists.cancel(session, run, name, states, by, caller.approver)
+    return lists.act(session, run, name, states, verb, _step(caller, verb, options))
 
 
 def _do_to_item(caller: Caller, verb: Verb, run: RunId, item: str, options: Options) -> Done:
     """Apply a verb to the tasks of an item."""
     failed = options.the_failed()
-    of_each = Options(**options.model_dump(exclude_unset=True, exclude={"item", "failed"}))
-    if verb is Verb.PRIORITIZE:
-        of_each.the_priority()
-    return many.act_on_item(
-        caller.session, run, item, verb, lambda task: do_to_task(caller, verb, task, of_each), failed=failed
-    )
+    return many.act_on_item(caller.session, run, item, verb, _step(caller, verb, options), failed=failed)
+
+
+def _step(caller: Caller, verb: Verb, options: Options) -> Step:
+    """The step that applies a verb to some tasks of a run."""
+    session, by, who = caller.session, caller.by, caller.approver
+    match verb:
+        case Verb.RESTART:
+            return many.restarting(by, who)
+        case Verb.RETRY:
+            return many.retrying(by, who, force=options.force, from_start=options.from_start)
+        case Verb.REFRESH:
+            return many.refreshing(by)
+        case Verb.SKIP:
+            return many.skipping(by, who, as_completed=options.as_completed, force=options.force)
+        case Verb.CANCEL:
+            return alone(lambda task: control.cancel(session, task, by, approver=who))
+        case Verb.PRIORITIZE:
+            priority = options.the_priority()
+            return alone(lambda task: control.prioritize(session, task, priority, by))
 
 
 @router.post("/archives/{name}/retry")

@@ -16,13 +16,14 @@ from arkqueue.archives.retention import purge_by_age
 from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, USUAL_PRIORITY, RunId, TaskId
 from arkqueue.names import EVERY_TASK, as_backfill, is_list, page_path, parse_branch, parse_name, run_name
-from arkqueue.queue import backfill, control, deletion, holds, many, pauses, triggering
+from arkqueue.queue import backfill, control, deletion, holds, lists, many, pauses, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.holds import How
 from arkqueue.queue.purge import purge_runs
 from arkqueue.queue.removal import remove
 from arkqueue.queue.reports import update_report
 from arkqueue.queue.tokens import Scope
+from arkqueue.queue.walk import alone
 from arkqueue.states import State
 from arkqueue.views.backfills import find_backfill
 from arkqueue.views.find import find_item, find_run, find_task
@@ -167,7 +168,7 @@ def _of_item(caller: Caller, id: RunId, item: str, verb: str, how: Meant) -> dic
     session, by, text = caller.session, caller.by, how.text
 
     def each(act: Callable[[TaskId], object]) -> object:
-        return many.act_on_item(session, run, item, verb, act)
+        return many.act_on_item(session, run, item, verb, alone(act))
 
     return {
         "retry": lambda: do_to_run(caller, Verb.RETRY, run, _what_failed(how, item)),
@@ -202,9 +203,9 @@ def _of_list(caller: Caller, run: RunId, name: str, how: Meant) -> dict[str, Act
         "skip": do(Verb.SKIP, Options()),
         "skip-as-completed": do(Verb.SKIP, Options(as_completed=True, force=how.force)),
         "prioritize": lambda: do_to_list(caller, Verb.PRIORITIZE, run, name, states, _priority(text)),
-        "hold": lambda: many.hold_list(session, run, name, states, by, text),
-        "release": lambda: many.release_list(session, run, name, states, by, text, _how(caller, how)),
-        "delete": lambda: many.delete_items(session, run, name, states, by, caller.approver),
+        "hold": lambda: lists.hold(session, run, name, states, by, text),
+        "release": lambda: lists.release(session, run, name, states, by, text, _how(caller, how)),
+        "delete": lambda: lists.delete(session, run, name, states, by, caller.approver),
     }
 
 

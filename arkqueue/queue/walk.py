@@ -1,0 +1,147 @@
+"""Walks through the tasks of a run on which a verb acts, a portion of them in each transaction.
+
+Tasks of one name, such as the items of a list, do not depend on each other. Up to `PORTION` of them
+share a transaction. Tasks of different names have a transaction each, in the order of the workflow
+files, so each sees the changes of those before it. No archive is locked for long.
+
+A refused task stays unchanged, and the others go on: a refused portion is divided until the refused
+tasks are alone. A command acts for at most `LONGEST` seconds, and returns the number of tasks that
+it has not reached. The same command, given again, also after a crash, continues. The command ends
+if a person cancels or deletes the run meanwhile, so it does not undo that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from arkqueue.db.session import Session
+from arkqueue.errors import ArchiveRefuses, Busy, Conflict, Forbidden
+from arkqueue.model import RunId, TaskId
+from arkqueue.queue.done import LONGEST, Done, Refused, give_way
+from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.places import archive_of_run
+
+PORTION = 200
+"""The most tasks of one transaction."""
+
+Concerns = Callable[[Any], bool]
+"""Whether a verb acts on a task. Takes a row of ``tasks_to_act_on``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One transaction of a verb. ``act``: takes the session, the archive, the condition, and the
+    tasks, and returns what it did; ``left`` if a person has ended the run. ``most``: the most tasks.
+    """
+
+    act: Callable[[Session, int, Concerns, Sequence[Any]], Done]
+    most: int
+
+
+def alone(act: Callable[[TaskId], object]) -> Step:
+    """A step on one task. ``act`` has a transaction of its own, and judges the task itself."""
+
+    def step(session: Session, _archive: int, concerns: Concerns, candidates: Sequence[Any]) -> Done:
+        (candidate,) = candidates
+        now = session.rows("tasks_to_act_on_now", tasks=[candidate.id])
+        if now and _has_ended(now[0], candidates):
+            return Done(left=1)
+        if not now or not concerns(now[0]):
+            return Done()
+        act(TaskId(candidate.id))
+        return Done([candidate.id])
+
+    return Step(step, 1)
+
+
+def together(act: Callable[[Graph, Sequence[Any]], Done]) -> Step:
+    """A step on locked tasks of one name. ``act`` takes their rows from ``lock_tasks``, and returns
+    what it did. If it raises ``Conflict`` or ``Forbidden``, the tasks are divided.
+    """
+
+    def step(session: Session, archive: int, concerns: Concerns, candidates: Sequence[Any]) -> Done:
+        tasks = [row.id for row in candidates]
+
+        def on_graph(graph: Graph) -> Done:
+            locked = {row.id: row for row in graph.rows("lock_tasks", tasks=tasks)}
+            now = graph.rows("tasks_to_act_on_now", tasks=tasks)
+            if any(_has_ended(row, candidates) for row in now):
+                return Done(left=len(tasks))
+            fit = {row.id for row in now if concerns(row)}
+            found = act(graph, [locked[task] for task in tasks if task in fit]) if fit else Done()
+            found.tasks = [task for task in tasks if task in {*found.tasks}]
+            return found
+
+        return change(session, [archive], on_graph)
+
+    return Step(step, PORTION)
+
+
+def _has_ended(now: Any, candidates: Sequence[Any]) -> bool:
+    """True if a person has canceled or deleted the run since the tasks were listed."""
+    return now.run_ended_at not in {None, *(row.run_ended_at for row in candidates)}
+
+
+def until(session: Session) -> float:
+    """The time, by the monotonic clock, at which a command that begins now ends."""
+    return min(time.monotonic() + LONGEST, session.until)
+
+
+def walk(
+    session: Session,
+    run: RunId,
+    concerns: Concerns,
+    step: Step,
+    end: float,
+    *,
+    item: str | None = None,
+    last_first: bool = False,
+) -> Done:
+    """Act on the tasks of a run for which ``concerns`` is true. Each is judged again when its turn
+    comes. ``end``: from `until`. ``item``: only tasks of this item.
+    """
+    archive = archive_of_run(session, run)
+    done = Done()
+    candidates = list(filter(concerns, session.rows("tasks_to_act_on", run=run, item=item)))
+    waiting = deque(_portions(candidates[::-1] if last_first else candidates, step.most))
+    left = len(candidates)
+    while waiting and not done.left:
+        some = waiting.popleft()
+        if time.monotonic() > end:
+            done.left = left
+            break
+        try:
+            found = step.act(session, archive, concerns, some)
+        except (Busy, ArchiveRefuses):
+            # The result has the tasks that were done until now; the others stay as they are.
+            if not (done.tasks or done.skipped or done.refused):
+                raise
+            done.left = left
+        except (Conflict, Forbidden) as why:
+            if len(some) > 1:
+                half = len(some) // 2
+                waiting.extendleft([some[half:], some[:half]])
+                continue
+            done.refused.append(Refused(some[0].id, why))
+        else:
+            if found.left:
+                found = Done(left=left)
+            done.add(found)
+        left -= len(some)
+        if waiting and len(some) > 1 and not done.left:
+            give_way()
+    return done
+
+
+def _portions(candidates: Sequence[Any], most: int) -> list[Sequence[Any]]:
+    """Consecutive tasks of one name, at most ``most`` in each portion."""
+    portions: list[Sequence[Any]] = []
+    for _, of_name in groupby(candidates, lambda row: row.name):
+        rows = list(of_name)
+        portions += [rows[start : start + most] for start in range(0, len(rows), most)]
+    return portions

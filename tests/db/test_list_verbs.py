@@ -1,0 +1,174 @@
+"""Verbs on the items of a list (design 5.33): what shares a transaction, and what a refusal leaves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from arkqueue.archive_settings import ArchiveSettings
+from arkqueue.db.session import Session
+from arkqueue.errors import Conflict, Forbidden
+from arkqueue.model import ArchiveId, RunId
+from arkqueue.queue import archives, control, holds, lists, many, walk
+from arkqueue.queue.done import Done
+from arkqueue.queue.guards import Approver
+from tests.builders import AnArchive, an_archive
+
+LIST = "foreach: [a, b, c, d, e, f, g]"
+
+
+def a_list(session: Session, **settings: Any) -> AnArchive:
+    """An archive whose run has a list of 7 items."""
+    archive = an_archive(session)
+    archives.change_settings(session, archive.id, ArchiveSettings(process=True, **settings), "ann")
+    archive.commit({"fetch": LIST, "store": f"{LIST}\ndepends: [fetch]"})
+    return archive
+
+
+def on_list(archive: AnArchive, verb: str, *, approver: Approver | None = None) -> Done:
+    run = RunId(archive.run_id(2))
+    match verb:
+        case "retry":
+            return lists.act(archive.session, run, "store", [], verb, many.retrying("ann", approver))
+        case "skip":
+            return lists.act(archive.session, run, "store", [], verb, many.skipping("ann", approver))
+        case "delete":
+            return lists.delete(archive.session, run, "store", [], "ann", approver)
+        case "hold":
+            return lists.hold(archive.session, run, "store", [], "ann", "the disk is full")
+        case "release":
+            return lists.release(archive.session, run, "store", [], "ann", "", holds.How(approver=approver))
+        case "prioritize":
+            return lists.prioritize(archive.session, run, "store", [], 7, "ann")
+    return lists.cancel(archive.session, run, "store", [], "ann", approver)
+
+
+def test_a_verb_on_a_list_acts_on_a_limited_number_of_items_in_each_transaction(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = a_list(session)
+    monkeypatch.setattr(walk, "PORTION", 3)
+    items = [f"store/{key}@2" for key in "abcdefg"]
+    for verb, state in (("hold", "held"), ("release", "waiting"), ("prioritize", "waiting"), ("cancel", "canceled")):
+        done = on_list(archive, verb)
+        expected = [archive.task(key) for key in items]
+        assert done.tasks == (expected[::-1] if verb == "cancel" else expected), "in the order of the list"
+        assert (done.refused, done.left) == ([], 0)
+        assert {archive.state(key) for key in items} == {state}
+        of_store = "select count(*) as n from task where name = 'store' and kind = 'ordinary' group by xmin order by n"
+        assert [row["n"] for row in archive.sql(of_store)] == [1, 3, 3], verb
+        (entry,) = archive.sql("select task_id, run_id, note from deed where verb = %s", verb)
+        assert (entry["task_id"], entry["run_id"]) == (None, archive.run_id(2))
+        assert entry["note"].startswith("store/*"), "one entry for the command, which names the list"
+    assert archive.sql("select distinct priority from task where name = 'store' and kind = 'ordinary'") == [
+        {"priority": 7}
+    ]
+    assert {archive.state(f"fetch/{key}@2") for key in "abcdefg"} == {"ready"}, "another list of the run"
+
+
+def test_items_that_are_judged_one_by_one_share_transactions_too(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = a_list(session)
+    archive.fail(*(f"fetch/{key}@2" for key in "abcdefg"))
+    archive.retry("fetch/a@2")  # only `store/a` is not skipped
+    for key in "bcdefg":
+        archive.skip(f"fetch/{key}@2", as_completed=True)
+    archive.run("fetch/a@2")
+    archive.fail(*(f"store/{key}@2" for key in "abcdefg"))
+    monkeypatch.setattr(walk, "PORTION", 3)
+    for verb, state in (("retry", "ready"), ("skip", "skipped"), ("delete", "skipped")):
+        done = on_list(archive, verb)
+        assert (done.tasks, done.refused, done.left) == ([archive.task(f"store/{key}@2") for key in "abcdefg"], [], 0)
+        of_store = "select count(*) as n, min(state) as state from task where name = 'store' and kind = 'ordinary' group by xmin order by n"
+        assert [row["n"] for row in archive.sql(of_store)] == [1, 3, 3], verb
+        assert {row["state"] for row in archive.sql(of_store)} == {state}
+        entries = archive.sql(
+            "select note from deed where verb = %s and (task_id is null or task_id = any(%s))", verb, done.tasks
+        )
+        assert len(entries) == 7, "an entry for each item"
+    with pytest.raises(Conflict, match="has no item of store to skip"):
+        on_list(archive, "skip")
+
+
+def test_a_refused_item_stays_as_it_is_and_the_others_of_its_transaction_go_on(session: Session) -> None:
+    """A later revision has done the work of one item."""
+    archive = an_archive(session)
+    archive.commit({"fetch": LIST})
+    archive.fail(*(f"fetch/{key}@2" for key in "abcdefg"))
+    archive.commit({"fetch": "foreach: [d]"})
+    archive.run("fetch/d@3")
+    done = many.retry_failed(session, RunId(archive.run_id(2)), "ann")
+    assert done.tasks == [archive.task(f"fetch/{key}@2") for key in "abcefg"]
+    assert [one.task for one in done.refused] == [archive.task("fetch/d@2")]
+    assert done.refused[0].why.thing == "papers@2/fetch/d"
+    assert "would replace the work of later revisions" in done.refused[0].why.fault
+    assert archive.state("fetch/d@2") == "failed"
+
+
+def test_a_stopped_archive_refuses_a_verb_on_many_once(session: Session) -> None:
+    archive = a_list(session)
+    archive.fail(*(f"fetch/{key}@2" for key in "abcdefg"))
+    archives.stop(session, archive.id, "its repository is another one")
+    with pytest.raises(Conflict, match="archive papers: is stopped") as refused:
+        many.retry_failed(session, RunId(archive.run_id(2)), "ann")
+    assert not refused.value.others
+
+
+def test_a_verb_on_a_list_leaves_guarded_items_alone_and_tells_them(session: Session) -> None:
+    archive = a_list(session, require_approval=("store",))
+    assert {archive.state(f"store/{key}@2") for key in "abcdefg"} == {"held"}
+    for verb in ("release", "cancel"):
+        with pytest.raises((Conflict, Forbidden), match=r"store/(a|g): is guarded") as refused:
+            on_list(archive, verb)
+        assert len(refused.value.others) == 6
+    assert not archive.sql("select from deed where verb in ('release', 'cancel')")
+    assert len(on_list(archive, "release", approver=Approver()).tasks) == 7
+
+
+def test_a_hold_of_the_archive_ends_a_release_of_a_list(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = a_list(session)
+    on_list(archive, "hold")
+    monkeypatch.setattr(walk, "PORTION", 3)
+    monkeypatch.setattr(walk, "give_way", lambda: holds.hold_archive(session, ArchiveId(archive.id), "eve"))
+    done = on_list(archive, "release")
+    assert (len(done.tasks), done.left) == (3, 4)
+    with pytest.raises(Conflict, match="archive papers: is on hold"):
+        on_list(archive, "release")
+
+
+def test_a_cancellation_of_the_run_ends_a_verb_on_its_list(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = a_list(session)
+    monkeypatch.setattr(walk, "PORTION", 3)
+    monkeypatch.setattr(walk, "give_way", lambda: control.cancel_run(session, RunId(archive.run_id(2)), "eve"))
+    done = on_list(archive, "hold")
+    assert (len(done.tasks), done.left) == (3, 4)
+    assert {archive.state(f"store/{key}@2") for key in "abcdefg"} == {"canceled"}
+
+
+def test_items_that_start_before_their_turn_are_not_held(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = a_list(session)
+    monkeypatch.setattr(walk, "PORTION", 3)
+    monkeypatch.setattr(walk, "give_way", lambda: archive.claim("fetch/d@2") if not archive.running else None)
+    # The claim takes all items that the first step has left.
+    done = lists.hold(session, RunId(archive.run_id(2)), "fetch", [], "ann", "")
+    assert (len(done.tasks), done.refused, done.left) == (3, [], 0)
+    assert [archive.state(f"fetch/{key}@2") for key in "abcdefg"] == ["held"] * 3 + ["running"] * 4
+
+
+def test_the_tasks_of_a_run_are_read_once_however_many_the_verb_acts_on(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = a_list(session)
+    asked = Counter[str]()
+    rows = Session.rows
+
+    def counted(of: Session, block: str, /, **told: Any) -> list[Any]:
+        asked[block] += 1
+        return rows(of, block, **told)
+
+    monkeypatch.setattr(Session, "rows", counted)
+    assert len(many.skip_run(session, RunId(archive.run_id(2)), "ann").tasks) == 7, "the others are skipped with them"
+    assert asked["tasks_to_act_on"] == 1
