@@ -134,7 +134,6 @@ class Options(BaseModel):
 
     def the_priority(self) -> int:
         """The priority; raises ``Invalid`` if it is missing."""
-        self.check("priority")
         if self.priority is None:
             raise Invalid("the request", "names no priority", "Give priority, a whole number.")
         return self.priority
