@@ -143,9 +143,14 @@ def check_form(request: Request, visitor: Visitor, sent: str) -> None:
 
 def check_site(request: Request, visitor: Visitor) -> None:
     """The part of `check_form` that needs no form. Raises `Refused` if a browser says that another
-    site sends the request, or if nobody has signed in.
+    site sends the request, and for a program, which sends no forms. Raises `SignInNeeded` if nobody
+    has signed in, or not any more, also where archives are public.
     """
-    if not visitor.form or request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise _foreign()
+    if visitor.is_anybody:
+        raise SignInNeeded
+    if not visitor.form:
         raise _foreign()
 
 

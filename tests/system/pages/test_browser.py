@@ -377,6 +377,33 @@ def test_an_open_page_asks_to_sign_in_when_that_is_over(
 
 
 @pytest.mark.full
+def test_what_was_put_into_a_form_is_there_again_after_the_sign_in_that_it_needed(
+    opened: Opened, archive: AnArchive, session: Session
+) -> None:
+    page = opened("/papers@3")
+    _, secret = a_token(session, Scope.OPERATE)
+
+    def send(reason: str) -> None:
+        page.get_by_text("Hold", exact=True).first.click()
+        page.get_by_placeholder("Why?").locator("visible=true").fill(reason)
+        page.get_by_role("button", name="Hold").click()
+
+    page.context.clear_cookies()
+    send("until Friday")
+    expect(page.locator("h1")).to_have_text("Sign in")
+    page.get_by_label("Token").fill(secret)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_placeholder("Why?").locator("visible=true")).to_have_value("until Friday")
+    assert archive.state("index@3") == "ready"
+    page.get_by_role("button", name="Hold").click()
+    expect(page.locator("main .head .s").first).to_have_attribute("title", "held")
+    assert archive.sql("select note from deed where verb = 'hold'") == [{"note": "until Friday"}]
+    page.reload()
+    expect(page.get_by_placeholder("Why?").locator("visible=true")).to_have_count(0)
+    assert page.evaluate("sessionStorage.getItem('sent')") is None, "it was sent"
+
+
+@pytest.mark.full
 def test_everything_is_read_and_done_without_javascript(opened: Opened, archive: AnArchive) -> None:
     page = opened("/papers@2/index", java_script_enabled=False)
     page.get_by_role("button", name="Retry").click()

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import httpx
 import pytest
 
+from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer
 from tests.builders import an_archive
 from tests.system.pages.conftest import Visitors, a_token, form_of, press
+
+
+@pytest.fixture
+def configuration(tmp_path: Path, request: pytest.FixtureRequest) -> Configuration:
+    """A configuration in which the archives of the parameter, if there is one, are public."""
+    return Configuration(home=tmp_path / "home", hosts=("queue.example.org",), public=getattr(request, "param", ()))
 
 
 def test_a_link_signs_one_browser_in_once(visitor: Visitors, session: Session) -> None:
@@ -46,7 +54,11 @@ def test_a_refused_sign_in_keeps_the_page_that_was_asked_for(visitor: Visitors, 
     assert browser.get("/-/sign-in", params={"code": code, "next": wanted}).headers["location"] == wanted
 
 
-def test_who_is_signed_out_while_a_form_is_open_is_led_back_to_its_page(visitor: Visitors, session: Session) -> None:
+@pytest.mark.parametrize("configuration", [(), ("papers",)], indirect=True)
+def test_who_is_signed_out_while_a_form_is_open_is_led_back_to_its_page(
+    visitor: Visitors, session: Session, configuration: Configuration
+) -> None:
+    """Also where anybody may read the archive: who sends a form wants more than to read."""
     an_archive(session).commit({"a": ""})
     browser = visitor(Scope.OPERATE)
     form = form_of(browser.get("/papers"))
@@ -59,6 +71,8 @@ def test_who_is_signed_out_while_a_form_is_open_is_led_back_to_its_page(visitor:
         assert answer.headers["location"] == "/-/sign-in?next=%2F"
     answer = browser.post("/-/submit/papers", files={"file": ("a.json", b"[]")})
     assert answer.headers["location"] == "/-/sign-in?next=%2F-%2Fsubmit%2Fpapers"
+    foreign = browser.post("/-/act", data={"back": "/papers"}, headers={"sec-fetch-site": "cross-site"})
+    assert foreign.status_code == (403 if configuration.public else 303)
 
 
 def test_a_link_that_nobody_used_expires(visitor: Visitors, session: Session) -> None:

@@ -270,6 +270,30 @@ function fillIn(before) {
   }
 }
 
+// A form that is sent after the session has ended leads to the sign-in, and from there back to its page: what was put into it is there again.
+const PLACE = location.pathname + location.search, isSignIn = location.pathname === "/-/sign-in";
+const sent = isSignIn ? null : JSON.parse(sessionStorage.getItem("sent"));
+
+function fillInSent() {
+  if (!sent) return;
+  sessionStorage.removeItem("sent");
+  if (sent.place !== PLACE || !sent.hasSignedIn) return;
+  const before = new Map(sent.inputs);
+  fillIn(before);
+  for (const e of fields()) if (before.has(nameOf(e))) e.closest("details")?.setAttribute("open", "");
+}
+
+if (isSignIn && sessionStorage.getItem("sent")) sessionStorage.setItem("sent", JSON.stringify({ ...JSON.parse(sessionStorage.getItem("sent")), hasSignedIn: true }));
+addEventListener("submit", (event) => {
+  if (isSignIn || event.target.method !== "post") return;
+  try {
+    sessionStorage.setItem("sent", JSON.stringify({ place: PLACE, inputs: [...inputs()] }));
+  } catch {
+    sessionStorage.removeItem("sent"); // a document that is too long for the browser to keep
+  }
+});
+fillInSent();
+
 function put(fresh) {
   const main = document.querySelector("main"), next = fresh.querySelector("main");
   if (!next) return;
