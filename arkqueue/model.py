@@ -825,7 +825,8 @@ class Adopted:
 
     ``age``: seconds since its program began. ``stop``: the request to stop that came meanwhile
     (``cancel``, ``restart``). ``log_bytes``: the position at which its log continues. ``stored``:
-    the bytes of each stream of its program that are part of that log.
+    the bytes of each stream of its program that are part of that log. ``log_lines``: the line ends
+    among them.
     """
 
     claim: Claim
@@ -833,18 +834,21 @@ class Adopted:
     age: float
     log_bytes: int
     stored: Mapping[Stream, int]
+    log_lines: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
     """Bytes that a task has written to one stream. ``position``: that of the first byte in the log.
-    ``at``: seconds since 1970.
+    ``at``: seconds since 1970. ``before``: the line ends of the task's output before these bytes,
+    with those that were left out; None: not counted.
     """
 
     position: int
     stream: Stream
     at: float
     data: bytes
+    before: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 
 A line is numbered when it ends: line n ends with the n-th line end of the task's output, in
 whichever stream. Lines that arkqueue itself writes into a log have no numbers. If a log was too
-long to keep, only the kept lines are counted.
+long to keep, the lines behind the missing part keep their numbers. (Versions that did not count the
+missing lines numbered the kept ones only.)
 """
 
 from __future__ import annotations
@@ -29,14 +30,31 @@ _HALF_CODE = re.compile(rb"\x1b(?:\[[0-9;:]{0,40})?\Z")
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """The part of a log that was left out, because the log was too long: ``lines`` whole lines after
+    line ``after``, which is 0 if the beginning is missing. ``bytes``: those of all missing parts.
+    """
+
+    after: int
+    lines: int
+    bytes: int
+
+    def earlier(self, line: int, rows: int) -> int:
+        """The number of the line that is shown ``rows`` rows before a line, at least 1."""
+        return line - rows if line <= self.after or line - rows > self.after + self.lines else line - rows - self.lines
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """The position from which a log is read, and the number of lines that end before it. ``total``:
-    the lines of the whole log, including an open one at its end.
+    the lines of the whole log, including an open one at its end. ``gap``: the first missing
+    part, if there is one.
     """
 
     position: int
     before: int
     total: int
+    gap: Gap | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +81,8 @@ def place_of_offset(session: Session, attempt: AttemptId, offset: int) -> Place:
 
 def _place(session: Session, attempt: AttemptId, *, line: int | None, offset: int | None) -> Place:
     (row,) = session.rows("place_in_log", attempt=attempt, line=line, offset=offset)
-    return Place(row.position or 0, row.before or 0, row.lines)
+    gap = None if row.gap_after is None else Gap(row.gap_after, max(row.gap_until - row.gap_after, 0), row.missing)
+    return Place(row.position or 0, row.before or 0, row.lines, gap)
 
 
 def search_on(session: Session, attempt: AttemptId, words: str, line: int) -> Hit:
@@ -129,6 +148,12 @@ class Search:
 
     def add(self, chunk: Chunk) -> list[int]:
         """The numbers of the lines that end in this chunk and have the words, in their order."""
+        if chunk.cut:
+            # The words are not divided by a missing part. A line that began before it has its end
+            # behind it.
+            self.begun.clear()
+            self.codes.clear()
+            self.ended = self.ended if chunk.ended is None else chunk.ended
         if chunk.stream is Stream.NOTE:
             return []
         needle, data = self.words.encode().lower(), self._plain(chunk).lower()

@@ -16,7 +16,8 @@ from arkqueue.model import AttemptId, Stream
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Some bytes of one stream. ``cut``: the number of missing bytes right before them, because the
-    log was too long.
+    log was too long. ``ended``: the line ends of the task's output before them, after such a gap;
+    None: not counted.
     """
 
     position: int
@@ -24,6 +25,7 @@ class Chunk:
     at: datetime
     data: bytes
     cut: int = 0
+    ended: int | None = None
 
     @property
     def end(self) -> int:
@@ -58,7 +60,8 @@ def read(session: Session, attempt: AttemptId, offset: int = 0, limit: int = 1 <
             continue
         skipped = max(0, offset - row.position)
         chunk = Chunk(row.position + skipped, Stream(row.stream), row.at, bytes(row.data)[skipped:])
-        chunks.append(replace(chunk, cut=chunk.position - end))
+        cut = chunk.position - end
+        chunks.append(replace(chunk, cut=cut, ended=row.ended_before if cut else None))
         end = chunk.end
     return Page(tuple(chunks), rows[0].log_bytes, rows[0].ended)
 

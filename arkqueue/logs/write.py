@@ -57,10 +57,11 @@ class LogStore(Protocol):
 class _Pending:
     """A chunk that is not stored yet. It grows while it is the newest one."""
 
-    __slots__ = ("at", "before", "data", "position", "stream")
+    __slots__ = ("at", "before", "data", "lines", "position", "stream")
 
-    def __init__(self, position: int, before: dict[Stream, int], stream: Stream) -> None:
+    def __init__(self, position: int, before: dict[Stream, int], lines: int, stream: Stream) -> None:
         self.position, self.before, self.stream, self.at = position, before, stream, time.time()
+        self.lines = lines  # the line ends of the output before the chunk
         # One buffer, instead of the pieces as they were read: each of many small pieces would cost
         # additional memory.
         self.data: bytearray | bytes | Piece = bytearray()
@@ -103,13 +104,19 @@ class LogWriter:
     """
 
     def __init__(
-        self, logs: Logs, attempt: AttemptId, size: int = 0, counted: Mapping[Stream, int] | None = None
+        self,
+        logs: Logs,
+        attempt: AttemptId,
+        size: int = 0,
+        counted: Mapping[Stream, int] | None = None,
+        lines: int = 0,
     ) -> None:
         self.attempt = attempt
         self._logs = logs
         self._lock = threading.Lock()
         self._size = size
         self._counted = dict.fromkeys(Stream, 0) | dict(counted or {})
+        self._lines = lines
         self._head: deque[_Pending] = deque()
         self._tail: deque[_Pending] = deque()
         self._cost = 0  # the memory that the tail takes
@@ -157,7 +164,7 @@ class LogWriter:
                 full.append(newest)
             elif newest is not None:
                 newest.close()
-            newest = _Pending(self._size, dict(self._counted), stream)
+            newest = _Pending(self._size, dict(self._counted), self._lines, stream)
             pending.append(newest)
             self._cost += OVERHEAD if pending is self._tail else 0
         data = data[: CHUNK - newest.size]
@@ -165,6 +172,8 @@ class LogWriter:
         self._cost += len(data) if pending is self._tail else 0
         self._size += len(data)
         self._counted[stream] += len(data)
+        if stream is not Stream.NOTE:
+            self._lines += data.count(b"\n")
         return len(data)
 
     def _put_away(self, chunk: _Pending) -> None:
@@ -276,11 +285,11 @@ class Logs:
         """The log of an attempt that begins."""
         return self._opened(LogWriter(self, attempt))
 
-    def adopt(self, attempt: AttemptId, size: int, stored: Mapping[Stream, int]) -> LogWriter:
+    def adopt(self, attempt: AttemptId, size: int, stored: Mapping[Stream, int], lines: int = 0) -> LogWriter:
         """The log of an attempt that another process began. ``size``: the bytes of it that are
-        stored. ``stored``: the bytes among them of each stream.
+        stored. ``stored``: the bytes among them of each stream. ``lines``: the line ends among them.
         """
-        return self._opened(LogWriter(self, attempt, size, stored))
+        return self._opened(LogWriter(self, attempt, size, stored, lines))
 
     def _opened(self, writer: LogWriter) -> LogWriter:
         with self._lock:
@@ -373,7 +382,7 @@ def _as_append(attempt: AttemptId, chunks: Sequence[_Pending]) -> LogAppend:
     last = chunks[-1]
     return LogAppend(
         attempt,
-        [LogChunk(chunk.position, chunk.stream, chunk.at, chunk.sent) for chunk in chunks],
+        [LogChunk(chunk.position, chunk.stream, chunk.at, chunk.sent, chunk.lines) for chunk in chunks],
         last.position + last.size,
         last.counted(Stream.STDOUT),
         last.counted(Stream.STDERR),

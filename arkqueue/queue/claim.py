@@ -435,7 +435,7 @@ def adopt(
     return [
         Adopted(
             _claim(row), row.stop, row.age, row.log_bytes,
-            {Stream.STDOUT: row.log_stdout, Stream.STDERR: row.log_stderr},
+            {Stream.STDOUT: row.log_stdout, Stream.STDERR: row.log_stderr}, row.log_lines,
         )
         for row in found
     ]  # fmt: skip

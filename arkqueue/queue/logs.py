@@ -34,6 +34,7 @@ def append(session: Session, process: str, appends: Sequence[LogAppend]) -> set[
         times=[chunk.at for _, chunk in rows],
         datas=[chunk.data for _, chunk in rows],
         lines=[chunk.data.count(b"\n") for _, chunk in rows],
+        befores=[chunk.before for _, chunk in rows],
     )
     if any(row.followed for row in ours):
         session.wake("log")

@@ -333,7 +333,7 @@ select t.id, a.id as attempt_id, a.number as attempts, a.kind as attempt_kind, t
        b.name as branch, b.main, r.name as revision, r.author, r.date, r.message, r.previous, r.generation, a.base,
        ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, ar.corrections, null::bigint as early,
        (select body::text from item where id = t.item_id) as item_body,
-       t.stop, a.log_bytes, a.log_stdout, a.log_stderr,
+       t.stop, a.log_bytes, a.log_stdout, a.log_stderr, coalesce(ended.lines, 0)::bigint as log_lines,
        extract(epoch from clock_timestamp() - coalesce(a.started_at, a.claimed_at))::float8 as age
 from adopted a
 join task t on t.attempt_id = a.id
@@ -341,6 +341,12 @@ join run on run.id = t.run_id
 join revision r on r.id = run.revision_id
 join branch b on b.id = t.branch_id
 join archive ar on ar.id = t.archive_id
+-- The line ends of the stored log; an older version did not count those that it left out.
+left join lateral (
+    select coalesce(c.before + case when c.stream = 'note' then 0 else c.lines end,
+                    (select sum(case when o.stream = 'note' then 0 else coalesce(o.lines, 0) end) from log_chunk o where o.attempt_id = a.id)) as lines
+    from log_chunk c where c.attempt_id = a.id order by c.position desc limit 1
+) ended on true
 order by a.id;
 
 -- name: lock_attempts

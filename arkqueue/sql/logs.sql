@@ -16,10 +16,11 @@ with mine as (
     where a.id = mine.id and e.id = mine.id
     returning a.id, a.followed_until > clock_timestamp() as followed
 ), written as (
-    insert into log_chunk (attempt_id, position, stream, at, data, lines)
-    select c.id, c.position, c.stream, to_timestamp(c.at), c.data, c.lines
-    from unnest(%(ids)s::bigint[], %(positions)s::bigint[], %(streams)s::text[], %(times)s::float8[], %(datas)s::bytea[], %(lines)s::integer[])
-        as c(id, position, stream, at, data, lines)
+    insert into log_chunk (attempt_id, position, stream, at, data, lines, before)
+    select c.id, c.position, c.stream, to_timestamp(c.at), c.data, c.lines, c.before
+    from unnest(%(ids)s::bigint[], %(positions)s::bigint[], %(streams)s::text[], %(times)s::float8[], %(datas)s::bytea[], %(lines)s::integer[],
+                %(befores)s::bigint[])
+        as c(id, position, stream, at, data, lines, before)
     join counted on counted.id = c.id
     on conflict do nothing
 )
@@ -47,20 +48,20 @@ select id, log_bytes, ended_at is not null as ended from attempt where id = any(
 -- name: read_log
 -- The next chunks of one attempt's log from a position on, the size of the log, and whether the
 -- attempt has ended. For a removed log, the text that replaces it.
-select a.log_bytes, a.ended_at is not null as ended, d.at as removed_at, removed('log was', d) as removed, c.position, c.stream, c.at, c.data
+select a.log_bytes, a.ended_at is not null as ended, d.at as removed_at, removed('log was', d) as removed, c.position, c.stream, c.at, c.data, c.before as ended_before
 from attempt a
 left join deed d on d.id = a.log_removal_id
 left join lateral (
-    select position, stream, at, data from (
-        select l.*, sum(octet_length(l.data)) over (order by l.position) - octet_length(l.data) as before
+    select position, stream, at, data, before from (
+        select l.*, sum(octet_length(l.data)) over (order by l.position) - octet_length(l.data) as bytes
         from (
-            select position, stream, at, data from log_chunk
+            select position, stream, at, data, before from log_chunk
             where attempt_id = a.id
               and position >= coalesce((select max(position) from log_chunk where attempt_id = a.id and position <= %(offset)s), 0)
               and position + octet_length(data) > %(offset)s
             order by position limit 500
         ) l
-    ) l where l.before < %(limit)s
+    ) l where l.bytes < %(limit)s
 ) c on a.log_removal_id is null
 where a.id = %(attempt)s
 order by c.position;
@@ -68,20 +69,31 @@ order by c.position;
 -- name: place_in_log
 -- The number of lines of a log, and the last chunk that begins at or before a position, or before
 -- the end of the line that precedes a line; if there is none, the first chunk. Line ends are
--- counted if their number is not stored.
+-- counted if their number is not stored. `missing`: the bytes that are not stored. `gap_after`: the
+-- lines before the first missing part, with the beginning of a line; null: nothing is missing.
+-- `gap_until`: the line ends before the chunk behind that part.
 with counted as materialized (
-    select position, case when stream = 'note' then 0
+    select position, octet_length(data) as size, before, case when stream = 'note' then 0
         else coalesce(lines, length(encode(data, 'escape')) - length(replace(encode(data, 'escape'), e'\n', ''))) end as n
     from log_chunk where attempt_id = %(attempt)s
+), numbered as materialized (
+    select position, size, n, coalesce(before, sum(n) over (order by position) - n) as before from counted
 ), chunk as materialized (
-    select position, n, sum(n) over (order by position) - n as before from counted
+    select position, size, n, before, coalesce(lag(position + size) over (order by position), 0) as follows,
+           coalesce(lag(before + n) over (order by position), 0) as ended, lag(position) over (order by position) as previous
+    from numbered
 )
-select coalesce((select sum(n) from chunk), 0)::bigint
+select coalesce((select before + n from chunk order by position desc limit 1), 0)::bigint
          + coalesce((select (stream <> 'note' and get_byte(data, octet_length(data) - 1) <> 10)::int
                      from log_chunk where attempt_id = %(attempt)s order by position desc limit 1), 0) as lines,
-       found.position, found.before::bigint
+       (select sum(position - follows) from chunk)::bigint as missing,
+       found.position, found.before::bigint, gap.after::bigint as gap_after, gap.before::bigint as gap_until
 from (values (1)) one
 left join lateral (
     select position, before from chunk
     where position <= %(offset)s::bigint or before < %(line)s::bigint - 1 or position = (select min(position) from chunk)
-    order by position desc limit 1) found on true;
+    order by position desc limit 1) found on true
+left join lateral (
+    select before, ended + coalesce((select (stream <> 'note' and get_byte(data, octet_length(data) - 1) <> 10)::int
+                                     from log_chunk l where l.attempt_id = %(attempt)s and l.position = chunk.previous), 0) as after
+    from chunk where position > follows order by position limit 1) gap on true;

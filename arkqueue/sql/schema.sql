@@ -797,6 +797,9 @@ create table log_chunk (
     data        bytea not null,
     -- The line ends in `data`; null: written by a version that did not count them.
     lines       integer,
+    -- The line ends of the task's output before `data`, with those that were left out; null: written
+    -- by a version that did not count them.
+    before      bigint,
     primary key (attempt_id, position)
 );
 -- PostgreSQL takes no samples of logs: pg_statistic would keep them after a removal.

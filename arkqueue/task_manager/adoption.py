@@ -155,7 +155,7 @@ class Adoption:
     def _attempt(self, adopted: Adopted) -> Attempt:
         """Make an attempt of a container. The log continues with the output after its present end."""
         id = adopted.claim.attempt
-        attempt = Attempt(adopted.claim, self._logs.adopt(id, adopted.log_bytes, adopted.stored))
+        attempt = Attempt(adopted.claim, self._logs.adopt(id, adopted.log_bytes, adopted.stored, adopted.log_lines))
         attempt.age, attempt.outlives = adopted.age, True
         attempt.grace = self._sources.definition(adopted.claim.definition).grace
         attempt.resume(self._executors.docker.adopt(id, attempt.log, adopted.stored))

@@ -152,6 +152,7 @@ def test_log_goes_on_where_the_earlier_process_ended(archive: AnArchive) -> None
     (adopted,) = adopt(archive.session, attempt)
     assert adopted.log_bytes == 24
     assert adopted.stored == {Stream.STDOUT: 4, Stream.STDERR: 3}
+    assert adopted.log_lines == 1, "what arkqueue says is no line of the program"
     before.flush([writer])
     after = Logs(a_gateway(archive.session, NEXT))
     writer = after.adopt(attempt, adopted.log_bytes, adopted.stored)

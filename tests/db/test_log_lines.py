@@ -11,11 +11,12 @@ import re
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.logs import hits, lines
+from arkqueue.logs import Logs, hits, lines, write
 from arkqueue.logs.hits import Hits, Searches
 from arkqueue.model import AttemptId, LogAppend, LogChunk, Stream
 from arkqueue.queue import logs
-from tests.builders import PROCESS
+from arkqueue.web.pages.log import from_line
+from tests.builders import PROCESS, a_gateway
 
 OUT, ERR, NOTE = Stream.STDOUT, Stream.STDERR, Stream.NOTE
 Pieces = list[tuple[Stream, bytes]]
@@ -140,6 +141,74 @@ def test_a_search_goes_so_far_and_says_where_it_goes_on(
         assert hit.to < line
         line = hit.to
     assert hit.line == 1
+
+
+@pytest.mark.parametrize("is_adopted", [False, True])
+@pytest.mark.parametrize("ends", [b"\n", b""], ids=["the head ends a line", "the head ends in a line"])
+def test_lines_behind_a_missing_part_keep_their_numbers(
+    session: Session, attempt: AttemptId, monkeypatch: pytest.MonkeyPatch, ends: bytes, is_adopted: bool
+) -> None:
+    monkeypatch.setattr(write, "CHUNK", 100)
+    every = [b"line %05d" % number for number in range(1, 1001)]
+    head = 11 * 20 + (0 if ends else 5)
+    flusher = Logs(a_gateway(session), head, 300)
+    writer = flusher.open(attempt)
+    for line in every[:500]:
+        writer.write(OUT, line + b"\n")
+    if is_adopted:
+        flusher.flush([writer])
+        (row,) = session.rows("log_sizes", attempts=[attempt])
+        flusher = Logs(a_gateway(session), head, 300)
+        writer = flusher.adopt(attempt, row.log_bytes, {OUT: row.log_bytes}, 500)
+    writer.note("said by arkqueue")
+    for line in every[500:]:
+        writer.write(OUT, line + b"\n")
+    flusher.flush([writer])
+
+    place = lines.place_of_line(session, attempt, 1)
+    gap = place.gap
+    assert gap is not None
+    assert (place.total, gap.after) == (1000, 20 if ends else 21)
+    kept = {
+        number: line for number, line in enumerate(every, 1) if number <= gap.after or number > gap.after + gap.lines
+    }
+    size = 11 * 1000 + len("said by arkqueue\n")
+    stored = sum(len(chunk.data) for chunk in lines.chunks_from(session, attempt, 0))
+    assert gap.bytes == size - stored
+    for line in (1, 20, 22, 500, gap.after + gap.lines + 1, 999, 1000):
+        log = from_line(session, attempt, line, 400)
+        shown = {one.number: one.text for one in log.lines if one.number is not None}
+        assert min(shown) == min(number for number in kept if number >= line)
+        whole = {number: text for number, text in shown.items() if number not in (gap.after, gap.after + gap.lines + 1)}
+        assert whole == {number: every[number - 1].decode() for number in whole}
+    assert lines.search_on(session, attempt, "00990", 1) == lines.Hit(990)
+    assert lines.search_back(session, attempt, "00990", 1001) == lines.Hit(990)
+    assert Searches().hits(session, attempt, "LINE 009", 1).previous is None
+    assert Searches().hits(session, attempt, "LINE 0099", 991).previous == 990
+
+
+def test_words_are_not_found_across_a_missing_part(session: Session, attempt: AttemptId) -> None:
+    chunks = [LogChunk(0, OUT, 0.0, b"a\nnee", 0), LogChunk(100, OUT, 0.0, b"dle\nneedle\n", 7)]
+    logs.append(session, PROCESS, [LogAppend(attempt, chunks, 111, 111, 0)])
+    assert lines.search_on(session, attempt, "needle", 1) == lines.Hit(9)
+    assert Searches().hits(session, attempt, "needle", 1).count == 1
+    assert lines.place_of_line(session, attempt, 1).gap == lines.Gap(2, 5, 95)
+    shown = from_line(session, attempt, 1, 100).lines
+    assert [(one.number, one.text) for one in shown if not one.note] == [
+        (1, "a"),
+        (2, "nee"),
+        (8, "dle"),
+        (9, "needle"),
+    ]
+    assert "95 bytes were left out here" in next(one.text for one in shown if one.note)
+
+
+def test_a_line_that_only_its_middle_is_missing_of_has_one_number(session: Session, attempt: AttemptId) -> None:
+    chunks = [LogChunk(0, OUT, 0.0, b"be", 0), LogChunk(100, OUT, 0.0, b"end\nlast\n", 0)]
+    logs.append(session, PROCESS, [LogAppend(attempt, chunks, 109, 109, 0)])
+    shown = from_line(session, attempt, 1, 100).lines
+    assert [(one.number, one.text) for one in shown if not one.note] == [(1, "be"), (None, "end"), (2, "last")]
+    assert lines.place_of_line(session, attempt, 1) == lines.Place(0, 0, 2, lines.Gap(1, 0, 98))
 
 
 def test_a_log_without_a_chunk_has_no_line(session: Session, attempt: AttemptId) -> None:

@@ -17,6 +17,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Forbidden, NotFound
 from arkqueue.logs import lines
 from arkqueue.logs.hits import MOST_HITS, Searches
+from arkqueue.logs.lines import Gap
 from arkqueue.model import AttemptId, RunId, TaskId
 from arkqueue.names import parse_name
 from arkqueue.queue.export import exported
@@ -44,9 +45,10 @@ PAGE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Some lines of an attempt's log. ``size``: the bytes of the log. ``total``: the lines of the
-    log. ``first`` and ``last``: the numbers of the first and the last shown line, 0 if there is
-    none.
+    """Some lines of an attempt's log. ``size``: the bytes that the task wrote. ``gap``: the part
+    of them that was left out, as the log was too long. ``total``: the number of the last line.
+    ``first`` and ``last``: the numbers of the first and the last shown line, 0 if there is none.
+    ``earlier``: a line from which the lines before the first shown one are shown.
 
     ``found``: the line with the searched words. ``searched``: the end of the searched part, if a
     search has found nothing yet and is not finished. ``hits``: the number of lines with the words.
@@ -57,9 +59,11 @@ class Log:
 
     lines: list[LogLine]
     size: int
+    gap: Gap | None
     total: int
     first: int
     last: int
+    earlier: int
     found: int | None = None
     searched: int | None = None
     hits: int | None = None
@@ -122,7 +126,7 @@ def _end(session: Session, attempt: AttemptId, size: int) -> Log:
     found, size, _ = _read(session, attempt, place, 3 * TAIL)
     if place.position and len(found) > 1:
         del found[0]  # the end of a line whose beginning is not shown
-    return _log(found[-MOST_LINES:], size, place.total)
+    return _log(found[-MOST_LINES:], size, place)
 
 
 def _around(session: Session, attempt: AttemptId, line: int) -> Log:
@@ -134,9 +138,9 @@ def from_line(session: Session, attempt: AttemptId, line: int, most: int) -> Log
     place = lines.place_of_line(session, attempt, line)
     found, size, _ = _read(session, attempt, place, WINDOW)
     first = next((at for at, one in enumerate(found) if one.number is not None and one.number >= line), len(found))
-    while line > 1 and first and found[first - 1].note:
+    while line > 1 and first and found[first - 1].number is None:
         first -= 1  # the note of arkqueue right before it
-    return _log(found[first if line > 1 else 0 :][:most], size, place.total)
+    return _log(found[first if line > 1 else 0 :][:most], size, place)
 
 
 def _read(session: Session, attempt: AttemptId, place: lines.Place, limit: int) -> tuple[list[LogLine], int, bool]:
@@ -146,8 +150,8 @@ def _read(session: Session, attempt: AttemptId, place: lines.Place, limit: int) 
     page = logs.read(session, attempt, place.position, limit)
     made = Lines(place.before)
     for chunk in page.chunks:
-        if chunk.cut and made.lines:
-            made.cut(chunk.cut)
+        if chunk.cut:
+            made.cut(chunk.cut, chunk.ended)
         made.add(chunk.stream, chunk.data, chunk.at)
     is_end = not page.chunks or page.chunks[-1].end >= page.size
     if is_end or not any(line.number for line in made.lines[1:]):
@@ -155,9 +159,12 @@ def _read(session: Session, attempt: AttemptId, place: lines.Place, limit: int) 
     return made.lines, page.size, is_end
 
 
-def _log(found: list[LogLine], size: int, total: int) -> Log:
+def _log(found: list[LogLine], size: int, place: lines.Place) -> Log:
     numbers = [line.number for line in found if line.number is not None]
-    return Log(found, size, max(total, *numbers[-1:], 0), numbers[0] if numbers else 0, numbers[-1] if numbers else 0)
+    first, last = (numbers[0], numbers[-1]) if numbers else (0, 0)
+    rows = MOST_LINES - 2 * BEFORE - 4
+    earlier = place.gap.earlier(first, rows) if place.gap else first - rows
+    return Log(found, size, place.gap, max(place.total, last), first, last, max(earlier, 1))
 
 
 def some_lines(visitor: Visitor, request: Request) -> Shown:

@@ -43,8 +43,18 @@ class Lines:
         self._decoders: dict[Stream, codecs.IncrementalDecoder] = {}
         self._open: dict[Stream, tuple[str, datetime]] = {}
         self._colour: dict[Stream, str] = {}
+        self._continues = False  # the beginning of the next line is already there, with its number
 
-    def cut(self, count: int) -> None:
+    def cut(self, count: int, ended: int | None) -> None:
+        """A missing part of so many bytes. ``ended``: the number of lines that end before its end;
+        None: not known, and the missing lines are not counted.
+        """
+        number = self._number
+        self.end()
+        self._open.clear()
+        self._decoders.clear()
+        is_open, self._number = self._number > number, number if ended is None else max(ended, number)
+        self._continues = is_open and self._number == number
         text = f"{count:,} bytes were left out here, as the log was too long"
         self.lines.append(LogLine(None, text, True, None, Stream.NOTE, [("", text)]))
 
@@ -64,12 +74,14 @@ class Lines:
     def _line(self, stream: Stream, text: str, at: datetime) -> None:
         is_note = stream is Stream.NOTE
         self._number += not is_note
+        number = None if is_note or self._continues else self._number
+        self._continues = self._continues and is_note
         text, more = text.removesuffix("\r"), len(text) - LONGEST
         parts, self._colour[stream] = coloured(text[:LONGEST], self._colour.get(stream, ""))
         if more > 0:
             parts.append(("c0", f" … and {more:,} characters more"))
         plain = "".join(part for _, part in parts)
-        self.lines.append(LogLine(None if is_note else self._number, plain, is_note, at, stream, parts))
+        self.lines.append(LogLine(number, plain, is_note, at, stream, parts))
 
 
 def coloured(text: str, colour: str) -> tuple[list[tuple[str, str]], str]:

@@ -666,6 +666,33 @@ def test_hostile_names_do_nothing_in_a_browser(opened: Opened, archive: AnArchiv
 
 
 @pytest.mark.full
+def test_a_log_is_scrolled_over_the_part_that_is_missing(opened: Opened, archive: AnArchive, session: Session) -> None:
+    claimed = archive.claim("index@3")
+    logs = Logs(a_gateway(session), 7_000, 200_000)
+    writer = logs.open(claimed.attempt)
+    writer.write(Stream.STDOUT, b"".join(b"%06d\n" % number for number in range(1, 200_001)))
+    logs.flush([writer])
+    page = opened("/papers@3/index")
+    expect(page.locator(".seen > #L200000")).to_be_visible()
+    log = page.locator(".log")
+    log.press("Home")
+    expect(page.locator(".seen > #L1")).to_be_visible()
+    page.get_by_role("link", name="line 1,000").click()
+    expect(page.locator(".seen > .marked")).to_have_text("1000001000")
+    note = page.locator(".seen > .us")
+    expect(note).to_contain_text("bytes were left out here")
+    following = note.locator("xpath=following-sibling::*[1]")
+    number = int(following.get_attribute("id").removeprefix("L"))  # type: ignore[union-attr]
+    assert number > 150_000
+    log.press("PageDown")
+    expect(page.locator(f".seen > #L{number + 20}")).to_be_visible()
+    page.reload()
+    expect(page.locator(f".seen > #L{number + 20}")).to_be_visible()
+    log.press("End")
+    expect(page.locator(".seen > #L200000")).to_be_visible()
+
+
+@pytest.mark.full
 def test_a_long_log_is_at_its_end_scrolls_anywhere_and_follows(
     opened: Opened, archive: AnArchive, session: Session
 ) -> None:

@@ -389,6 +389,30 @@ def test_a_log_is_searched_on_and_back(operator: httpx.Client, session: Session,
     assert "Hit 1 of 11 lines. Line 77." in said(operator.get("/papers@2/index" + html.unescape(before)))
 
 
+def test_a_log_that_was_too_long_says_what_is_kept_and_what_is_missing_and_where(
+    operator: httpx.Client, session: Session, archive: AnArchive
+) -> None:
+    claimed = archive.claim("index@2")
+    text = b"".join(b"%06d\n" % number for number in range(1, 100_001))
+    logs = Logs(a_gateway(session), 700, 100_000)
+    writer = logs.open(claimed.attempt)
+    writer.write(Stream.STDOUT, text)
+    logs.flush([writer])
+    log = operator.get("/papers@2/index", params={"format": "json"}).json()["log"]
+    gap = log["gap"]
+    assert (log["total"], log["last"], log["size"], gap["after"]) == (100_000, 100_000, 700_000, 100)
+    page = operator.get("/papers@2/index", params={"find": "099999"})
+    assert f"100,000 lines, 700,000 bytes, {700_000 - gap['bytes']:,} kept" in said(page)
+    missing = f"{gap['bytes']:,} bytes with {gap['lines']:,} lines after line 100 were left out. They are not searched."
+    assert missing in said(page)
+    assert "Hit 1 of 1 line. Line 99,999." in said(page)
+    assert "No line has “050000”" in said(operator.get("/papers@2/index", params={"find": "050000"}))
+    # The lines before the first one that is shown are those before the missing part, too.
+    behind = operator.get("/papers@2/index", params={"line": str(gap["after"] + gap["lines"] + 20)})
+    (earlier,) = re.findall(r'href="([^"]+)">Earlier lines', behind.text)
+    assert "000050" in operator.get("/papers@2/index" + html.unescape(earlier)).text
+
+
 @pytest.mark.full
 def test_the_hits_in_a_log_of_200_mb_are_counted(operator: httpx.Client, session: Session, archive: AnArchive) -> None:
     """However often it takes a further look, each of them is bounded."""

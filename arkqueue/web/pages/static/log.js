@@ -8,7 +8,8 @@ class LogView {
     this.box = box;
     this.of = box.dataset.of;
     this.address = box.dataset.address;
-    this.total = +box.dataset.total;
+    this.total = +box.dataset.total; // the number of the last line
+    [this.after, this.missing] = (box.dataset.gap ?? "0 0").split(" ").map(Number); // as many lines are missing after this one
     const isSame = before?.of === this.of && before.address === this.address;
     this.lines = isSame ? before.lines : new Map();
     // A line that had no end may have grown.
@@ -26,8 +27,8 @@ class LogView {
     this.resize();
     const hash = /^#L(\d+)$/.exec(location.hash), at = hash ? +hash[1] : +box.dataset.at;
     this.marked = at || (isSame ? before.marked : 0);
-    if (isSame && !before.wasAtEnd) this.top = before.top;
-    else this.top = !isSame && at ? Math.max(at - 8, 1) : this.last;
+    if (isSame && !before.wasAtEnd) this.top = this.rowOf(before.top > before.after ? before.top + before.missing : before.top);
+    else this.top = !isSame && at ? Math.max(this.rowOf(at) - 8, 1) : this.last;
     this.place();
     box.addEventListener("scroll", () => this.scrolled(), { passive: true });
     box.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
@@ -42,7 +43,7 @@ class LogView {
     const hash = /^#L(\d+)$/.exec(location.hash);
     if (!hash) return;
     this.marked = +hash[1];
-    this.top = this.marked - 8;
+    this.top = this.rowOf(this.marked) - 8;
     this.place();
     this.draw();
   }
@@ -59,14 +60,18 @@ class LogView {
     if (before.length && last === this.total) this.lines.get(last).push(...before);
   }
 
+  // The rows of the view are the lines that were kept.
+  get count() { return this.total - this.missing; }
+  numberOf(row) { return row > this.after ? row + this.missing : row; }
+  rowOf(number) { return number > this.after ? Math.max(number - this.missing, this.after + 1) : number; }
   get rows() { return Math.max(Math.floor(this.box.clientHeight / HEIGHT), 1); }
-  get last() { return Math.max(this.total - this.rows + 1, 1); }
+  get last() { return Math.max(this.count - this.rows + 1, 1); }
   get isAtEnd() { return this.top >= this.last - 0.5; }
-  get isExact() { return this.total * HEIGHT <= MOST_PIXELS; }
+  get isExact() { return this.count * HEIGHT <= MOST_PIXELS; }
 
   resize() {
-    this.space.style.height = `${Math.max(Math.min(this.total * HEIGHT, MOST_PIXELS), 1)}px`;
-    this.shown.style.height = `${Math.min(this.box.clientHeight, this.total * HEIGHT)}px`;
+    this.space.style.height = `${Math.max(Math.min(this.count * HEIGHT, MOST_PIXELS), 1)}px`;
+    this.shown.style.height = `${Math.min(this.box.clientHeight, this.count * HEIGHT)}px`;
   }
 
   // The place of the scroll bar for the line at the top, and the other way round. Browsers have no room for millions of lines: then a pixel stands for several.
@@ -100,7 +105,7 @@ class LogView {
   }
 
   key(event) {
-    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: this.rows - 1, PageUp: 1 - this.rows, Home: -this.total, End: this.total }[event.key];
+    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: this.rows - 1, PageUp: 1 - this.rows, Home: -this.count, End: this.count }[event.key];
     if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     this.move(step);
@@ -118,9 +123,9 @@ class LogView {
   draw() {
     const first = Math.floor(this.top), nodes = [];
     this.wasAtEnd = this.isAtEnd;
-    for (let number = first; number <= Math.min(first + this.rows + 1, this.total); number++) {
-      const lines = this.lines.get(number);
-      if (!lines) return this.fetch(number);
+    for (let row = first; row <= Math.min(first + this.rows + 1, this.count); row++) {
+      const lines = this.lines.get(this.numberOf(row));
+      if (!lines) return this.fetch(row);
       nodes.push(...lines);
     }
     for (const node of nodes) node.classList.toggle("marked", node.id === `L${this.marked}`);
@@ -128,19 +133,19 @@ class LogView {
     this.shown.scrollTop = 0;
     this.shown.style.setProperty("--up", `${-Math.round(this.isAtEnd ? Math.max(nodes.length * HEIGHT - this.shown.clientHeight, 0) : (this.top - first) * HEIGHT)}px`);
     // What comes next in either direction is there before it is seen.
-    for (const near of [first + this.rows + 150, first - 150]) if (near >= 1 && near <= this.total && !this.lines.has(near)) this.fetch(near);
+    for (const near of [first + this.rows + 150, first - 150]) if (near >= 1 && near <= this.count && !this.lines.has(this.numberOf(near))) this.fetch(near);
   }
 
-  async fetch(number) {
-    const from = Math.max(number - BLOCK / 4, 1);
-    if (this.asked.size > 1 || [...this.asked].some((one) => one <= number && number < one + BLOCK / 2)) return;
+  async fetch(row) {
+    const from = Math.max(row - BLOCK / 4, 1), number = this.numberOf(row);
+    if (this.asked.size > 1 || [...this.asked].some((one) => one <= row && row < one + BLOCK / 2)) return;
     this.asked.add(from);
     try {
-      const answer = await fetch(this.address + from);
+      const answer = await fetch(this.address + this.numberOf(from));
       if (!answer.ok || answer.redirected) return;
       const page = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("[data-total]");
       this.take(page);
-      if (this.lines.size > MOST_KEPT) for (const one of this.lines.keys()) if (Math.abs(one - this.top) > MOST_KEPT / 4) this.lines.delete(one);
+      if (this.lines.size > MOST_KEPT) for (const one of this.lines.keys()) if (Math.abs(this.rowOf(one) - this.top) > MOST_KEPT / 4) this.lines.delete(one);
       // A line that is longer than an answer, or is gone: nothing is waited for.
       if (!this.lines.has(number)) this.lines.set(number, []);
     } catch { return; } finally { this.asked.delete(from); }
@@ -155,7 +160,7 @@ function openLog() {
 
 // A page that is loaded again shows the lines that it showed, unless it showed the end.
 const seen = "log " + location.pathname + location.search;
-addEventListener("pagehide", () => { if (view) sessionStorage.setItem(seen, JSON.stringify({ of: view.of, address: view.address, total: view.total, top: view.top, wasAtEnd: view.isAtEnd, marked: view.marked })); });
+addEventListener("pagehide", () => { if (view) sessionStorage.setItem(seen, JSON.stringify({ of: view.of, address: view.address, total: view.total, after: view.after, missing: view.missing, top: view.top, wasAtEnd: view.isAtEnd, marked: view.marked })); });
 if (isSeenBefore && sessionStorage.getItem(seen)) view = { ...JSON.parse(sessionStorage.getItem(seen)), lines: new Map() };
 document.addEventListener("put", openLog);
 addEventListener("hashchange", () => view?.toHash());
